@@ -1,0 +1,50 @@
+# tutti_unit_test(name FILES a.cpp ... [LABELS ...] [TIMEOUT seconds])
+#   One program, one ctest entry; no mpirun. LABELS threads: uses threads as ranks.
+# tutti_mpi_test(name FILES a.cpp ... [RANKS 1 2 3 4 8] [TIMEOUT seconds] [ENVIRONMENT A=1 ...])
+#   One program, one ctest entry per rank count, started by mpirun.
+set(TUTTI_RANK_COUNTS 1 2 3 4 8)
+
+function(tutti_test_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE tutti doctest::doctest MPI::MPI_CXX)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  tutti_compile_options(${name})
+endfunction()
+
+function(tutti_unit_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "FILES;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  tutti_test_program(${name} ${arg_FILES})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}")
+endfunction()
+
+# Containers run as root, which Open MPI refuses unless both variables are set. Virtual machines and
+# containers often have fewer cores than ranks: --oversubscribe. Binding would put all ranks of two
+# tests on the same core.
+set(TUTTI_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none)
+set(TUTTI_MPIRUN_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+                             OMPI_MCA_rmaps_base_oversubscribe=1)
+
+function(tutti_add_mpi_entry entry program ranks timeout)
+  add_test(NAME ${entry} COMMAND ${TUTTI_MPIRUN} -np ${ranks} $<TARGET_FILE:${program}>)
+  set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS mpi PROCESSORS ${ranks}
+                       ENVIRONMENT "${TUTTI_MPIRUN_ENVIRONMENT};${ARGN}")
+endfunction()
+
+function(tutti_mpi_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "FILES;RANKS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_RANKS)
+    set(arg_RANKS ${TUTTI_RANK_COUNTS})
+  endif()
+  tutti_test_program(${name} ${arg_FILES})
+  foreach(ranks IN LISTS arg_RANKS)
+    tutti_add_mpi_entry(${name}_np${ranks} ${name} ${ranks} ${arg_TIMEOUT} ${arg_ENVIRONMENT})
+  endforeach()
+endfunction()

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/agreement.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/combine.hpp"
+
+namespace tutti::collectives {
+
+struct Agreement::Greeting {
+  std::uint64_t sequence;
+  Signature signature;
+  std::uint64_t agrees;  ///< 1 if the ranks of the node agree among themselves
+  std::uint64_t partial_bytes;
+};
+
+struct Agreement::Buffers {
+  std::vector<std::byte> outgoing;
+  std::vector<std::vector<std::byte>> incoming;  ///< of each node
+  std::vector<std::byte> partials;               ///< of all nodes, in plan order
+  std::vector<Transport::Request> sends;
+  std::vector<Transport::Request> receives;  ///< of each node
+};
+
+Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
+                     Transport& transport)
+    : topology_(topology),
+      plan_(plan),
+      waiter_(waiter),
+      transport_(transport),
+      buffers_(std::make_unique<Buffers>()) {
+  for (int node = 0; node < topology.num_nodes(); ++node) {
+    partials_of_.push_back(plan.of_node(node));
+  }
+  buffers_->incoming.resize(topology.num_nodes());
+  buffers_->receives.assign(topology.num_nodes(), Transport::kDone);
+}
+
+/// After a failure messages may still be under way: their buffers are left to them.
+Agreement::~Agreement() {
+  const auto pending = [](int request) { return request != Transport::kDone; };
+  if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), pending) ||
+      !buffers_->sends.empty()) {
+    static_cast<void>(buffers_.release());
+  }
+}
+
+bool Agreement::reach(Call& call, bool with_payload) {
+  std::size_t most = 0;
+  for (const auto& partials : partials_of_) most = std::max(most, partials.size());
+  receive_from_all(kGreetingTag, sizeof(Greeting) + most * kInlineBytes);
+  const std::size_t length = compose_greeting(call, with_payload);
+  send_to_all(kGreetingTag, std::span(buffers_->outgoing).first(length));
+  wait_for_messages();
+  if (!greetings_agree(call)) return false;
+  if (with_payload) combine(call);
+  return true;
+}
+
+std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
+  const bool is_source = call.operation().kind != Kind::broadcast || call.local_root() >= 0;
+  const bool payload = with_payload && call.node_agrees() && is_source;
+  const std::size_t bytes = payload ? call.layout().total() : 0;
+  const auto& partials = partials_of_[topology_.node];
+  const Greeting greeting{call.sequence(), call.signature(), call.node_agrees() ? 1u : 0u, bytes};
+  buffers_->outgoing.resize(sizeof greeting + partials.size() * kInlineBytes);
+  std::memcpy(buffers_->outgoing.data(), &greeting, sizeof greeting);
+  std::byte* to = buffers_->outgoing.data() + sizeof greeting;
+  for (std::size_t i = 0; i < partials.size() && payload; ++i) {
+    const Partial& partial = plan_.partials[partials[i]];
+    call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
+  }
+  buffers_->incoming[topology_.node] = buffers_->outgoing;
+  return sizeof greeting + partials.size() * bytes;
+}
+
+bool Agreement::greetings_agree(const Call& call) const {
+  return std::all_of(buffers_->incoming.begin(), buffers_->incoming.end(), [&](const auto& bytes) {
+    Greeting greeting;
+    std::memcpy(&greeting, bytes.data(), sizeof greeting);
+    return greeting.agrees != 0 && greeting.sequence == call.sequence() &&
+           greeting.signature == call.signature();
+  });
+}
+
+void Agreement::combine(const Call& call) {
+  const Range all{0, call.layout().total()};
+  if (call.operation().kind == Kind::broadcast) {
+    for (int node = 0; node < topology_.num_nodes(); ++node) {
+      const auto& ranks = topology_.nodes[node];
+      if (std::find(ranks.begin(), ranks.end(), call.operation().root) == ranks.end()) continue;
+      result_ = buffers_->incoming[node].data() + sizeof(Greeting);
+    }
+    return;
+  }
+  buffers_->partials.resize(plan_.partials.size() * all.size());
+  for (int node = 0; node < topology_.num_nodes(); ++node) {
+    const auto& partials = partials_of_[node];
+    std::memcpy(buffers_->partials.data() + all.size() * partials.front(),
+                buffers_->incoming[node].data() + sizeof(Greeting), all.size() * partials.size());
+  }
+  combine_partials(call.layout(), call.operation().reduce, all, plan_, buffers_->partials.data());
+  result_ = buffers_->partials.data();
+}
+
+std::vector<Statement> Agreement::exchange(const std::vector<Statement>& of_this_node) {
+  std::size_t most = 0;
+  for (const auto& ranks : topology_.nodes) most = std::max(most, ranks.size());
+  receive_from_all(kStatementTag, most * sizeof(Statement));
+  send_to_all(kStatementTag, std::as_bytes(std::span(of_this_node)));
+  wait_for_messages();
+  std::vector<Statement> all(topology_.size);
+  for (int node = 0; node < topology_.num_nodes(); ++node) {
+    const auto& ranks = topology_.nodes[node];
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      Statement& statement = all[ranks[i]];
+      if (node == topology_.node) {
+        statement = of_this_node[i];
+      } else {
+        std::memcpy(&statement, buffers_->incoming[node].data() + i * sizeof statement,
+                    sizeof statement);
+      }
+    }
+  }
+  return all;
+}
+
+void Agreement::receive_from_all(int tag, std::size_t room) {
+  for (int node = 0; node < topology_.num_nodes(); ++node) {
+    if (node == topology_.node) continue;
+    buffers_->incoming[node].resize(room);
+    buffers_->receives[node] =
+        transport_.receive(topology_.nodes[node].front(), tag, buffers_->incoming[node]);
+  }
+}
+
+void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
+  for (int node = 0; node < topology_.num_nodes(); ++node) {
+    if (node == topology_.node) continue;
+    buffers_->sends.push_back(transport_.send(topology_.nodes[node].front(), tag, message));
+  }
+}
+
+void Agreement::wait_for_messages() {
+  const auto ready = [&] {
+    bool all = true;
+    for (auto& request : buffers_->receives) {
+      if (request != Transport::kDone && transport_.done(request)) request = Transport::kDone;
+      all = all && request == Transport::kDone;
+    }
+    std::erase_if(buffers_->sends, [&](int request) { return transport_.done(request); });
+    return all && buffers_->sends.empty();
+  };
+  const auto missing = [&] {
+    std::vector<int> ranks;
+    for (int node = 0; node < topology_.num_nodes(); ++node) {
+      if (buffers_->receives[node] != Transport::kDone) {
+        ranks.push_back(topology_.nodes[node].front());
+      }
+    }
+    return ranks;
+  };
+  waiter_.until(ready, missing);
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes agree on a call before data moves; small data comes along.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/call.hpp"
+#include "collectives/lane.hpp"
+#include "collectives/transport.hpp"
+#include "collectives/tree.hpp"
+
+namespace tutti::collectives {
+
+/// What one rank says of its call after a disagreement.
+struct Statement {
+  std::int32_t rank;
+  std::uint32_t refused;  ///< 0, or 1 + ErrorCode of what is wrong with this rank's call
+  char text[kTextBytes];  ///< what is wrong, or the call in words
+};
+
+/// What all ranks throw after a disagreement.
+struct Verdict {
+  ErrorCode code;
+  std::string text;
+};
+
+/// The sentence that names the ranks and what each called. Statements are in the order of ranks.
+Verdict judge(const Topology& topology, std::uint64_t sequence,
+              const std::vector<Statement>& statements);
+
+/// What the first rank of each node does for its node.
+///
+///   node 0:  [greeting | partial sums]  <-->  node 1, node 2, ...   one message to each, at once
+///
+/// A greeting carries the node's signature, or that its own ranks disagree; every first rank sees
+/// all greetings, so all come to the same verdict. Payloads up to kInlineBytes travel in the
+/// greeting: a small allreduce is one round.
+class Agreement {
+ public:
+  Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
+            Transport& transport);
+  ~Agreement();
+  Agreement(const Agreement&) = delete;
+  Agreement& operator=(const Agreement&) = delete;
+
+  /// True if all nodes agree. If `with_payload`, result() then holds the reduced wire elements.
+  bool reach(Call& call, bool with_payload);
+  [[nodiscard]] const std::byte* result() const { return result_; }
+
+  /// Every node's statements, in the order of ranks.
+  std::vector<Statement> exchange(const std::vector<Statement>& of_this_node);
+
+ private:
+  struct Greeting;
+  struct Buffers;
+  std::size_t compose_greeting(Call& call, bool with_payload);
+  [[nodiscard]] bool greetings_agree(const Call& call) const;
+  void combine(const Call& call);
+  void send_to_all(int tag, std::span<const std::byte> message);
+  void receive_from_all(int tag, std::size_t room);
+  void wait_for_messages();
+
+  const Topology& topology_;
+  const CombinePlan& plan_;
+  Waiter& waiter_;
+  Transport& transport_;
+  std::vector<std::vector<int>> partials_of_;
+  std::unique_ptr<Buffers> buffers_;
+  const std::byte* result_ = nullptr;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective call as one rank sees it: what it is (Operation), and the verbs that the algorithms
+// are written in (Call).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/flat.hpp"
+#include "collectives/function_ref.hpp"
+#include "collectives/node_memory.hpp"
+#include "collectives/reduce.hpp"
+#include "collectives/wait.hpp"
+
+namespace tutti::collectives {
+
+enum class Kind : std::uint8_t { barrier, agreement, allreduce, broadcast };
+
+/// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
+/// them written to the outputs: an optimizer's update, for example.
+class Consumer {
+ public:
+  virtual ~Consumer() = default;
+  /// Elements first .. first + count - 1 of a segment. Every element comes once.
+  virtual void consume(std::size_t segment, std::size_t first, std::size_t count,
+                       const std::byte* reduced) = 0;
+};
+
+/// What to do. All ranks pass equal kinds, operations, roots, digests, counts and dtypes; the
+/// engine compares them before it touches a buffer.
+struct Operation {
+  Kind kind = Kind::barrier;
+  ReduceOp reduce = ReduceOp::sum;
+  int root = 0;              ///< broadcast: the rank whose input counts
+  std::uint64_t digest = 0;  ///< of everything else that must be equal: keys, shapes, dtypes
+  std::span<const Segment> segments;
+  Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
+  FunctionRef<std::string()> describe;  ///< the call in words, without its rank
+};
+
+/// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
+/// staged (if they are not shared) as `chunk` in `slot`. A broadcast has its root as only source,
+/// whatever ranks are asked for.
+struct Sources {
+  Range chunk;
+  int slot = 0;
+  int first = 0;
+  int count = 0;
+};
+
+/// The current call of this rank, one at a time. `slot` numbers the two scratch slots of each kind.
+///
+/// A chunk's data moves like this, where a step is skipped if the memory is already the right one:
+///   input --stage--> stage slot --reduce_to_all--> every rank's result slot --deliver--> output
+class Call {
+ public:
+  /// Allocates memory that peers can read, never freed: for tables of segments.
+  using AllocateShared = std::function<std::byte*(std::size_t bytes)>;
+
+  Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
+       AllocateShared allocate_shared);
+
+  /// Draws the next sequence number. `wide`: see FlatLayout.
+  void begin(const Operation& operation, bool wide);
+
+  [[nodiscard]] const Operation& operation() const { return *operation_; }
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  [[nodiscard]] const FlatLayout& layout() const { return layout_; }
+  [[nodiscard]] const NodeMemory& memory() const { return memory_; }
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+  [[nodiscard]] Waiter& waiter() const { return waiter_; }
+
+  /// The line in which a local rank announces this call.
+  [[nodiscard]] AnnounceLine& line(int peer) const {
+    return memory_.peers[peer].control().announce[sequence_ & 1];
+  }
+  [[nodiscard]] VerdictLine& verdict() const { return memory_.first().verdict[sequence_ & 1]; }
+
+  /// Tells the node that this rank has called; small inputs travel along.
+  void announce(bool refused, bool with_payload);
+  /// Waits until all ranks of the node have, and reads their flags and signatures.
+  void wait_for_announcements();
+
+  [[nodiscard]] const Signature& signature() const { return signature_; }
+  /// True if every rank of the node announced this rank's signature and none refused its call.
+  [[nodiscard]] bool node_agrees() const { return node_agrees_; }
+  /// What holds for every rank of the node.
+  [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
+  [[nodiscard]] bool inputs_private() const { return (common_flags_ & kInputsPrivate) != 0; }
+  [[nodiscard]] bool in_place() const { return (common_flags_ & kOutputsInPlace) != 0; }
+
+  /// One more step of this call is done. All ranks of a node go through the same steps.
+  void signal();
+  /// Waits until every rank of the node has done as many steps as this one.
+  void wait_for_all();
+  /// Waits until a local rank has done `step` steps.
+  void wait_for(int peer, std::uint64_t step);
+
+  /// Copies this rank's inputs that peers cannot read into its stage slot.
+  void stage(Range chunk, int slot) const;
+  /// Reduces into every rank's output (in place) or result slot.
+  void reduce_to_all(Range range, const Sources& sources, Stores stores);
+  /// Reduces into this rank's own output, or its result slot if there is a consumer.
+  void reduce_to_self(Range range, const Sources& sources);
+  /// Reduces into wire elements at `buffer` + (position - range.begin).
+  void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
+  /// Writes wire elements to every rank's output or result slot.
+  void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
+  /// Hands this rank's result slot to the consumer, or copies it to the outputs.
+  void deliver(Range chunk, int slot) const;
+
+  /// Reduces, from the announcements alone, a call that is small enough to travel in them.
+  void reduce_payloads_to_self();
+  void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
+  /// Hands over the result of a small call: wire elements of the whole layout.
+  void deliver_wire(const std::byte* buffer) const;
+
+  /// The root's local rank; -1 if it is on another node or the call has no root.
+  [[nodiscard]] int local_root() const;
+
+ private:
+  [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const;
+  void fill_table(std::uint32_t& flags);
+  template <class Address>
+  void gather(int first, int count, Address address);
+  void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
+  void gather_payloads(const FlatLayout::Part& part, int first, int count);
+  void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
+  [[nodiscard]] std::byte* own_output(const FlatLayout::Part& part) const;
+  [[nodiscard]] Reduction to_output(std::size_t segment) const;
+  [[nodiscard]] Reduction to_wire(std::size_t segment) const;
+  [[nodiscard]] std::vector<int> ranks_where(FunctionRef<bool(int)> peer_is_missing) const;
+
+  const NodeMemory& memory_;
+  const Topology& topology_;
+  Waiter& waiter_;
+  AllocateShared allocate_shared_;
+
+  const Operation* operation_ = nullptr;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t step_ = 0;
+  FlatLayout layout_;
+  Signature signature_;
+  bool node_agrees_ = false;
+  std::uint32_t common_flags_ = 0;
+  std::span<SharedSegment> tables_[2];
+  std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
+  std::vector<std::byte*> destinations_;
+};
+
+}  // namespace tutti::collectives

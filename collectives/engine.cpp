@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+namespace tutti::collectives {
+
+namespace {
+
+constexpr std::size_t kChunksInFlight = 4;  // of 256 KiB each, they fill a link of 1 Gb/s
+constexpr std::size_t kLargestSlot = std::size_t{16} << 20;
+constexpr std::size_t kUnknownCache = std::size_t{32} << 20;
+
+/// While it lives, messages of the waiter name the call.
+class NamedCall {
+ public:
+  NamedCall(Waiter& waiter, const Call& call)
+      : waiter_(waiter), progress_{call.sequence(), call.operation().describe} {
+    waiter_.set_call(&progress_);
+  }
+  ~NamedCall() { waiter_.set_call(nullptr); }
+  NamedCall(const NamedCall&) = delete;
+  NamedCall& operator=(const NamedCall&) = delete;
+
+ private:
+  Waiter& waiter_;
+  CallInProgress progress_;
+};
+
+std::size_t last_level_cache_bytes() {
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : kUnknownCache;
+}
+
+}  // namespace
+
+std::size_t Engine::slot_bytes(const Topology& topology, const Settings& settings) {
+  if (topology.num_nodes() == 1) return settings.chunk_bytes;
+  const auto pieces = static_cast<std::size_t>(topology.num_lanes()) *
+                      static_cast<std::size_t>(topology.num_nodes());
+  return std::clamp(pieces * settings.piece_bytes, settings.chunk_bytes, kLargestSlot);
+}
+
+Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
+               Call::AllocateShared allocate_shared, std::size_t slot_bytes)
+    : memory_(std::move(memory)),
+      topology_(std::move(topology)),
+      tuning_{slot_bytes, last_level_cache_bytes(), kChunksInFlight},
+      wide_(settings.reproducible && topology_.num_nodes() > 1),
+      plan_(settings.reproducible ? combine_by_rank(topology_.nodes)
+                                  : combine_by_node(topology_.nodes)),
+      waiter_(memory_, topology_, settings, transport),
+      call_(memory_, topology_, waiter_, std::move(allocate_shared)) {
+  if (topology_.num_nodes() == 1) return;
+  if (topology_.local_rank == 0) {
+    agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport);
+  }
+  if (topology_.local_rank < topology_.num_lanes()) {
+    lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, kChunksInFlight);
+  }
+}
+
+void Engine::check_usable() { waiter_.check_failure(); }
+
+void Engine::start(const Operation& operation) {
+  check_usable();
+  call_.begin(operation, wide_);
+  inline_ = call_.layout().total() <= kInlineBytes;
+  call_.announce(/*refused=*/false, /*with_payload=*/inline_);
+}
+
+void Engine::finish() {
+  const NamedCall named(waiter_, call_);
+  call_.wait_for_announcements();
+  const bool agreed = topology_.num_nodes() == 1 ? call_.node_agrees() : agree_between_nodes();
+  if (!agreed) explain(statement_of(0, call_.operation().describe()));
+  if (call_.layout().total() > 0) reduce();
+}
+
+void Engine::reduce() {
+  if (topology_.num_nodes() > 1) {
+    if (inline_) {
+      call_.deliver_wire(call_.verdict().payload);
+    } else {
+      reduce_in_lanes(call_, tuning_, lane_.get());
+    }
+  } else if (inline_) {
+    reduce_inline(call_);
+  } else {
+    reduce_in_node(call_, tuning_);
+  }
+}
+
+/// The first rank asks the other nodes; the others read the answer, and a small result, from it.
+bool Engine::agree_between_nodes() {
+  VerdictLine& verdict = call_.verdict();
+  if (agreement_ != nullptr) {
+    const bool payload = inline_ && call_.layout().total() > 0;
+    const bool agreed = agreement_->reach(call_, payload);
+    if (agreed && payload) {
+      std::memcpy(verdict.payload, agreement_->result(), call_.layout().total());
+    }
+    verdict.agreed = agreed ? 1 : 0;
+    verdict.sequence.store(call_.sequence(), std::memory_order_release);
+    waiter_.wake();
+    return agreed;
+  }
+  waiter_.until(
+      [&] { return verdict.sequence.load(std::memory_order_acquire) == call_.sequence(); },
+      [&] { return std::vector<int>{topology_.local_ranks().front()}; });
+  return verdict.agreed != 0;
+}
+
+void Engine::refuse(ErrorCode code, const std::string& why) {
+  check_usable();
+  const auto describe = [&] { return "a call that is refused: " + why; };
+  const Operation refused{.segments = {}, .describe = describe};
+  call_.begin(refused, wide_);
+  inline_ = true;
+  const NamedCall named(waiter_, call_);
+  call_.announce(/*refused=*/true, /*with_payload=*/false);
+  call_.wait_for_announcements();
+  if (topology_.num_nodes() > 1) static_cast<void>(agree_between_nodes());
+  explain(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+}
+
+Statement Engine::statement_of(std::uint32_t refused, const std::string& text) const {
+  Statement statement{topology_.rank, refused, {}};
+  const std::size_t length = std::min(text.size(), kTextBytes - 1);
+  std::memcpy(statement.text, text.data(), length);
+  return statement;
+}
+
+/// Step 1: every rank writes its statement. Step 2: the first rank has written the verdict.
+void Engine::explain(const Statement& own) {
+  ControlBlock& mine = memory_.control();
+  ControlBlock& first = memory_.first();
+  std::memcpy(mine.text, own.text, kTextBytes);
+  mine.text_code = own.refused;
+  call_.signal();
+  if (topology_.local_rank == 0) {
+    call_.wait_for_all();
+    const Verdict verdict = judge(topology_, call_.sequence(), collect_statements());
+    const std::size_t length = std::min(verdict.text.size(), kVerdictBytes - 1);
+    std::memcpy(first.verdict_text, verdict.text.data(), length);
+    first.verdict_text[length] = '\0';
+    first.verdict_code = static_cast<std::uint32_t>(verdict.code);
+    call_.signal();
+  } else {
+    call_.wait_for(0, 2);
+  }
+  throw Error(static_cast<ErrorCode>(first.verdict_code), first.verdict_text, ErrorScope::agreed,
+              /*reporter=*/topology_.rank == 0);
+}
+
+std::vector<Statement> Engine::collect_statements() {
+  std::vector<Statement> statements(topology_.local_size());
+  for (int i = 0; i < topology_.local_size(); ++i) {
+    const ControlBlock& peer = memory_.peers[i].control();
+    statements[i].rank = topology_.local_ranks()[i];
+    statements[i].refused = peer.text_code;
+    std::memcpy(statements[i].text, peer.text, kTextBytes);
+  }
+  return agreement_ == nullptr ? statements : agreement_->exchange(statements);
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out collective calls on one rank: agreement first, then the algorithm.
+#pragma once
+
+#include <memory>
+
+#include "collectives/agreement.hpp"
+#include "collectives/algorithms.hpp"
+#include "collectives/call.hpp"
+#include "collectives/lane.hpp"
+#include "collectives/wait.hpp"
+
+namespace tutti::collectives {
+
+/// One rank's end of the group. All ranks construct theirs with the same settings.
+///
+/// A call goes through these states; every rank of the group goes through the same ones:
+///   start    the sequence number is drawn and announced to the node, with the call's signature
+///   agree    all announcements are compared, in the node and between nodes
+///   explain  only if they differ, or a rank refused its call: all ranks throw the same error
+///   reduce   the data moves
+class Engine {
+ public:
+  /// `transport` may be null if there is one node. The arenas' scratch slots hold `slot_bytes`.
+  Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
+         Call::AllocateShared allocate_shared, std::size_t slot_bytes);
+
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// The scratch that every arena needs per slot under these settings.
+  static std::size_t slot_bytes(const Topology& topology, const Settings& settings);
+
+  /// Carries out a call. Collective. Errors: mismatch and what another rank refused its call with
+  /// (agreed, nothing was changed); communication, timeout (failed).
+  void run(const Operation& operation) {
+    start(operation);
+    finish();
+  }
+  /// The two halves of run(): start() announces and returns, finish() completes. One call at a
+  /// time is under way; the operation must outlive finish().
+  void start(const Operation& operation);
+  void finish();
+
+  /// Takes part in the other ranks' next call without making one, so that they can throw instead
+  /// of waiting, and throws what they throw: this rank's error, with its name in front.
+  [[noreturn]] void refuse(ErrorCode code, const std::string& why);
+
+  /// Throws if the group has failed.
+  void check_usable();
+  [[nodiscard]] bool failed() const { return waiter_.failed(); }
+  /// Fails the group because this rank cannot go on; the caller throws.
+  void raise_failure(ErrorCode code, const std::string& text) { waiter_.raise_failure(code, text); }
+  /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
+  void leave() { waiter_.leave(call_.sequence()); }
+
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+  [[nodiscard]] const NodeMemory& memory() const { return memory_; }
+
+ private:
+  [[nodiscard]] bool agree_between_nodes();
+  [[noreturn]] void explain(const Statement& own);
+  Statement statement_of(std::uint32_t refused, const std::string& text) const;
+  std::vector<Statement> collect_statements();
+  void reduce();
+
+  NodeMemory memory_;
+  Topology topology_;
+  Tuning tuning_;
+  bool wide_;
+  CombinePlan plan_;
+  Waiter waiter_;
+  Call call_;
+  std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
+  std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
+  bool inline_ = false;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/flat.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+constexpr std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + FlatLayout::kAlignment - 1) / FlatLayout::kAlignment * FlatLayout::kAlignment;
+}
+}  // namespace
+
+Range share_of(Range range, int parts, int index) {
+  const auto count = static_cast<std::size_t>(parts);
+  const std::size_t each = rounded_up((range.size() + count - 1) / count);
+  const auto at = [&](std::size_t share) {
+    return range.begin + std::min(share * each, range.size());
+  };
+  const auto which = static_cast<std::size_t>(index);
+  return {at(which), at(which + 1)};
+}
+
+void FlatLayout::assign(std::span<const Segment> segments, bool wide) {
+  segments_ = segments;
+  wide_ = wide;
+  begins_.clear();
+  std::size_t position = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    begins_.push_back(position);
+    position += rounded_up(segments[s].count * size_of(wire(s)));
+  }
+  begins_.push_back(position);
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of one call laid end to end, so that a list of keys is one operation.
+//
+//   segment 0          segment 1     segment 2
+//   |#########......|##############|###...........|      # elements   . padding to kAlignment
+//   0               b1             b2             total
+//
+// Positions are bytes of the "wire" type, in which partial sums cross between nodes: the element
+// type, or float32 for 16-bit types when reproducibility is asked for. Chunks, shares and pieces
+// are ranges of positions that begin at multiples of kAlignment, so two ranks never write one line.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "tutti/dtype.hpp"
+
+namespace tutti::collectives {
+
+/// One tensor of a call, on one rank.
+struct Segment {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::float32;
+};
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] std::size_t size() const { return end - begin; }
+};
+
+/// Share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
+Range share_of(Range range, int parts, int index);
+
+class FlatLayout {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  /// Elements first .. first + count - 1 of one segment, at `position`.
+  struct Part {
+    std::size_t segment;
+    std::size_t first;
+    std::size_t count;
+    std::size_t position;
+  };
+
+  /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
+  /// one call to the next. The segments must outlive their use here.
+  void assign(std::span<const Segment> segments, bool wide);
+
+  [[nodiscard]] std::size_t total() const { return begins_.empty() ? 0 : begins_.back(); }
+  [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  [[nodiscard]] DType wire(std::size_t segment) const {
+    return wide_ && size_of(segments_[segment].dtype) == 2 ? DType::float32
+                                                           : segments_[segment].dtype;
+  }
+
+  /// Calls visit(part) for every segment's part of the range, in order.
+  template <class Visit>
+  void for_each_part(Range range, Visit&& visit) const {
+    if (range.begin >= range.end) return;
+    const auto after = std::upper_bound(begins_.begin(), begins_.end(), range.begin);
+    for (auto s = static_cast<std::size_t>(after - begins_.begin()) - 1;
+         s < segments_.size() && begins_[s] < range.end; ++s) {
+      const std::size_t width = size_of(wire(s));
+      const std::size_t from = std::max(range.begin, begins_[s]) - begins_[s];
+      const std::size_t to = std::min(range.end - begins_[s], segments_[s].count * width);
+      if (from < to) visit(Part{s, from / width, (to - from) / width, begins_[s] + from});
+    }
+  }
+
+ private:
+  std::span<const Segment> segments_;
+  std::vector<std::size_t> begins_;  ///< of each segment, then the total
+  bool wide_ = false;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sentence that all ranks throw when their calls cannot be carried out.
+#include <algorithm>
+
+#include "collectives/agreement.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+/// Ranks that said the same, in the order of their first rank.
+struct Party {
+  const Statement* statement;
+  std::vector<int> ranks;
+};
+
+std::vector<Party> parties_of(const std::vector<Statement>& statements) {
+  std::vector<Party> parties;
+  for (const Statement& statement : statements) {
+    const auto same = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
+      return party.statement->refused == statement.refused &&
+             std::string_view(party.statement->text) == statement.text;
+    });
+    if (same == parties.end()) {
+      parties.push_back({&statement, {statement.rank}});
+    } else {
+      same->ranks.push_back(statement.rank);
+    }
+  }
+  return parties;
+}
+
+}  // namespace
+
+Verdict judge(const Topology& topology, std::uint64_t sequence,
+              const std::vector<Statement>& statements) {
+  const auto parties = parties_of(statements);
+  const auto refused = std::find_if(parties.begin(), parties.end(), [](const Party& party) {
+    return party.statement->refused != 0;
+  });
+  if (refused != parties.end()) {
+    const auto code = static_cast<ErrorCode>(refused->statement->refused - 1);
+    return {code, names_of(topology, refused->ranks) + ": " + refused->statement->text};
+  }
+  const std::string call = "call " + std::to_string(sequence);
+  if (parties.size() == 1) {
+    return {ErrorCode::mismatch,
+            call + ": all ranks made the same call (" + parties.front().statement->text +
+                ") but with different settings of their updater or values; nothing was changed"};
+  }
+  std::string text = "ranks disagree in " + call + ": ";
+  for (const Party& party : parties) {
+    text += names_of(topology, party.ranks) + " called " + party.statement->text + "; ";
+  }
+  return {ErrorCode::mismatch,
+          text + "every rank must make the same calls in the same order; nothing was changed"};
+}
+
+}  // namespace tutti::collectives

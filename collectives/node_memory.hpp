@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first seam: what a rank sees of the other ranks of its node.
+//
+// Every rank has one arena. Its first bytes are a ControlBlock; the rest holds replicas, push
+// buffers and scratch. All ranks of the node have all arenas mapped, each at an address of its own,
+// so what crosses between ranks is an offset, never a pointer.
+//
+// In a job the arenas are shared mappings between processes (runtime/arena.cpp); in tests they are
+// plain memory shared by threads that play the ranks (runtime/local).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// Two cache lines: what the hardware prefetches together must not be written by two ranks.
+inline constexpr std::size_t kLineBytes = 128;
+/// Payloads up to this size travel inside the announcement itself.
+inline constexpr std::size_t kInlineBytes = 1024;
+/// Room for one rank's words about its own call, and for the node's verdict about all calls.
+inline constexpr std::size_t kTextBytes = 1024;
+inline constexpr std::size_t kVerdictBytes = 8192;
+/// Offset of a buffer that is not in the arena.
+inline constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// What all ranks of one collective call must agree on.
+struct Signature {
+  std::uint64_t keys = 0;   ///< digest of keys, shapes, dtypes and updater, in order
+  std::uint64_t bytes = 0;  ///< size of the data on one rank
+  std::uint64_t what = 0;   ///< kind, operation, root
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+/// Where one segment of a call lies in a rank's arena; kNotShared if it does not.
+struct SharedSegment {
+  std::uint64_t input = kNotShared;
+  std::uint64_t output = kNotShared;
+};
+
+/// One rank's "I am here, and this is my call". Written by its rank, read by all others.
+///
+/// There are two, used in turn by sequence number. A rank that writes the line of call k + 2 has
+/// completed k + 1, so every rank has announced k + 1, so every rank has read the lines of call k:
+/// a line is never overwritten while somebody reads it. Readers compare for equality, because a
+/// fast rank may already have announced k + 1 (in the other line).
+struct alignas(kLineBytes) AnnounceLine {
+  std::atomic<std::uint64_t> sequence{0};
+  Signature signature;
+  std::uint32_t flags = 0;  ///< AnnounceFlags
+  std::uint64_t table = 0;  ///< offset of SharedSegment[number of segments], if more than one
+  SharedSegment only;       ///< the segment, if there is one
+  std::byte payload[kInlineBytes];
+};
+
+enum AnnounceFlags : std::uint32_t {
+  kRefused = 1,         ///< this rank's call is invalid; its text says why
+  kInputsShared = 2,    ///< all inputs lie in the arena
+  kInputsPrivate = 4,   ///< no input lies in the arena
+  kOutputsInPlace = 8,  ///< all outputs lie in the arena and peers may write them
+};
+
+/// What the first rank of a node passes on from other nodes: their agreement and, for small
+/// payloads, the result. Two lines in turn, like AnnounceLine.
+struct alignas(kLineBytes) VerdictLine {
+  std::atomic<std::uint64_t> sequence{0};
+  std::uint32_t agreed = 0;
+  std::byte payload[kInlineBytes];
+};
+
+/// The first bytes of an arena. Members that different ranks write lie on different lines.
+struct ControlBlock {
+  std::uint64_t nonce = 0;  ///< what peers read to know that they have mapped the right memory
+  AnnounceLine announce[2];
+  VerdictLine verdict[2];  ///< used of the node's first rank
+
+  /// Progress within a call: (sequence << kStepBits) + number of steps done. Only grows.
+  alignas(kLineBytes) std::atomic<std::uint64_t> step{0};
+
+  /// The last sequence number that the rank took part in, plus one, once it has left for good.
+  alignas(kLineBytes) std::atomic<std::uint64_t> left{0};
+
+  /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
+  alignas(kLineBytes) std::atomic<std::uint32_t> sleepers{0};
+  std::atomic<std::uint32_t> wakeups{0};
+
+  /// The node's failure, raised once and never lowered (of the first rank).
+  alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};  ///< FailureState
+  std::uint32_t failure_code = 0;                             ///< an ErrorCode
+  char failure_text[kVerdictBytes] = {};
+
+  /// Offsets of this rank's scratch: two slots to stage inputs in, two to receive results in.
+  alignas(kLineBytes) std::uint64_t stage[2] = {0, 0};
+  std::uint64_t result[2] = {0, 0};
+
+  char text[kTextBytes] = {};      ///< this rank's call in words, after a disagreement
+  std::uint32_t text_code = 0;     ///< its ErrorCode if it was refused
+  std::uint32_t verdict_code = 0;  ///< of the first rank: what all ranks throw
+  char verdict_text[kVerdictBytes] = {};
+};
+
+enum FailureState : std::uint32_t { kHealthy = 0, kRaising = 1, kRaised = 2 };
+
+inline constexpr int kStepBits = 24;
+
+/// One rank of the node, as this process sees it.
+struct Peer {
+  std::byte* arena;  ///< its arena's first byte, here
+  [[nodiscard]] ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(arena); }
+};
+
+/// The node: peers[i] is local rank i, this rank included.
+struct NodeMemory {
+  int local_rank = 0;
+  std::vector<Peer> peers;
+  std::size_t arena_bytes = 0;  ///< length of every mapping
+
+  [[nodiscard]] int size() const { return static_cast<int>(peers.size()); }
+  [[nodiscard]] const Peer& self() const { return peers[local_rank]; }
+  [[nodiscard]] ControlBlock& control() const { return self().control(); }
+  [[nodiscard]] ControlBlock& first() const { return peers[0].control(); }
+
+  /// The offset of memory in this rank's own arena, kNotShared for other memory. A rank that is
+  /// alone on its node shares all its memory with itself: offsets wrap around.
+  [[nodiscard]] std::uint64_t offset_of(const std::byte* address) const {
+    const auto distance =
+        reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(self().arena);
+    return distance < arena_bytes || peers.size() == 1 ? distance : kNotShared;
+  }
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reduction kernels: the only arithmetic of the collectives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tutti/communicator.hpp"
+#include "tutti/dtype.hpp"
+
+namespace tutti::collectives {
+
+/// How the destinations are written. `streaming` goes past the caches (non-temporal stores) and
+/// pays where the destinations are larger than the last-level cache; the kernel ends with the fence
+/// that orders those stores before a later signal.
+enum class Stores : std::uint8_t { cached, streaming };
+
+/// Element types and operation of one reduction. `from` and `to` are equal, or one is a 16-bit
+/// floating-point type and the other float32.
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  DType from = DType::float32;
+  DType to = DType::float32;
+};
+
+/// destinations[d][i] = sources[0][i] (op) sources[1][i] (op) ... for all d and i < count, in the
+/// canonical order: a balanced tree whose left subtree holds the largest power of two below the
+/// number of sources, and whose left operand is always the lower source. One source is a copy.
+/// 16-bit floating-point types are accumulated in float32 and rounded once, at the end; integers
+/// wrap; min and max give NaN if an operand is NaN (always the same quiet NaN) and order -0 below +0.
+///
+/// A destination may be one of the sources (the same address), but may not overlap one otherwise.
+/// The bits do not depend on the vector width, on count or on how a range is split.
+///
+/// Order  local. Never throws. At least one source; destinations may be empty.
+void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
+            std::span<std::byte* const> destinations, std::size_t count, Stores stores);
+
+/// The vector instructions that reduce() chose on this machine: "AVX-512", "AVX2", "NEON", "plain".
+const char* vector_instructions() noexcept;
+
+/// For tests: reduce() restricted to one instruction set. False if this machine does not have it.
+enum class Isa : std::uint8_t { plain, avx2, avx512 };
+bool reduce_with(Isa isa, const Reduction& reduction, std::span<const std::byte* const> sources,
+                 std::span<std::byte* const> destinations, std::size_t count, Stores stores);
+
+}  // namespace tutti::collectives

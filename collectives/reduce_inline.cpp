@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small data in one node: it came with the announcements.
+//
+//   announce     rank 0: [signature | x0]   rank 1: [signature | x1]   rank 2: [signature | x2]
+//   every rank   waits for all lines, reads all payloads, reduces for itself
+//
+// Cost: one line written and P - 1 lines read per rank; no second synchronisation, because the
+// lines alternate (see AnnounceLine). Wins up to kInlineBytes, where hand-overs are all that
+// counts. A broadcast reads the root's payload alone; it still waits for every rank, for the same
+// reason.
+#include "collectives/algorithms.hpp"
+
+namespace tutti::collectives {
+
+void reduce_inline(Call& call) { call.reduce_payloads_to_self(); }
+
+}  // namespace tutti::collectives

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of compiled reduction loops: one for each instruction set, see reduce_loops.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tutti/communicator.hpp"
+#include "tutti/dtype.hpp"
+
+namespace tutti::collectives {
+
+inline constexpr std::size_t kMaxSources = 8;  // what the tree holds in registers
+inline constexpr std::size_t kOps = 4;
+inline constexpr std::size_t kPairs = 12;
+
+/// Reduces 1 to kMaxSources sources into one destination, or P sources into P destinations if
+/// stores_from_registers(P).
+using Kernel = void (*)(const std::byte* const* sources, std::size_t num_sources,
+                        std::byte* const* destinations, std::size_t num_destinations,
+                        std::size_t count);
+
+/// Ranks that reduce in place, a few of them, are worth a loop of their own.
+constexpr bool stores_from_registers(std::size_t num_destinations) noexcept {
+  return num_destinations == 2 || num_destinations == 4;
+}
+
+/// Non-temporal stores want whole lines.
+inline constexpr std::size_t kLineBytes = 64;
+
+/// Bytes from `address` to the next start of a line; 0 if it is one.
+inline std::size_t bytes_to_line(const std::byte* address) noexcept {
+  return -reinterpret_cast<std::uintptr_t>(address) % kLineBytes;
+}
+
+struct Kernels {
+  Kernel cached[kOps][kPairs];
+  /// 1 to kMaxSources sources into any number of destinations that have the same bytes_to_line().
+  /// To be followed by a store fence.
+  Kernel streaming[kOps][kPairs];
+  /// Copies past the caches; `to` starts a line and `bytes` are whole lines. Fence as above.
+  void (*stream_lines)(std::byte* to, const std::byte* from, std::size_t bytes);
+};
+
+/// The second index of the table: the eight types onto themselves, then the four conversions.
+constexpr std::size_t pair_index(DType from, DType to) noexcept {
+  if (from == to) return static_cast<std::size_t>(from);
+  return from == DType::float32 ? 10 + static_cast<std::size_t>(to)
+                                : 8 + static_cast<std::size_t>(from);
+}
+static_assert(pair_index(DType::bfloat16, DType::float32) == 9);
+static_assert(pair_index(DType::float32, DType::bfloat16) == 11);
+
+const Kernels& plain_kernels() noexcept;
+#if defined(__x86_64__)
+const Kernels& avx2_kernels() noexcept;
+const Kernels& avx512_kernels() noexcept;
+#endif
+
+}  // namespace tutti::collectives

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks share a node.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace tutti::collectives {
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int node = 0;        ///< index of this rank's node
+  int local_rank = 0;  ///< index within its node
+  /// nodes[i] lists the ranks of node i in ascending order; nodes are ordered by first rank.
+  std::vector<std::vector<int>> nodes{{0}};
+  std::vector<std::string> hosts{"localhost"};  ///< host name of each rank
+  /// Ranks of this host exceed the cores they may use: spinning would take the core from a peer.
+  bool oversubscribed = false;
+
+  [[nodiscard]] int num_nodes() const { return static_cast<int>(nodes.size()); }
+  [[nodiscard]] const std::vector<int>& local_ranks() const { return nodes[node]; }
+  [[nodiscard]] int local_size() const { return static_cast<int>(nodes[node].size()); }
+
+  /// Local ranks that speak to other nodes, each for its share: as many as the smallest node has.
+  [[nodiscard]] int num_lanes() const {
+    const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+    return static_cast<int>(std::min_element(nodes.begin(), nodes.end(), smaller)->size());
+  }
+
+  /// Sets the nodes, orders them, and finds this rank among them.
+  void set_nodes(std::vector<std::vector<int>> new_nodes);
+
+  /// The topology of `size` ranks cut into consecutive nodes, as rank `rank` sees it.
+  static Topology consecutive(int rank, const std::vector<int>& node_sizes);
+};
+
+/// "rank 3 (host b)".
+std::string name_of(const Topology& topology, int rank);
+/// "rank 1 (host a)" or "ranks 1, 2 and 5 (hosts a, b)".
+std::string names_of(const Topology& topology, const std::vector<int>& ranks);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The canonical order of summation, as pure arithmetic.
+//
+//   T(1) = x0        T(n) = T(left p) + T(right n - p),  p = the largest power of two below n
+//
+//   n = 6:          +
+//              +         +          The left operand is always the lower ranks. A block of a power
+//            +   +      4 5         of two ranks, aligned to its size, is a subtree of its own: so
+//           0 1 2 3                 nodes that hold such blocks can sum by themselves, and the
+//                                   result has the same bits as if one node held all ranks.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// The largest power of two below `n`; n >= 2.
+int split_point(int n);
+
+/// One partial sum: local ranks first .. first + count - 1 of `node`.
+struct Partial {
+  int node;
+  int first;
+  int count;
+  friend bool operator==(const Partial&, const Partial&) = default;
+};
+
+/// How partial sums of nodes become the sum of all.
+///
+/// Evaluation: for each (left, right) of `steps` in order, value[left] = value[left] +
+/// value[right]. The result is value[0].
+struct CombinePlan {
+  std::vector<Partial> partials;           ///< by node, then by rank
+  std::vector<std::pair<int, int>> steps;  ///< indices into partials
+
+  /// Indices of the partials that `node` computes.
+  [[nodiscard]] std::vector<int> of_node(int node) const;
+};
+
+/// One partial per node, summed in the tree T(number of nodes). For nodes of an equal power of two
+/// of consecutive ranks these are the bits of T(all ranks).
+CombinePlan combine_by_node(const std::vector<std::vector<int>>& nodes);
+
+/// The tree T(all ranks), cut at the largest subtrees that lie within one node: the bits of T(all
+/// ranks) for any layout.
+CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way to wait, and the one way to fail.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/error.hpp"
+#include "tutti/settings.hpp"
+
+#include "collectives/function_ref.hpp"
+#include "collectives/node_memory.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/transport.hpp"
+
+namespace tutti::collectives {
+
+/// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
+struct CallInProgress {
+  std::uint64_t sequence = 0;
+  FunctionRef<std::string()> describe;
+};
+
+/// Waits for other ranks, with the deadline of the call, and raises and notices failures.
+///
+/// How a wait goes: spin for some microseconds (if every rank of the host can have a core), then
+/// yield for some milliseconds, then sleep on a futex between polls. After about 10 microseconds it
+/// also drives the transport, because the application's own pending messages may be what the
+/// missing rank waits for. The deadline counts time spent polling, at most one second per poll, so
+/// that a job that was suspended and resumed does not expire.
+class Waiter {
+ public:
+  Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
+         Transport* transport);
+
+  /// Returns when `ready` does. `missing` lists the ranks waited for; it is called only for
+  /// messages. Errors: timeout; communication if this node failed or a missing rank has left.
+  template <class Ready, class Missing>
+  void until(Ready&& ready, Missing&& missing) {
+    for (int i = 0; i < kFastPolls; ++i) {
+      if (ready()) return;
+    }
+    slow(ready, missing);
+  }
+
+  /// Wakes ranks of this node that sleep; call it after each signal.
+  void wake() {
+    if (memory_.first().sleepers.load(std::memory_order_relaxed) != 0) wake_sleepers();
+  }
+
+  /// The call that later messages name; null after it. The callee must outlive the call.
+  void set_call(const CallInProgress* call) { call_ = call; }
+
+  /// Something to poll in every wait: the messages of a collective between nodes.
+  void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
+
+  /// Raises the node's failure, tells the other nodes, and throws. The first failure stands.
+  [[noreturn]] void fail(ErrorCode code, const std::string& text);
+  /// The same without throwing, for a rank that has an exception of its own to throw. False if the
+  /// node had failed before.
+  bool raise_failure(ErrorCode code, const std::string& text);
+
+  /// Throws if this node has failed.
+  void check_failure();
+  [[nodiscard]] bool failed() const {
+    return memory_.first().failure.load(std::memory_order_acquire) != kHealthy;
+  }
+
+  /// Tells all ranks that this one takes part in no call after `last_sequence`.
+  void leave(std::uint64_t last_sequence);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kFastPolls = 64;
+
+  void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing);
+  void pause(Clock::duration waited, FunctionRef<bool()> ready);
+  void sleep(FunctionRef<bool()> ready);
+  void wake_sleepers();
+  void read_notices();
+  void check_leavers(FunctionRef<std::vector<int>()> missing);
+  void notify_other_nodes(const Notice& notice) noexcept;
+  void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
+  [[nodiscard]] std::string call_name() const;
+  [[noreturn]] void expire(const std::vector<int>& missing, Clock::duration waited);
+
+  const NodeMemory& memory_;
+  const Topology& topology_;
+  Transport* transport_;
+  Clock::duration deadline_;
+  Clock::duration spin_;
+  bool warnings_;
+  const CallInProgress* call_ = nullptr;
+  const FunctionRef<void()>* poll_ = nullptr;
+  std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives without keys, over all ranks of the job.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "tutti/settings.hpp"
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0.
+enum class ReduceOp : std::uint8_t { sum, prod, min, max };
+
+/// "sum" and so on.
+const char* to_string(ReduceOp op) noexcept;
+
+class Group;  // the implementation: runtime/group.hpp
+
+/// The ranks of an mpirun job.
+///
+/// Order   every member function marked "collective" is called by all ranks, in the same order,
+///         with equal shapes, dtypes and operations. One thread uses a communicator at a time.
+/// Errors  a call that is refused on one rank, or that differs between ranks, throws on all ranks
+///         (invalid_argument, mismatch) and leaves everything as it was. communication and timeout
+///         fail the communicator for good.
+class Communicator {
+ public:
+  /// All ranks of the job; a process that was not started by mpirun is a job of one rank.
+  /// Initialises MPI if the program has not. Collective.
+  static Communicator world(const Settings& settings = Settings::from_environment());
+
+  /// This process alone. Never touches MPI.
+  static Communicator self(const Settings& settings = Settings::from_environment());
+
+  explicit Communicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  [[nodiscard]] int node() const noexcept;  ///< index of this rank's node
+  [[nodiscard]] int num_nodes() const noexcept;
+  [[nodiscard]] int local_rank() const noexcept;  ///< rank within the node
+  [[nodiscard]] int local_size() const noexcept;
+
+  /// A tensor in node-shared memory, which collectives read and write without copies. Not
+  /// collective. Its elements are zero. Errors: out_of_memory, with what was asked and available.
+  [[nodiscard]] Tensor allocate(Shape shape, DType dtype = DType::float32);
+
+  /// Reduces `input` over all ranks into `output` on every rank. Collective. In place if both are
+  /// the same tensor. The order of summation is the canonical tree over ranks: the left operand is
+  /// always the lower ranks, the left subtree the largest power of two below the number of ranks.
+  void allreduce(const ConstTensorView& input, const TensorView& output,
+                 ReduceOp op = ReduceOp::sum);
+  void allreduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum) {
+    allreduce(tensor, tensor, op);
+  }
+
+  /// Copies `tensor` of rank `root` into `tensor` of every rank. Collective.
+  void broadcast(const TensorView& tensor, int root);
+
+  /// Returns when every rank has called it. Collective.
+  void barrier();
+
+  /// Runs `body` on every rank. If it throws on any, every rank throws the error of the lowest
+  /// such rank: for work that may fail on one rank alone, such as reading a file. Collective.
+  void agree(const std::function<void()>& body);
+
+  [[nodiscard]] const std::shared_ptr<Group>& group() const noexcept { return group_; }
+
+ private:
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a value is stored under.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+namespace tutti {
+
+/// A 64-bit integer or a string. A store holds keys of one kind: the first call fixes which.
+class Key {
+ public:
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool> && !std::same_as<Integer, char>) Key(Integer number)
+      : value_(static_cast<std::int64_t>(number)) {}  // NOLINT: implicit on purpose
+
+  template <class Text>
+  requires(std::convertible_to<const Text&, std::string_view> && !std::integral<Text> &&
+           !std::same_as<std::remove_cvref_t<Text>, std::nullptr_t>)
+      Key(const Text& text)  // NOLINT: implicit on purpose
+      : value_(std::string(std::string_view(text))) {}
+
+  [[nodiscard]] bool is_string() const noexcept { return value_.index() == 1; }
+
+  /// The number or the text. Calling the one that the key does not hold throws
+  /// std::bad_variant_access.
+  [[nodiscard]] std::int64_t number() const { return std::get<std::int64_t>(value_); }
+  [[nodiscard]] const std::string& text() const { return std::get<std::string>(value_); }
+
+  friend bool operator==(const Key&, const Key&) = default;
+  friend auto operator<=>(const Key&, const Key&) = default;
+
+ private:
+  std::variant<std::int64_t, std::string> value_;
+};
+
+/// As it is printed: 3, or "fc1.weight" without quotes.
+std::string to_string(const Key& key);
+
+}  // namespace tutti
+
+template <>
+struct std::hash<tutti::Key> {
+  std::size_t operator()(const tutti::Key& key) const noexcept;
+};

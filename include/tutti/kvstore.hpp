@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replicated key-value store.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tutti/arguments.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+#include "tutti/optimizer.hpp"
+
+namespace tutti {
+
+/// Called once per distinct key of a push as (key, merged, stored): `merged` is the sum over the
+/// values and ranks, `stored` is changed in place. Runs on every rank, on equal data: it must do
+/// the same everywhere. It may pull and view; a collective call inside it is an error.
+using Updater = std::function<void(const Key& key, ConstTensorView merged, TensorView stored)>;
+
+enum class Cast : bool { no, yes };
+
+/// Every rank holds a replica of every value. A push sums over values, devices and ranks, then
+/// runs the updater on each rank's replica; a pull copies from this rank's replica and talks to
+/// nobody.
+///
+/// Order   calls marked "collective" are made by every rank in the same order with the same keys,
+///         shapes and dtypes (in a "local" or "device" store there is one rank).
+/// Errors  thrown as Error. A collective call that is refused on one rank or differs between ranks
+///         throws on every rank, names ranks and keys, and changes nothing. A failed store
+///         (recoverable() is false) throws from every call but rank, num_workers and type.
+class KVStore {
+ public:
+  /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job (aliases
+  /// dist_sync, dist_device_sync, nccl). Collective for "dist".
+  /// Errors  invalid_argument: an unknown type; the text lists the known ones.
+  static KVStore create(std::string_view type,
+                        const Settings& settings = Settings::from_environment());
+  /// A "dist" store over a communicator that exists already.
+  static KVStore create(const Communicator& communicator);
+
+  KVStore(KVStore&&) noexcept;
+  KVStore& operator=(KVStore&&) noexcept;
+  ~KVStore();
+
+  /// Stores the first value of each key: rank 0's value, whatever the other ranks hold. Once per
+  /// key. Collective. Errors: invalid_argument for a key that exists.
+  void init(const Keys& keys, const Values& values);
+
+  /// Sums each key's values over the list and over all ranks, then runs the updater (ASSIGN unless
+  /// one is set). Collective; the list is one fused operation. A key that occurs several times is
+  /// one key whose values are summed. Keys are updated in ascending order (integers) or in the
+  /// order of their init (strings). On return the values may be reused. A higher `priority` asks
+  /// for earlier transfer; it never changes a result.
+  void push(const Keys& keys, const Values& values, int priority = 0);
+
+  /// Copies this rank's replica into every output of the key. Local.
+  /// Errors  invalid_argument: unknown key, other shape, other dtype without Cast::yes.
+  void pull(const Keys& keys, const Outputs& outputs, Cast cast = Cast::no) const;
+
+  /// This rank's replica, without a copy. Its content is valid until the next push of the key.
+  [[nodiscard]] ConstTensorView view(const Key& key) const;
+
+  /// push, then pull of the updated values. Without `outputs` they are written over `values`.
+  void pushpull(const Keys& keys, const Values& values, const Outputs& outputs, int priority = 0);
+  void pushpull(const Keys& keys, const Outputs& values, int priority = 0);
+
+  /// init, then pull. Collective.
+  void broadcast(const Keys& keys, const Values& values, const Outputs& outputs);
+
+  /// Replaces the updater; nothing stored changes until the next push. Call it on every rank.
+  void set_updater(Updater updater);
+  /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
+  void set_optimizer(std::shared_ptr<Optimizer> optimizer);
+  /// The optimizer in use. Errors: invalid_argument if there is none.
+  [[nodiscard]] Optimizer& optimizer() const;
+
+  /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.
+  [[nodiscard]] Tensor allocate(Shape shape, DType dtype = DType::float32);
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int num_workers() const noexcept;
+  /// The name it was created with, aliases resolved.
+  [[nodiscard]] std::string_view type() const noexcept;
+  /// True for "optimizer": the store can run one, so workers need not.
+  [[nodiscard]] bool is_capable(std::string_view capability) const noexcept;
+
+  /// Returns when every rank has called it. Collective.
+  void barrier();
+  /// Runs `body` on every rank; if it throws on any, every rank throws the error of the lowest such
+  /// rank. Collective.
+  void agree(const std::function<void()>& body);
+
+ private:
+  class Impl;
+  explicit KVStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a program of an mpirun job ends.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace tutti {
+
+/// Runs `body` and returns the process exit code. What `body` throws is printed as one line on
+/// standard error, once for the job where every rank fails alike, and becomes an exit code: 1 usage
+/// or configuration, 2 failure at run time, 4 deadline passed. If other ranks cannot know of the
+/// failure, the whole job is ended, so that none waits for this one.
+///
+///     int main(int argc, char** argv) {
+///       return tutti::run_program("my-program", [&] { return train(argc, argv); });
+///     }
+int run_program(const std::string& name, const std::function<int()>& body) noexcept;
+
+/// Library version, compiler, MPI and the vector instructions in use: a few lines, for --version.
+std::string build_info();
+
+}  // namespace tutti

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every setting of the library, in one struct that is read once.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+/// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
+/// struct itself. All ranks must have the same settings: they are compared when a store is created.
+struct Settings {
+  /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
+  /// Seconds (fractions allowed). Default 300. A warning names the missing ranks at a tenth of it.
+  std::chrono::duration<double> timeout{300.0};
+
+  /// TUTTI_RANKS_PER_NODE: splits a host into virtual nodes, for tests and experiments: "4" gives
+  /// nodes of four ranks, "3,5" a node of three and one of five. Default empty: a host is a node.
+  std::vector<int> ranks_per_node;
+
+  /// TUTTI_REPRODUCIBLE: 1 gives the same bits for every layout of the same number of ranks over
+  /// nodes, at the price of more bytes between nodes. Default 0.
+  bool reproducible = false;
+
+  /// TUTTI_CHUNK_BYTES: the piece in which a node reduces what cannot be reduced in place.
+  /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024. Default 256K.
+  std::size_t chunk_bytes = std::size_t{256} << 10;
+
+  /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix. Default 256K.
+  std::size_t piece_bytes = std::size_t{256} << 10;
+
+  /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
+  /// Default 0: as much as the machine has.
+  std::size_t arena_bytes = 0;
+
+  /// TUTTI_SHARED_MEMORY: what the ranks of a node share memory through: "memfd" (leaves nothing
+  /// behind, needs no mount), "shm" (/dev/shm), "none" (every rank is a node of its own), or
+  /// "auto", which takes the first that works. Default auto.
+  std::string shared_memory = "auto";
+
+  /// TUTTI_WARNINGS: 0 silences warnings on standard error. Default 1.
+  bool warnings = true;
+
+  /// Reads the TUTTI_* variables of this process. A variable with the prefix that is not a setting
+  /// is reported as a warning that names the nearest one.
+  /// Errors  invalid_argument: a value that cannot be read, with what was expected.
+  static Settings from_environment();
+
+  /// The same from any set of variables; warnings are appended to `warnings_found`.
+  static Settings from_variables(const std::map<std::string, std::string>& variables,
+                                 std::vector<std::string>& warnings_found);
+
+  /// One line per setting: variable, unit, default, meaning. For --help.
+  static std::string help();
+};
+
+/// "64M", "64MiB", "1048576" -> bytes. Errors: invalid_argument.
+std::size_t parse_bytes(const std::string& text);
+
+}  // namespace tutti

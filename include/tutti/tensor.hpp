@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors: Tensor owns its memory, TensorView and ConstTensorView borrow it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "tutti/dtype.hpp"
+#include "tutti/shape.hpp"
+
+namespace tutti {
+
+/// A borrowed, read-only tensor: dense and row-major.
+///
+/// A view does not keep a caller's memory alive. A view into a store (KVStore::view) does keep the
+/// store's memory mapped.
+class ConstTensorView {
+ public:
+  ConstTensorView(const void* data, Shape shape, DType dtype, Device device = cpu(),
+                  std::shared_ptr<const void> keep_alive = nullptr)
+      : data_(static_cast<const std::byte*>(data)),
+        shape_(shape),
+        dtype_(dtype),
+        device_(device),
+        keep_alive_(std::move(keep_alive)) {}
+
+  [[nodiscard]] const std::byte* bytes() const noexcept { return data_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] std::size_t count() const noexcept { return shape_.count(); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return count() * size_of(dtype_); }
+
+  /// The elements. Errors: invalid_argument if T is not the element type.
+  template <class T>
+  [[nodiscard]] std::span<const T> values() const {
+    require_dtype(dtype_of<T>);
+    return {reinterpret_cast<const T*>(data_), count()};
+  }
+
+ protected:
+  void require_dtype(DType asked) const;
+
+ private:
+  const std::byte* data_;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+  std::shared_ptr<const void> keep_alive_;
+};
+
+/// `factor * view`, not yet computed: what the arithmetic of TensorView takes.
+struct ScaledView {
+  ConstTensorView view;
+  double factor;
+};
+inline ScaledView operator*(double factor, ConstTensorView view) {
+  return {std::move(view), factor};
+}
+inline ScaledView operator*(ConstTensorView view, double factor) {
+  return {std::move(view), factor};
+}
+
+/// A borrowed, writable tensor. It cannot be rebound: assignment is deleted, so that an updater
+/// that writes `stored = input` does not compile instead of doing nothing; use copy_from.
+///
+/// Arithmetic is elementwise, in place, in the element type (16-bit floats compute in float32;
+/// a factor is converted to the type computed in). Shapes and dtypes must be equal.
+/// Errors: invalid_argument.
+class TensorView : public ConstTensorView {
+ public:
+  TensorView(void* data, Shape shape, DType dtype, Device device = cpu())
+      : ConstTensorView(data, shape, dtype, device) {}
+  TensorView(const TensorView&) = default;
+  TensorView& operator=(const TensorView&) = delete;
+
+  [[nodiscard]] std::byte* bytes() const noexcept {
+    return const_cast<std::byte*>(ConstTensorView::bytes());  // it was given to us writable
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> values() const {
+    require_dtype(dtype_of<T>);
+    return {reinterpret_cast<T*>(bytes()), count()};
+  }
+
+  const TensorView& operator+=(const ScaledView& right) const;
+  const TensorView& operator-=(const ScaledView& right) const;
+  const TensorView& operator+=(const ConstTensorView& right) const { return *this += 1.0 * right; }
+  const TensorView& operator-=(const ConstTensorView& right) const { return *this -= 1.0 * right; }
+  const TensorView& operator*=(double factor) const;
+
+  void fill(double value) const;
+
+  /// Copies the elements, converting them where the element types differ.
+  void copy_from(const ConstTensorView& source) const;
+};
+
+/// Owns its elements; moves, does not copy (clone() says so where a copy is meant).
+///
+/// Memory is aligned to 128 bytes. A tensor from KVStore::allocate or Communicator::allocate lives
+/// in memory that the node's other ranks can read, and is pushed without any copy; it keeps that
+/// memory mapped.
+class Tensor {
+ public:
+  static Tensor empty(Shape shape, DType dtype = DType::float32, Device device = cpu());
+  static Tensor full(Shape shape, double value, DType dtype = DType::float32,
+                     Device device = cpu());
+  static Tensor zeros(Shape shape, DType dtype = DType::float32, Device device = cpu()) {
+    return full(shape, 0.0, dtype, device);
+  }
+  static Tensor ones(Shape shape, DType dtype = DType::float32, Device device = cpu()) {
+    return full(shape, 1.0, dtype, device);
+  }
+  /// Shape {values.size()}.
+  template <class T>
+  static Tensor from(std::span<const T> values) {
+    Tensor tensor = empty({static_cast<std::int64_t>(values.size())}, dtype_of<T>);
+    std::copy(values.begin(), values.end(), tensor.template values<T>().begin());
+    return tensor;
+  }
+  /// Takes memory that somebody else allocated; `owner` frees it.
+  static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype);
+
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
+
+  [[nodiscard]] Tensor clone() const;
+
+  [[nodiscard]] TensorView view() noexcept { return {bytes(), shape_, dtype_, device_}; }
+  [[nodiscard]] ConstTensorView view() const noexcept { return {bytes(), shape_, dtype_, device_}; }
+  operator TensorView() noexcept { return view(); }             // NOLINT: implicit on purpose
+  operator ConstTensorView() const noexcept { return view(); }  // NOLINT: implicit on purpose
+
+  [[nodiscard]] std::byte* bytes() noexcept { return data_; }
+  [[nodiscard]] const std::byte* bytes() const noexcept { return data_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] std::size_t count() const noexcept { return shape_.count(); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return count() * size_of(dtype_); }
+  template <class T>
+  [[nodiscard]] std::span<T> values() {
+    return view().values<T>();
+  }
+  template <class T>
+  [[nodiscard]] std::span<const T> values() const {
+    return view().values<T>();
+  }
+  void fill(double value) { view().fill(value); }
+
+ private:
+  Tensor(std::shared_ptr<void> owner, std::byte* data, Shape shape, DType dtype, Device device)
+      : owner_(std::move(owner)), data_(data), shape_(shape), dtype_(dtype), device_(device) {}
+
+  std::shared_ptr<void> owner_;
+  std::byte* data_;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+};
+
+/// Borrows memory of the caller's: `view(vector.data(), {2, 3})`.
+template <class T>
+TensorView view(T* data, Shape shape, Device device = cpu()) {
+  return {data, shape, dtype_of<T>, device};
+}
+template <class T>
+ConstTensorView view(const T* data, Shape shape, Device device = cpu()) {
+  return {data, shape, dtype_of<T>, device};
+}
+
+}  // namespace tutti

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// All of Tutti.
+#pragma once
+
+#include "tutti/arguments.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/dtype.hpp"
+#include "tutti/error.hpp"
+#include "tutti/key.hpp"
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizer.hpp"
+#include "tutti/program.hpp"
+#include "tutti/settings.hpp"
+#include "tutti/shape.hpp"
+#include "tutti/tensor.hpp"

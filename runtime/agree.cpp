@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/agree.hpp"
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+
+void agree(collectives::Engine& engine, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;  // the other ranks know of it
+    engine.refuse(error.code(), error.what());
+  } catch (const std::exception& error) {
+    engine.refuse(ErrorCode::user_code, error.what());
+  }
+  const auto describe = [] { return std::string("agree"); };
+  engine.run({.kind = collectives::Kind::agreement, .segments = {}, .describe = describe});
+}
+
+}  // namespace tutti

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's error becomes everybody's.
+#pragma once
+
+#include <functional>
+
+#include "collectives/engine.hpp"
+
+namespace tutti {
+
+/// Runs `body` on every rank; if it throws on any, all ranks throw the error of the lowest such
+/// rank. Collective.
+void agree(collectives::Engine& engine, const std::function<void()>& body);
+
+}  // namespace tutti

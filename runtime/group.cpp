@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/group.hpp"
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+
+namespace {
+
+collectives::NodeMemory node_memory(const GroupParts& parts) {
+  collectives::NodeMemory memory;
+  memory.local_rank = parts.topology.local_rank;
+  memory.arena_bytes = parts.arena->reserved_bytes();
+  for (std::byte* arena : parts.arenas) memory.peers.push_back({arena});
+  return memory;
+}
+
+}  // namespace
+
+void allocate_slots(Arena& arena, std::size_t slot_bytes) {
+  auto& control = *reinterpret_cast<collectives::ControlBlock*>(arena.data());
+  const auto slot = [&] {
+    return static_cast<std::uint64_t>(arena.allocate(slot_bytes) - arena.data());
+  };
+  for (auto& offset : control.stage) offset = slot();
+  for (auto& offset : control.result) offset = slot();
+}
+
+Group::Group(GroupParts parts) : parts_(std::move(parts)) {
+  const std::size_t slot_bytes = collectives::Engine::slot_bytes(parts_.topology, parts_.settings);
+  engine_ = std::make_unique<collectives::Engine>(
+      node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
+      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, slot_bytes);
+}
+
+/// After a failure a peer that was stopped may resume in the middle of a call: what it may still
+/// read or write stays mapped until the process ends.
+Group::~Group() {
+  if (parts_.topology.size == 1) return;
+  if (engine_->failed()) {
+    for (Mapping& mapping : parts_.mappings) new Mapping(std::move(mapping));
+    new std::shared_ptr<Arena>(parts_.arena);
+  } else {
+    engine_->leave();
+  }
+}
+
+Tensor Group::allocate(Shape shape, DType dtype) {
+  std::byte* memory = parts_.arena->allocate(shape.count() * size_of(dtype));
+  std::shared_ptr<void> owner(
+      memory, [arena = parts_.arena](void* freed) { arena->free(static_cast<std::byte*>(freed)); });
+  return Tensor::adopt(std::move(owner), memory, shape, dtype);
+}
+
+}  // namespace tutti

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/key.hpp"
+
+#include <xxhash.h>
+
+namespace tutti {
+
+std::string to_string(const Key& key) {
+  return key.is_string() ? key.text() : std::to_string(key.number());
+}
+
+}  // namespace tutti
+
+// The same on every rank: signatures of collective calls carry it.
+std::size_t std::hash<tutti::Key>::operator()(const tutti::Key& key) const noexcept {
+  if (key.is_string()) return XXH3_64bits(key.text().data(), key.text().size());
+  const std::int64_t number = key.number();
+  return XXH3_64bits(&number, sizeof number);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups within one process: a job of one rank, and, for tests, threads that play the ranks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/group.hpp"
+
+namespace tutti {
+
+/// A group of this process alone. Never touches MPI.
+std::shared_ptr<Group> make_self_group(const Settings& settings);
+
+/// Called for every message between nodes; may sleep, and returns false to lose the message.
+using MessageFilter = std::function<bool(int from_rank, int to_rank, int tag)>;
+
+/// One group per rank, for one thread each. Nodes of the given sizes; arenas are ordinary memory of
+/// `arena_bytes` of address space each.
+std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& node_sizes,
+                                                       const Settings& settings,
+                                                       MessageFilter filter = {},
+                                                       std::size_t arena_bytes = std::size_t{1}
+                                                                                 << 30);
+
+}  // namespace tutti

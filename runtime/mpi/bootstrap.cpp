@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/bootstrap.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+
+#include "runtime/mpi/agree.hpp"
+#include "runtime/mpi/card.hpp"
+#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/session.hpp"
+#include "runtime/mpi/transport.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+/// Where a rank's arena is, and what stands in it.
+struct Door {
+  ArenaAddress address;
+  std::uint64_t nonce;
+};
+
+std::uint64_t random_nonce() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device() | 1;
+}
+
+collectives::ControlBlock& control_of(std::byte* arena) {
+  return *reinterpret_cast<collectives::ControlBlock*>(arena);
+}
+
+std::vector<Backing> backings(const Settings& settings) {
+  if (settings.shared_memory == "memfd" || settings.shared_memory == "none") {
+    return {Backing::memfd};
+  }
+  if (settings.shared_memory == "shm") return {Backing::dev_shm};
+  return {Backing::memfd, Backing::dev_shm};
+}
+
+/// Maps the arenas of this rank's node. A mapping counts if the peer's nonce can be read through
+/// it.
+bool map_node(GroupParts& parts, Backing backing, const std::vector<Door>& doors) {
+  parts.mappings.clear();
+  parts.arenas.clear();
+  for (const int rank : parts.topology.local_ranks()) {
+    if (rank == parts.topology.rank) {
+      parts.arenas.push_back(parts.arena->data());
+      continue;
+    }
+    try {
+      parts.mappings.push_back(
+          Arena::map_peer(backing, doors[rank].address, parts.arena->reserved_bytes()));
+    } catch (const Error&) {
+      return false;
+    }
+    parts.arenas.push_back(parts.mappings.back().data());
+    if (control_of(parts.arenas.back()).nonce != doors[rank].nonce) return false;
+  }
+  return true;
+}
+
+/// Makes this rank's arena and maps its node's; says for each rank whether that succeeded.
+std::vector<int> share_memory(MPI_Comm comm, GroupParts& parts, Backing backing) {
+  agree(comm, [&] {
+    const int ranks = parts.topology.local_size();
+    unsigned long reserve = Arena::default_reserve(parts.settings.arena_bytes, ranks);
+    check(MPI_Allreduce(MPI_IN_PLACE, &reserve, 1, MPI_UNSIGNED_LONG, MPI_MIN, comm),
+          "MPI_Allreduce");
+    parts.arena = std::make_shared<Arena>(backing, reserve);
+  });
+  Door own{parts.arena->address(), random_nonce()};
+  control_of(parts.arena->data()).nonce = own.nonce;
+  std::vector<Door> doors(parts.topology.size);
+  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, doors.data(), sizeof own, MPI_BYTE, comm),
+        "MPI_Allgather");
+  const int mapped = map_node(parts, backing, doors) ? 1 : 0;
+  std::vector<int> all_mapped(parts.topology.size);
+  check(MPI_Allgather(&mapped, 1, MPI_INT, all_mapped.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  parts.arena->unlink();
+  return all_mapped;
+}
+
+/// Ranks that cannot map each other become nodes of one rank, whatever MPI says of their host.
+void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
+  std::vector<std::vector<int>> nodes;
+  for (const auto& ranks : parts.topology.nodes) {
+    if (std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return mapped[rank] != 0; })) {
+      nodes.push_back(ranks);
+      continue;
+    }
+    for (const int rank : ranks) nodes.push_back({rank});
+    if (parts.settings.warnings && parts.topology.rank == ranks.front()) {
+      const std::string text = "tutti: warning: " + names_of(parts.topology, ranks) +
+                               " cannot map each other's memory and will use MPI instead\n";
+      std::fputs(text.c_str(), stderr);
+    }
+  }
+  parts.topology.set_nodes(std::move(nodes));
+  if (parts.topology.local_size() < static_cast<int>(parts.arenas.size()) ||
+      parts.topology.local_size() == 1) {
+    parts.mappings.clear();
+    parts.arenas = {parts.arena->data()};
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Group> make_world_group(const Settings& settings) {
+  ensure_initialized();
+  const MPI_Comm comm = duplicate(MPI_COMM_WORLD);
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  const std::vector<Card> cards = exchange_cards(comm, settings);
+  require_equal_cards(cards, rank);
+
+  GroupParts parts;
+  parts.settings = settings;
+  parts.topology = topology_of(cards, rank, settings);
+  std::vector<int> mapped;
+  for (const Backing backing : backings(settings)) {
+    mapped = share_memory(comm, parts, backing);
+    if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
+  }
+  split_unmapped_nodes(parts, mapped);
+  agree(comm, [&] {
+    allocate_slots(*parts.arena, collectives::Engine::slot_bytes(parts.topology, settings));
+  });
+  if (parts.topology.num_nodes() > 1) parts.transport = std::make_unique<MpiTransport>(comm);
+  auto group = std::make_shared<Group>(std::move(parts));
+  check(MPI_Barrier(comm), "MPI_Barrier");
+  return group;
+}
+
+}  // namespace tutti::mpi

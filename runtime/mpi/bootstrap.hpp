@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of an MPI job become a group.
+#pragma once
+
+#include <memory>
+
+#include "runtime/group.hpp"
+
+namespace tutti::mpi {
+
+/// All ranks of MPI_COMM_WORLD. Initialises MPI if need be. Collective.
+/// Errors  invalid_argument on all ranks if their settings, library versions or floating-point
+///         modes differ, with both values; io, out_of_memory, communication.
+std::shared_ptr<Group> make_world_group(const Settings& settings);
+
+}  // namespace tutti::mpi

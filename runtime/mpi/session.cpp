@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/session.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+#include "runtime/mpi/check.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+/// One variable per process, because an exit handler has no arguments.
+std::atomic<int>& exit_code_of_process() {
+  static std::atomic<int> code{0};
+  return code;
+}
+
+void at_exit() {
+  if (!is_running()) return;
+  if (const int code = exit_code_of_process(); code != 0) abort_job(code);
+  MPI_Finalize();
+}
+
+/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+int free_attribute(MPI_Comm, int, void* value, void*) {
+  const std::unique_ptr<MPI_Comm> comm(static_cast<MPI_Comm*>(value));
+  if (exit_code_of_process() == 0) MPI_Comm_free(comm.get());
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+bool is_running() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+void ensure_initialized() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) {
+    throw Error(ErrorCode::communication,
+                "MPI is finalised; a store must be created before MPI_Finalize");
+  }
+  if (is_running()) return;
+  int provided = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  std::atexit(at_exit);
+}
+
+void free_at_finalize(MPI_Comm comm) {
+  int key = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_attribute, &key, nullptr),
+        "MPI_Comm_create_keyval");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Comm(comm)), "MPI_Comm_set_attr");
+}
+
+MPI_Comm duplicate(MPI_Comm parent) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(parent, &copy), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  free_at_finalize(copy);
+  return copy;
+}
+
+void abort_at_exit(int exit_code) { exit_code_of_process() = exit_code; }
+
+void abort_job(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/transport.hpp"
+
+#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/session.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+constexpr int kNoticeTag = 100;
+}
+
+MpiTransport::MpiTransport(MPI_Comm comm) : comm_(comm), incoming_(new collectives::Notice) {
+  listen();
+}
+
+MpiTransport::~MpiTransport() {
+  if (!is_running()) return;
+  MPI_Cancel(&listening_);
+  if (MPI_Wait(&listening_, MPI_STATUS_IGNORE) == MPI_SUCCESS) delete incoming_;
+}
+
+void MpiTransport::listen() {
+  check(MPI_Irecv(incoming_, sizeof *incoming_, MPI_BYTE, MPI_ANY_SOURCE, kNoticeTag, comm_,
+                  &listening_),
+        "MPI_Irecv of a notice");
+}
+
+collectives::Transport::Request MpiTransport::keep(MPI_Request request) {
+  if (free_.empty()) {
+    requests_.push_back(request);
+    return static_cast<Request>(requests_.size()) - 1;
+  }
+  const Request index = free_.back();
+  free_.pop_back();
+  requests_[index] = request;
+  return index;
+}
+
+collectives::Transport::Request MpiTransport::send(int to_rank, int tag,
+                                                   std::span<const std::byte> bytes) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(
+      MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to_rank, tag, comm_,
+                &request),
+      "MPI_Isend of " + std::to_string(bytes.size()) + " bytes to rank " + std::to_string(to_rank));
+  return keep(request);
+}
+
+collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
+                                                      std::span<std::byte> bytes) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, from_rank, tag, comm_,
+                  &request),
+        "MPI_Irecv of " + std::to_string(bytes.size()) + " bytes from rank " +
+            std::to_string(from_rank));
+  return keep(request);
+}
+
+bool MpiTransport::done(Request request) {
+  int complete = 0;
+  check(MPI_Test(&requests_[request], &complete, MPI_STATUS_IGNORE), "MPI_Test");
+  if (complete == 0) return false;
+  free_.push_back(request);
+  return true;
+}
+
+void MpiTransport::progress() {
+  int found = 0;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+}
+
+/// The notice is sent from memory that is never freed: its receiver may never receive it.
+void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
+  if (!is_running()) return;
+  MPI_Request request = MPI_REQUEST_NULL;
+  const auto* kept = new collectives::Notice(notice);
+  if (MPI_Isend(kept, sizeof *kept, MPI_BYTE, to_rank, kNoticeTag, comm_, &request) ==
+      MPI_SUCCESS) {
+    MPI_Request_free(&request);
+  }
+}
+
+std::optional<collectives::Notice> MpiTransport::poll_notice() {
+  int complete = 0;
+  check(MPI_Test(&listening_, &complete, MPI_STATUS_IGNORE), "MPI_Test of a notice");
+  if (complete == 0) return std::nullopt;
+  const collectives::Notice notice = *incoming_;
+  listen();
+  return notice;
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/settings.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <sstream>
+
+#include "tutti/error.hpp"
+
+#include "runtime/nearest_name.hpp"
+
+extern char** environ;
+
+namespace tutti {
+
+namespace {
+
+constexpr const char* kPrefix = "TUTTI_";
+
+[[noreturn]] void throw_bad_value(const std::string& variable, const std::string& value,
+                                  const std::string& expected) {
+  throw Error(ErrorCode::invalid_argument, variable + "=" + value + ": expected " + expected);
+}
+
+bool parse_flag(const std::string& variable, const std::string& value) {
+  if (value == "0" || value == "1") return value == "1";
+  throw_bad_value(variable, value, "0 or 1");
+}
+
+std::chrono::duration<double> parse_seconds(const std::string& variable, const std::string& value) {
+  std::istringstream in(value);
+  double seconds = 0;
+  if (in >> seconds && in.eof() && seconds > 0 && seconds <= 1e9) {
+    return std::chrono::duration<double>(seconds);
+  }
+  throw_bad_value(variable, value, "a number of seconds above 0, such as 300 or 2.5");
+}
+
+std::size_t parse_piece(const std::string& variable, const std::string& value) {
+  constexpr std::size_t kLeast = 4096;
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  const std::size_t bytes = parse_bytes(value);
+  if (bytes >= kLeast && bytes <= kMost && bytes % 64 == 0) return bytes;
+  throw_bad_value(variable, value, "4K to 16M, a multiple of 64 bytes");
+}
+
+std::vector<int> parse_node_sizes(const std::string& variable, const std::string& value) {
+  std::vector<int> sizes;
+  std::istringstream in(value);
+  std::string word;
+  while (std::getline(in, word, ',')) {
+    const bool digits =
+        !word.empty() && word.size() < 7 &&
+        std::all_of(word.begin(), word.end(), [](char c) { return std::isdigit(c); });
+    if (!digits || std::stoi(word) == 0) {
+      throw_bad_value(variable, value, "numbers of ranks above 0, such as 4 or 3,5");
+    }
+    sizes.push_back(std::stoi(word));
+  }
+  return sizes;
+}
+
+std::string parse_backing(const std::string& variable, const std::string& value) {
+  for (const char* known : {"auto", "memfd", "shm", "none"}) {
+    if (value == known) return value;
+  }
+  throw_bad_value(variable, value, "auto, memfd, shm or none");
+}
+
+struct Variable {
+  const char* name;
+  const char* unit_and_default;
+  const char* meaning;
+  std::function<void(Settings&, const std::string& name, const std::string& value)> read;
+};
+
+const std::vector<Variable>& variables_known() {
+  using S = Settings;
+  using Text = const std::string&;
+  static const std::vector<Variable> kVariables = {
+      {"TUTTI_TIMEOUT", "seconds, default 300", "how long a collective call waits for other ranks",
+       [](S& s, Text name, Text value) { s.timeout = parse_seconds(name, value); }},
+      {"TUTTI_RANKS_PER_NODE", "ranks, default: all of a host",
+       "splits a host into virtual nodes: 4, or 3,5",
+       [](S& s, Text name, Text value) { s.ranks_per_node = parse_node_sizes(name, value); }},
+      {"TUTTI_REPRODUCIBLE", "0 or 1, default 0", "the same bits for every layout over nodes",
+       [](S& s, Text name, Text value) { s.reproducible = parse_flag(name, value); }},
+      {"TUTTI_CHUNK_BYTES", "bytes, default 256K", "what a node reduces at a time, out of place",
+       [](S& s, Text name, Text value) { s.chunk_bytes = parse_piece(name, value); }},
+      {"TUTTI_PIECE_BYTES", "bytes, default 256K", "the largest message between nodes",
+       [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
+      {"TUTTI_ARENA_BYTES", "bytes, default: the machine's memory",
+       "the most node-shared memory that one rank may use",
+       [](S& s, Text, Text value) { s.arena_bytes = parse_bytes(value); }},
+      {"TUTTI_SHARED_MEMORY", "auto, memfd, shm or none, default auto",
+       "what the ranks of a node share memory through",
+       [](S& s, Text name, Text value) { s.shared_memory = parse_backing(name, value); }},
+      {"TUTTI_WARNINGS", "0 or 1, default 1", "0 silences warnings on standard error",
+       [](S& s, Text name, Text value) { s.warnings = parse_flag(name, value); }},
+  };
+  return kVariables;
+}
+
+}  // namespace
+
+std::size_t parse_bytes(const std::string& text) {
+  std::size_t digits = 0;
+  std::size_t number = 0;
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) {
+    const auto digit = static_cast<std::size_t>(text[digits] - '0');
+    if (number > (kMost - digit) / 10) break;
+    number = number * 10 + digit;
+    ++digits;
+  }
+  std::string suffix = text.substr(digits);
+  std::transform(suffix.begin(), suffix.end(), suffix.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  int shift = -1;
+  if (suffix.empty() || suffix == "B") shift = 0;
+  if (suffix == "K" || suffix == "KB" || suffix == "KIB") shift = 10;
+  if (suffix == "M" || suffix == "MB" || suffix == "MIB") shift = 20;
+  if (suffix == "G" || suffix == "GB" || suffix == "GIB") shift = 30;
+  if (digits == 0 || shift < 0 || number > (kMost >> shift)) {
+    throw Error(ErrorCode::invalid_argument,
+                "'" + text +
+                    "' is not a size: expected a number of bytes, with a suffix K, M or G "
+                    "(powers of 1024), such as 64M or 64MiB");
+  }
+  return number << shift;
+}
+
+Settings Settings::from_variables(const std::map<std::string, std::string>& variables,
+                                  std::vector<std::string>& warnings_found) {
+  Settings settings;
+  std::vector<std::string> names;
+  for (const Variable& known : variables_known()) {
+    names.emplace_back(known.name);
+    const auto found = variables.find(known.name);
+    if (found != variables.end()) known.read(settings, known.name, found->second);
+  }
+  for (const auto& [name, value] : variables) {
+    if (name.rfind(kPrefix, 0) != 0) continue;
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    warnings_found.push_back(name + " is not a setting and is ignored; did you mean " +
+                             nearest_name(name, names) + "?");
+  }
+  return settings;
+}
+
+Settings Settings::from_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (text.rfind(kPrefix, 0) == 0 && equals != std::string::npos) {
+      variables[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+  }
+  std::vector<std::string> warnings;
+  Settings settings = from_variables(variables, warnings);
+  for (const std::string& warning : warnings) {
+    if (settings.warnings) std::fprintf(stderr, "tutti: warning: %s\n", warning.c_str());
+  }
+  return settings;
+}
+
+std::string Settings::help() {
+  std::string text = "Settings (environment variables):\n";
+  for (const Variable& variable : variables_known()) {
+    std::string name = std::string("  ") + variable.name;
+    name.resize(std::max<std::size_t>(name.size() + 2, 26), ' ');
+    text += name + variable.meaning + " (" + variable.unit_and_default + ")\n";
+  }
+  return text;
+}
+
+}  // namespace tutti

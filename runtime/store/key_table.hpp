@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a store holds, key by key.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/key.hpp"
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// One key: this rank's replica, and what its updater keeps for it.
+struct Entry {
+  Key key;
+  std::size_t order;  ///< of its init among all keys
+  Tensor replica;
+  std::uint64_t updates = 0;     ///< pushes since the optimizer was set
+  std::vector<Tensor> states{};  ///< of the optimizer
+  std::optional<Tensor> sum{};   ///< of several values pushed at once; made when first needed
+
+  [[nodiscard]] const Shape& shape() const { return replica.shape(); }
+  [[nodiscard]] DType dtype() const { return replica.dtype(); }
+};
+
+/// "key 3 (2, 3) float32".
+std::string in_words(const Key& key, const Shape& shape, DType dtype);
+
+class KeyTable {
+ public:
+  /// Errors: invalid_argument for an unknown key, or a key of the other kind.
+  [[nodiscard]] Entry& at(const Key& key);
+  [[nodiscard]] const Entry& at(const Key& key) const;
+
+  /// Errors: invalid_argument if the key exists or is of the other kind.
+  void require_new(const Key& key) const;
+  void insert(Entry entry);
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  [[nodiscard]] auto begin() { return entries_.begin(); }
+  [[nodiscard]] auto end() { return entries_.end(); }
+
+  /// True if the memory is part of any key's replica.
+  [[nodiscard]] bool holds(const std::byte* memory) const;
+
+ private:
+  void require_kind(const Key& key) const;
+
+  std::unordered_map<Key, Entry> entries_;
+  std::map<const std::byte*, const std::byte*> extents_;  ///< of replicas: begin -> end
+};
+
+}  // namespace tutti

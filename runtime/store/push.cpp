@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/push.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tutti/error.hpp"
+
+#include "collectives/reduce.hpp"
+#include "runtime/digest.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kKeysInWords = 6;
+
+bool before(const Entry& left, const Entry& right) {
+  return left.key.is_string() ? left.order < right.order : left.key < right.key;
+}
+
+std::uint64_t digest_of(std::span<Entry* const> entries, std::uint64_t fingerprint) {
+  Digest digest;
+  digest.add(fingerprint);
+  for (const Entry* entry : entries) digest.add(entry->key).add(entry->shape(), entry->dtype());
+  return digest.value();
+}
+
+/// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
+std::string call_in_words(const char* call, std::span<Entry* const> entries) {
+  std::string text = std::string(call) + " of ";
+  if (entries.size() != 1) text += std::to_string(entries.size()) + " keys";
+  for (std::size_t i = 0; i < std::min(entries.size(), kKeysInWords); ++i) {
+    if (entries.size() != 1) text += i == 0 ? ": " : ", ";
+    text += in_words(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
+  }
+  if (entries.size() > kKeysInWords) {
+    char rest[64];
+    std::snprintf(rest, sizeof rest, ", ... (digest %016llx)",
+                  static_cast<unsigned long long>(digest_of(entries, 0)));
+    text += rest;
+  }
+  return text;
+}
+
+}  // namespace
+
+void Push::prepare(std::vector<KeyGroup<ConstTensorView>> groups) {
+  items_.clear();
+  for (auto& [key, values] : groups) items_.push_back({&table_.at(key), std::move(values)});
+  std::sort(items_.begin(), items_.end(),
+            [](const Item& left, const Item& right) { return before(*left.entry, *right.entry); });
+}
+
+/// The single value, or the sum of several in the arena. A value that lies in another key's replica
+/// is copied, too: peers read it while they write that replica.
+const std::byte* Push::input_of(const Item& item) {
+  Entry& entry = *item.entry;
+  const ConstTensorView& value = item.values.front();
+  const bool is_own = value.bytes() == entry.replica.bytes();
+  if (item.values.size() == 1 && (is_own || !table_.holds(value.bytes()))) return value.bytes();
+  if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
+  std::vector<const std::byte*> sources;
+  for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
+  std::byte* sum = entry.sum->bytes();
+  collectives::reduce({ReduceOp::sum, entry.dtype(), entry.dtype()}, sources, std::span(&sum, 1),
+                      entry.shape().count(), collectives::Stores::cached);
+  return sum;
+}
+
+std::byte* Push::scratch(std::size_t bytes) {
+  if (!merged_ || merged_->size_bytes() < bytes) {
+    merged_.reset();
+    merged_ = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
+  }
+  return merged_->bytes();
+}
+
+void Push::stage() {
+  entries_.clear();
+  segments_.clear();
+  std::size_t bytes = 0;
+  const auto rounded = [](std::size_t size) {
+    return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  };
+  for (const Item& item : items_) {
+    Entry& entry = *item.entry;
+    entries_.push_back(&entry);
+    segments_.push_back(
+        {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
+    bytes += rounded(entry.replica.size_bytes());
+  }
+  consumer_.reset();
+  if (const Optimizer* optimizer = rule_.optimizer()) consumer_.emplace(*optimizer, entries_);
+  if (rule_.updater() == nullptr) return;
+  std::byte* merged = scratch(bytes);
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    segments_[i].output = merged;
+    merged += rounded(entries_[i]->replica.size_bytes());
+  }
+}
+
+void Push::run() {
+  const auto describe = [&] { return call_in_words("push", entries_) + rule_.in_words(); };
+  group_.engine().run({.kind = collectives::Kind::allreduce,
+                       .digest = digest_of(entries_, rule_.fingerprint()),
+                       .segments = segments_,
+                       .consumer = consumer_ ? &*consumer_ : nullptr,
+                       .describe = describe});
+  if (consumer_) consumer_->commit();
+  if (const Updater* updater = rule_.updater()) call_updater(*updater);
+}
+
+void Push::call_updater(const Updater& updater) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = *entries_[i];
+    const auto fail = [&](const char* what) {
+      const auto& topology = group_.topology();
+      group_.engine().raise_failure(ErrorCode::user_code,
+                                    name_of(topology, topology.rank) + ": the updater of key " +
+                                        to_string(entry.key) + " threw: " + what);
+    };
+    try {
+      updater(entry.key, {segments_[i].output, entry.shape(), entry.dtype()}, entry.replica);
+    } catch (const std::exception& error) {
+      fail(error.what());
+      throw;
+    } catch (...) {
+      fail("an exception of unknown type");
+      throw;
+    }
+  }
+}
+
+void Push::broadcast_new(std::span<Entry> entries,
+                         std::span<const KeyGroup<ConstTensorView>> values) {
+  entries_.clear();
+  segments_.clear();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Entry& entry = entries[i];
+    entries_.push_back(&entry);
+    const bool is_root = group_.topology().rank == 0;
+    segments_.push_back({is_root ? values[i].tensors.front().bytes() : entry.replica.bytes(),
+                         entry.replica.bytes(), entry.shape().count(), entry.dtype()});
+  }
+  const auto describe = [&] { return call_in_words("init", entries_); };
+  group_.engine().run({.kind = collectives::Kind::broadcast,
+                       .digest = digest_of(entries_, 0),
+                       .segments = segments_,
+                       .describe = describe});
+}
+
+}  // namespace tutti

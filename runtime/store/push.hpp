@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A push as one fused operation over its keys.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/group.hpp"
+#include "runtime/store/key_table.hpp"
+#include "runtime/store/resolve.hpp"
+#include "runtime/store/updates.hpp"
+
+namespace tutti {
+
+/// prepare, stage, run; the vectors are kept from one push to the next.
+class Push {
+ public:
+  /// One distinct key of the push.
+  struct Item {
+    Entry* entry;
+    std::vector<ConstTensorView> values;
+  };
+
+  Push(Group& group, KeyTable& table, const UpdateRule& rule)
+      : group_(group), table_(table), rule_(rule) {}
+
+  /// Looks the keys up and orders them: numbers ascending, strings by their init.
+  /// Errors: invalid_argument for an unknown key.
+  void prepare(std::vector<KeyGroup<ConstTensorView>> groups);
+  [[nodiscard]] std::span<const Item> items() const { return items_; }
+
+  /// Sums lists of values, and decides where results go. Errors: out_of_memory.
+  void stage();
+
+  /// Reduces over all ranks and updates. Collective. What an updater throws fails the group.
+  void run();
+
+  /// Gives new keys rank 0's values. Collective.
+  void broadcast_new(std::span<Entry> entries, std::span<const KeyGroup<ConstTensorView>> values);
+
+ private:
+  const std::byte* input_of(const Item& item);
+  std::byte* scratch(std::size_t bytes);
+  void call_updater(const Updater& updater);
+
+  Group& group_;
+  KeyTable& table_;
+  const UpdateRule& rule_;
+  std::vector<Item> items_;
+  std::vector<Entry*> entries_;
+  std::vector<collectives::Segment> segments_;
+  std::optional<OptimizerConsumer> consumer_;
+  std::optional<Tensor> merged_;  ///< what an updater gets, of all keys of a push
+};
+
+}  // namespace tutti

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the arguments of a call to its distinct keys, each with its tensors.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/arguments.hpp"
+
+namespace tutti {
+
+/// One distinct key of a call and all tensors given for it, in the order given.
+template <class View>
+struct KeyGroup {
+  Key key;
+  std::vector<View> tensors;
+};
+
+/// Errors  invalid_argument: numbers of keys and tensors that do not fit together, a key without
+///         tensors, strings and numbers in one list, a tensor on a device that this build has not.
+std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values);
+std::vector<KeyGroup<TensorView>> resolve(const Keys& keys, const Outputs& outputs);
+
+}  // namespace tutti

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/tensor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr std::align_val_t kAlignment{128};
+
+template <class T>
+constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+// What arithmetic on T is done in. Unsigned integers wrap where signed ones would overflow; all use
+// 64 bits, of which the lowest are the same for any width.
+template <class T>
+using ComputedIn = std::conditional_t<is_half<T>, float,
+                                      std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
+
+// Defined for every value, unlike the built-in conversion: NaN gives 0, the rest the nearest bound.
+template <class To, class From>
+To float_to_integer(From value) {
+  constexpr From kBelow = static_cast<From>(std::numeric_limits<To>::min());
+  constexpr From kAbove =
+      From{2} * static_cast<From>(std::uint64_t{1} << (std::numeric_limits<To>::digits - 1));
+  if (value != value) return 0;
+  if (value <= kBelow) return std::numeric_limits<To>::min();
+  if (value >= kAbove) return std::numeric_limits<To>::max();
+  return static_cast<To>(value);
+}
+
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (is_half<From>) {
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (is_half<To>) {
+    return To(static_cast<float>(value));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    return float_to_integer<To>(value);
+  } else {
+    return static_cast<To>(value);  // between integers: wraps
+  }
+}
+
+// A factor as the type computed in. Integers take it truncated and may be scaled by -1, also where
+// they are unsigned.
+template <class T>
+ComputedIn<T> convert_factor(double factor) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::uint64_t>(float_to_integer<std::int64_t>(factor));
+  } else {
+    return static_cast<ComputedIn<T>>(factor);
+  }
+}
+
+[[noreturn]] void refuse(const char* operation, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, std::string(operation) + ": " + why);
+}
+
+void require_cpu(const char* operation, Device device) {
+  if (device.kind == DeviceKind::cpu) return;
+  refuse(operation, "expected a tensor on the cpu, got one on " + to_string(device) +
+                        ": this build has no GPU support");
+}
+
+void require_shape(const char* operation, const TensorView& target, const ConstTensorView& source) {
+  require_cpu(operation, target.device());
+  require_cpu(operation, source.device());
+  if (source.shape() == target.shape()) return;
+  refuse(operation, "expected shape " + to_string(target.shape()) +
+                        " like the tensor written to, got " + to_string(source.shape()));
+}
+
+void require_like(const char* operation, const TensorView& target, const ConstTensorView& source) {
+  require_shape(operation, target, source);
+  if (source.dtype() == target.dtype()) return;
+  refuse(operation, std::string("expected dtype ") + to_string(target.dtype()) +
+                        " like the tensor written to, got " + to_string(source.dtype()) +
+                        " (copy_from converts)");
+}
+
+// target[i] = step(target[i], source[i]) in the type computed in.
+template <class T, class Step>
+void update(const TensorView& target, const ConstTensorView& source, Step step) {
+  using Computed = ComputedIn<T>;
+  T* out = target.values<T>().data();
+  const T* in = source.values<T>().data();
+  const std::size_t count = target.count();
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = static_cast<T>(step(static_cast<Computed>(out[i]), static_cast<Computed>(in[i])));
+  }
+}
+
+template <class To, class From>
+void copy_converted(std::span<To> target, std::span<const From> source) {
+  std::ranges::transform(source, target.begin(), [](From value) { return convert<To>(value); });
+}
+
+}  // namespace
+
+void ConstTensorView::require_dtype(DType asked) const {
+  if (asked == dtype_) return;
+  refuse("values", std::string("expected dtype ") + to_string(dtype_) + " of this tensor, got " +
+                       to_string(asked));
+}
+
+const TensorView& TensorView::operator+=(const ScaledView& right) const {
+  require_like("tensor +=", *this, right.view);
+  visit(dtype(), [&]<class T>(T) {
+    const auto factor = convert_factor<T>(right.factor);
+    update<T>(*this, right.view, [=](auto mine, auto other) { return mine + factor * other; });
+  });
+  return *this;
+}
+
+const TensorView& TensorView::operator-=(const ScaledView& right) const {
+  require_like("tensor -=", *this, right.view);
+  visit(dtype(), [&]<class T>(T) {
+    const auto factor = convert_factor<T>(right.factor);
+    update<T>(*this, right.view, [=](auto mine, auto other) { return mine - factor * other; });
+  });
+  return *this;
+}
+
+const TensorView& TensorView::operator*=(double right) const {
+  require_cpu("tensor *=", device());
+  visit(dtype(), [&]<class T>(T) {
+    const auto factor = convert_factor<T>(right);
+    update<T>(*this, *this, [=](auto mine, auto) { return mine * factor; });
+  });
+  return *this;
+}
+
+void TensorView::fill(double value) const {
+  require_cpu("fill", device());
+  visit(dtype(), [&]<class T>(T) { std::ranges::fill(values<T>(), convert<T>(value)); });
+}
+
+void TensorView::copy_from(const ConstTensorView& source) const {
+  require_shape("copy_from", *this, source);
+  if (source.dtype() == dtype()) {
+    if (count() > 0) std::memmove(bytes(), source.bytes(), size_bytes());
+    return;
+  }
+  visit(dtype(), [&]<class To>(To) {
+    visit(source.dtype(),
+          [&]<class From>(From) { copy_converted(values<To>(), source.values<From>()); });
+  });
+}
+
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
+  require_cpu("tensor", device);
+  const auto refuse_memory = [&] {
+    throw Error(ErrorCode::out_of_memory,
+                "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype));
+  };
+  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) refuse_memory();
+  void* data = ::operator new(shape.count() * size_of(dtype), kAlignment, std::nothrow);
+  if (data == nullptr) refuse_memory();
+  std::shared_ptr<void> owner(data, [](void* memory) { ::operator delete(memory, kAlignment); });
+  return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, device};
+}
+
+Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  tensor.fill(value);
+  return tensor;
+}
+
+Tensor Tensor::adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype) {
+  return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, cpu()};
+}
+
+Tensor Tensor::clone() const {
+  Tensor copy = empty(shape_, dtype_, device_);
+  copy.view().copy_from(view());
+  return copy;
+}
+
+}  // namespace tutti
