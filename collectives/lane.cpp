@@ -41,6 +41,8 @@ LaneExchange::~LaneExchange() {
 
 void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int slot) {
   Flight& flight = *flights_[chunk_index % flights_.size()];
+  if (chunk_index == 0) oldest_ = 0;
+  next_ = chunk_index + 1;
   flight.chunk = chunk;
   flight.share = share_of(chunk, topology_.num_lanes(), topology_.local_rank);
   flight.result.resize(std::max(flight.result.size(), flight.share.size()));
@@ -146,8 +148,14 @@ bool LaneExchange::all_done(std::vector<Transport::Request>& requests) {
   return requests.empty();
 }
 
+/// Oldest first, and no chunk overtakes another in sending its result: the receivers have posted
+/// their receives in the order of chunks.
 void LaneExchange::poll(Call& call) {
-  for (auto& flight : flights_) advance(call, *flight);
+  for (std::size_t chunk = oldest_; chunk < next_; ++chunk) {
+    Flight& flight = *flights_[chunk % flights_.size()];
+    advance(call, flight);
+    if (flight.state == Flight::State::gathering) return;
+  }
 }
 
 void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
@@ -157,6 +165,7 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
     return flight.state == Flight::State::idle;
   };
   waiter_.until(ready, [&] { return lane_ranks_elsewhere(); });
+  oldest_ = chunk_index + 1;
   call.spread_to_all(flight.share, flight.result.data(), flight.chunk, slot);
 }
 

@@ -61,6 +61,8 @@ class LaneExchange {
   Transport& transport_;
   std::vector<std::vector<int>> partials_of_;  ///< of each node: indices into plan_.partials
   std::vector<std::unique_ptr<Flight>> flights_;
+  std::size_t oldest_ = 0;  ///< chunks oldest_ .. next_ - 1 are started and not finished
+  std::size_t next_ = 0;
 };
 
 }  // namespace tutti::collectives

@@ -2,14 +2,22 @@
 // Conversions between float32 and the two 16-bit floating-point types, on bit patterns.
 //
 // They have no branches, so that a compiler can vectorise a loop around them, and no intermediate
-// value that a flush-to-zero mode would change. A NaN stays a NaN and keeps its sign; converted to
-// 16 bits it becomes the quiet one without payload.
+// value that a flush-to-zero mode would change. Widening keeps what a NaN carries; to 16 bits every
+// NaN becomes the same one, quiet and positive.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 namespace tutti::collectives {
+
+/// `condition ? yes : no` by masks. Behind a conditional operator a compiler may move the
+/// arithmetic of one side into a branch, and then does not vectorise it (g++ for AVX2).
+[[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t yes,
+                                                      std::uint32_t no) noexcept {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
 
 [[gnu::always_inline]] constexpr float float_from_bfloat16(std::uint16_t bits) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -20,8 +28,7 @@ namespace tutti::collectives {
   // Half of the last kept place, less one unless that place is odd: ties go to even. A carry out of
   // the mantissa raises the exponent, up to infinity, as it should.
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  const std::uint32_t quiet = (bits >> 16 & 0x8000u) | 0x7FC0u;
-  return static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
+  return static_cast<std::uint16_t>(select((bits & 0x7FFFFFFFu) > 0x7F800000u, 0x7FC0u, rounded));
 }
 
 [[gnu::always_inline]] constexpr float float_from_float16(std::uint16_t bits) noexcept {
@@ -32,8 +39,8 @@ namespace tutti::collectives {
   const float scaled = std::bit_cast<float>((magnitude << 13) + (0xE0u << 23)) * 0x1p-112f;
   // Subnormal numbers: the mantissa counts units of 2^-24, which are the last places of 0.5 ..< 1.
   const float counted = std::bit_cast<float>(magnitude | (126u << 23)) - 0.5f;
-  const std::uint32_t result = magnitude < 0x0400u ? std::bit_cast<std::uint32_t>(counted)
-                                                   : std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t result = select(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(counted),
+                                      std::bit_cast<std::uint32_t>(scaled));
   return std::bit_cast<float>(sign | result);
 }
 
@@ -42,16 +49,15 @@ namespace tutti::collectives {
   const std::uint32_t sign = bits >> 16 & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   // 2^16 becomes infinity by the arithmetic below; so must everything above.
-  const std::uint32_t clamped = magnitude < (143u << 23) ? magnitude : 143u << 23;
+  const std::uint32_t clamped = select(magnitude < (143u << 23), magnitude, 143u << 23);
   // The power of two below the value; for a subnormal result that of the smallest normal one.
-  const std::uint32_t power = clamped < (113u << 23) ? 113u << 23 : clamped & 0x7F800000u;
+  const std::uint32_t power = select(clamped < (113u << 23), 113u << 23, clamped & 0x7F800000u);
   // Added to a number 2^13 times as large, the value keeps 10 places: the addition rounds it.
   const std::uint32_t larger = power + (13u << 23);
   const float sum = std::bit_cast<float>(clamped) + std::bit_cast<float>(larger);
   const std::uint32_t places = std::bit_cast<std::uint32_t>(sum) - larger;  // with the leading 1
   const std::uint32_t number = ((power - (113u << 23)) >> 13) + places;
-  const std::uint32_t result = magnitude > 0x7F800000u ? 0x7E00u : number;
-  return static_cast<std::uint16_t>(sign | result);
+  return static_cast<std::uint16_t>(select(magnitude > 0x7F800000u, 0x7E00u, sign | number));
 }
 
 }  // namespace tutti::collectives

@@ -19,6 +19,7 @@ struct GroupParts {
   Settings settings;
   std::shared_ptr<Arena> arena;                       ///< this rank's
   std::vector<Mapping> mappings;                      ///< of peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;          ///< of peers in this process
   std::vector<std::byte*> arenas;                     ///< of the node's ranks, as mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null on one node
 };

@@ -46,6 +46,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
   for (GroupParts& own : parts) {
     for (const int peer : own.topology.local_ranks()) {
       own.arenas.push_back(parts[peer].arena->data());
+      if (peer != own.topology.rank) own.peers.push_back(parts[peer].arena);
     }
   }
   std::vector<std::shared_ptr<Group>> groups;

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that cannot be carried out, with threads as ranks: an error on every rank, never a hang.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <doctest/doctest.h>
+
+#include "unit/threads.hpp"
+
+using namespace tutti;
+
+namespace {
+
+const std::vector<std::vector<int>> kLayouts{{4}, {2, 2}, {1, 3}, {1, 1, 1, 1}};
+
+Settings with_timeout(double seconds) {
+  Settings settings;
+  settings.chunk_bytes = 4096;
+  settings.piece_bytes = 4096;
+  settings.timeout = std::chrono::duration<double>(seconds);
+  settings.warnings = false;
+  return settings;
+}
+
+bool contains(const Error& error, const std::string& part) {
+  return std::string(error.what()).find(part) != std::string::npos;
+}
+
+/// The sum of ones over all ranks, to see that a communicator still works.
+bool still_works(Communicator& comm) {
+  Tensor ones = Tensor::ones({5000});
+  comm.allreduce(ones);
+  return ones.values<float>()[4999] == static_cast<float>(comm.size());
+}
+
+}  // namespace
+
+TEST_CASE("a call that differs on one rank is an error on all, and the group works afterwards") {
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> fine{0};
+    const auto outcomes = test::as_ranks(nodes, with_timeout(60), [&](Communicator& comm) {
+      try {
+        Tensor data = Tensor::ones({comm.rank() == 2 ? 7 : 5});
+        comm.allreduce(data);
+      } catch (const Error& error) {
+        const bool told = error.code() == ErrorCode::mismatch && error.recoverable() &&
+                          error.scope() == ErrorScope::agreed &&
+                          error.reporter() == (comm.rank() == 0) && contains(error, "rank 2 ") &&
+                          contains(error, "(7)") && contains(error, "ranks 0, 1 and 3");
+        if (told && still_works(comm)) ++fine;
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(fine == 4);
+  }
+}
+
+TEST_CASE("different kinds of calls are told apart") {
+  std::atomic<int> fine{0};
+  test::as_ranks({2, 2}, with_timeout(60), [&](Communicator& comm) {
+    try {
+      Tensor data = Tensor::ones({5});
+      if (comm.rank() == 3) comm.barrier();
+      if (comm.rank() != 3) comm.allreduce(data, ReduceOp::max);
+    } catch (const Error& error) {
+      if (contains(error, "rank 3 ") && contains(error, "barrier") &&
+          contains(error, "allreduce (max)") && still_works(comm)) {
+        ++fine;
+      }
+    }
+  });
+  CHECK(fine == 4);
+}
+
+TEST_CASE("a call refused on one rank throws that rank's reason on all") {
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> fine{0};
+    test::as_ranks(nodes, with_timeout(60), [&](Communicator& comm) {
+      try {
+        Tensor data = Tensor::ones({5});
+        Tensor other = Tensor::ones({6});
+        comm.allreduce(data, comm.rank() == 1 ? other.view() : data.view());
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::invalid_argument && contains(error, "rank 1 ") &&
+            contains(error, "(5) float32") && contains(error, "(6) float32") && still_works(comm)) {
+          ++fine;
+        }
+      }
+    });
+    CHECK(fine == 4);
+  }
+}
+
+TEST_CASE("agree throws the lowest failing rank's error on all ranks") {
+  std::atomic<int> fine{0};
+  test::as_ranks({2, 2}, with_timeout(60), [&](Communicator& comm) {
+    comm.agree([] {});
+    try {
+      comm.agree([&] {
+        if (comm.rank() == 1) throw Error(ErrorCode::io, "no such file");
+        if (comm.rank() == 3) throw std::runtime_error("something else");
+      });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::io && contains(error, "rank 1 ") &&
+          contains(error, "no such file") && still_works(comm)) {
+        ++fine;
+      }
+    }
+  });
+  CHECK(fine == 4);
+}
+
+TEST_CASE("a rank that does not come is named when the deadline passes") {
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> fine{0};
+    std::atomic<int> waiting{3};
+    test::as_ranks(nodes, with_timeout(0.3), [&](Communicator& comm) {
+      if (comm.rank() == 3) {
+        while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      try {
+        Tensor data = Tensor::ones({5000});
+        comm.allreduce(data);
+      } catch (const Error& error) {
+        const bool told = error.code() == ErrorCode::timeout && !error.recoverable() &&
+                          contains(error, "allreduce (sum)") && contains(error, "TUTTI_TIMEOUT");
+        if (told) ++fine;
+      }
+      --waiting;
+    });
+    CHECK(fine == 3);
+  }
+}
+
+TEST_CASE("the deadline's error names the missing rank of the same node") {
+  std::atomic<int> waiting{2};
+  const auto outcomes = test::as_ranks({3}, with_timeout(0.3), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    const std::unique_ptr<int, std::function<void(int*)>> leaving(new int, [&](int* number) {
+      delete number;
+      --waiting;
+    });
+    comm.barrier();
+  });
+  REQUIRE(outcomes[0]);
+  REQUIRE(outcomes[2]);
+  CHECK(contains(*outcomes[0], "rank 1 "));
+  CHECK(std::string(outcomes[0]->what()) == outcomes[2]->what());
+  CHECK(outcomes[0]->reporter() != outcomes[2]->reporter());  // one of them prints
+}
+
+TEST_CASE("a rank that has left is named at once, long before the deadline") {
+  for (const auto& nodes : kLayouts) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto outcomes = test::as_ranks(nodes, with_timeout(120), [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 3) return;
+      comm.barrier();
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+    int named = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      REQUIRE(outcomes[rank]);
+      CHECK(outcomes[rank]->code() == ErrorCode::communication);
+      CHECK_FALSE(outcomes[rank]->recoverable());
+      if (contains(*outcomes[rank], "left before this call")) ++named;
+    }
+    CHECK(named == 3);
+  }
+}
+
+TEST_CASE("a group that has failed throws from every later call") {
+  std::atomic<int> fine{0};
+  std::atomic<bool> done{false};
+  test::as_ranks({2}, with_timeout(0.2), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (int call = 0; call < 3; ++call) {
+      try {
+        comm.barrier();
+      } catch (const Error& error) {
+        if (!error.recoverable() && contains(error, "rank 1 ")) ++fine;
+      }
+    }
+    done = true;
+  });
+  CHECK(fine == 6);
+}
+
+TEST_CASE("whichever message is lost, every rank gets an error and none a wrong sum") {
+  constexpr int kNone = -1;
+  int messages_in_all = kNone;
+  for (int lost = kNone; lost < (messages_in_all == kNone ? 1 : messages_in_all); ++lost) {
+    std::atomic<int> sent{0};
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(
+        {2, 2}, with_timeout(lost == kNone ? 60 : 0.2),
+        [&](Communicator& comm) {
+          Tensor data = Tensor::ones({6000});
+          comm.allreduce(data);
+          for (const float value : data.values<float>()) {
+            if (value != 4.0f) ++wrong;
+          }
+        },
+        [&](int, int, int tag) { return tag < 0 || sent++ != lost; });
+    CHECK(wrong == 0);
+    if (lost == kNone) {
+      CHECK(test::all_returned(outcomes));
+      messages_in_all = sent;
+      REQUIRE(messages_in_all > 4);
+      continue;
+    }
+    CAPTURE(lost);
+    int failed = 0;
+    for (const auto& outcome : outcomes) failed += outcome ? 1 : 0;
+    CHECK(failed > 0);
+  }
+}

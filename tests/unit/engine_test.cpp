@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole calls, with threads as ranks: results in every layout, whatever the timing.
+#include "collectives/engine.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <doctest/doctest.h>
+
+#include "unit/threads.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr std::size_t kSizes[] = {0, 1, 2, 255, 256, 257, 1023, 20001};
+
+Settings small_pieces() {
+  Settings settings;
+  settings.chunk_bytes = 4096;  // many chunks, so that slots are reused
+  settings.piece_bytes = 4096;
+  settings.timeout = std::chrono::seconds(60);
+  return settings;
+}
+
+/// Sleeps now and then, differently on every rank and in every call.
+void dawdle(int rank, int call) {
+  if ((rank * 7 + call * 3) % 5 == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * (1 + rank % 3)));
+  }
+}
+
+std::vector<std::vector<float>> inputs_of(int ranks, std::size_t count) {
+  std::vector<std::vector<float>> inputs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.push_back(test::random_values(count, 1000u * static_cast<unsigned>(rank) + 7));
+  }
+  return inputs;
+}
+
+std::vector<float> expected_sum(const std::vector<std::vector<float>>& inputs) {
+  std::vector<float> sum(inputs.front().size());
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    std::vector<float> operands;
+    for (const auto& input : inputs) operands.push_back(input[i]);
+    sum[i] = test::tree_sum(operands, 0, operands.size());
+  }
+  return sum;
+}
+
+bool same_bits(std::span<const float> left, std::span<const float> right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
+}
+
+enum class Memory { arena, ordinary, mixed };
+
+/// One allreduce per size, in memory of this kind, with ranks that come at different times.
+void allreduce_all_sizes(Communicator& comm, Memory memory, std::atomic<int>& wrong) {
+  int call = 0;
+  for (const std::size_t count : kSizes) {
+    const auto inputs = inputs_of(comm.size(), count);
+    std::vector<float> own = inputs[comm.rank()];
+    const Shape shape{static_cast<std::int64_t>(count)};
+    const bool arena = memory == Memory::arena || (memory == Memory::mixed && comm.rank() % 2 == 0);
+    Tensor input = arena ? comm.allocate(shape) : Tensor::empty(shape);
+    Tensor output = arena ? comm.allocate(shape) : Tensor::empty(shape);
+    std::copy(own.begin(), own.end(), input.values<float>().begin());
+    dawdle(comm.rank(), call++);
+    comm.allreduce(input, output);
+    if (!same_bits(output.values<float>(), expected_sum(inputs))) ++wrong;
+    if (!same_bits(input.values<float>(), own)) ++wrong;
+    comm.allreduce(input);  // in place
+    if (!same_bits(input.values<float>(), expected_sum(inputs))) ++wrong;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("allreduce gives every rank the canonical sum, in one node, from any memory") {
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+    for (const Memory memory : {Memory::arena, Memory::ordinary, Memory::mixed}) {
+      CAPTURE(ranks);
+      CAPTURE(static_cast<int>(memory));
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks({ranks}, small_pieces(), [&](Communicator& comm) {
+        allreduce_all_sizes(comm, memory, wrong);
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("allreduce gives the canonical sum across nodes of an equal power of two") {
+  for (const auto& nodes : std::vector<std::vector<int>>{
+           {1, 1}, {2, 2}, {1, 1, 1}, {2, 2, 2}, {4, 4}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}}) {
+    for (const Memory memory : {Memory::arena, Memory::ordinary, Memory::mixed}) {
+      CAPTURE(nodes.size());
+      CAPTURE(nodes.front());
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& comm) {
+        allreduce_all_sizes(comm, memory, wrong);
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("with reproducible set, every layout of 6 ranks gives the canonical sum") {
+  Settings settings = small_pieces();
+  settings.reproducible = true;
+  for (const auto& nodes : test::layouts_of(6)) {
+    CAPTURE(nodes.size());
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
+      allreduce_all_sizes(comm, Memory::mixed, wrong);
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("broadcast copies the root's tensor to every rank, from every root, in every layout") {
+  for (const auto& nodes : test::layouts_of(5)) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& comm) {
+      int call = 0;
+      for (int root = 0; root < comm.size(); ++root) {
+        for (const std::size_t count : kSizes) {
+          const auto expected = test::random_values(count, static_cast<unsigned>(root) + 1);
+          std::vector<float> data(count, -1.0f);
+          if (comm.rank() == root) data = expected;
+          dawdle(comm.rank(), call++);
+          comm.broadcast(view(data.data(), {static_cast<std::int64_t>(count)}), root);
+          if (!same_bits(data, expected)) ++wrong;
+        }
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("messages that come late change nothing") {
+  std::atomic<int> wrong{0};
+  std::atomic<int> messages{0};
+  const auto late = [&](int from, int to, int tag) {
+    if ((++messages + from + to + tag) % 3 == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    return true;
+  };
+  const auto outcomes = test::as_ranks(
+      {2, 3}, small_pieces(),
+      [&](Communicator& comm) {
+        const auto inputs = inputs_of(comm.size(), 20001);
+        std::vector<float> first;
+        for (int call = 0; call < 3; ++call) {
+          std::vector<float> data = inputs[comm.rank()];
+          comm.allreduce(view(data.data(), {20001}));
+          if (call == 0) first = data;
+          if (!same_bits(data, first)) ++wrong;
+        }
+      },
+      late);
+  CHECK(test::all_returned(outcomes));
+  CHECK(wrong == 0);
+  CHECK(messages > 20);
+}
+
+TEST_CASE("a call of many small tensors is the same as many calls") {
+  constexpr int kTensors = 300;
+  std::atomic<int> wrong{0};
+  const auto outcomes = test::as_ranks({2, 2}, small_pieces(), [&](Communicator& comm) {
+    std::vector<std::vector<float>> data;
+    std::vector<collectives::Segment> segments;
+    for (unsigned i = 0; i < kTensors; ++i) {
+      data.push_back(test::random_values(i % 50, i + 1000u * static_cast<unsigned>(comm.rank())));
+    }
+    for (auto& values : data) {
+      auto* bytes = reinterpret_cast<std::byte*>(values.data());
+      segments.push_back({bytes, bytes, values.size(), DType::float32});
+    }
+    const auto describe = [] { return std::string("many tensors"); };
+    comm.group()->engine().run(
+        {.kind = collectives::Kind::allreduce, .segments = segments, .describe = describe});
+    for (unsigned i = 0; i < kTensors; ++i) {
+      std::vector<std::vector<float>> inputs;
+      for (unsigned rank = 0; rank < 4; ++rank) {
+        inputs.push_back(test::random_values(i % 50, i + 1000u * rank));
+      }
+      if (!same_bits(data[i], expected_sum(inputs))) ++wrong;
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(wrong == 0);
+}

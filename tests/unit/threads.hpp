@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that play the ranks of a job.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+
+#include "runtime/local/threads.hpp"
+
+namespace test {
+
+using tutti::Communicator;
+using tutti::Error;
+
+/// What one rank's body threw, if anything.
+using Outcomes = std::vector<std::optional<Error>>;
+
+/// Runs `body` as every rank of a job with these node sizes, each in a thread of its own.
+inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
+                         const std::function<void(Communicator&)>& body,
+                         tutti::MessageFilter filter = {}) {
+  auto groups = tutti::make_thread_groups(node_sizes, settings, std::move(filter));
+  Outcomes outcomes(groups.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator communicator(std::move(groups[rank]));
+        body(communicator);
+      } catch (const Error& error) {
+        outcomes[rank] = error;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+inline bool all_returned(const Outcomes& outcomes) {
+  for (const auto& outcome : outcomes) {
+    if (outcome) MESSAGE("a rank threw: ", std::string(outcome->what()));
+    if (outcome) return false;
+  }
+  return true;
+}
+
+/// All sequences of positive numbers that add up to n: every way to cut n ranks into nodes.
+inline std::vector<std::vector<int>> layouts_of(int n) {
+  if (n == 0) return {{}};
+  std::vector<std::vector<int>> layouts;
+  for (int first = 1; first <= n; ++first) {
+    for (auto rest : layouts_of(n - first)) {
+      rest.insert(rest.begin(), first);
+      layouts.push_back(std::move(rest));
+    }
+  }
+  return layouts;
+}
+
+/// Random values whose sums round, so that another order of summation shows.
+inline std::vector<float> random_values(std::size_t count, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> distribution(-1.0f, 1.0f);
+  std::vector<float> values(count);
+  for (float& value : values) value = distribution(engine);
+  return values;
+}
+
+/// The canonical tree, written down a second time: recursion over an element's operands.
+template <class Value>
+Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_t count) {
+  if (count == 1) return operands[first];
+  std::size_t left = 1;
+  while (2 * left < count) left *= 2;
+  return tree_sum(operands, first, left) + tree_sum(operands, first + left, count - left);
+}
+
+}  // namespace test
