@@ -59,8 +59,7 @@ bool Agreement::reach(Call& call, bool with_payload) {
 }
 
 std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
-  const bool is_source = call.operation().kind != Kind::broadcast || call.local_root() >= 0;
-  const bool payload = with_payload && call.node_agrees() && is_source;
+  const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
   const Greeting greeting{call.sequence(), call.signature(), call.node_agrees() ? 1u : 0u, bytes};
@@ -86,14 +85,7 @@ bool Agreement::greetings_agree(const Call& call) const {
 
 void Agreement::combine(const Call& call) {
   const Range all{0, call.layout().total()};
-  if (call.operation().kind == Kind::broadcast) {
-    for (int node = 0; node < topology_.num_nodes(); ++node) {
-      const auto& ranks = topology_.nodes[node];
-      if (std::find(ranks.begin(), ranks.end(), call.operation().root) == ranks.end()) continue;
-      result_ = buffers_->incoming[node].data() + sizeof(Greeting);
-    }
-    return;
-  }
+  if (has_single_sources(call.layout())) return pick_copies(call);
   buffers_->partials.resize(plan_.partials.size() * all.size());
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     const auto& partials = partials_of_[node];
@@ -101,6 +93,18 @@ void Agreement::combine(const Call& call) {
                 buffers_->incoming[node].data() + sizeof(Greeting), all.size() * partials.size());
   }
   combine_partials(call.layout(), call.operation().reduce, all, plan_, buffers_->partials.data());
+  result_ = buffers_->partials.data();
+}
+
+/// Every segment from the greeting of its source's node.
+void Agreement::pick_copies(const Call& call) {
+  buffers_->partials.resize(call.layout().total());
+  call.layout().for_each_part({0, call.layout().total()}, [&](const FlatLayout::Part& part) {
+    const auto& greeting = buffers_->incoming[topology_.node_of(call.segment(part).source)];
+    const std::size_t bytes = part.count * size_of(call.layout().wire(part.segment));
+    std::memcpy(buffers_->partials.data() + part.position,
+                greeting.data() + sizeof(Greeting) + part.position, bytes);
+  });
   result_ = buffers_->partials.data();
 }
 

@@ -59,6 +59,7 @@ class Agreement {
   std::size_t compose_greeting(Call& call, bool with_payload);
   [[nodiscard]] bool greetings_agree(const Call& call) const;
   void combine(const Call& call);
+  void pick_copies(const Call& call);
   void send_to_all(int tag, std::span<const std::byte> message);
   void receive_from_all(int tag, std::size_t room);
   void wait_for_messages();

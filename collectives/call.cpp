@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -34,13 +35,18 @@ void Call::begin(const Operation& operation, bool wide) {
   signature_ = sign(operation, layout_.total());
 }
 
-int Call::local_root() const {
-  if (operation_->kind != Kind::broadcast) return -1;
+int Call::local_rank_of(int rank) const {
   const auto& ranks = topology_.local_ranks();
-  for (int i = 0; i < memory_.size(); ++i) {
-    if (ranks[i] == operation_->root) return i;
-  }
-  return -1;
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  return found != ranks.end() && *found == rank ? static_cast<int>(found - ranks.begin()) : -1;
+}
+
+bool Call::is_source(const Segment& segment) const {
+  return segment.source == kEveryRank || segment.source == topology_.rank;
+}
+
+bool Call::is_destination(const Segment& segment) const {
+  return segment.destination == kEveryRank || segment.destination == topology_.rank;
 }
 
 // --- announcing ---------------------------------------------------------------------------------
@@ -60,8 +66,10 @@ void Call::fill_table(std::uint32_t& flags) {
     SharedSegment& entry = segments.size() > 1 ? table[s] : mine.only;
     entry = {memory_.offset_of(segments[s].input), memory_.offset_of(segments[s].output)};
     if (segments[s].count == 0) continue;
-    flags &= ~(entry.input == kNotShared ? kInputsShared : kInputsPrivate);
-    if (entry.output == kNotShared) flags &= ~kOutputsInPlace;
+    if (is_source(segments[s])) {
+      flags &= ~(entry.input == kNotShared ? kInputsShared : kInputsPrivate);
+    }
+    if (is_destination(segments[s]) && entry.output == kNotShared) flags &= ~kOutputsInPlace;
   }
   if (segments.size() > 1) {
     mine.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
@@ -73,15 +81,12 @@ void Call::announce(bool refused, bool with_payload) {
   mine.signature = signature_;
   std::uint32_t flags = 0;
   if (refused) flags |= kRefused;
-  const int root = local_root();
   if (!refused && with_payload) {
-    if (operation_->kind != Kind::broadcast || root == memory_.local_rank) {
-      layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
-        const Segment& segment = layout_.segments()[part.segment];
-        std::memcpy(mine.payload + part.position, segment.input,
-                    segment.count * size_of(segment.dtype));
-      });
-    }
+    layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+      const Segment& own = segment(part);
+      if (!is_source(own)) return;
+      std::memcpy(mine.payload + part.position, own.input, own.count * size_of(own.dtype));
+    });
   } else if (!refused) {
     fill_table(flags);
   }
@@ -157,9 +162,9 @@ const SharedSegment& Call::shared(int peer, std::size_t segment) const {
 }
 
 template <class Address>
-void Call::gather(int first, int count, Address address) {
-  if (operation_->kind == Kind::broadcast) {
-    first = local_root();
+void Call::gather(const Segment& segment, int first, int count, Address address) {
+  if (segment.source != kEveryRank) {
+    first = local_rank_of(segment.source);
     count = 1;
   }
   sources_.resize(count);
@@ -167,8 +172,8 @@ void Call::gather(int first, int count, Address address) {
 }
 
 void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
-  const std::size_t offset = part.first * size_of(layout_.segments()[part.segment].dtype);
-  gather(sources.first, sources.count, [&](int peer) -> const std::byte* {
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  gather(segment(part), sources.first, sources.count, [&](int peer) -> const std::byte* {
     const Peer& other = memory_.peers[peer];
     const std::uint64_t input = shared(peer, part.segment).input;
     if (input != kNotShared) return other.arena + input + offset;
@@ -178,22 +183,26 @@ void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
 }
 
 void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
-  gather(first, count, [&](int peer) { return line(peer).payload + part.position; });
+  gather(segment(part), first, count, [&](int peer) { return line(peer).payload + part.position; });
 }
 
 void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
-  const std::size_t offset = part.first * size_of(layout_.segments()[part.segment].dtype);
-  for (int peer = 0; peer < memory_.size(); ++peer) {
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  const auto address = [&](int peer) {
     const Peer& other = memory_.peers[peer];
-    destinations_[peer] =
-        in_place() ? other.arena + shared(peer, part.segment).output + offset
-                   : other.arena + other.control().result[slot] + (part.position - chunk.begin);
+    return in_place() ? other.arena + shared(peer, part.segment).output + offset
+                      : other.arena + other.control().result[slot] + (part.position - chunk.begin);
+  };
+  destinations_.clear();
+  if (segment(part).destination == kEveryRank) {
+    for (int peer = 0; peer < memory_.size(); ++peer) destinations_.push_back(address(peer));
+  } else if (const int peer = local_rank_of(segment(part).destination); peer >= 0) {
+    destinations_.push_back(address(peer));
   }
 }
 
 std::byte* Call::own_output(const FlatLayout::Part& part) const {
-  const Segment& segment = layout_.segments()[part.segment];
-  return segment.output + part.first * size_of(segment.dtype);
+  return segment(part).output + part.first * size_of(segment(part).dtype);
 }
 
 Reduction Call::to_output(std::size_t segment) const {
@@ -208,13 +217,12 @@ Reduction Call::to_wire(std::size_t segment) const {
 // --- moving data --------------------------------------------------------------------------------
 
 void Call::stage(Range chunk, int slot) const {
-  if (operation_->kind == Kind::broadcast && local_root() != memory_.local_rank) return;
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
-    if (shared(memory_.local_rank, part.segment).input != kNotShared) return;
-    const Segment& segment = layout_.segments()[part.segment];
-    const std::size_t width = size_of(segment.dtype);
-    std::memcpy(mine + (part.position - chunk.begin), segment.input + part.first * width,
+    const Segment& own = segment(part);
+    if (!is_source(own) || shared(memory_.local_rank, part.segment).input != kNotShared) return;
+    const std::size_t width = size_of(own.dtype);
+    std::memcpy(mine + (part.position - chunk.begin), own.input + part.first * width,
                 part.count * width);
   });
 }
@@ -230,6 +238,7 @@ void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
 void Call::reduce_to_self(Range range, const Sources& sources) {
   std::byte* slot = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
     gather_inputs(part, sources);
     std::byte* to = operation_->consumer == nullptr ? own_output(part)
                                                     : slot + (part.position - sources.chunk.begin);
@@ -252,8 +261,7 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_outputs(part, chunk, slot);
     const std::byte* from = buffer + (part.position - range.begin);
-    const Reduction narrow{operation_->reduce, layout_.wire(part.segment),
-                           layout_.segments()[part.segment].dtype};
+    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
     reduce(narrow, std::span(&from, 1), destinations_, part.count, Stores::cached);
   });
 }
@@ -261,11 +269,12 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
 void Call::deliver(Range chunk, int slot) const {
   const std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
     const std::byte* from = mine + (part.position - chunk.begin);
     if (operation_->consumer != nullptr) {
       operation_->consumer->consume(part.segment, part.first, part.count, from);
     } else {
-      const std::size_t width = size_of(layout_.segments()[part.segment].dtype);
+      const std::size_t width = size_of(segment(part).dtype);
       std::memcpy(own_output(part), from, part.count * width);
     }
   });
@@ -276,6 +285,7 @@ void Call::deliver(Range chunk, int slot) const {
 void Call::reduce_payloads_to_self() {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
     gather_payloads(part, 0, memory_.size());
     const bool consumed = operation_->consumer != nullptr;
     std::byte* to = consumed ? scratch : own_output(part);
@@ -286,6 +296,7 @@ void Call::reduce_payloads_to_self() {
 
 void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
   layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (segment(part).source != kEveryRank && local_rank_of(segment(part).source) < 0) return;
     gather_payloads(part, first, count);
     std::byte* to = buffer + part.position;
     reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
@@ -295,11 +306,11 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 void Call::deliver_wire(const std::byte* buffer) const {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
     const std::byte* from = buffer + part.position;
     const bool consumed = operation_->consumer != nullptr;
     std::byte* to = consumed ? scratch : own_output(part);
-    const Reduction narrow{operation_->reduce, layout_.wire(part.segment),
-                           layout_.segments()[part.segment].dtype};
+    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
     reduce(narrow, std::span(&from, 1), std::span(&to, 1), part.count, Stores::cached);
     if (consumed) operation_->consumer->consume(part.segment, part.first, part.count, to);
   });

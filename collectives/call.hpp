@@ -18,7 +18,15 @@
 
 namespace tutti::collectives {
 
-enum class Kind : std::uint8_t { barrier, agreement, allreduce, broadcast };
+enum class Kind : std::uint8_t {
+  barrier,
+  agreement,
+  allreduce,
+  broadcast,
+  reduce,
+  reduce_scatter,
+  allgather,
+};
 
 /// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
 /// them written to the outputs: an optimizer's update, for example.
@@ -35,7 +43,7 @@ class Consumer {
 struct Operation {
   Kind kind = Kind::barrier;
   ReduceOp reduce = ReduceOp::sum;
-  int root = 0;              ///< broadcast: the rank whose input counts
+  int root = 0;              ///< of a broadcast or reduce; compared, the segments say the rest
   std::uint64_t digest = 0;  ///< of everything else that must be equal: keys, shapes, dtypes
   std::span<const Segment> segments;
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
@@ -43,8 +51,8 @@ struct Operation {
 };
 
 /// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
-/// staged (if they are not shared) as `chunk` in `slot`. A broadcast has its root as only source,
-/// whatever ranks are asked for.
+/// staged (if they are not shared) as `chunk` in `slot`. A segment with one source has that as its
+/// only source, whatever ranks are asked for.
 struct Sources {
   Range chunk;
   int slot = 0;
@@ -119,17 +127,23 @@ class Call {
   /// Hands over the result of a small call: wire elements of the whole layout.
   void deliver_wire(const std::byte* buffer) const;
 
-  /// The root's local rank; -1 if it is on another node or the call has no root.
-  [[nodiscard]] int local_root() const;
+  /// The segment that an element of the part belongs to.
+  [[nodiscard]] const Segment& segment(const FlatLayout::Part& part) const {
+    return layout_.segments()[part.segment];
+  }
+  /// The local rank of a rank; -1 if it is on another node.
+  [[nodiscard]] int local_rank_of(int rank) const;
 
  private:
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const;
   void fill_table(std::uint32_t& flags);
   template <class Address>
-  void gather(int first, int count, Address address);
+  void gather(const Segment& segment, int first, int count, Address address);
   void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
   void gather_payloads(const FlatLayout::Part& part, int first, int count);
   void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
+  [[nodiscard]] bool is_source(const Segment& segment) const;
+  [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] std::byte* own_output(const FlatLayout::Part& part) const;
   [[nodiscard]] Reduction to_output(std::size_t segment) const;
   [[nodiscard]] Reduction to_wire(std::size_t segment) const;
@@ -149,7 +163,7 @@ class Call {
   std::uint32_t common_flags_ = 0;
   std::span<SharedSegment> tables_[2];
   std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
-  std::vector<std::byte*> destinations_;
+  std::vector<std::byte*> destinations_;   ///< the same; at most one for each local rank
 };
 
 }  // namespace tutti::collectives

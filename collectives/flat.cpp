@@ -19,6 +19,10 @@ Range share_of(Range range, int parts, int index) {
   return {at(which), at(which + 1)};
 }
 
+bool has_single_sources(const FlatLayout& layout) {
+  return !layout.segments().empty() && layout.segments().front().source != kEveryRank;
+}
+
 void FlatLayout::assign(std::span<const Segment> segments, bool wide) {
   segments_ = segments;
   wide_ = wide;

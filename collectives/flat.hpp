@@ -19,12 +19,18 @@
 
 namespace tutti::collectives {
 
-/// One tensor of a call, on one rank.
+inline constexpr int kEveryRank = -1;
+
+/// One tensor of a call, on one rank. Its elements are reduced over the source ranks and written on
+/// the destination ranks: every rank, or one. That makes all collectives one: a broadcast has one
+/// source; an allgather has a segment from each rank, a reduce_scatter a segment for each rank.
 struct Segment {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  const std::byte* input = nullptr;  ///< on sources
+  std::byte* output = nullptr;       ///< on destinations
   std::size_t count = 0;
   DType dtype = DType::float32;
+  int source = kEveryRank;
+  int destination = kEveryRank;
 };
 
 struct Range {
@@ -35,6 +41,11 @@ struct Range {
 
 /// Share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
 Range share_of(Range range, int parts, int index);
+
+class FlatLayout;
+/// True if every element has one source: data is copied, not summed. All segments of a call have
+/// the same kind of source.
+bool has_single_sources(const FlatLayout& layout);
 
 class FlatLayout {
  public:

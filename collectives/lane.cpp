@@ -47,8 +47,8 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
   flight.share = share_of(chunk, topology_.num_lanes(), topology_.local_rank);
   flight.result.resize(std::max(flight.result.size(), flight.share.size()));
   const Sources sources{chunk, slot, 0, topology_.local_size()};
-  if (call.operation().kind == Kind::broadcast) {
-    start_broadcast(call, flight, sources);
+  if (has_single_sources(call.layout())) {
+    start_copies(call, flight, sources);
   } else {
     start_allreduce(call, flight, sources);
   }
@@ -100,23 +100,27 @@ void LaneExchange::start_allreduce(Call& call, Flight& flight, const Sources& so
   flight.state = Flight::State::gathering;
 }
 
-void LaneExchange::start_broadcast(Call& call, Flight& flight, const Sources& sources) {
+/// Every segment goes from its source's node to the others.
+void LaneExchange::start_copies(Call& call, Flight& flight, const Sources& sources) {
   flight.state = Flight::State::spreading;
-  if (flight.share.size() == 0) return;
   const int lane = topology_.local_rank;
-  const std::span<std::byte> result(flight.result.data(), flight.share.size());
-  if (call.local_root() >= 0) {
-    call.reduce_to_buffer(flight.share, sources, result.data());
+  call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    const std::size_t width = size_of(call.layout().wire(part.segment));
+    const Range range{part.position, part.position + part.count * width};
+    const std::span<std::byte> bytes(flight.result.data() + (range.begin - flight.share.begin),
+                                     range.size());
+    const int source = call.segment(part).source;
+    if (call.local_rank_of(source) < 0) {
+      const auto& ranks = topology_.nodes[topology_.node_of(source)];
+      flight.spreads.push_back(transport_.receive(ranks[lane], kResultTag, bytes));
+      return;
+    }
+    call.reduce_to_buffer(range, sources, bytes.data());
     for (int node = 0; node < topology_.num_nodes(); ++node) {
       if (node == topology_.node) continue;
-      flight.spreads.push_back(transport_.send(topology_.nodes[node][lane], kResultTag, result));
+      flight.spreads.push_back(transport_.send(topology_.nodes[node][lane], kResultTag, bytes));
     }
-    return;
-  }
-  for (const auto& ranks : topology_.nodes) {
-    if (std::find(ranks.begin(), ranks.end(), call.operation().root) == ranks.end()) continue;
-    flight.spreads.push_back(transport_.receive(ranks[lane], kResultTag, result));
-  }
+  });
 }
 
 void LaneExchange::advance(Call& call, Flight& flight) {

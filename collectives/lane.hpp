@@ -30,7 +30,8 @@ enum Tag : int { kGreetingTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTa
 /// which the number of messages tells.
 /// Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
 ///
-/// A broadcast sends the root's share to the other nodes in one round.
+/// Segments with a single source (broadcast, allgather) go from its node to the others in one
+/// round.
 class LaneExchange {
  public:
   LaneExchange(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -49,7 +50,7 @@ class LaneExchange {
  private:
   struct Flight;
   void start_allreduce(Call& call, Flight& flight, const Sources& sources);
-  void start_broadcast(Call& call, Flight& flight, const Sources& sources);
+  void start_copies(Call& call, Flight& flight, const Sources& sources);
   void advance(Call& call, Flight& flight);
   void combine(Call& call, Flight& flight);
   [[nodiscard]] bool all_done(std::vector<Transport::Request>& requests);

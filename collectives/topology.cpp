@@ -16,6 +16,13 @@ void Topology::set_nodes(std::vector<std::vector<int>> new_nodes) {
   }
 }
 
+int Topology::node_of(int rank_asked) const {
+  const auto has_rank = [&](const std::vector<int>& ranks) {
+    return std::binary_search(ranks.begin(), ranks.end(), rank_asked);
+  };
+  return static_cast<int>(std::find_if(nodes.begin(), nodes.end(), has_rank) - nodes.begin());
+}
+
 Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
   Topology topology;
   topology.rank = rank;

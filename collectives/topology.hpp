@@ -23,6 +23,9 @@ struct Topology {
   [[nodiscard]] const std::vector<int>& local_ranks() const { return nodes[node]; }
   [[nodiscard]] int local_size() const { return static_cast<int>(nodes[node].size()); }
 
+  /// The index of a rank's node.
+  [[nodiscard]] int node_of(int rank_asked) const;
+
   /// Local ranks that speak to other nodes, each for its share: as many as the smallest node has.
   [[nodiscard]] int num_lanes() const {
     const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/communicator.hpp"
 
+#include <vector>
+
 #include "tutti/error.hpp"
 
 #include "runtime/agree.hpp"
@@ -12,6 +14,7 @@
 namespace tutti {
 
 using collectives::Engine;
+using collectives::kEveryRank;
 using collectives::Kind;
 using collectives::Operation;
 using collectives::Segment;
@@ -44,6 +47,12 @@ std::string refusal(const ConstTensorView& tensor) {
   return {};
 }
 
+bool are_apart(const ConstTensorView& input, const ConstTensorView& output) {
+  return input.size_bytes() == 0 || output.size_bytes() == 0 ||
+         output.bytes() >= input.bytes() + input.size_bytes() ||
+         output.bytes() + output.size_bytes() <= input.bytes();
+}
+
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
   for (const auto* tensor : {&input, &output}) {
     if (const std::string why = refusal(*tensor); !why.empty()) return why;
@@ -51,11 +60,29 @@ std::string refusal(const ConstTensorView& input, const ConstTensorView& output)
   if (!(input.shape() == output.shape()) || input.dtype() != output.dtype()) {
     return "input " + in_words(input) + " and output " + in_words(output) + " must be alike";
   }
-  const auto* end = input.bytes() + input.size_bytes();
-  const bool apart = output.bytes() >= end || output.bytes() + output.size_bytes() <= input.bytes();
-  if (!apart && input.bytes() != output.bytes()) {
+  if (!are_apart(input, output) && input.bytes() != output.bytes()) {
     return "input and output overlap; they must be the same memory or apart";
   }
+  return {};
+}
+
+std::string refusal_of_root(int root, int size) {
+  if (root >= 0 && root < size) return {};
+  return "root " + std::to_string(root) + " is not a rank; expected 0 to " +
+         std::to_string(size - 1);
+}
+
+/// For collectives in which one side holds a block per rank.
+std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorView& output,
+                              bool counts_fit) {
+  for (const auto* tensor : {&input, &output}) {
+    if (const std::string why = refusal(*tensor); !why.empty()) return why;
+  }
+  if (!counts_fit || input.dtype() != output.dtype()) {
+    return "input " + in_words(input) + " and output " + in_words(output) +
+           " do not fit: one side holds one block per rank, of the other side's size and dtype";
+  }
+  if (!are_apart(input, output)) return "input and output overlap; they must be apart";
   return {};
 }
 
@@ -97,12 +124,9 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
 void Communicator::broadcast(const TensorView& tensor, int root) {
   Engine& engine = group_->engine();
   std::string why = refusal(tensor);
-  if (root < 0 || root >= size()) {
-    why = "root " + std::to_string(root) + " is not a rank; expected 0 to " +
-          std::to_string(size() - 1);
-  }
+  if (why.empty()) why = refusal_of_root(root, size());
   if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "broadcast: " + why);
-  const Segment segment{tensor.bytes(), tensor.bytes(), tensor.count(), tensor.dtype()};
+  const Segment segment{tensor.bytes(), tensor.bytes(), tensor.count(), tensor.dtype(), root};
   const auto describe = [&] {
     return "broadcast of " + in_words(tensor) + " from rank " + std::to_string(root);
   };
@@ -110,6 +134,66 @@ void Communicator::broadcast(const TensorView& tensor, int root) {
               .root = root,
               .digest = Digest().add(tensor.shape(), tensor.dtype()).value(),
               .segments = {&segment, 1},
+              .describe = describe});
+}
+
+void Communicator::reduce(const ConstTensorView& input, const TensorView& output, int root,
+                          ReduceOp op) {
+  Engine& engine = group_->engine();
+  std::string why = refusal_of_root(root, size());
+  if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
+  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "reduce: " + why);
+  const Segment segment{input.bytes(), output.bytes(), input.count(),
+                        input.dtype(), kEveryRank,     root};
+  const auto describe = [&] {
+    return std::string("reduce (") + to_string(op) + ") of " + in_words(input) + " to rank " +
+           std::to_string(root);
+  };
+  engine.run({.kind = Kind::reduce,
+              .reduce = op,
+              .root = root,
+              .digest = Digest().add(input.shape(), input.dtype()).value(),
+              .segments = {&segment, 1},
+              .describe = describe});
+}
+
+void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                                  ReduceOp op) {
+  Engine& engine = group_->engine();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why = refusal_of_blocks(input, output, ranks * output.count() == input.count());
+  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "reduce_scatter: " + why);
+  const std::size_t block = output.size_bytes();
+  std::vector<Segment> segments;
+  for (int to = 0; to < size(); ++to) {
+    segments.push_back({input.bytes() + static_cast<std::size_t>(to) * block, output.bytes(),
+                        output.count(), input.dtype(), kEveryRank, to});
+  }
+  const auto describe = [&] {
+    return std::string("reduce_scatter (") + to_string(op) + ") of " + in_words(input);
+  };
+  engine.run({.kind = Kind::reduce_scatter,
+              .reduce = op,
+              .digest = Digest().add(input.shape(), input.dtype()).value(),
+              .segments = segments,
+              .describe = describe});
+}
+
+void Communicator::allgather(const ConstTensorView& input, const TensorView& output) {
+  Engine& engine = group_->engine();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why = refusal_of_blocks(input, output, ranks * input.count() == output.count());
+  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "allgather: " + why);
+  const std::size_t block = input.size_bytes();
+  std::vector<Segment> segments;
+  for (int from = 0; from < size(); ++from) {
+    segments.push_back({input.bytes(), output.bytes() + static_cast<std::size_t>(from) * block,
+                        input.count(), input.dtype(), from});
+  }
+  const auto describe = [&] { return "allgather of " + in_words(input); };
+  engine.run({.kind = Kind::allgather,
+              .digest = Digest().add(input.shape(), input.dtype()).value(),
+              .segments = segments,
               .describe = describe});
 }
 

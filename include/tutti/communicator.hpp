@@ -60,6 +60,20 @@ class Communicator {
   /// Copies `tensor` of rank `root` into `tensor` of every rank. Collective.
   void broadcast(const TensorView& tensor, int root);
 
+  /// Reduces `input` over all ranks into `output` of rank `root`; other ranks' output is not
+  /// touched and may be an empty tensor. Same order of summation. Collective.
+  void reduce(const ConstTensorView& input, const TensorView& output, int root,
+              ReduceOp op = ReduceOp::sum);
+
+  /// Reduces `input` over all ranks; rank r receives the r-th of size() equal blocks in `output`.
+  /// Shape   input has size() * output.count() elements. Same order of summation. Collective.
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                      ReduceOp op = ReduceOp::sum);
+
+  /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
+  /// Shape   output has size() * input.count() elements. Collective.
+  void allgather(const ConstTensorView& input, const TensorView& output);
+
   /// Returns when every rank has called it. Collective.
   void barrier();
 

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "tutti/mpi.hpp"
+
 #include "runtime/mpi/check.hpp"
 
 namespace tutti::mpi {
@@ -76,3 +78,12 @@ void abort_job(int exit_code) {
 }
 
 }  // namespace tutti::mpi
+
+namespace tutti {
+
+MPI_Comm duplicate_world() {
+  mpi::ensure_initialized();
+  return mpi::duplicate(MPI_COMM_WORLD);
+}
+
+}  // namespace tutti

@@ -141,7 +141,8 @@ void Push::broadcast_new(std::span<Entry> entries,
     entries_.push_back(&entry);
     const bool is_root = group_.topology().rank == 0;
     segments_.push_back({is_root ? values[i].tensors.front().bytes() : entry.replica.bytes(),
-                         entry.replica.bytes(), entry.shape().count(), entry.dtype()});
+                         entry.replica.bytes(), entry.shape().count(), entry.dtype(),
+                         /*source=*/0});
   }
   const auto describe = [&] { return call_in_words("init", entries_); };
   group_.engine().run({.kind = collectives::Kind::broadcast,
