@@ -131,6 +131,7 @@ class Tensor {
   [[nodiscard]] TensorView view() noexcept { return {bytes(), shape_, dtype_, device_}; }
   [[nodiscard]] ConstTensorView view() const noexcept { return {bytes(), shape_, dtype_, device_}; }
   operator TensorView() noexcept { return view(); }             // NOLINT: implicit on purpose
+  operator ConstTensorView() noexcept { return view(); }        // NOLINT: implicit on purpose
   operator ConstTensorView() const noexcept { return view(); }  // NOLINT: implicit on purpose
 
   [[nodiscard]] std::byte* bytes() noexcept { return data_; }

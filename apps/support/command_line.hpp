@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the programs' command lines have in common.
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <string>
+
+namespace apps {
+
+/// Adds --help and --version.
+void add_common_options(boost::program_options::options_description& options);
+
+/// Reads the command line: long options and their values, nothing else. Abbreviated names are
+/// refused, because an option added later would change what they mean.
+/// Errors  invalid_argument: an unknown option, a value that cannot be read, a positional argument.
+boost::program_options::variables_map parse_command_line(
+    int argc, const char* const* argv, const boost::program_options::options_description& options);
+
+/// Throws invalid_argument, as every check of an option does: "TEXT; --help lists the options".
+[[noreturn]] void refuse_option(const std::string& text);
+
+}  // namespace apps

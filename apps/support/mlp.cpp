@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/mlp.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <numeric>
+#include <string>
+
+#include <tutti/error.hpp>
+
+namespace apps {
+
+std::span<const MlpKernels* const> all_kernels() noexcept {
+#if defined(__x86_64__)
+  static constexpr std::array kAll{&kernels_avx512::kTable, &kernels_avx2::kTable,
+                                   &kernels_generic::kTable};
+#else
+  static constexpr std::array kAll{&kernels_generic::kTable};
+#endif
+  return kAll;
+}
+
+const MlpKernels& best_kernels() noexcept {
+  const auto all = all_kernels();
+  return **std::ranges::find_if(all,
+                                [](const MlpKernels* kernels) { return kernels->supported(); });
+}
+
+Mlp::Mlp(const std::vector<int>& widths, int max_batch, const MlpKernels& kernels)
+    : kernels_(&kernels),
+      labels_(static_cast<std::size_t>(max_batch)),
+      indices_(labels_.size()),
+      gradients_(widths.size() - 1) {
+  for (std::size_t layer = 0; layer < widths.size(); ++layer) {
+    const auto count =
+        static_cast<std::size_t>(widths[layer]) * static_cast<std::size_t>(max_batch);
+    const bool last = layer + 1 == widths.size();
+    activations_.emplace_back(count);
+    deltas_.emplace_back(layer == 0 || last ? 0 : count);
+    if (last) break;
+    layers_.push_back({.inputs = widths[layer],
+                       .outputs = widths[layer + 1],
+                       .weight = nullptr,
+                       .bias = nullptr,
+                       .relu = layer + 2 < widths.size()});
+  }
+}
+
+void Mlp::bind(int layer, const LayerMemory& memory) {
+  const auto index = static_cast<std::size_t>(layer);
+  layers_[index].weight = memory.weight;
+  layers_[index].bias = memory.bias;
+  gradients_[index] = {memory.weight_gradient, memory.bias_gradient};
+}
+
+float* Mlp::forward(const Batch& batch) {
+  if (batch.indices.size() > labels_.size()) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       "a batch of " + std::to_string(batch.indices.size()) +
+                           " images: the model was made for at most " +
+                           std::to_string(labels_.size()));
+  }
+  const int size = static_cast<int>(batch.indices.size());
+  for (std::size_t row = 0; row < batch.indices.size(); ++row) {
+    labels_[row] = batch.images.labels[batch.indices[row]];
+  }
+  const PixelRows rows{.images = batch.images.pixels.data(),
+                       .indices = batch.indices.data(),
+                       .pixels = layers_.front().inputs,
+                       .scale = 1.0F / (255.0F * kPixelDeviation),
+                       .shift = -kPixelMean / kPixelDeviation};
+  kernels_->load(rows, size, activation(0));
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    kernels_->forward(layers_[static_cast<std::size_t>(layer)], size, activation(layer),
+                      activation(layer + 1));
+  }
+  return activation(num_layers());
+}
+
+double Mlp::loss(const Batch& batch) {
+  float* const logits = forward(batch);
+  return kernels_->softmax_loss(static_cast<int>(batch.indices.size()), layers_.back().outputs,
+                                labels_.data(), logits);
+}
+
+double Mlp::gradients(const Batch& batch) {
+  const double summed_loss = loss(batch);
+  const int size = static_cast<int>(batch.indices.size());
+  const float* above = activation(num_layers());  // the logits' delta by now
+  for (int index = num_layers() - 1; index >= 0; --index) {
+    const DenseLayer& layer = layers_[static_cast<std::size_t>(index)];
+    kernels_->backward(gradients_[static_cast<std::size_t>(index)], layer, size, activation(index),
+                       above);
+    if (index == 0) break;
+    kernels_->backward_input(layer, size, above, activation(index), delta(index));
+    above = delta(index);
+  }
+  return summed_loss;
+}
+
+int Mlp::count_correct(const LabelledImages& images, std::size_t first, std::size_t last) {
+  int correct = 0;
+  for (std::size_t begin = first; begin < last; begin += indices_.size()) {
+    const auto indices = std::span(indices_).first(std::min(indices_.size(), last - begin));
+    std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
+    const float* const logits = forward({images, indices});
+    correct += kernels_->count_correct(static_cast<int>(indices.size()), layers_.back().outputs,
+                                       labels_.data(), logits);
+  }
+  return correct;
+}
+
+}  // namespace apps

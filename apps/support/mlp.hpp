@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A multilayer perceptron: dense layers with ReLU between them, softmax cross-entropy at the end.
+//
+// It owns no weights: they and their gradients lie where the caller says, for example in a store.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "support/fashion_mnist.hpp"
+#include "support/mlp_kernels.hpp"
+
+namespace apps {
+
+/// Every variant that was compiled, the fastest first; the last one runs anywhere.
+std::span<const MlpKernels* const> all_kernels() noexcept;
+/// The first of them that this processor can run.
+const MlpKernels& best_kernels() noexcept;
+
+/// Where one layer's parameters are read and its gradients are written; row-major.
+struct LayerMemory {
+  const float* weight;  ///< [outputs][inputs]
+  const float* bias;    ///< [outputs]
+  float* weight_gradient;
+  float* bias_gradient;
+};
+
+/// Some images of a set, in the order in which they are taken.
+struct Batch {
+  const LabelledImages& images;
+  std::span<const std::uint32_t> indices;
+};
+
+class Mlp {
+ public:
+  /// `widths` are input, hidden layers, classes: {784, 256, 128, 10}. All memory is allocated here.
+  Mlp(const std::vector<int>& widths, int max_batch, const MlpKernels& kernels = best_kernels());
+
+  [[nodiscard]] int num_layers() const noexcept { return static_cast<int>(layers_.size()); }
+  [[nodiscard]] const MlpKernels& kernels() const noexcept { return *kernels_; }
+
+  /// The memory may change its content between calls, but not its address.
+  void bind(int layer, const LayerMemory& memory);
+
+  /// Writes all gradients, summed over the batch; returns the loss, summed over the batch.
+  double gradients(const Batch& batch);
+  /// The loss alone, summed over the batch.
+  double loss(const Batch& batch);
+  /// How many of the labels of images first .. last-1 it predicts.
+  int count_correct(const LabelledImages& images, std::size_t first, std::size_t last);
+
+ private:
+  float* forward(const Batch& batch);  // the logits
+  float* activation(int layer) noexcept {
+    return activations_[static_cast<std::size_t>(layer)].data();
+  }
+  float* delta(int layer) noexcept { return deltas_[static_cast<std::size_t>(layer)].data(); }
+
+  const MlpKernels* kernels_;
+  std::vector<std::uint8_t> labels_;    // of the batch
+  std::vector<std::uint32_t> indices_;  // of count_correct's batch
+  std::vector<DenseLayer> layers_;
+  std::vector<DenseGradient> gradients_;
+  std::vector<std::vector<float>> activations_;  // [0] is the input, [i + 1] what layer i gives
+  std::vector<std::vector<float>> deltas_;       // of the hidden activations; [0] is never needed
+};
+
+}  // namespace apps

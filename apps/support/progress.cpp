@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/progress.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "support/terminal.hpp"
+
+namespace apps {
+namespace {
+
+constexpr std::chrono::milliseconds kRedrawInterval{100};
+constexpr int kMinBar = 5;  // cells; on a narrower terminal the text stands alone
+constexpr int kMaxBar = 40;
+
+template <class... Arguments>
+std::string format(const char* pattern, Arguments... arguments) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), pattern, arguments...);
+  return text.data();
+}
+
+double seconds_left(const Progress& progress) {
+  if (!(progress.images_per_second > 0.0)) return 0.0;
+  const auto epochs_left = static_cast<std::size_t>(progress.epochs - progress.epoch);
+  const std::size_t images =
+      progress.images_total - progress.images_done + epochs_left * progress.images_total;
+  return static_cast<double>(images) / progress.images_per_second;
+}
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = std::llround(std::clamp(seconds, 0.0, 1e9));
+  const long long hours = whole / 3600;
+  const long long minutes = whole / 60 % 60;
+  if (hours > 0) return format("%lld:%02lld:%02lld", hours, minutes, whole % 60);
+  return format("%lld:%02lld", minutes, whole % 60);
+}
+
+std::string bar_line(const Progress& progress, int columns) {
+  const double part = progress.images_total == 0 ? 0.0
+                                                 : static_cast<double>(progress.images_done) /
+                                                       static_cast<double>(progress.images_total);
+  const std::string head = format("epoch %d/%d", progress.epoch, progress.epochs);
+  const std::string tail =
+      format("  %3.0f %%  %.0f images/s  loss %.4f  ETA ", std::floor(part * 100.0),
+             progress.images_per_second, progress.loss) +
+      duration_text(seconds_left(progress));
+  const auto room = static_cast<std::ptrdiff_t>(std::max(columns - 1, 0));  // the cursor's cell
+  const auto cells = std::min<std::ptrdiff_t>(
+      room - static_cast<std::ptrdiff_t>(head.size() + tail.size()) - 3, kMaxBar);
+  std::string line = head;
+  if (cells >= kMinBar) {
+    const auto full = static_cast<std::size_t>(part * static_cast<double>(cells));
+    line += " [" + std::string(full, '#') +
+            std::string(static_cast<std::size_t>(cells) - full, '-') + "]";
+  }
+  line += tail;
+  return line.substr(0, static_cast<std::size_t>(room));
+}
+
+std::string epoch_line(const EpochResult& result) {
+  return format("epoch %d/%d  loss %.4f  test accuracy %.4f  %.0f images/s  store %.1f %%",
+                result.epoch, result.epochs, result.loss, result.accuracy, result.images_per_second,
+                result.store_share * 100.0);
+}
+
+std::string summary_line(const EpochResult& last) {
+  return format("test accuracy %.4f  %.0f images/s  store %.2f s (%.1f %%)", last.accuracy,
+                last.images_per_second, last.store_seconds, last.store_share * 100.0);
+}
+
+bool ProgressBar::due() {
+  if (!enabled_) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_) return false;
+  next_ = now + kRedrawInterval;
+  return true;
+}
+
+void ProgressBar::show(const Progress& progress) {
+  if (!enabled_) return;
+  std::printf("\r%s\x1b[K", bar_line(progress, terminal_columns()).c_str());
+  std::fflush(stdout);
+  visible_ = true;
+}
+
+void ProgressBar::clear() {
+  if (!visible_) return;
+  std::printf("\r\x1b[K");
+  std::fflush(stdout);
+  visible_ = false;
+}
+
+}  // namespace apps

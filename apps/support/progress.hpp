@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training job shows: a bar that is redrawn on a terminal, plain lines in a batch log.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace apps {
+
+/// Runs from its construction.
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+struct Progress {
+  int epoch = 1;  ///< from 1
+  int epochs = 1;
+  std::size_t images_done = 0;  ///< of this epoch
+  std::size_t images_total = 0;
+  double images_per_second = 0.0;
+  double loss = 0.0;
+};
+
+struct EpochResult {
+  int epoch = 1;  ///< from 1
+  int epochs = 1;
+  double loss = 0.0;
+  double accuracy = 0.0;
+  double images_per_second = 0.0;
+  double store_seconds = 0.0;  ///< so far, waiting for other ranks included
+  double store_share = 0.0;    ///< of the training time, 0 to 1
+};
+
+/// One line without a line end, shorter than `columns`:
+/// "epoch 3/10 [#####-----]  50 %  31245 images/s  loss 0.3421  ETA 0:12"
+std::string bar_line(const Progress& progress, int columns);
+
+/// "epoch 3/10  loss 0.3421  test accuracy 0.8712  31245 images/s  store 4.2 %"
+std::string epoch_line(const EpochResult& result);
+
+/// "test accuracy 0.8712  31245 images/s  store 0.83 s (4.2 %)"
+std::string summary_line(const EpochResult& last);
+
+/// "0:07", "12:34", "1:02:03".
+std::string duration_text(double seconds);
+
+/// The live line. Draws nothing unless `enabled`.
+class ProgressBar {
+ public:
+  explicit ProgressBar(bool enabled) : enabled_(enabled) {}
+
+  /// True at most ten times a second: ask before gathering what show() needs.
+  [[nodiscard]] bool due();
+  void show(const Progress& progress);
+  /// Removes the line, so that something else can be printed.
+  void clear();
+
+ private:
+  bool enabled_;
+  bool visible_ = false;
+  std::chrono::steady_clock::time_point next_{};
+};
+
+}  // namespace apps

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/train_options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+#include <ranges>
+#include <sstream>
+#include <string_view>
+
+#include <tutti/error.hpp>
+#include <tutti/program.hpp>
+#include <tutti/settings.hpp>
+
+#include "support/command_line.hpp"
+#include "support/fashion_mnist.hpp"
+#include "support/mlp.hpp"
+
+namespace po = boost::program_options;
+
+namespace apps {
+namespace {
+
+constexpr int kMaxWidth = 1 << 16;
+constexpr double kSgdLearningRate = 0.05;
+constexpr double kAdamLearningRate = 0.001;
+constexpr double kSgdMomentum = 0.9;
+
+po::options_description describe(TrainOptions& options, std::string& hidden) {
+  po::options_description all("Options", 100);
+  all.add_options()("data",
+                    po::value(&options.data)->default_value("/usr/share/datasets/fashion-mnist"),
+                    "folder of the four gzipped IDX files")(
+      "epochs", po::value(&options.epochs)->default_value(10), "passes over the training images")(
+      "batch-size", po::value(&options.batch_size)->default_value(128),
+      "images per step over all ranks; what is left of an epoch is dropped")(
+      "kvstore", po::value(&options.kvstore)->default_value("dist"),
+      "dist; or local or device for one process")(
+      "optimizer", po::value(&options.optimizer)->default_value("sgd"), "sgd or adam")(
+      "learning-rate", po::value(&options.learning_rate),
+      "of the first epoch, then cosine decay (default: sgd 0.05, adam 0.001)")(
+      "momentum", po::value(&options.momentum), "for sgd (default 0.9)")(
+      "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
+      "seed", po::value(&options.seed)->default_value(1), "of the weights and of the image order")(
+      "limit", po::value(&options.limit)->default_value(0),
+      "use the first N images of both sets only, for quick tries (0: all)");
+  add_common_options(all);
+  return all;
+}
+
+std::vector<int> parse_widths(const std::string& text) {
+  std::vector<int> widths;
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string_view digits(part.begin(), part.end());
+    int width = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
+    if (error != std::errc{} || end != digits.data() + digits.size() || width < 1 ||
+        width > kMaxWidth) {
+      refuse_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
+                    "'");
+    }
+    widths.push_back(width);
+  }
+  if (widths.empty()) refuse_option("--hidden: expected at least one width");
+  return widths;
+}
+
+void require(bool holds, const std::string& text) {
+  if (!holds) refuse_option(text);
+}
+
+void check_store(const TrainOptions& options, int ranks) {
+  constexpr std::array kTypes{"dist", "dist_sync", "dist_device_sync", "nccl", "local", "device"};
+  require(std::ranges::find(kTypes, options.kvstore) != kTypes.end(),
+          "--kvstore: expected dist, local or device, found '" + options.kvstore + "'");
+  require(!options.one_process() || ranks == 1, "--kvstore " + options.kvstore +
+                                                    " is one process alone; this job has " +
+                                                    std::to_string(ranks) + " ranks: use dist");
+}
+
+void check(const TrainOptions& options, int ranks) {
+  require(options.epochs >= 1, "--epochs: expected at least 1");
+  require(options.batch_size >= 1, "--batch-size: expected at least 1");
+  require(options.batch_size % ranks == 0,
+          "--batch-size is the global one: " + std::to_string(options.batch_size) +
+              " images are not divisible by " + std::to_string(ranks) + " ranks");
+  require(options.optimizer == "sgd" || options.optimizer == "adam",
+          "--optimizer: expected sgd or adam, found '" + options.optimizer + "'");
+  require(std::isfinite(options.learning_rate) && options.learning_rate > 0.0,
+          "--learning-rate: expected a number above 0");
+  require(options.momentum >= 0.0 && options.momentum < 1.0,
+          "--momentum: expected a number from 0 to below 1");
+  require(options.seed >= 0, "--seed: expected at least 0");
+  require(options.limit >= 0, "--limit: expected at least 0");
+  check_store(options, ranks);
+}
+
+}  // namespace
+
+std::vector<int> TrainOptions::widths() const {
+  std::vector<int> all{kImagePixels};
+  all.insert(all.end(), hidden.begin(), hidden.end());
+  all.push_back(kImageClasses);
+  return all;
+}
+
+TrainOptions parse_train_options(int argc, const char* const* argv, int ranks) {
+  TrainOptions options;
+  std::string hidden;
+  const auto values = parse_command_line(argc, argv, describe(options, hidden));
+  options.help = values.contains("help");
+  options.version = values.contains("version");
+  if (options.help || options.version) return options;
+  const bool adam = options.optimizer == "adam";
+  require(!adam || !values.contains("momentum"), "--momentum belongs to sgd, not to adam");
+  if (!values.contains("momentum") && !adam) options.momentum = kSgdMomentum;
+  if (!values.contains("learning-rate")) {
+    options.learning_rate = adam ? kAdamLearningRate : kSgdLearningRate;
+  }
+  options.hidden = parse_widths(hidden);
+  check(options, ranks);
+  return options;
+}
+
+void check_data(const TrainOptions& options, std::size_t images) {
+  require(images >= static_cast<std::size_t>(options.batch_size),
+          "--batch-size " + std::to_string(options.batch_size) + " is more than the " +
+              std::to_string(images) + " training images");
+}
+
+void check_loss(double loss, int epoch) {
+  if (std::isfinite(loss)) return;
+  throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                     "the training diverged: the loss of epoch " + std::to_string(epoch) +
+                         " is not a finite number; lower --learning-rate");
+}
+
+std::string job_line(const TrainOptions& options, int ranks) {
+  std::string network;
+  for (const int width : options.widths()) {
+    network += (network.empty() ? "" : "-") + std::to_string(width);
+  }
+  return "network " + network + ", " + std::to_string(ranks) +
+         (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
+         " images per step, " + options.optimizer + ", " + options.kvstore + " store, " +
+         best_kernels().name + " kernels";
+}
+
+std::string train_help() {
+  TrainOptions options;
+  std::string hidden;
+  std::ostringstream text;
+  text << "train-fashion-mnist: data-parallel training through the key-value store.\n"
+          "Start it alone or with mpirun; every rank trains on its share of each batch.\n\n"
+       << describe(options, hidden) << "\nEnvironment:\n"
+       << tutti::Settings::help();
+  return text.str();
+}
+
+std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options) {
+  const double rescale = 1.0 / options.batch_size;
+  if (options.optimizer == "adam") {
+    return tutti::optimizer::adam(
+        {.learning_rate = options.learning_rate, .rescale_grad = rescale});
+  }
+  return tutti::optimizer::sgd({.learning_rate = options.learning_rate,
+                                .momentum = options.momentum,
+                                .rescale_grad = rescale});
+}
+
+double learning_rate_at(const TrainOptions& options, int epoch) {
+  const double part = static_cast<double>(epoch) / options.epochs;
+  return options.learning_rate * 0.5 * (1.0 + std::cos(std::numbers::pi * part));
+}
+
+std::string train_version() {
+  return tutti::build_info() + "network kernels: " + best_kernels().name + "\n";
+}
+
+}  // namespace apps

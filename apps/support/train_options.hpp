@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of train-fashion-mnist.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tutti/optimizer.hpp>
+
+namespace apps {
+
+struct TrainOptions {
+  std::filesystem::path data;
+  int epochs = 0;
+  int batch_size = 0;  ///< images per step over all ranks
+  std::string kvstore;
+  std::string optimizer;
+  double learning_rate = 0.0;
+  double momentum = 0.0;
+  std::int64_t seed = 0;
+  std::vector<int> hidden;  ///< widths of the hidden layers
+  int limit = 0;            ///< 0: all images
+  bool help = false;
+  bool version = false;
+
+  [[nodiscard]] std::vector<int> widths() const;  ///< of all layers: {784, 256, 128, 10}
+  [[nodiscard]] bool one_process() const { return kvstore == "local" || kvstore == "device"; }
+};
+
+/// Errors  invalid_argument: any value that a job of `ranks` ranks cannot use.
+TrainOptions parse_train_options(int argc, const char* const* argv, int ranks);
+
+/// Errors  invalid_argument: the training set has fewer images than one batch.
+void check_data(const TrainOptions& options, std::size_t images);
+/// Errors  invalid_argument: the training diverged.
+void check_loss(double loss, int epoch);
+
+/// What the job is about to do, in a line.
+std::string job_line(const TrainOptions& options, int ranks);
+
+/// The texts of --help and --version.
+std::string train_help();
+std::string train_version();
+
+/// The optimizer that the options ask for; gradients are sums over the global batch.
+std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options);
+
+/// Cosine decay to zero over the job, in one step per epoch.
+/// Source  Loshchilov and Hutter, ICLR 2017, without restarts.
+double learning_rate_at(const TrainOptions& options, int epoch);
+
+}  // namespace apps

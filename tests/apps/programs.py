@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the programs, and makes a small data set for them.
+
+Environment: APPS_BIN, the folder of the programs; APPS_MPIRUN, the launcher and its flags.
+"""
+
+import gzip
+import os
+import random
+import shlex
+import struct
+import subprocess
+from collections import namedtuple
+from pathlib import Path
+
+TIMEOUT_S = 120  # a program that hangs fails its test long before ctest ends the whole file
+
+Result = namedtuple("Result", "code out err")
+
+
+def program(name):
+    return str(Path(os.environ["APPS_BIN"]) / name)
+
+
+def mpirun(ranks, command):
+    """--quiet: mpirun's own remarks about exit codes would hide what the program prints."""
+    return [*shlex.split(os.environ["APPS_MPIRUN"]), "--quiet", "-np", str(ranks), *command]
+
+
+def run(name, *arguments, ranks=None):
+    """Runs a program alone (ranks None) or with mpirun."""
+    command = [program(name), *map(str, arguments)]
+    return run_command(command if ranks is None else mpirun(ranks, command))
+
+
+def run_command(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S,
+                          stdin=subprocess.DEVNULL, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def exit_codes(ranks, script, *arguments):
+    """Runs a shell script on every rank; (each rank's own exit code, standard error).
+
+    mpirun reports one code for the job and ends the other ranks; here each shell reports its own
+    rank's and ends with 0.
+    """
+    wrapped = f'( {script} ); echo "exit $?"'
+    result = run_command(mpirun(ranks, ["sh", "-c", wrapped, "sh", *map(str, arguments)]))
+    codes = [int(line.split()[1]) for line in result.out.splitlines() if line.startswith("exit ")]
+    return codes, result.err
+
+
+def _idx(path, extents, data):
+    header = bytes([0, 0, 8, len(extents)]) + struct.pack(f">{len(extents)}I", *extents)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header + bytes(data))
+
+
+def write_data(folder, train=1000, test=200):
+    """Images of ten classes: a bright row band per class, under noise that hides it at times."""
+    source = random.Random(5)
+    for name, count in (("train", train), ("t10k", test)):
+        labels = [source.randrange(10) for _ in range(count)]
+        pixels = bytearray()
+        for label in labels:
+            image = bytearray(source.randbytes(28 * 28))
+            for position in range(label * 56, label * 56 + 112):
+                image[position] = min(255, image[position] + 100)
+            pixels += image
+        _idx(Path(folder) / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), pixels)
+        _idx(Path(folder) / f"{name}-labels-idx1-ubyte.gz", (count,), labels)

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong use of a program: one clear line for the job, exit code 1 on every rank, no hang."""
+
+import gzip
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import programs
+
+IMAGES = "train-images-idx3-ubyte.gz"
+
+# Arguments -> what the line says.
+REFUSED = [
+    (["--epoch", "3"], "unrecognised option '--epoch'"),
+    (["--no-such-option"], "unrecognised option '--no-such-option'"),
+    (["extra"], "expected options only"),
+    (["--epochs", "0"], "--epochs: expected at least 1"),
+    (["--epochs", "many"], "'--epochs' is invalid"),
+    (["--epochs"], "'--epochs' is missing"),
+    (["--batch-size", "0"], "--batch-size: expected at least 1"),
+    (["--batch-size", "1002"], "1002 is more than the 1000 training images"),
+    (["--kvstore", "remote"], "--kvstore: expected dist, local or device, found 'remote'"),
+    (["--optimizer", "magic"], "--optimizer: expected sgd or adam, found 'magic'"),
+    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum belongs to sgd"),
+    (["--learning-rate", "0"], "--learning-rate: expected a number above 0"),
+    (["--learning-rate", "nan"], "--learning-rate: expected a number above 0"),
+    (["--learning-rate", "inf"], "--learning-rate: expected a number above 0"),
+    (["--momentum", "1"], "--momentum: expected a number from 0 to below 1"),
+    (["--seed", "-1"], "--seed"),
+    (["--limit", "-1"], "--limit"),
+    (["--hidden", "256,,128"], "--hidden: expected widths from 1 to 65536"),
+    (["--hidden", "0"], "--hidden: expected widths from 1 to 65536"),
+    (["--hidden", "12x"], "--hidden: expected widths from 1 to 65536"),
+    (["--hidden", ""], "--hidden"),
+    (["--learning-rate", "1e30"], "the training diverged"),
+]
+
+
+class Usage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="usage_test.")
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = Path(folder.name)
+        cls.data = cls.root / "data"
+        cls.data.mkdir()
+        programs.write_data(cls.data)
+
+    def check_line(self, text, expected):
+        self.assertEqual(len(text.splitlines()), 1, text)
+        self.assertTrue(text.startswith("train-fashion-mnist: "), text)
+        self.assertIn(expected, text)
+
+    def check_refused_alone(self, arguments, expected):
+        result = programs.run("train-fashion-mnist", *arguments)
+        self.assertEqual(result.code, 1, result.err)
+        self.check_line(result.err, expected)
+
+    def check_refused_by_two(self, arguments, expected):
+        script = programs.program("train-fashion-mnist") + ' "$@"'
+        codes, err = programs.exit_codes(2, script, *arguments)
+        self.assertEqual(codes, [1, 1], err)
+        self.check_line(err, expected)
+
+    def copy_of_data(self, name):
+        folder = self.root / name
+        shutil.copytree(self.data, folder)
+        return folder
+
+    def test_every_wrong_argument_is_one_line_and_exit_code_1(self):
+        for arguments, expected in REFUSED:
+            with self.subTest(arguments=arguments):
+                self.check_refused_alone(["--data", self.data, *arguments], expected)
+
+    def test_two_ranks_report_a_wrong_argument_once_and_both_end_with_1(self):
+        for arguments, expected in [REFUSED[0], REFUSED[7], REFUSED[-1],
+                                    (["--batch-size", "129"], "129 images are not divisible by 2"),
+                                    (["--kvstore", "local"], "this job has 2 ranks: use dist"),
+                                    (["--kvstore", "device"], "this job has 2 ranks: use dist")]:
+            with self.subTest(arguments=arguments):
+                self.check_refused_by_two(["--data", self.data, *arguments], expected)
+
+    def test_a_missing_folder_is_named_with_the_package_that_has_the_data(self):
+        for check in (self.check_refused_alone, self.check_refused_by_two):
+            check(["--data", "/nowhere"], "/nowhere/" + IMAGES)
+            check(["--data", "/nowhere"], "apt-get install dataset-fashion-mnist")
+
+    def test_a_file_that_one_rank_alone_misses_ends_all_ranks(self):
+        script = (programs.program("train-fashion-mnist") + " --batch-size 96 --data "
+                  '$(test "$OMPI_COMM_WORLD_RANK" = 1 && echo /nowhere || echo "$1")')
+        codes, err = programs.exit_codes(3, script, self.data)
+        self.assertEqual(codes, [1, 1, 1], err)
+        self.check_line(err, "/nowhere/" + IMAGES)
+
+    def test_a_truncated_file_is_named(self):
+        folder = self.copy_of_data("truncated")
+        path = folder / "t10k-images-idx3-ubyte.gz"
+        path.write_bytes(path.read_bytes()[:-100])
+        self.check_refused_alone(["--data", folder], f"{path}: the gzip data is cut off")
+
+    def test_a_file_with_too_few_images_is_named(self):
+        folder = self.copy_of_data("short")
+        whole = gzip.decompress((folder / IMAGES).read_bytes())
+        (folder / IMAGES).write_bytes(gzip.compress(whole[:-1], compresslevel=1))
+        self.check_refused_by_two(["--data", folder], f"{folder / IMAGES}: ends early")
+
+    def test_help_and_version_print_once_and_end_with_0(self):
+        for name in ("train-fashion-mnist", "kvstore-tour"):
+            for ranks in (None, 2):
+                with self.subTest(name=name, ranks=ranks):
+                    shown = programs.run(name, "--help", ranks=ranks)
+                    self.assertEqual((shown.code, shown.err), (0, ""))
+                    self.assertEqual(shown.out.count("--version"), 1)
+                    self.assertEqual(shown.out.count("TUTTI_TIMEOUT"), 1)
+                    shown = programs.run(name, "--version", ranks=ranks)
+                    self.assertEqual((shown.code, shown.err), (0, ""))
+                    self.assertGreater(len(shown.out.strip()), 0)
+
+    def test_the_tour_refuses_options_that_it_does_not_have(self):
+        codes, err = programs.exit_codes(2, programs.program("kvstore-tour") + " --fast")
+        self.assertEqual(codes, [1, 1])
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("unrecognised option '--fast'", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
