@@ -15,7 +15,6 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "collectives/reduce_float16.hpp"
 #include "collectives/reduce_kernels.hpp"
@@ -134,6 +133,8 @@ template <class Op, class From, std::size_t kFirst, std::size_t kCount, class St
   }
 }
 
+/// The iterations are independent: where a destination is a source, element i is read and written
+/// in the same one. The pragmas say so.
 template <class Op, class From, class To, std::size_t kSources, std::size_t kDestinations = 1>
 [[gnu::always_inline]] inline void reduce_loop(const std::byte* const* sources,
                                                std::byte* const* destinations,
@@ -145,7 +146,6 @@ template <class Op, class From, class To, std::size_t kSources, std::size_t kDes
   for (std::size_t s = 0; s < kSources; ++s) in[s] = reinterpret_cast<const In*>(sources[s]);
   Out* out[kDestinations];
   for (std::size_t d = 0; d < kDestinations; ++d) out[d] = reinterpret_cast<Out*>(destinations[d]);
-    // A destination may be a source, but then element i is read and written in the same iteration.
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else

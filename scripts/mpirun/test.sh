@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds everything, and runs every test.
+#
+#   scripts/mpirun/test.sh [--sanitizers] [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh -R kvstore
+#
+# --sanitizers: afterwards, AddressSanitizer and UndefinedBehaviorSanitizer over the unit tests and
+# the MPI tests of two and three ranks, and ThreadSanitizer over the tests labelled "threads".
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+# run_ctest PRESET ARGUMENTS...
+run_ctest() {
+  local preset=$1
+  shift
+  (cd -- "$(build_folder "$preset")" && "${runner[@]}" ctest --output-on-failure \
+    --no-tests=error --parallel "$(usable_cpus)" "$@")
+}
+runner=()
+
+# Open MPI keeps memory until the process ends, so leaks are looked for in the unit tests alone.
+run_address_sanitizer() {
+  build asan
+  say "AddressSanitizer and UndefinedBehaviorSanitizer"
+  run_ctest asan -L unit "$@"
+  ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R '_np[23]$' "$@"
+}
+
+# ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
+run_thread_sanitizer() {
+  build tsan
+  say "ThreadSanitizer"
+  runner=(setarch "$(uname -m)" --addr-no-randomize)
+  "${runner[@]}" true 2>/dev/null || runner=()
+  run_ctest tsan -L threads "$@"
+}
+
+sanitizers=no
+if [ "${1:-}" = --sanitizers ]; then
+  sanitizers=yes
+  shift
+fi
+
+install_missing
+build release
+run_ctest release "$@"
+if [ "$sanitizers" = yes ]; then
+  run_address_sanitizer "$@"
+  run_thread_sanitizer "$@"
+fi

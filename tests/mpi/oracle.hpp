@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random data that every rank can compute for every rank, and the sum as it should come out: slow,
+// plain and in no way like the library's own code.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+namespace test {
+
+// splitmix64.
+inline std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15U;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+template <class T>
+inline constexpr bool is_half =
+    std::is_same_v<T, tutti::Float16> || std::is_same_v<T, tutti::BFloat16>;
+
+// Integers take any bits. Floats are within a factor of 16 of 1, of both signs, with all bits of
+// the significand in use, so that another order of summation shows.
+template <class T>
+T random_value(std::uint64_t bits) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(bits);
+  } else {
+    const double unit = 0.5 + std::ldexp(static_cast<double>(bits >> 12), -53);
+    const double value = std::ldexp(unit, static_cast<int>(bits & 7U) - 3);
+    const double is_signed = (bits & 8U) != 0U ? -value : value;
+    if constexpr (is_half<T>) {
+      return T(static_cast<float>(is_signed));
+    } else {
+      return static_cast<T>(is_signed);
+    }
+  }
+}
+
+template <class T>
+std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed = 1) {
+  std::vector<T> values(count);
+  const std::uint64_t start = mix(seed * 1000003U + static_cast<std::uint64_t>(owner));
+  for (std::size_t i = 0; i < count; ++i) values[i] = random_value<T>(mix(start + i));
+  return values;
+}
+
+inline tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner,
+                                   std::uint64_t seed = 1) {
+  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
+  tutti::visit(dtype, [&]<class T>(T) {
+    const std::vector<T> values = random_values<T>(shape.count(), owner, seed);
+    std::ranges::copy(values, tensor.values<T>().begin());
+  });
+  return tensor;
+}
+
+// Integers wrap; min and max give NaN if either operand is NaN and order -0 below +0.
+template <class C>
+C combine(tutti::ReduceOp op, C left, C right) {
+  using Wrapping = std::conditional_t<std::is_integral_v<C>, std::uint64_t, C>;
+  const auto a = static_cast<Wrapping>(left);
+  const auto b = static_cast<Wrapping>(right);
+  if (op == tutti::ReduceOp::sum) return static_cast<C>(a + b);
+  if (op == tutti::ReduceOp::prod) return static_cast<C>(a * b);
+  if (left != left || right != right) return std::numeric_limits<C>::quiet_NaN();
+  const auto below = [](C x, C y) {
+    if constexpr (std::is_floating_point_v<C>) {
+      return x < y || (x == y && std::signbit(x) && !std::signbit(y));
+    } else {
+      return x < y;
+    }
+  };
+  const bool left_first = !below(right, left);
+  return (op == tutti::ReduceOp::min) == left_first ? left : right;
+}
+
+// Ranks first .. first + count - 1, summed as the canonical tree says: the left subtree is the
+// largest power of two below count.
+template <class C>
+C tree(tutti::ReduceOp op, const std::function<C(int)>& leaf, int first, int count) {
+  if (count == 1) return leaf(first);
+  int left = 1;
+  while (2 * left < count) left *= 2;
+  return combine(op, tree(op, leaf, first, left), tree(op, leaf, first + left, count - left));
+}
+
+// The reduction over all `inputs`; 16-bit floats are computed in float32 and rounded at the end.
+template <class T>
+std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+  using C = std::conditional_t<is_half<T>, float, T>;
+  std::vector<T> result(inputs.front().size());
+  std::size_t i = 0;
+  const std::function<C(int)> leaf = [&](int owner) { return static_cast<C>(inputs[owner][i]); };
+  for (; i < result.size(); ++i) {
+    result[i] = T(tree<C>(op, leaf, 0, static_cast<int>(inputs.size())));
+  }
+  return result;
+}
+
+// What the ranks 0 .. ranks - 1 give together, each with random_tensor(shape, dtype, rank, seed).
+inline tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype,
+                                    int ranks, std::uint64_t seed = 1) {
+  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
+  tutti::visit(dtype, [&]<class T>(T) {
+    std::vector<std::vector<T>> inputs;
+    for (int owner = 0; owner < ranks; ++owner) {
+      inputs.push_back(random_values<T>(shape.count(), owner, seed));
+    }
+    std::ranges::copy(reduced(op, inputs), tensor.values<T>().begin());
+  });
+  return tensor;
+}
+
+inline constexpr std::initializer_list<tutti::DType> kDTypes = {
+    tutti::DType::float16, tutti::DType::bfloat16, tutti::DType::float32, tutti::DType::float64,
+    tutti::DType::int8,    tutti::DType::uint8,    tutti::DType::int32,   tutti::DType::int64};
+
+}  // namespace test

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that are wrong on one rank, or differ between ranks: an error on every rank that says
+// where, and a store that works on as if the call had not been.
+#include <string>
+#include <vector>
+
+#include "tests/mpi/store_fixture.hpp"
+
+using test::filled;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::Key;
+using tutti::KVStore;
+using tutti::Tensor;
+
+namespace {
+
+constexpr auto kInvalid = ErrorCode::invalid_argument;
+constexpr auto kMismatch = ErrorCode::mismatch;
+
+bool odd() { return test::rank() % 2 == 1; }
+bool is_last() { return test::rank() == test::size() - 1; }
+std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+std::string last() { return name_of(test::size() - 1); }
+
+/// The keys 3 and 5 hold what they held, and can be pushed, pulled and initialised beside.
+void check_usable(KVStore& kv, std::source_location where = std::source_location::current()) {
+  CHECK(test::all_are(test::stored(kv, 3), 2, where));
+  CHECK(test::all_are(test::stored(kv, 5), 4, where));
+  for (const int key : {3, 5}) {
+    const auto before = static_cast<double>(kv.view(key).values<float>()[0]);
+    kv.push(key, filled(1 + test::rank()));
+    CHECK(test::all_are(test::stored(kv, key), test::sum_of_ranks(), where));
+    kv.push(key, filled(test::rank() == 0 ? before : 0));
+    CHECK(test::all_are(test::stored(kv, key), static_cast<float>(before), where));
+  }
+}
+
+KVStore store_with_keys() {
+  KVStore kv = test::dist();
+  kv.init({3, 5}, {filled(2), filled(4)});
+  return kv;
+}
+
+}  // namespace
+
+TEST_CASE("a push of another shape on one rank is refused on all, naming rank, key and shapes") {
+  KVStore kv = store_with_keys();
+  for (int wrong = 0; wrong < test::size(); ++wrong) {
+    const tutti::Shape shape = test::rank() == wrong ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
+    CHECK(test::throws_on_all([&] { kv.push(3, filled(1, shape)); }, kInvalid,
+                              {name_of(wrong), "key 3", "(2, 3)", "(3, 2)"}));
+    check_usable(kv);
+  }
+}
+
+TEST_CASE("a push of another size on one rank is refused on all, also of large tensors") {
+  KVStore kv = store_with_keys();
+  const std::int64_t count = 500000;
+  kv.init(7, filled(1, {count}));
+  CHECK(test::throws_on_all([&] { kv.push(7, filled(1, {is_last() ? count - 1 : count})); },
+                            kInvalid, {last(), "key 7", "(500000)", "(499999)"}));
+  check_usable(kv);
+  kv.push(7, filled(1, {count}));
+  CHECK(test::all_are(kv.view(7), static_cast<float>(test::size())));
+}
+
+TEST_CASE("a push of another dtype on one rank is refused on all, naming rank, key and dtypes") {
+  KVStore kv = store_with_keys();
+  const DType dtype = is_last() ? DType::int32 : DType::float32;
+  CHECK(test::throws_on_all(
+      [&] {
+        kv.push(3, Tensor::ones({2, 3}, dtype));
+      },
+      kInvalid, {last(), "key 3", "float32", "int32"}));
+  check_usable(kv);
+}
+
+TEST_CASE("a push of an unknown key on one rank is refused on all, naming rank and key") {
+  KVStore kv = store_with_keys();
+  CHECK(test::throws_on_all([&] { kv.push(is_last() ? 41 : 3, filled(1)); }, kInvalid,
+                            {last(), "key 41"}));
+  check_usable(kv);
+}
+
+TEST_CASE("one wrong key of a list on one rank refuses the whole list on all ranks") {
+  KVStore kv = store_with_keys();
+  const tutti::Shape shape = is_last() ? tutti::Shape{6} : tutti::Shape{2, 3};
+  CHECK(test::throws_on_all(
+      [&] {
+        kv.push({3, 5}, {filled(1), filled(1, shape)});
+      },
+      kInvalid, {last(), "key 5", "(2, 3)", "(6)"}));
+  check_usable(kv);
+}
+
+TEST_CASE("pushes of different keys on different ranks are a mismatch that names ranks and keys") {
+  KVStore kv = store_with_keys();
+  CHECK(test::throws_on_all([&] { kv.push(odd() ? 5 : 3, filled(1)); }, kMismatch,
+                            {"rank", "3", "5"}));
+  check_usable(kv);
+}
+
+TEST_CASE("pushes in different order on different ranks are a mismatch at each, then work again") {
+  KVStore kv = store_with_keys();
+  for (const bool flip : {false, true}) {
+    CHECK(test::throws_on_all([&] { kv.push(odd() == flip ? 5 : 3, filled(1)); }, kMismatch,
+                              {"rank", "3", "5"}));
+  }
+  check_usable(kv);
+}
+
+TEST_CASE("a push on one rank against a barrier on the others is a mismatch that says so") {
+  KVStore kv = store_with_keys();
+  for (const bool flip : {false, true}) {
+    CHECK(test::throws_on_all(
+        [&] {
+          if (is_last() != flip) {
+            kv.push(3, filled(1));
+          } else {
+            kv.barrier();
+          }
+        },
+        kMismatch, {"rank", "push", "barrier"}));
+    check_usable(kv);
+  }
+}
+
+TEST_CASE("a push on one rank against an init or a pushpull of another key is a mismatch") {
+  KVStore kv = store_with_keys();
+  CHECK(test::throws_on_all(
+      [&] {
+        if (is_last()) {
+          kv.push(3, filled(1));
+        } else {
+          kv.init(9, filled(1));
+        }
+      },
+      kMismatch, {"rank", "push", "init"}));
+  check_usable(kv);
+  kv.init(9, filled(8));
+  CHECK(test::all_are(test::stored(kv, 9), 8));
+}
+
+TEST_CASE("push lists of different length are a mismatch") {
+  KVStore kv = store_with_keys();
+  const std::vector<Key> keys = is_last() ? std::vector<Key>{3} : std::vector<Key>{3, 5};
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(filled(1));
+  CHECK(test::throws_on_all([&] { kv.push(keys, values); }, kMismatch, {"rank"}));
+  check_usable(kv);
+}
+
+TEST_CASE("init of another shape or dtype on one rank is a mismatch and stores nothing anywhere") {
+  KVStore kv = store_with_keys();
+  const tutti::Shape shape = is_last() ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
+  CHECK(test::throws_on_all([&] { kv.init(7, filled(1, shape)); }, kMismatch, {"rank", "7"}));
+  const DType dtype = is_last() ? DType::int32 : DType::float32;  // of equal size
+  CHECK(test::throws_on_all(
+      [&] {
+        kv.init(7, Tensor::ones({2, 3}, dtype));
+      },
+      kMismatch, {"rank", "7"}));
+  CHECK(test::throws_on_all([&] { (void)kv.view(7); }, kInvalid, {"7"}));
+  kv.init(7, filled(6));
+  CHECK(test::all_are(test::stored(kv, 7), 6));
+  check_usable(kv);
+}
+
+TEST_CASE("init of different keys is a mismatch and stores nothing anywhere") {
+  KVStore kv = store_with_keys();
+  CHECK(test::throws_on_all([&] { kv.init(is_last() ? 7 : 8, filled(1)); }, kMismatch,
+                            {"rank", "7", "8"}));
+  kv.init({7, 8}, {filled(70), filled(80)});
+  CHECK(test::all_are(test::stored(kv, 7), 70));
+  CHECK(test::all_are(test::stored(kv, 8), 80));
+}
+
+TEST_CASE("a double init on one rank alone is refused on all") {
+  KVStore kv = store_with_keys();
+  CHECK(test::throws_on_all([&] { kv.init(is_last() ? 3 : 7, filled(1)); }, kInvalid,
+                            {last(), "key 3"}));
+  check_usable(kv);
+}
+
+TEST_CASE("string keys that are inited in different order are an error and never swap values") {
+  KVStore kv = test::dist();
+  for (const bool flip : {false, true}) {
+    const char* mine = odd() == flip ? "weight" : "bias";
+    CHECK(test::throws_on_all([&] { kv.init(mine, filled(1)); }, kMismatch,
+                              {"rank", "weight", "bias"}));
+  }
+  const std::vector<Key> keys =
+      odd() ? std::vector<Key>{"weight", "bias"} : std::vector<Key>{"bias", "weight"};
+  CHECK(test::throws_on_all([&] { kv.init(keys, {filled(1), filled(1)}); }, kMismatch, {"rank"}));
+  kv.init("weight", filled(1));
+  kv.init("bias", filled(2));
+  kv.push("weight", filled(3));
+  CHECK(test::all_are(test::stored(kv, "weight"), 3 * static_cast<float>(test::size())));
+  CHECK(test::all_are(test::stored(kv, "bias"), 2));
+}
+
+TEST_CASE("a learning rate that was changed on one rank only is a mismatch at the next push") {
+  KVStore kv = store_with_keys();
+  kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.5}));
+  if (is_last()) kv.optimizer().set_learning_rate(0.25);
+  CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch,
+                            {"rank", "sgd", "0.5", "0.25"}));
+  CHECK(test::all_are(test::stored(kv, 3), 2));
+  kv.optimizer().set_learning_rate(0.25);
+  kv.push(3, filled(4));
+  CHECK(test::all_near(test::stored(kv, 3), 2 - static_cast<float>(test::size())));
+}
+
+TEST_CASE("an optimizer, a multiplier or an updater on one rank only is a mismatch") {
+  KVStore kv = store_with_keys();
+  if (is_last()) kv.set_optimizer(tutti::optimizer::sgd());
+  CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
+  kv.set_optimizer(tutti::optimizer::sgd());
+  if (is_last()) kv.optimizer().set_lr_mult(3, 2.0);
+  CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
+  kv.optimizer().set_lr_mult(3, 2.0);
+  if (is_last()) kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
+  CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
+  kv.set_updater(nullptr);
+  check_usable(kv);
+}
+
+TEST_CASE("settings that differ on one rank are refused on all when a store is created") {
+  tutti::Settings settings = test::settings();
+  if (is_last()) settings.chunk_bytes = 123456;
+  CHECK(test::throws_on_all([&] { (void)KVStore::create("dist", settings); }, kInvalid,
+                            {"rank 0", last(), "settings", "123456"}));
+  KVStore kv = store_with_keys();
+  check_usable(kv);
+}
+
+TEST_CASE("a hundred refused calls between good ones leave the store in step") {
+  KVStore kv = store_with_keys();
+  for (int i = 0; i < 100; ++i) {
+    const int wrong = i % test::size();
+    const tutti::Shape shape = test::rank() == wrong ? tutti::Shape{1} : tutti::Shape{2, 3};
+    REQUIRE(test::throws_on_all([&] { kv.push(3, filled(1, shape)); }, kInvalid, {name_of(wrong)}));
+    if (i % 10 == 0) kv.barrier();
+  }
+  check_usable(kv);
+}

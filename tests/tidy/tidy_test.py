@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the tree that a program can check.
+
+    tidy_test.py [ROOT]
+
+Prints every finding as file:line: rule: text, and exits with 3 if there is one.
+To add a rule: write a function that yields findings, list it in RULES, and give tidy_selftest.py a
+tree that breaks it.
+"""
+
+import os
+import re
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+Finding = namedtuple("Finding", "path line rule text")
+File = namedtuple("File", "path lines")  # path: relative to the root, with slashes
+
+CPP = (".cpp", ".hpp", ".h", ".cu", ".cuh")
+MEASURED = CPP + (".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run")
+MAX_LINES = 300
+MAX_PUBLIC_HEADER_LINES = 200
+MAX_COLUMNS = 100
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]+>|"[^"]+")')
+STANDARD = re.compile(r"^<[a-z_0-9]+>$")
+INTRINSICS = re.compile(r"^<(\w*intrin\.h|arm_\w+\.h|cpuid\.h)>$")
+MPI = re.compile(r'^[<"](mpi|mpi-ext)\.h[>"]$')
+GPU = re.compile(r'^[<"](cuda|nccl|cublas|cudnn|nvtx|cooperative_groups)[\w/]*(\.h|\.hpp)?[>"]$')
+
+# Layer -> folders whose headers it may include in quotes.
+LAYERS = {
+    "include": ("tutti/",),
+    "collectives": ("tutti/", "collectives/"),
+    "runtime": ("tutti/", "collectives/", "runtime/"),
+    "apps": ("tutti/", "support/", "apps/"),
+}
+# What a single file may include beyond its layer.
+SYSTEM_HEADERS = {
+    # The one wait primitive sleeps in the kernel.
+    "collectives/wait.cpp": {"<linux/futex.h>", "<sched.h>", "<sys/syscall.h>", "<unistd.h>"},
+}
+MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")  # split, so that this line has none
+VARIABLE = re.compile(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b")
+
+
+def read_tree(root):
+    """All text files, but for build folders and hidden folders other than .ci/."""
+    files = []
+    for folder, subfolders, names in os.walk(root):
+        top = Path(folder) == Path(root)
+        subfolders[:] = sorted(
+            name for name in subfolders
+            if name == ".ci" or not (top and name.startswith((".", "build"))))
+        for name in sorted(names):
+            path = Path(folder) / name
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (UnicodeDecodeError, OSError):
+                continue
+            files.append(File(path.relative_to(root).as_posix(), text.splitlines()))
+    return files
+
+
+def of_kind(files, suffixes):
+    return (file for file in files if file.path.endswith(suffixes))
+
+
+def layer_of(file):
+    return file.path.split("/")[0]
+
+
+def matches(file, pattern):
+    """(line number, match) for each line of the file that the pattern is found in."""
+    for number, line in enumerate(file.lines, 1):
+        found = pattern.search(line)
+        if found:
+            yield number, found
+
+
+def includes(file):
+    return ((number, found.group(1)) for number, found in matches(file, INCLUDE))
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def quoted_includes(files):
+    """include <- collectives <- runtime <- apps: an include in quotes names a folder below."""
+    for file in of_kind(files, CPP):
+        allowed = LAYERS.get(layer_of(file))
+        for number, header in includes(file):
+            if allowed and header[0] == '"' and not header[1:].startswith(allowed):
+                yield Finding(file.path, number, "quoted_includes",
+                              f"{header}: {layer_of(file)}/ may include {', '.join(allowed)}")
+
+
+def standard_only(files):
+    """include/ and collectives/ see the standard library; collectives/ also the processor's."""
+    for file in of_kind(files, CPP):
+        layer = layer_of(file)
+        if layer not in ("include", "collectives"):
+            continue
+        for number, header in includes(file):
+            if header[0] == '"' or STANDARD.match(header):
+                continue
+            if layer == "collectives" and INTRINSICS.match(header):
+                continue
+            if header not in SYSTEM_HEADERS.get(file.path, ()):
+                yield Finding(file.path, number, "standard_only",
+                              f"{header}: {layer}/ includes the standard library and tutti/ alone")
+
+
+def layer_in_brackets(files):
+    """Brackets do not get round the layers; <tutti/...> is for programs, as a user writes it."""
+    for file in of_kind(files, CPP):
+        layer = layer_of(file)
+        if layer not in LAYERS:
+            continue
+        for number, header in includes(file):
+            inside = header.startswith(("<collectives/", "<runtime/", "<apps/", "<tests/"))
+            if inside or (header.startswith("<tutti/") and layer != "apps"):
+                yield Finding(file.path, number, "layer_in_brackets",
+                              f"{header}: write it in quotes, from a layer that may include it")
+
+
+def vendor_headers(files):
+    """MPI, CUDA and NCCL are seen in a folder each; tests see all."""
+    for file in of_kind(files, CPP):
+        for number, header in includes(file):
+            if MPI.match(header) and not file.path.startswith(("runtime/mpi/", "tests/")):
+                yield Finding(file.path, number, "vendor_headers",
+                              f"{header}: only runtime/mpi/ includes it")
+            if GPU.match(header) and not file.path.startswith(
+                    ("runtime/cuda/", "runtime/nccl/", "tests/")):
+                yield Finding(file.path, number, "vendor_headers",
+                              f"{header}: only runtime/cuda/ and runtime/nccl/ include it")
+
+
+def file_length(files):
+    for file in of_kind(files, MEASURED):
+        limit = MAX_PUBLIC_HEADER_LINES if layer_of(file) == "include" else MAX_LINES
+        if len(file.lines) > limit:
+            yield Finding(file.path, limit + 1, "file_length",
+                          f"{len(file.lines)} lines, at most {limit}: which part is its own idea?")
+
+
+def line_length(files):
+    for file in of_kind(files, MEASURED):
+        for number, line in enumerate(file.lines, 1):
+            if len(line) > MAX_COLUMNS:
+                yield Finding(file.path, number, "line_length",
+                              f"{len(line)} columns, at most {MAX_COLUMNS}")
+
+
+def tabs(files):
+    for file in of_kind(files, MEASURED + (".md", ".json")):
+        for number, _ in matches(file, re.compile(r"\t")):
+            yield Finding(file.path, number, "tabs", "a tab")
+
+
+def license_line(files):
+    for file in of_kind(files, CPP):
+        if not file.lines or file.lines[0] != "// SPDX-License-Identifier: Apache-2.0":
+            yield Finding(file.path, 1, "license_line",
+                          "the first line is // SPDX-License-Identifier: Apache-2.0")
+
+
+def readme(files):
+    """A top folder has a README.md; one that only holds folders may leave it to them."""
+    paths = {file.path for file in files}
+    folders = {str(Path(path).parent) for path in paths if "/" in path and path[0] != "."}
+    for top in sorted({folder.split("/")[0] for folder in folders}):
+        has_files = top in folders
+        below = {"/".join(folder.split("/")[:2]) for folder in folders if "/" in folder
+                 and folder.startswith(top + "/")}
+        if f"{top}/README.md" in paths:
+            continue
+        if has_files or not all(f"{folder}/README.md" in paths for folder in below):
+            yield Finding(top, 1, "readme", f"{top}/README.md is missing")
+
+
+def unfinished_marks(files):
+    for file in files:
+        for number, found in matches(file, MARKS):
+            yield Finding(file.path, number, "unfinished_marks", f"{found.group(1)} in the tree")
+
+
+def names_source(text, path):
+    """True if a CMakeLists.txt names the path, or its stem where a loop adds the suffix."""
+    def has(name):
+        return re.search(r"(?<![\w./-])" + re.escape(name) + r"(?![\w.])", text)
+
+    beside = len(path.parts) == 1
+    return has(path.as_posix()) or (beside and "}" + path.suffix in text and has(path.stem))
+
+
+def built_sources(files):
+    """Every .cpp is named by a CMakeLists.txt, by its path from there or from the root; else nobody
+    compiles it."""
+    lists = {Path(file.path).parent: "\n".join(line.split("#")[0] for line in file.lines)
+             for file in files if Path(file.path).name == "CMakeLists.txt"}
+    from_root = "\n".join(lists.values()).replace("${PROJECT_SOURCE_DIR}/", "")
+    for file in of_kind(files, (".cpp", ".cu")):
+        path = Path(file.path)
+        above = (folder for folder in path.parents if folder in lists)
+        if names_source(from_root, path):
+            continue
+        if not any(names_source(lists[folder], path.relative_to(folder)) for folder in above):
+            yield Finding(file.path, 1, "built_sources", "no CMakeLists.txt names this file")
+
+
+def using_namespace_std(files):
+    for file in of_kind(files, CPP):
+        for number, _ in matches(file, re.compile(r"^\s*using\s+namespace\s+std\b")):
+            yield Finding(file.path, number, "using_namespace_std", "using namespace std")
+
+
+def documented_variables(files):
+    """What the tree calls TUTTI_... is a documented setting, a CMake variable or a macro."""
+    known = set()
+    for file in files:
+        if file.path == "include/tutti/settings.hpp" or file.path.endswith(
+                (".cmake", ".cmake.in", "CMakeLists.txt", "CMakePresets.json")):
+            known.update(VARIABLE.findall("\n".join(file.lines)))
+        for _, found in matches(file, re.compile(r"^\s*#\s*define\s+(TUTTI_\w+)")):
+            known.add(found.group(1))
+    for file in of_kind(files, CPP + (".sh", ".md")):
+        if layer_of(file) == "tests":  # they use variables that do not exist, on purpose
+            continue
+        for number, line in enumerate(file.lines, 1):
+            for name in sorted(set(VARIABLE.findall(line)) - known):
+                yield Finding(file.path, number, "documented_variables",
+                              f"{name} is documented neither in settings.hpp nor by CMake")
+
+
+RULES = (quoted_includes, standard_only, layer_in_brackets, vendor_headers, file_length,
+         line_length, tabs, license_line, readme, unfinished_marks, built_sources,
+         using_namespace_std, documented_variables)
+
+
+def findings(root):
+    files = read_tree(root)
+    return sorted(finding for rule in RULES for finding in rule(files))
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]
+    if not (root / "CMakeLists.txt").is_file():
+        print(f"tidy: {root} is not a source tree: it has no CMakeLists.txt", file=sys.stderr)
+        return 1
+    found = findings(root)
+    for finding in found:
+        print(f"{finding.path}:{finding.line}: {finding.rule}: {finding.text}")
+    print(f"tidy: {len(found)} findings")
+    return 3 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
