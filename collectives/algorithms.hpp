@@ -11,9 +11,9 @@ namespace tutti::collectives {
 
 /// Sizes in bytes, read once from the settings and the machine.
 struct Tuning {
-  std::size_t chunk_bytes;       ///< scratch slot; what a node reduces at a time, out of place
-  std::size_t streaming_bytes;   ///< a node's data above this goes past the caches
-  std::size_t chunks_in_flight;  ///< between nodes, at most; at least 1
+  std::size_t chunk_bytes;           ///< scratch slot; what a node reduces at a time, out of place
+  std::size_t streaming_bytes;       ///< a node's data above this goes past the caches
+  std::size_t chunks_in_flight = 4;  ///< between nodes; of 256 KiB each, they fill a 1 Gb/s link
 };
 
 /// Every algorithm completes an allreduce or a broadcast that all ranks have agreed on. On return

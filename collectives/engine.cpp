@@ -3,15 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unistd.h>
-
 namespace tutti::collectives {
 
 namespace {
 
-constexpr std::size_t kChunksInFlight = 4;  // of 256 KiB each, they fill a link of 1 Gb/s
 constexpr std::size_t kLargestSlot = std::size_t{16} << 20;
-constexpr std::size_t kUnknownCache = std::size_t{32} << 20;
 
 /// While it lives, messages of the waiter name the call.
 class NamedCall {
@@ -29,11 +25,6 @@ class NamedCall {
   CallInProgress progress_;
 };
 
-std::size_t last_level_cache_bytes() {
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : kUnknownCache;
-}
-
 }  // namespace
 
 std::size_t Engine::slot_bytes(const Topology& topology, const Settings& settings) {
@@ -44,10 +35,10 @@ std::size_t Engine::slot_bytes(const Topology& topology, const Settings& setting
 }
 
 Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
-               Call::AllocateShared allocate_shared, std::size_t slot_bytes)
+               Call::AllocateShared allocate_shared, const Tuning& tuning)
     : memory_(std::move(memory)),
       topology_(std::move(topology)),
-      tuning_{slot_bytes, last_level_cache_bytes(), kChunksInFlight},
+      tuning_(tuning),
       wide_(settings.reproducible && topology_.num_nodes() > 1),
       plan_(settings.reproducible ? combine_by_rank(topology_.nodes)
                                   : combine_by_node(topology_.nodes)),
@@ -58,7 +49,8 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
     agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport);
   }
   if (topology_.local_rank < topology_.num_lanes()) {
-    lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, kChunksInFlight);
+    lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport,
+                                           tuning_.chunks_in_flight);
   }
 }
 
@@ -71,8 +63,23 @@ void Engine::start(const Operation& operation) {
   call_.announce(/*refused=*/false, /*with_payload=*/inline_);
 }
 
+/// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
+/// step, which will not come.
 void Engine::finish() {
   const NamedCall named(waiter_, call_);
+  try {
+    carry_out();
+  } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
+    waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
+  } catch (const std::exception& error) {
+    waiter_.raise_failure(ErrorCode::user_code,
+                          name_of(topology_, topology_.rank) + ": " + error.what());
+    throw;
+  }
+}
+
+void Engine::carry_out() {
   call_.wait_for_announcements();
   const bool agreed = topology_.num_nodes() == 1 ? call_.node_agrees() : agree_between_nodes();
   if (!agreed) explain(statement_of(0, call_.operation().describe()));

@@ -21,9 +21,10 @@ namespace tutti::collectives {
 ///   reduce   the data moves
 class Engine {
  public:
-  /// `transport` may be null if there is one node. The arenas' scratch slots hold `slot_bytes`.
+  /// `transport` may be null if there is one node. The arenas' scratch slots hold
+  /// tuning.chunk_bytes each.
   Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
-         Call::AllocateShared allocate_shared, std::size_t slot_bytes);
+         Call::AllocateShared allocate_shared, const Tuning& tuning);
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -58,6 +59,7 @@ class Engine {
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
 
  private:
+  void carry_out();
   [[nodiscard]] bool agree_between_nodes();
   [[noreturn]] void explain(const Statement& own);
   Statement statement_of(std::uint32_t refused, const std::string& text) const;

@@ -65,6 +65,14 @@ class FlatLayout {
 
   [[nodiscard]] std::size_t total() const { return begins_.empty() ? 0 : begins_.back(); }
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
+  /// position in the chunk, but elements narrower than the wire's lie side by side.
+  [[nodiscard]] std::size_t slot_offset(const Part& part, Range chunk) const {
+    const std::size_t start = std::max(chunk.begin, begins_[part.segment]);
+    const std::size_t narrower =
+        size_of(wire(part.segment)) / size_of(segments_[part.segment].dtype);
+    return (start - chunk.begin) + (part.position - start) / narrower;
+  }
   [[nodiscard]] DType wire(std::size_t segment) const {
     return wide_ && size_of(segments_[segment].dtype) == 2 ? DType::float32
                                                            : segments_[segment].dtype;

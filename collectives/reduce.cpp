@@ -116,6 +116,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcep
 /// Copies past the caches, up to the lines that are not whole.
 void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
                   std::size_t bytes) noexcept {
+  if (to == from) return;
   const std::size_t head = std::min(bytes, bytes_to_line(to));
   const std::size_t lines = (bytes - head) / kLineBytes * kLineBytes;
   copy_bytes(to, from, head);

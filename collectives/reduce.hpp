@@ -28,9 +28,11 @@ struct Reduction {
 /// canonical order: a balanced tree whose left subtree holds the largest power of two below the
 /// number of sources, and whose left operand is always the lower source. One source is a copy.
 /// 16-bit floating-point types are accumulated in float32 and rounded once, at the end; integers
-/// wrap; min and max give NaN if an operand is NaN (always the same quiet NaN) and order -0 below +0.
+/// wrap. A NaN that is computed is always the same quiet NaN, whatever NaNs went in; min and max
+/// give NaN if an operand is NaN, and order -0 below +0.
 ///
-/// A destination may be one of the sources (the same address), but may not overlap one otherwise.
+/// A destination may be one of the sources (the same address) if both have the same element size,
+/// but may not overlap one otherwise.
 /// The bits do not depend on the vector width, on count or on how a range is split.
 ///
 /// Order  local. Never throws. At least one source; destinations may be empty.

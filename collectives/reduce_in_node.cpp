@@ -5,9 +5,9 @@
 // straight into all outputs (of 3 ranks, s0 s1 s2 are the shares):
 //
 //   inputs   rank 0 [s0 s1 s2]    rank 1 [s0 s1 s2]    rank 2 [s0 s1 s2]
-//                     \________________|________________/
-//                            rank 1 sums all s1
-//                     /________________|________________\                                          .
+//                       |                    |                    |
+//                       +-----> rank 1 sums s1 of all ranks <-----+
+//                       |                    |                    |
 //   outputs  rank 0 [.. s1 ..]    rank 1 [.. s1 ..]    rank 2 [.. s1 ..]
 //
 // Otherwise chunk by chunk through two scratch slots in turn: inputs that peers cannot read are

@@ -13,6 +13,8 @@ void agree(collectives::Engine& engine, const std::function<void()>& body) {
     engine.refuse(error.code(), error.what());
   } catch (const std::exception& error) {
     engine.refuse(ErrorCode::user_code, error.what());
+  } catch (...) {
+    engine.refuse(ErrorCode::user_code, "an exception of unknown type");
   }
   const auto describe = [] { return std::string("agree"); };
   engine.run({.kind = collectives::Kind::agreement, .segments = {}, .describe = describe});

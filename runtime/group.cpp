@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/group.hpp"
 
+#include <unistd.h>
+
 #include "tutti/error.hpp"
 
 namespace tutti {
 
 namespace {
+
+std::size_t last_level_cache_bytes() {
+  constexpr std::size_t kUnknown = std::size_t{32} << 20;
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : kUnknown;
+}
 
 collectives::NodeMemory node_memory(const GroupParts& parts) {
   collectives::NodeMemory memory;
@@ -27,10 +35,12 @@ void allocate_slots(Arena& arena, std::size_t slot_bytes) {
 }
 
 Group::Group(GroupParts parts) : parts_(std::move(parts)) {
-  const std::size_t slot_bytes = collectives::Engine::slot_bytes(parts_.topology, parts_.settings);
+  const collectives::Tuning tuning{
+      .chunk_bytes = collectives::Engine::slot_bytes(parts_.topology, parts_.settings),
+      .streaming_bytes = last_level_cache_bytes()};
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
-      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, slot_bytes);
+      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, tuning);
 }
 
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still

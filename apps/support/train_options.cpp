@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <numbers>
-#include <ranges>
 #include <sstream>
 #include <string_view>
 
@@ -52,8 +51,9 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
 
 std::vector<int> parse_widths(const std::string& text) {
   std::vector<int> widths;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view digits(part.begin(), part.end());
+  std::istringstream parts(text);
+  std::string digits;
+  while (std::getline(parts, digits, ',')) {
     int width = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
     if (error != std::errc{} || end != digits.data() + digits.size() || width < 1 ||

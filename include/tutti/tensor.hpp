@@ -2,6 +2,7 @@
 // Tensors: Tensor owns its memory, TensorView and ConstTensorView borrow it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>

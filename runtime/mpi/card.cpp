@@ -13,6 +13,7 @@
 #endif
 
 #include "collectives/node_memory.hpp"
+#include "runtime/digest.hpp"
 #include "runtime/mpi/check.hpp"
 
 namespace tutti::mpi {
@@ -114,7 +115,9 @@ std::vector<Card> exchange_cards(MPI_Comm comm, const Settings& settings) {
   Card own{};
   gethostname(own.host, sizeof own.host - 1);
   std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
-  std::snprintf(own.settings, sizeof own.settings, "%s", in_words(settings).c_str());
+  const std::string words = in_words(settings);
+  std::snprintf(own.settings, sizeof own.settings, "%s", words.c_str());
+  own.settings_digest = Digest().add(std::string_view(words)).value();
   own.control_bytes = sizeof(collectives::ControlBlock);
   own.float_control = float_control();
   own.host_first = first_rank_of_host(comm, rank);
@@ -129,8 +132,9 @@ void require_equal_cards(const std::vector<Card>& cards, int rank) {
   require_equal(cards, rank, "library version", [](const Card& card) {
     return std::string(card.version) + " (layout " + std::to_string(card.control_bytes) + ")";
   });
-  require_equal(cards, rank, "settings",
-                [](const Card& card) { return std::string(card.settings); });
+  require_equal(cards, rank, "settings", [](const Card& card) {
+    return std::string(card.settings) + " (digest " + std::to_string(card.settings_digest) + ")";
+  });
   require_equal(cards, rank, "floating-point mode (rounding, flush to zero)",
                 [](const Card& card) { return std::to_string(card.float_control); });
 }

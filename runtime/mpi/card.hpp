@@ -16,11 +16,12 @@ namespace tutti::mpi {
 struct Card {
   char host[128];
   char version[32];
-  char settings[512];           ///< in words, so that a difference can be shown
-  std::uint32_t control_bytes;  ///< layout of the shared memory
-  std::uint32_t float_control;  ///< rounding and flush-to-zero mode of the processor
-  std::int32_t host_first;      ///< lowest rank that MPI says shares memory with this one
-  std::uint64_t cores[16];      ///< bit i: this process may use core i
+  char settings[512];             ///< in words, so that a difference can be shown
+  std::uint64_t settings_digest;  ///< of all the words
+  std::uint32_t control_bytes;    ///< layout of the shared memory
+  std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
+  std::int32_t host_first;        ///< lowest rank that MPI says shares memory with this one
+  std::uint64_t cores[16];        ///< bit i: this process may use core i
 };
 
 /// This rank's card and everybody's. Collective over `comm`.

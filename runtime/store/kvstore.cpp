@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the store. A push goes: resolve (who gets what) -> Push (one fused operation) ->
 // Engine::run (collectives/engine.cpp) -> update.
-#include "tutti/kvstore.hpp"
-
-#include <atomic>
-#include <thread>
+#include <new>
+#include <unordered_set>
 
 #include "runtime/agree.hpp"
-#include "runtime/group.hpp"
-#include "runtime/local/threads.hpp"
-#include "runtime/store/key_table.hpp"
-#include "runtime/store/push.hpp"
-#include "runtime/store/resolve.hpp"
-#include "runtime/store/updates.hpp"
+#include "runtime/store/kvstore_impl.hpp"
 
 namespace tutti {
 
 namespace {
-
-std::string type_of(std::string_view name) {
-  if (name == "local" || name == "device" || name == "dist") return std::string(name);
-  if (name == "dist_sync" || name == "dist_device_sync" || name == "nccl") return "dist";
-  throw Error(ErrorCode::invalid_argument,
-              "unknown store type '" + std::string(name) +
-                  "'; expected local, device or dist (or its aliases dist_sync, "
-                  "dist_device_sync, nccl)");
-}
 
 void require_equal_shape(const Entry& entry, const ConstTensorView& tensor, const char* what) {
   if (tensor.shape() == entry.shape()) return;
@@ -41,43 +25,16 @@ void require_equal_dtype(const Entry& entry, const ConstTensorView& tensor, cons
                   to_string(tensor.dtype()) + ", expected " + to_string(entry.dtype()));
 }
 
+void require_distinct(std::span<const Key> keys) {
+  std::unordered_set<Key> seen;
+  for (const Key& key : keys) {
+    if (seen.insert(key).second) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "key " + to_string(key) + " occurs twice; a key is initialised once");
+  }
+}
+
 }  // namespace
-
-class KVStore::Impl {
- public:
-  Impl(std::string store_type, std::shared_ptr<Group> members)
-      : type(std::move(store_type)), group(std::move(members)), push_(*group, table_, rule_) {}
-
-  void init(const Keys& keys, const Values& values);
-  void push(const Keys& keys, const Values& values, const Outputs* outputs);
-  void pull(const Keys& keys, const Outputs& outputs, Cast cast);
-  const Entry& entry(const Key& key);
-  void set_rule(UpdateRule rule);
-  [[nodiscard]] UpdateRule& rule() { return rule_; }
-  void barrier();
-  void agree(const std::function<void()>& body);
-
-  const std::string type;
-  const std::shared_ptr<Group> group;
-
- private:
-  class Entering;
-
-  void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
-  static void copy_out(const Entry& entry, const std::vector<TensorView>& outputs);
-  [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
-  [[nodiscard]] std::vector<Entry> new_entries(
-      const std::vector<KeyGroup<ConstTensorView>>& groups);
-  /// Runs `body`; what it throws is thrown by all ranks.
-  template <class Body>
-  void validate(const char* call, Body body);
-
-  KeyTable table_;
-  UpdateRule rule_;
-  Push push_;
-  int calls_under_way_ = 0;  ///< above 1 inside an updater
-  std::atomic<std::thread::id> thread_{};
-};
 
 /// The scope of a call: at most one thread is in the store, and an updater makes no collective
 /// call.
@@ -92,7 +49,6 @@ class KVStore::Impl::Entering {
       throw Error(ErrorCode::invalid_argument,
                   std::string(call) + ": another thread is in this store; one thread at a time");
     }
-    store.thread_ = std::this_thread::get_id();
 #endif
     if (kind == Kind::collective && store.calls_under_way_ > 0) {
       throw Error(ErrorCode::invalid_argument,
@@ -101,6 +57,7 @@ class KVStore::Impl::Entering {
                       "pull and view");
     }
     store.engine().check_usable();
+    store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
   }
   ~Entering() {
@@ -119,6 +76,8 @@ void KVStore::Impl::validate(const char* call, Body body) {
     body();
   } catch (const Error& error) {
     engine().refuse(error.code(), std::string(call) + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    engine().refuse(ErrorCode::out_of_memory, std::string(call) + ": no memory");
   }
 }
 
@@ -145,10 +104,7 @@ void KVStore::Impl::init(const Keys& keys, const Values& values) {
   std::vector<Entry> entries;
   validate("init", [&] {
     groups = resolve(keys, values);
-    if (groups.size() != keys.list().size()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "a key occurs twice; a key is initialised once, with one value");
-    }
+    require_distinct(keys.list());
     entries = new_entries(groups);
   });
   push_.broadcast_new(entries, groups);
@@ -227,94 +183,5 @@ void KVStore::Impl::agree(const std::function<void()>& body) {
   const Entering entering(*this, Entering::Kind::collective, "agree");
   tutti::agree(engine(), body);
 }
-
-// --- the public face ----------------------------------------------------------------------------
-
-KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-KVStore::KVStore(KVStore&&) noexcept = default;
-KVStore& KVStore::operator=(KVStore&&) noexcept = default;
-KVStore::~KVStore() = default;
-
-KVStore KVStore::create(std::string_view name, const Settings& settings) {
-  const std::string type = type_of(name);
-  const Communicator communicator =
-      type == "dist" ? Communicator::world(settings) : Communicator::self(settings);
-  return KVStore(std::make_unique<Impl>(type, communicator.group()));
-}
-
-KVStore KVStore::create(const Communicator& communicator) {
-  return KVStore(std::make_unique<Impl>("dist", communicator.group()));
-}
-
-void KVStore::init(const Keys& keys, const Values& values) { impl_->init(keys, values); }
-
-void KVStore::push(const Keys& keys, const Values& values, int /*priority*/) {
-  impl_->push(keys, values, nullptr);
-}
-
-void KVStore::pull(const Keys& keys, const Outputs& outputs, Cast cast) const {
-  impl_->pull(keys, outputs, cast);
-}
-
-ConstTensorView KVStore::view(const Key& key) const {
-  const Tensor& replica = impl_->entry(key).replica;
-  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(),
-          impl_->group->arena()};
-}
-
-void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
-                       int /*priority*/) {
-  impl_->push(keys, values, &outputs);
-}
-
-void KVStore::pushpull(const Keys& keys, const Outputs& values, int priority) {
-  const auto flat = values.flat();
-  const std::vector<ConstTensorView> inputs(flat.begin(), flat.end());
-  if (!values.is_nested()) return pushpull(keys, inputs, values, priority);
-  std::vector<std::span<const ConstTensorView>> lists;
-  std::span<const ConstTensorView> rest = inputs;
-  for (const std::size_t length : values.groups()) {
-    lists.push_back(rest.first(length));
-    rest = rest.subspan(length);
-  }
-  pushpull(keys, lists, values, priority);
-}
-
-void KVStore::broadcast(const Keys& keys, const Values& values, const Outputs& outputs) {
-  init(keys, values);
-  pull(keys, outputs);
-}
-
-void KVStore::set_updater(Updater updater) {
-  UpdateRule rule;
-  if (updater) rule.rule = std::move(updater);
-  impl_->set_rule(std::move(rule));
-}
-
-void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
-  if (optimizer == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "set_optimizer: expected an optimizer, got none");
-  }
-  impl_->set_rule({.rule = std::move(optimizer)});
-}
-
-Optimizer& KVStore::optimizer() const {
-  Optimizer* running = impl_->rule().optimizer();
-  if (running == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
-  }
-  return *running;
-}
-
-Tensor KVStore::allocate(Shape shape, DType dtype) { return impl_->group->allocate(shape, dtype); }
-
-int KVStore::rank() const noexcept { return impl_->group->topology().rank; }
-int KVStore::num_workers() const noexcept { return impl_->group->topology().size; }
-std::string_view KVStore::type() const noexcept { return impl_->type; }
-bool KVStore::is_capable(std::string_view capability) const noexcept {
-  return capability == "optimizer";
-}
-void KVStore::barrier() { impl_->barrier(); }
-void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
 
 }  // namespace tutti

@@ -67,8 +67,11 @@ build_jobs() {
 # are installed, Debian gives each one's commands a suffix and the plain name to one of them.
 # OPTION makes COMMAND print its version.
 open_mpi() {
-  if command -v "$1.openmpi"; then return; fi
-  if has_command "$1" && [[ $("$1" "$2" 2>&1) == *"Open MPI"* ]]; then command -v "$1"; fi
+  if has_command "$1" && [[ $("$1" "$2" 2>&1) == *"Open MPI"* ]]; then
+    command -v "$1"
+  else
+    command -v "$1.openmpi" || true
+  fi
 }
 open_mpi_launcher() { printf '%s\n' "${MPIRUN:-$(open_mpi mpirun --version)}"; }
 open_mpi_compiler() { open_mpi mpicxx --showme:version; }

@@ -2,11 +2,10 @@
 // A check that a call throws an Error, with this code and these words in its text.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "tutti/error.hpp"
 

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of Call that move data: where each rank's elements are, and what is done with them.
+#include <cstring>
+
+#include "collectives/call.hpp"
+
+namespace tutti::collectives {
+
+// --- addresses ----------------------------------------------------------------------------------
+
+const SharedSegment& Call::shared(int peer, std::size_t segment) const {
+  const AnnounceLine& announced = line(peer);
+  if (layout_.segments().size() == 1) return announced.only;
+  return reinterpret_cast<const SharedSegment*>(memory_.peers[peer].arena +
+                                                announced.table)[segment];
+}
+
+template <class Address>
+void Call::gather(const Segment& segment, int first, int count, Address address) {
+  if (segment.source != kEveryRank) {
+    first = local_rank_of(segment.source);
+    count = 1;
+  }
+  sources_.resize(count);
+  for (int i = 0; i < count; ++i) sources_[i] = address(first + i);
+}
+
+void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  gather(segment(part), sources.first, sources.count, [&](int peer) -> const std::byte* {
+    const Peer& other = memory_.peers[peer];
+    const std::uint64_t input = shared(peer, part.segment).input;
+    if (input != kNotShared) return other.arena + input + offset;
+    return other.arena + other.control().stage[sources.slot] +
+           layout_.slot_offset(part, sources.chunk);
+  });
+}
+
+void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
+  gather(segment(part), first, count, [&](int peer) { return line(peer).payload + part.position; });
+}
+
+void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  const auto address = [&](int peer) {
+    const Peer& other = memory_.peers[peer];
+    return in_place()
+               ? other.arena + shared(peer, part.segment).output + offset
+               : other.arena + other.control().result[slot] + layout_.slot_offset(part, chunk);
+  };
+  destinations_.clear();
+  if (segment(part).destination == kEveryRank) {
+    for (int peer = 0; peer < memory_.size(); ++peer) destinations_.push_back(address(peer));
+  } else if (const int peer = local_rank_of(segment(part).destination); peer >= 0) {
+    destinations_.push_back(address(peer));
+  }
+}
+
+std::byte* Call::own_output(const FlatLayout::Part& part) const {
+  return segment(part).output + part.first * size_of(segment(part).dtype);
+}
+
+Reduction Call::to_output(std::size_t segment) const {
+  const DType dtype = layout_.segments()[segment].dtype;
+  return {operation_->reduce, dtype, dtype};
+}
+
+Reduction Call::to_wire(std::size_t segment) const {
+  return {operation_->reduce, layout_.segments()[segment].dtype, layout_.wire(segment)};
+}
+
+// --- moving data --------------------------------------------------------------------------------
+
+void Call::stage(Range chunk, int slot) const {
+  std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
+  layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
+    const Segment& own = segment(part);
+    if (!is_source(own) || shared(memory_.local_rank, part.segment).input != kNotShared) return;
+    const std::size_t width = size_of(own.dtype);
+    std::memcpy(mine + layout_.slot_offset(part, chunk), own.input + part.first * width,
+                part.count * width);
+  });
+}
+
+void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
+  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+    gather_inputs(part, sources);
+    gather_outputs(part, sources.chunk, sources.slot);
+    reduce(to_output(part.segment), sources_, destinations_, part.count, stores);
+  });
+}
+
+void Call::reduce_to_self(Range range, const Sources& sources) {
+  std::byte* slot = memory_.self().arena + memory_.control().result[sources.slot];
+  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
+    gather_inputs(part, sources);
+    std::byte* to = operation_->consumer == nullptr
+                        ? own_output(part)
+                        : slot + layout_.slot_offset(part, sources.chunk);
+    reduce(to_output(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    if (operation_->consumer != nullptr) {
+      operation_->consumer->consume(part.segment, part.first, part.count, to);
+    }
+  });
+}
+
+void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
+  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+    gather_inputs(part, sources);
+    std::byte* to = buffer + (part.position - range.begin);
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+  });
+}
+
+void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {
+  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+    gather_outputs(part, chunk, slot);
+    const std::byte* from = buffer + (part.position - range.begin);
+    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
+    reduce(narrow, std::span(&from, 1), destinations_, part.count, Stores::cached);
+  });
+}
+
+void Call::deliver(Range chunk, int slot) const {
+  const std::byte* mine = memory_.self().arena + memory_.control().result[slot];
+  layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
+    const std::byte* from = mine + layout_.slot_offset(part, chunk);
+    if (operation_->consumer != nullptr) {
+      operation_->consumer->consume(part.segment, part.first, part.count, from);
+    } else {
+      const std::size_t width = size_of(segment(part).dtype);
+      std::memcpy(own_output(part), from, part.count * width);
+    }
+  });
+}
+
+// --- small calls --------------------------------------------------------------------------------
+
+void Call::reduce_payloads_to_self() {
+  alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
+  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
+    gather_payloads(part, 0, memory_.size());
+    const bool consumed = operation_->consumer != nullptr;
+    std::byte* to = consumed ? scratch : own_output(part);
+    reduce(to_output(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    if (consumed) operation_->consumer->consume(part.segment, part.first, part.count, to);
+  });
+}
+
+void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
+  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (segment(part).source != kEveryRank && local_rank_of(segment(part).source) < 0) return;
+    gather_payloads(part, first, count);
+    std::byte* to = buffer + part.position;
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+  });
+}
+
+void Call::deliver_wire(const std::byte* buffer) const {
+  alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
+  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    if (!is_destination(segment(part))) return;
+    const std::byte* from = buffer + part.position;
+    const bool consumed = operation_->consumer != nullptr;
+    std::byte* to = consumed ? scratch : own_output(part);
+    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
+    reduce(narrow, std::span(&from, 1), std::span(&to, 1), part.count, Stores::cached);
+    if (consumed) operation_->consumer->consume(part.segment, part.first, part.count, to);
+  });
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public face of the store: every call is passed on to KVStore::Impl (kvstore.cpp).
+#include "runtime/store/kvstore_impl.hpp"
+
+namespace tutti {
+
+namespace {
+
+std::string type_of(std::string_view name) {
+  if (name == "local" || name == "device" || name == "dist") return std::string(name);
+  if (name == "dist_sync" || name == "dist_device_sync" || name == "nccl") return "dist";
+  throw Error(ErrorCode::invalid_argument,
+              "unknown store type '" + std::string(name) +
+                  "'; expected local, device or dist (or its aliases dist_sync, "
+                  "dist_device_sync, nccl)");
+}
+
+}  // namespace
+
+KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KVStore::KVStore(KVStore&&) noexcept = default;
+KVStore& KVStore::operator=(KVStore&&) noexcept = default;
+KVStore::~KVStore() = default;
+
+KVStore KVStore::create(std::string_view name, const Settings& settings) {
+  const std::string type = type_of(name);
+  const Communicator communicator =
+      type == "dist" ? Communicator::world(settings) : Communicator::self(settings);
+  return KVStore(std::make_unique<Impl>(type, communicator.group()));
+}
+
+KVStore KVStore::create(const Communicator& communicator) {
+  return KVStore(std::make_unique<Impl>("dist", communicator.group()));
+}
+
+void KVStore::init(const Keys& keys, const Values& values) { impl_->init(keys, values); }
+
+void KVStore::push(const Keys& keys, const Values& values, int /*priority*/) {
+  impl_->push(keys, values, nullptr);
+}
+
+void KVStore::pull(const Keys& keys, const Outputs& outputs, Cast cast) const {
+  impl_->pull(keys, outputs, cast);
+}
+
+ConstTensorView KVStore::view(const Key& key) const {
+  const Tensor& replica = impl_->entry(key).replica;
+  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(),
+          impl_->group->arena()};
+}
+
+void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
+                       int /*priority*/) {
+  impl_->push(keys, values, &outputs);
+}
+
+void KVStore::pushpull(const Keys& keys, const Outputs& values, int priority) {
+  const auto flat = values.flat();
+  const std::vector<ConstTensorView> inputs(flat.begin(), flat.end());
+  if (!values.is_nested()) return pushpull(keys, inputs, values, priority);
+  std::vector<std::span<const ConstTensorView>> lists;
+  std::span<const ConstTensorView> rest = inputs;
+  for (const std::size_t length : values.groups()) {
+    lists.push_back(rest.first(length));
+    rest = rest.subspan(length);
+  }
+  pushpull(keys, lists, values, priority);
+}
+
+void KVStore::broadcast(const Keys& keys, const Values& values, const Outputs& outputs) {
+  init(keys, values);
+  pull(keys, outputs);
+}
+
+void KVStore::set_updater(Updater updater) {
+  UpdateRule rule;
+  if (updater) rule.rule = std::move(updater);
+  impl_->set_rule(std::move(rule));
+}
+
+void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
+  if (optimizer == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "set_optimizer: expected an optimizer, got none");
+  }
+  impl_->set_rule({.rule = std::move(optimizer)});
+}
+
+Optimizer& KVStore::optimizer() const {
+  Optimizer* running = impl_->rule().optimizer();
+  if (running == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
+  }
+  return *running;
+}
+
+Tensor KVStore::allocate(Shape shape, DType dtype) { return impl_->group->allocate(shape, dtype); }
+
+int KVStore::rank() const noexcept { return impl_->group->topology().rank; }
+int KVStore::num_workers() const noexcept { return impl_->group->topology().size; }
+std::string_view KVStore::type() const noexcept { return impl_->type; }
+bool KVStore::is_capable(std::string_view capability) const noexcept {
+  return capability == "optimizer";
+}
+void KVStore::barrier() { impl_->barrier(); }
+void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
+
+}  // namespace tutti

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is behind a KVStore.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "tutti/kvstore.hpp"
+
+#include "runtime/group.hpp"
+#include "runtime/store/key_table.hpp"
+#include "runtime/store/push.hpp"
+#include "runtime/store/resolve.hpp"
+#include "runtime/store/updates.hpp"
+
+namespace tutti {
+
+class KVStore::Impl {
+ public:
+  Impl(std::string store_type, std::shared_ptr<Group> members)
+      : type(std::move(store_type)), group(std::move(members)), push_(*group, table_, rule_) {}
+
+  void init(const Keys& keys, const Values& values);
+  void push(const Keys& keys, const Values& values, const Outputs* outputs);
+  void pull(const Keys& keys, const Outputs& outputs, Cast cast);
+  const Entry& entry(const Key& key);
+  void set_rule(UpdateRule rule);
+  [[nodiscard]] UpdateRule& rule() { return rule_; }
+  void barrier();
+  void agree(const std::function<void()>& body);
+
+  const std::string type;
+  const std::shared_ptr<Group> group;
+
+ private:
+  class Entering;
+
+  void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
+  static void copy_out(const Entry& entry, const std::vector<TensorView>& outputs);
+  [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
+  [[nodiscard]] std::vector<Entry> new_entries(
+      const std::vector<KeyGroup<ConstTensorView>>& groups);
+  /// Runs `body`; what it throws is thrown by all ranks.
+  template <class Body>
+  void validate(const char* call, Body body);
+
+  KeyTable table_;
+  UpdateRule rule_;
+  Push push_;
+  int calls_under_way_ = 0;  ///< above 1 inside an updater
+  std::atomic<std::thread::id> thread_{};
+};
+
+}  // namespace tutti

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of collective-benchmark.
+#include <doctest/doctest.h>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+#include "apps/benchmark/options.hpp"
+
+namespace {
+
+using namespace apps::benchmark;
+
+Options parse(std::initializer_list<const char*> arguments) {
+  std::vector<const char*> words{"collective-benchmark"};
+  words.insert(words.end(), arguments);
+  return parse_options(static_cast<int>(words.size()), words.data());
+}
+
+std::string refusal(std::initializer_list<const char*> arguments) {
+  try {
+    parse(arguments);
+    return "none";
+  } catch (const tutti::Error& error) {
+    CHECK(error.code() == tutti::ErrorCode::invalid_argument);
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("without options the defaults are those of the documentation") {
+  const Options options = parse({});
+  CHECK(options.min_bytes == 8);
+  CHECK(options.max_bytes == 128 << 20);
+  CHECK(options.step_factor == 2);
+  CHECK(options.collective == "allreduce");
+  CHECK(options.backends == std::vector<std::string>{"tutti", "mpi"});
+  CHECK(options.buffers == "store");
+  CHECK_FALSE(options.cold);
+  CHECK_FALSE(options.iterations.has_value());
+  CHECK(options.warmups == 5);
+  CHECK(options.check);
+  CHECK(options.tolerance == 10.0);
+  CHECK(sizes(options).size() == 25);
+}
+
+TEST_CASE("short and long names and suffixes are read") {
+  const Options options =
+      parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7", "-w",
+             "0", "-c", "0", "--ranks-per-node", "3,5"});
+  CHECK(sizes(options) == std::vector<std::size_t>{1024, 8192, 65536});
+  CHECK(options.dtype == DType::bfloat16);
+  CHECK(options.op == ReduceOp::max);
+  CHECK(options.iterations == 7);
+  CHECK_FALSE(options.check);
+  CHECK(options.ranks_per_node == std::vector<int>{3, 5});
+}
+
+TEST_CASE("the largest sizes do not overflow") {
+  const Options options = parse({"-b", "8G", "-e", "17179869183G", "-f", "1000000"});
+  CHECK(sizes(options).size() == 2);
+}
+
+TEST_CASE("a wrong option is refused in words") {
+  const auto has = [](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(refusal({"--fast"}), "unrecognised option '--fast'");
+  has(refusal({"-b", "many"}), "--minbytes: ");
+  has(refusal({"-b", "0"}), "--minbytes: expected at least 1");
+  has(refusal({"-b", "2K", "-e", "1K"}), "--maxbytes is less than --minbytes");
+  has(refusal({"-f", "1"}), "--stepfactor: expected at least 2");
+  has(refusal({"-d", "float8"}), "--datatype: ");
+  has(refusal({"-o", "xor"}), "--op: expected sum, prod, min or max, found 'xor'");
+  has(refusal({"-n", "0"}), "--iters: expected at least 1");
+  has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
+  has(refusal({"-c", "2"}), "--check: expected 0 or 1");
+  has(refusal({"--collective", "alltoall"}), "--collective: expected one of allreduce, ");
+  has(refusal({"--backend", "nccl"}), "--backend nccl: this build has no GPU support");
+  has(refusal({"--backend", "gloo"}), "--backend: expected tutti, mpi");
+  has(refusal({"--backend", "mpi,mpi"}), "--backend: mpi is there twice");
+  has(refusal({"--device", "gpu"}), "--device gpu: this build has no GPU support");
+  has(refusal({"--buffers", "pinned"}), "--buffers: expected store or user");
+  has(refusal({"--cache", "warm"}), "--cache: expected hot or cold");
+  has(refusal({"--ranks-per-node", "0"}), "--ranks-per-node: ");
+  has(refusal({"--min-busbw", "nan"}), "--min-busbw: ");
+  has(refusal({"--min-busbw", "1", "--backend", "mpi"}), "--min-busbw is about tutti");
+  has(refusal({"--tolerance", "-1"}), "--tolerance: ");
+  has(refusal({"--model", "resnet50"}), "--model belongs to --collective pushpull");
+  has(refusal({"--collective", "pushpull", "-o", "max"}), "a push sums");
+  has(refusal({"--backend", "mpi", "-d", "float16"}), "MPI cannot reduce float16");
+  has(refusal({"--collective", "barrier", "--plot", "a.svg"}), "barrier has none");
+}

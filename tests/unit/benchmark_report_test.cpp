@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What collective-benchmark prints, writes and compares with.
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+#include "apps/benchmark/axis.hpp"
+#include "apps/benchmark/baseline.hpp"
+#include "apps/benchmark/report_json.hpp"
+#include "apps/benchmark/report_svg.hpp"
+#include "apps/benchmark/report_table.hpp"
+#include "apps/benchmark/text.hpp"
+
+namespace {
+
+using namespace apps::benchmark;
+
+Options parse(std::initializer_list<const char*> arguments) {
+  std::vector<const char*> words{"collective-benchmark"};
+  words.insert(words.end(), arguments);
+  return parse_options(static_cast<int>(words.size()), words.data());
+}
+
+Result result_of(const std::string& backend, std::size_t bytes, double p50) {
+  return {.collective = "allreduce",
+          .backend = backend,
+          .buffers = backend == "tutti" ? "store" : "user",
+          .bytes = bytes,
+          .count = bytes / 4,
+          .type = "float32",
+          .redop = "sum",
+          .iterations = 20,
+          .time_us = {.p50 = p50, .min = p50 / 2, .p99 = p50 * 2, .max = p50 * 3},
+          .algbw_gbs = 1.5,
+          .busbw_gbs = 1.5,
+          .wrong = 0};
+}
+
+Row row_of(std::size_t bytes, double tutti_us, double mpi_us) {
+  return {.bytes = bytes,
+          .count = bytes / 4,
+          .type = "float32",
+          .redop = "sum",
+          .results = {result_of("tutti", bytes, tutti_us), result_of("mpi", bytes, mpi_us)}};
+}
+
+std::vector<Row> two_rows() { return {row_of(8, 0.2, 0.4), row_of(1048576, 50.0, 200.0)}; }
+
+Machine a_machine() {
+  return {.hosts = {{"one<&>", 2}},
+          .ranks = 2,
+          .nodes = 1,
+          .library = "tutti 0",
+          .mpi = "Some MPI",
+          .vector_instructions = "none",
+          .processor = "a processor",
+          .cache_bytes = 1 << 20,
+          .started = "2025-01-31T12:00:00Z"};
+}
+
+constexpr MemorySpeed kMemory{.per_rank_gbs = 12.5, .total_gbs = 25.0};
+
+}  // namespace
+
+TEST_CASE("sizes and times are readable") {
+  CHECK(bytes_text(8) == "8 B");
+  CHECK(bytes_text(1024) == "1 KiB");
+  CHECK(bytes_text(1.5 * 1024 * 1024) == "1.5 MiB");
+  CHECK(bytes_text(128.0 * 1024 * 1024) == "128 MiB");
+  CHECK(time_text(0.174) == "0.17");
+  CHECK(time_text(123.44) == "123.4");
+  CHECK(time_text(64211.3) == "64211");
+}
+
+TEST_CASE("a row has both backends and the ratio, under names of the same width") {
+  const Options options = parse({});
+  const std::string line = table_row(two_rows()[1], options);
+  CHECK(line.find("1048576      262144  float32   sum") != std::string::npos);
+  CHECK(line.find("50.00") != std::string::npos);
+  CHECK(line.find("200.0") != std::string::npos);
+  CHECK(line.ends_with("      4.00\n"));
+  const std::string head = table_head(options, a_machine());
+  const std::string names = head.substr(head.rfind("#        size"));
+  CHECK(names.find('\n') + 1 == line.size());
+}
+
+TEST_CASE("a backend that cannot run is n/a in its columns and in the ratio") {
+  Row row = row_of(8, 1.0, 2.0);
+  row.results[1].reset();
+  const std::string line = table_row(row, parse({}));
+  CHECK(line.find("1.00") != std::string::npos);
+  CHECK(line.ends_with("n/a\n"));
+  CHECK(line.size() == table_row(two_rows()[0], parse({})).size());
+}
+
+TEST_CASE("the foot counts wrong elements") {
+  auto rows = two_rows();
+  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 0 OK\n"));
+  rows[0].results[0]->wrong = 3;
+  rows[1].results[1]->wrong = 4;
+  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 7 FAILED\n"));
+  CHECK(table_foot(rows, parse({}), kMemory).find("12.5 GB/s per rank") != std::string::npos);
+}
+
+TEST_CASE("the JSON has config, environment and a result per backend and size") {
+  const auto rows = two_rows();
+  const auto json = nlohmann::json::parse(to_json(rows, parse({}), a_machine(), kMemory));
+  CHECK(json.at("config").at("cache") == "hot");
+  CHECK(json.at("environment").at("ranks") == 2);
+  CHECK(json.at("environment").at("memory_gbs").at("per_rank") == 12.5);
+  REQUIRE(json.at("results").size() == 4);
+  const auto& result = json.at("results")[2];
+  CHECK(result.at("collective") == "allreduce");
+  CHECK(result.at("backend") == "tutti");
+  CHECK(result.at("buffers") == "store");
+  CHECK(result.at("bytes") == 1048576);
+  CHECK(result.at("count") == 262144);
+  CHECK(result.at("type") == "float32");
+  CHECK(result.at("redop") == "sum");
+  CHECK(result.at("time_us").at("p50") == 50.0);
+  CHECK(result.at("time_us").at("min") == 25.0);
+  CHECK(result.at("time_us").at("p99") == 100.0);
+  CHECK(result.at("time_us").at("max") == 150.0);
+  CHECK(result.at("algbw_gbs") == 1.5);
+  CHECK(result.at("busbw_gbs") == 1.5);
+  CHECK(result.at("wrong") == 0);
+}
+
+TEST_CASE("the CSV has the same results, with a name per column") {
+  const auto rows = two_rows();
+  const std::string csv = to_csv(rows);
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 5);
+  CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("the plot has a curve per backend in both panels, and the memory's speed") {
+  const auto rows = two_rows();
+  const std::string svg = to_svg(rows, parse({}), a_machine(), kMemory);
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (auto at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
+    return found;
+  };
+  CHECK(count("series-tutti") == 2);
+  CHECK(count("series-mpi") == 2);
+  CHECK(count("stroke-dasharray") == 1);
+  CHECK(count("memory: 12.5 GB/s per rank") == 1);
+  CHECK(count("one&lt;&amp;&gt; (2)") == 1);
+  CHECK(count("nan") == 0);
+  CHECK(svg.ends_with("</svg>\n"));
+}
+
+TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwidths") {
+  auto row = row_of(8, 1.0, 2.0);
+  for (auto& result : row.results) result->busbw_gbs = 0.0;
+  const std::string svg = to_svg(std::vector{row}, parse({}), a_machine(), kMemory);
+  CHECK(svg.find("one rank alone") != std::string::npos);
+  CHECK(svg.find("nan") == std::string::npos);
+  CHECK(svg.find("inf") == std::string::npos);
+}
+
+TEST_CASE("axes have a tick at every end and in between") {
+  const Axis sizes = byte_axis(std::vector{8.0, 134217728.0});
+  CHECK(sizes.ticks.front().label == "8 B");
+  CHECK(sizes.ticks.back().label == "128 MiB");
+  CHECK(sizes.position(8.0) == 0.0);
+  CHECK(sizes.position(134217728.0) == doctest::Approx(1.0));
+  const Axis times = decade_axis(std::vector{0.3, 4000.0}, microseconds_label);
+  CHECK(times.low == doctest::Approx(0.2));
+  CHECK(times.high == doctest::Approx(5000.0));
+  const auto labelled = std::count_if(times.ticks.begin(), times.ticks.end(),
+                                      [](const Tick& tick) { return !tick.label.empty(); });
+  CHECK(labelled == 4);  // 1, 10, 100 µs, 1 ms
+  CHECK(microseconds_label(1000.0) == "1 ms");
+}
+
+// --- baseline --------------------------------------------------------------------------------
+
+TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing else") {
+  const Options options = parse({});
+  const auto then = two_rows();
+  const auto baseline =
+      parse_baseline(to_json(then, options, a_machine(), kMemory), options, a_machine());
+  REQUIRE(baseline.size() == 4);
+  const std::vector now{row_of(8, 0.21, 0.4), row_of(1048576, 60.0, 100.0), row_of(16, 9.0, 9.0)};
+  const Comparison strict = compare(now, baseline, 10.0);
+  CHECK(strict.compared == 4);
+  REQUIRE(strict.slower.size() == 1);
+  CHECK(strict.slower[0] == "tutti allreduce 1048576 B: 60.00 us, was 50.00 us (+20 %)");
+  CHECK(compare(now, baseline, 1.0).slower.size() == 2);
+  CHECK(compare(now, baseline, 25.0).slower.empty());
+}
+
+TEST_CASE("a baseline of another kind of run is refused") {
+  const Options options = parse({});
+  const auto rows = two_rows();
+  const std::string text = to_json(rows, options, a_machine(), kMemory);
+  const auto refused = [&](const std::string& json, const Options& now, const Machine& machine) {
+    try {
+      parse_baseline(json, now, machine);
+      return std::string("none");
+    } catch (const tutti::Error& error) {
+      return std::string(error.what());
+    }
+  };
+  Machine larger = a_machine();
+  larger.ranks = 4;
+  CHECK(refused(text, options, larger).find("ranks 2, this run has 4") != std::string::npos);
+  CHECK(refused(text, parse({"--cache", "cold"}), a_machine()).find("--cache \"hot\"") !=
+        std::string::npos);
+  CHECK(refused("{", options, a_machine()).find("not the --json") != std::string::npos);
+  CHECK(refused("{}", options, a_machine()).find("not the --json") != std::string::npos);
+}
