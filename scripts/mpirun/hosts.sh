@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Several hosts on one machine: network namespaces, each with a hostname of its own, joined by a
+# switch with links of a given speed. Runs a command on the first host, then takes all down.
+#
+#   scripts/mpirun/hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--] COMMAND [ARGUMENTS...]
+#   scripts/mpirun/hosts.sh 2 --slots 2 -- mpirun -np 4 build/bin/kvstore-tour
+#
+#     host h0          host h1          host h2
+#       eth0             eth0             eth0        198.18.N.1, .2, .3
+#        |  --rate        |                |          shaped in both directions
+#     ===+================+================+===       a bridge, in a namespace of its own
+#
+# mpirun in COMMAND finds the hosts without options: the environment names the list of hosts, the
+# way to start processes there, and the network interface. Needs root, and a kernel that lets this
+# user make namespaces; where it does not, the exit code is 77, and the reason is printed.
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+usage="usage: hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--] COMMAND [ARGUMENTS...]"
+not_here=77
+
+skip() {
+  say "hosts.sh: cannot make hosts on this machine: $*"
+  exit "$not_here"
+}
+
+# --- as the remote shell of mpirun: HOST COMMAND... ----------------------------------------------
+
+# on_host NAME COMMAND...: replaces this shell.
+on_host() {
+  local name=$1
+  shift
+  exec ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh \
+    "h${name##*-h}" "$@"
+}
+
+if [ "${1:-}" = --remote-shell ]; then
+  address=$2
+  shift 2
+  on_host "$HOSTS_PREFIX-h$((${address##*.} - 1))" sh -c "$*"
+fi
+
+# --- the arguments -------------------------------------------------------------------------------
+
+hosts=${1:-}
+[[ $hosts =~ ^[1-9][0-9]?$ ]] || fail "$usage"
+shift
+rate=1gbit
+slots=1
+while [ $# != 0 ]; do
+  case $1 in
+    --rate) rate=${2:?"$usage"}; shift 2 ;;
+    --slots) slots=${2:?"$usage"}; shift 2 ;;
+    --) shift; break ;;
+    *) break ;;
+  esac
+done
+[ $# != 0 ] || fail "$usage"
+
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+has_command ip && has_command tc || skip "ip and tc are missing: apt-get install iproute2"
+
+# --- the hosts -----------------------------------------------------------------------------------
+
+HOSTS_PREFIX=tutti-$$
+export HOSTS_PREFIX
+subnet=198.18.$(($$ % 250 + 1))  # a range that is set aside for benchmarks (RFC 2544)
+switch=$HOSTS_PREFIX-switch
+hostfile=$(mktemp)
+
+take_down() {
+  local name pids
+  for name in $(ip netns list 2>/dev/null | awk -v prefix="$HOSTS_PREFIX-" \
+    'index($1, prefix) == 1 { print $1 }'); do
+    pids=$(ip netns pids "$name" 2>/dev/null) || true
+    # shellcheck disable=SC2086
+    [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
+    ip netns del "$name" 2>/dev/null || true
+  done
+  rm -f -- "$hostfile"
+}
+trap take_down EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+make_switch() {
+  ip netns add "$switch" &&
+    ip -n "$switch" link add bridge0 type bridge &&
+    ip -n "$switch" link set bridge0 up
+}
+
+# Every queue of a host's link is shaped on the host's side for what it sends, and on the switch's
+# side for what it receives.
+make_host() {
+  local index=$1 name=$HOSTS_PREFIX-h$1
+  ip netns add "$name" &&
+    ip -n "$name" link add eth0 type veth peer name "port$index" netns "$switch" &&
+    ip -n "$switch" link set "port$index" master bridge0 up &&
+    ip -n "$name" address add "$subnet.$((index + 1))/24" dev eth0 &&
+    ip -n "$name" link set lo up &&
+    ip -n "$name" link set eth0 up &&
+    ip netns exec "$name" tc qdisc add dev eth0 root tbf rate "$rate" burst 32kb latency 50ms &&
+    ip netns exec "$switch" tc qdisc add dev "port$index" root tbf rate "$rate" burst 32kb \
+      latency 50ms || return 1
+  ip netns exec "$name" sysctl -qw net.ipv4.tcp_congestion_control=reno 2>/dev/null || true
+  printf '%s slots=%s\n' "$subnet.$((index + 1))" "$slots" >>"$hostfile"
+}
+
+reason=$(make_switch 2>&1) || skip "${reason:-no network namespaces}"
+for ((index = 0; index < hosts; ++index)); do
+  reason=$(make_host "$index" 2>&1) || skip "${reason:-no shaped links}"
+done
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_plm_rsh_agent="$root/scripts/mpirun/hosts.sh --remote-shell"
+export OMPI_MCA_orte_default_hostfile=$hostfile
+export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
+(on_host "$HOSTS_PREFIX-h0" "$@")
