@@ -51,45 +51,66 @@ bool Call::is_destination(const Segment& segment) const {
 
 // --- announcing ---------------------------------------------------------------------------------
 
-void Call::fill_table(std::uint32_t& flags) {
+/// What holds for all inputs and outputs that this rank has in the call.
+std::uint32_t Call::memory_flags() const {
+  std::uint32_t flags = kInputsShared | kInputsPrivate;
+  if (operation_->consumer == nullptr) flags |= kOutputsInPlace;
+  for (const Segment& segment : layout_.segments()) {
+    if (segment.count == 0) continue;
+    if (is_source(segment)) {
+      flags &= ~(memory_.offset_of(segment.input) == kNotShared ? kInputsShared : kInputsPrivate);
+    }
+    if (is_destination(segment) && memory_.offset_of(segment.output) == kNotShared) {
+      flags &= ~kOutputsInPlace;
+    }
+  }
+  return flags;
+}
+
+void Call::fill_directory() {
   const auto segments = layout_.segments();
+  const auto shared_segment = [&](const Segment& segment) {
+    return SharedSegment{memory_.offset_of(segment.input), memory_.offset_of(segment.output)};
+  };
+  SegmentDirectory& directory = line(memory_.local_rank).directory;
+  if (segments.size() == 1) directory.only = shared_segment(segments.front());
+  if (segments.size() < 2) return;
   std::span<SharedSegment>& table = tables_[sequence_ & 1];
-  if (segments.size() > 1 && table.size() < segments.size()) {
+  if (table.size() < segments.size()) {
     const std::size_t entries = std::bit_ceil(segments.size());
     table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
              entries};
   }
-  AnnounceLine& mine = line(memory_.local_rank);
-  flags |= kInputsShared | kInputsPrivate;
-  if (operation_->consumer == nullptr) flags |= kOutputsInPlace;
-  for (std::size_t s = 0; s < segments.size(); ++s) {
-    SharedSegment& entry = segments.size() > 1 ? table[s] : mine.only;
-    entry = {memory_.offset_of(segments[s].input), memory_.offset_of(segments[s].output)};
-    if (segments[s].count == 0) continue;
-    if (is_source(segments[s])) {
-      flags &= ~(entry.input == kNotShared ? kInputsShared : kInputsPrivate);
-    }
-    if (is_destination(segments[s]) && entry.output == kNotShared) flags &= ~kOutputsInPlace;
-  }
-  if (segments.size() > 1) {
-    mine.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
-  }
+  std::transform(segments.begin(), segments.end(), table.begin(), shared_segment);
+  directory.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
 
-void Call::announce(bool refused, bool with_payload) {
+void Call::fill_payload() {
+  std::byte* payload = line(memory_.local_rank).payload;
+  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+    const Segment& own = segment(part);
+    if (!is_source(own)) return;
+    std::memcpy(payload + part.position, own.input, own.count * size_of(own.dtype));
+  });
+}
+
+void Call::announce(std::size_t always_inline_bytes) {
+  std::uint32_t flags = memory_flags();
+  const std::size_t bytes = layout_.total();
+  if (bytes <= always_inline_bytes || (bytes <= kInlineBytes && (flags & kInputsShared) == 0)) {
+    fill_payload();
+    flags |= kPayload;
+  } else {
+    fill_directory();
+  }
+  publish(flags);
+}
+
+void Call::announce_refusal() { publish(kRefused); }
+
+void Call::publish(std::uint32_t flags) {
   AnnounceLine& mine = line(memory_.local_rank);
   mine.signature = signature_;
-  std::uint32_t flags = 0;
-  if (refused) flags |= kRefused;
-  if (!refused && with_payload) {
-    layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
-      const Segment& own = segment(part);
-      if (!is_source(own)) return;
-      std::memcpy(mine.payload + part.position, own.input, own.count * size_of(own.dtype));
-    });
-  } else if (!refused) {
-    fill_table(flags);
-  }
   mine.flags = flags;
   mine.sequence.store(sequence_, std::memory_order_release);
   waiter_.wake();
@@ -110,9 +131,11 @@ void Call::wait_for_announcements() {
   waiter_.until(ready, [&] { return ranks_where(missing); });
   node_agrees_ = true;
   common_flags_ = ~std::uint32_t{0};
+  any_flags_ = 0;
   for (int peer = 0; peer < memory_.size(); ++peer) {
     const AnnounceLine& other = line(peer);
     common_flags_ &= other.flags;
+    any_flags_ |= other.flags;
     if ((other.flags & kRefused) != 0 || !(other.signature == signature_)) node_agrees_ = false;
   }
 }

@@ -88,8 +88,11 @@ class Call {
   }
   [[nodiscard]] VerdictLine& verdict() const { return memory_.first().verdict[sequence_ & 1]; }
 
-  /// Tells the node that this rank has called; small inputs travel along.
-  void announce(bool refused, bool with_payload);
+  /// Tells the node that this rank has called. Inputs of up to kInlineBytes travel along, unless
+  /// they are shared and larger than `always_inline_bytes`.
+  void announce(std::size_t always_inline_bytes);
+  /// Tells the node that this rank's call is invalid.
+  void announce_refusal();
   /// Waits until all ranks of the node have, and reads their flags and signatures.
   void wait_for_announcements();
 
@@ -99,6 +102,8 @@ class Call {
   /// What holds for every rank of the node.
   [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
   [[nodiscard]] bool inputs_private() const { return (common_flags_ & kInputsPrivate) != 0; }
+  [[nodiscard]] bool payloads_from_all() const { return (common_flags_ & kPayload) != 0; }
+  [[nodiscard]] bool payloads_from_none() const { return (any_flags_ & kPayload) == 0; }
   [[nodiscard]] bool in_place() const { return (common_flags_ & kOutputsInPlace) != 0; }
 
   /// One more step of this call is done. All ranks of a node go through the same steps.
@@ -121,7 +126,8 @@ class Call {
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
   void deliver(Range chunk, int slot) const;
 
-  /// Reduces, from the announcements alone, a call that is small enough to travel in them.
+  /// Reduces a call of up to kInlineBytes from the announcements; what is not in them is read from
+  /// the arenas.
   void reduce_payloads_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
   /// Hands over the result of a small call: wire elements of the whole layout.
@@ -136,7 +142,10 @@ class Call {
 
  private:
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const;
-  void fill_table(std::uint32_t& flags);
+  void publish(std::uint32_t flags);
+  [[nodiscard]] std::uint32_t memory_flags() const;
+  void fill_directory();
+  void fill_payload();
   template <class Address>
   void gather(const Segment& segment, int first, int count, Address address);
   void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
@@ -160,7 +169,8 @@ class Call {
   FlatLayout layout_;
   Signature signature_;
   bool node_agrees_ = false;
-  std::uint32_t common_flags_ = 0;
+  std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
+  std::uint32_t any_flags_ = 0;     ///< of any
   std::span<SharedSegment> tables_[2];
   std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
   std::vector<std::byte*> destinations_;   ///< the same; at most one for each local rank

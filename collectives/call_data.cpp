@@ -10,9 +10,9 @@ namespace tutti::collectives {
 
 const SharedSegment& Call::shared(int peer, std::size_t segment) const {
   const AnnounceLine& announced = line(peer);
-  if (layout_.segments().size() == 1) return announced.only;
+  if (layout_.segments().size() == 1) return announced.directory.only;
   return reinterpret_cast<const SharedSegment*>(memory_.peers[peer].arena +
-                                                announced.table)[segment];
+                                                announced.directory.table)[segment];
 }
 
 template <class Address>
@@ -37,7 +37,11 @@ void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
 }
 
 void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
-  gather(segment(part), first, count, [&](int peer) { return line(peer).payload + part.position; });
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  gather(segment(part), first, count, [&](int peer) -> const std::byte* {
+    if ((line(peer).flags & kPayload) != 0) return line(peer).payload + part.position;
+    return memory_.peers[peer].arena + shared(peer, part.segment).input + offset;
+  });
 }
 
 void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {

@@ -60,7 +60,8 @@ void Engine::start(const Operation& operation) {
   check_usable();
   call_.begin(operation, wide_);
   inline_ = call_.layout().total() <= kInlineBytes;
-  call_.announce(/*refused=*/false, /*with_payload=*/inline_);
+  // Between nodes the first rank needs the inputs at once, wherever they are.
+  call_.announce(topology_.num_nodes() > 1 ? kInlineBytes : kAlwaysInlineBytes);
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
@@ -93,7 +94,7 @@ void Engine::reduce() {
     } else {
       reduce_in_lanes(call_, tuning_, lane_.get());
     }
-  } else if (inline_) {
+  } else if (inline_ && !call_.payloads_from_none()) {
     reduce_inline(call_);
   } else {
     reduce_in_node(call_, tuning_);
@@ -127,7 +128,7 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   call_.begin(refused, wide_);
   inline_ = true;
   const NamedCall named(waiter_, call_);
-  call_.announce(/*refused=*/true, /*with_payload=*/false);
+  call_.announce_refusal();
   call_.wait_for_announcements();
   if (topology_.num_nodes() > 1) static_cast<void>(agree_between_nodes());
   explain(statement_of(static_cast<std::uint32_t>(code) + 1, why));

@@ -18,7 +18,9 @@ namespace tutti::collectives {
 
 /// Two cache lines: what the hardware prefetches together must not be written by two ranks.
 inline constexpr std::size_t kLineBytes = 128;
-/// Payloads up to this size travel inside the announcement itself.
+/// Payloads up to this size travel inside the announcement itself: always up to the first, and up
+/// to the second if they are not in the arena, where peers can read them as fast.
+inline constexpr std::size_t kAlwaysInlineBytes = 256;
 inline constexpr std::size_t kInlineBytes = 1024;
 /// Room for one rank's words about its own call, and for the node's verdict about all calls.
 inline constexpr std::size_t kTextBytes = 1024;
@@ -39,8 +41,14 @@ struct Signature {
 
 /// Where one segment of a call lies in a rank's arena; kNotShared if it does not.
 struct SharedSegment {
-  std::uint64_t input = kNotShared;
-  std::uint64_t output = kNotShared;
+  std::uint64_t input;
+  std::uint64_t output;
+};
+
+/// Where the segments of a call lie: one here, several in a table in the arena.
+struct SegmentDirectory {
+  std::uint64_t table;  ///< offset of SharedSegment[number of segments], if more than one
+  SharedSegment only;   ///< the segment, if there is one
 };
 
 /// One rank's "I am here, and this is my call". Written by its rank, read by all others.
@@ -53,15 +61,18 @@ struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
   std::uint32_t flags = 0;  ///< AnnounceFlags
-  std::uint64_t table = 0;  ///< offset of SharedSegment[number of segments], if more than one
-  SharedSegment only;       ///< the segment, if there is one
-  std::byte payload[kInlineBytes];
+  union {
+    SegmentDirectory directory;       ///< without kPayload
+    std::byte payload[kInlineBytes];  ///< with kPayload: the inputs themselves
+  };
+  AnnounceLine() : directory{} {}
 };
 
 enum AnnounceFlags : std::uint32_t {
   kRefused = 1,         ///< this rank's call is invalid; its text says why
   kInputsShared = 2,    ///< all inputs lie in the arena
   kInputsPrivate = 4,   ///< no input lies in the arena
+  kPayload = 16,        ///< the inputs are in the line
   kOutputsInPlace = 8,  ///< all outputs lie in the arena and peers may write them
 };
 

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores
+constexpr int kManyPolls = 2000;          // about a microsecond: longer than most waits
+constexpr int kFewPolls = 16;             // a core is better given to the peer
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
@@ -54,6 +56,7 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       transport_(transport),
       deadline_(std::chrono::duration_cast<Clock::duration>(settings.timeout)),
       spin_(topology.oversubscribed ? Clock::duration::zero() : Clock::duration(kSpin)),
+      fast_polls_(topology.oversubscribed ? kFewPolls : kManyPolls),
       warnings_(settings.warnings) {}
 
 void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing) {

@@ -41,7 +41,7 @@ class Waiter {
   /// messages. Errors: timeout; communication if this node failed or a missing rank has left.
   template <class Ready, class Missing>
   void until(Ready&& ready, Missing&& missing) {
-    for (int i = 0; i < kFastPolls; ++i) {
+    for (int i = 0; i < fast_polls_; ++i) {
       if (ready()) return;
     }
     slow(ready, missing);
@@ -75,7 +75,6 @@ class Waiter {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr int kFastPolls = 64;
 
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing);
   void pause(Clock::duration waited, FunctionRef<bool()> ready);
@@ -93,6 +92,7 @@ class Waiter {
   Transport* transport_;
   Clock::duration deadline_;
   Clock::duration spin_;
+  int fast_polls_;  ///< before the first look at the clock
   bool warnings_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
