@@ -176,7 +176,8 @@ bool Waiter::raise_failure(ErrorCode code, const std::string& text) {
 
 void Waiter::fail(ErrorCode code, const std::string& text) {
   if (!raise_failure(code, text)) {
-    while (memory_.first().failure.load(std::memory_order_acquire) == kRaising) sched_yield();
+    const auto limit = Clock::now() + kLongestPoll;  // who raises may be killed meanwhile
+    while (!raised() && Clock::now() < limit) sched_yield();
     check_failure();
   }
   throw Error(code, text, ErrorScope::failed);

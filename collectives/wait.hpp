@@ -70,6 +70,11 @@ class Waiter {
     return memory_.first().failure.load(std::memory_order_acquire) != kHealthy;
   }
 
+  /// True once the failure's text can be read.
+  [[nodiscard]] bool raised() const {
+    return memory_.first().failure.load(std::memory_order_acquire) == kRaised;
+  }
+
   /// Tells all ranks that this one takes part in no call after `last_sequence`.
   void leave(std::uint64_t last_sequence);
 

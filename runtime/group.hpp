@@ -21,7 +21,7 @@ struct GroupParts {
   std::vector<Mapping> mappings;                      ///< of peers in other processes
   std::vector<std::shared_ptr<Arena>> peers;          ///< of peers in this process
   std::vector<std::byte*> arenas;                     ///< of the node's ranks, as mapped here
-  std::unique_ptr<collectives::Transport> transport;  ///< null on one node
+  std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
 };
 
 class Group {

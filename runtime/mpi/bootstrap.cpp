@@ -126,7 +126,9 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   agree(comm, [&] {
     allocate_slots(*parts.arena, collectives::Engine::slot_bytes(parts.topology, settings));
   });
-  if (parts.topology.num_nodes() > 1) parts.transport = std::make_unique<MpiTransport>(comm);
+  // On one node, too: a wait there must let the application's own messages progress, because the
+  // missing rank may be waiting for one of them.
+  if (parts.topology.size > 1) parts.transport = std::make_unique<MpiTransport>(comm);
   auto group = std::make_shared<Group>(std::move(parts));
   check(MPI_Barrier(comm), "MPI_Barrier");
   return group;
