@@ -21,8 +21,8 @@ namespace tutti::collectives {
 ///   reduce   the data moves
 class Engine {
  public:
-  /// `transport` may be null if there is one node; if not, waits drive it. The arenas' scratch slots hold
-  /// tuning.chunk_bytes each.
+  /// `transport` may be null if there is one node; if not, waits drive it. The arenas' scratch
+  /// slots hold tuning.chunk_bytes each.
   Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
          Call::AllocateShared allocate_shared, const Tuning& tuning);
 

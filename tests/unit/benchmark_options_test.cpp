@@ -8,6 +8,7 @@
 #include "tutti/error.hpp"
 
 #include "apps/benchmark/options.hpp"
+#include "apps/benchmark/runner.hpp"
 
 namespace {
 
@@ -52,8 +53,8 @@ TEST_CASE("short and long names and suffixes are read") {
       parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7", "-w",
              "0", "-c", "0", "--ranks-per-node", "3,5"});
   CHECK(sizes(options) == std::vector<std::size_t>{1024, 8192, 65536});
-  CHECK(options.dtype == DType::bfloat16);
-  CHECK(options.op == ReduceOp::max);
+  CHECK(options.dtype == tutti::DType::bfloat16);
+  CHECK(options.op == tutti::ReduceOp::max);
   CHECK(options.iterations == 7);
   CHECK_FALSE(options.check);
   CHECK(options.ranks_per_node == std::vector<int>{3, 5});
@@ -94,4 +95,23 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"--collective", "pushpull", "-o", "max"}), "a push sums");
   has(refusal({"--backend", "mpi", "-d", "float16"}), "MPI cannot reduce float16");
   has(refusal({"--collective", "barrier", "--plot", "a.svg"}), "barrier has none");
+}
+
+TEST_CASE("what is measured is planned before anything is allocated") {
+  CHECK(plan(parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
+  CHECK(plan(parse({"--collective", "barrier"}), 3).size() == 1);
+  CHECK(plan(parse({"--collective", "pushpull", "--model", "bert-base"}), 3)[0].pairs.size() ==
+        199);
+  const auto refused = [](const Options& options, const char* part) {
+    try {
+      plan(options, 2);
+      FAIL("planned");
+    } catch (const tutti::Error& error) {
+      CHECK(error.code() == tutti::ErrorCode::invalid_argument);
+      CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
+    }
+  };
+  refused(parse({"-e", "8", "-d", "int64", "--collective", "allgather"}), "--maxbytes: too small");
+  refused(parse({"-b", "3G", "-e", "3G", "-d", "int8"}), "MPI's calls cannot count 3221225472");
+  CHECK(plan(parse({"-b", "3G", "-e", "3G", "-d", "int8", "--backend", "tutti"}), 2).size() == 1);
 }

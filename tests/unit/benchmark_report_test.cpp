@@ -85,7 +85,7 @@ TEST_CASE("a row has both backends and the ratio, under names of the same width"
   CHECK(line.find("200.0") != std::string::npos);
   CHECK(line.ends_with("      4.00\n"));
   const std::string head = table_head(options, a_machine());
-  const std::string names = head.substr(head.rfind("#        size"));
+  const std::string names = head.substr(head.rfind("#       size"));
   CHECK(names.find('\n') + 1 == line.size());
 }
 
@@ -94,13 +94,15 @@ TEST_CASE("a backend that cannot run is n/a in its columns and in the ratio") {
   row.results[1].reset();
   const std::string line = table_row(row, parse({}));
   CHECK(line.find("1.00") != std::string::npos);
-  CHECK(line.ends_with("n/a\n"));
+  CHECK(line.ends_with("    n/a    n/a       n/a\n"));  // busbw, #wrong, ratio
   CHECK(line.size() == table_row(two_rows()[0], parse({})).size());
 }
 
 TEST_CASE("the foot counts wrong elements") {
   auto rows = two_rows();
   CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 0 OK\n"));
+  rows[0].results[0]->wrong = 1;
+  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 1 FAILED\n"));
   rows[0].results[0]->wrong = 3;
   rows[1].results[1]->wrong = 4;
   CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 7 FAILED\n"));
@@ -165,6 +167,15 @@ TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwid
   CHECK(svg.find("inf") == std::string::npos);
 }
 
+TEST_CASE("the legend of the plot names the backends that have results") {
+  auto row = row_of(8, 1.0, 2.0);
+  CHECK(to_svg(std::vector{row}, parse({}), a_machine(), kMemory).find("Some MPI") !=
+        std::string::npos);
+  row.results[1].reset();
+  CHECK(to_svg(std::vector{row}, parse({}), a_machine(), kMemory).find("Some MPI") ==
+        std::string::npos);
+}
+
 TEST_CASE("axes have a tick at every end and in between") {
   const Axis sizes = byte_axis(std::vector{8.0, 134217728.0});
   CHECK(sizes.ticks.front().label == "8 B");
@@ -216,4 +227,14 @@ TEST_CASE("a baseline of another kind of run is refused") {
         std::string::npos);
   CHECK(refused("{", options, a_machine()).find("not the --json") != std::string::npos);
   CHECK(refused("{}", options, a_machine()).find("not the --json") != std::string::npos);
+}
+
+TEST_CASE("rates have three digits, and columns stay apart") {
+  CHECK(rate_text(0.01234) == "0.0123");
+  CHECK(rate_text(4.2) == "4.20");
+  CHECK(rate_text(23.0) == "23.0");
+  CHECK(rate_text(99.97) == "100");
+  CHECK(rate_text(0.00025) == "0.0003");
+  CHECK(column("4096", 6) == "  4096");
+  CHECK(column("4096", 4) == " 4096");  // never joined to what is before it
 }

@@ -2,6 +2,7 @@
 // What collective-benchmark moves, expects and times.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <doctest/doctest.h>
 #include <numeric>
 #include <vector>
@@ -116,6 +117,24 @@ TEST_CASE("a reduction in the type itself, from either end, gives exactly the ex
       }
     }
   }
+}
+
+TEST_CASE("no partial sum of 1000 ranks leaves the integers that the type has exactly") {
+  const auto check = [](DType dtype, double limit) {
+    const Pattern pattern(dtype, ReduceOp::sum, 1000);
+    double largest = 0.0;
+    for (std::size_t phase = 0; phase < kPeriod; ++phase) {
+      double sum = 0.0;
+      for (int rank = 0; rank < 1000; ++rank) sum += std::abs(pattern.value(rank, 1, phase));
+      largest = std::max(largest, sum);
+    }
+    CHECK(largest <= limit);
+    CHECK(largest > 0.3 * limit);  // nor are they all zeros
+  };
+  check(DType::float16, 2048.0);
+  check(DType::bfloat16, 256.0);
+  check(DType::int8, 127.0);
+  check(DType::uint8, 255.0);
 }
 
 TEST_CASE("inputs differ between ranks, turns and places") {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/baseline.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include <tutti/error.hpp>
+
+#include "apps/benchmark/text.hpp"
+#include "support/command_line.hpp"
+
+namespace apps::benchmark {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Different conditions make different times, which is no regression.
+void require_equal(const char* what, const Json& then, const Json& now) {
+  if (then == now) return;
+  refuse_option(std::string("the baseline was measured with ") + what + " " + then.dump() +
+                ", this run has " + now.dump());
+}
+
+BaselineEntry entry_of(const Json& result) {
+  return {.collective = result.at("collective"),
+          .backend = result.at("backend"),
+          .buffers = result.at("buffers"),
+          .bytes = result.at("bytes"),
+          .type = result.at("type"),
+          .redop = result.at("redop"),
+          .p50_us = result.at("time_us").at("p50")};
+}
+
+bool matches(const BaselineEntry& entry, const Result& result) {
+  return entry.collective == result.collective && entry.backend == result.backend &&
+         entry.buffers == result.buffers && entry.bytes == result.bytes &&
+         entry.type == result.type && entry.redop == result.redop;
+}
+
+std::string slower_line(const Result& result, const BaselineEntry& entry) {
+  return result.backend + " " + result.collective + " " + std::to_string(result.bytes) +
+         " B: " + time_text(result.time_us.p50) + " us, was " + time_text(entry.p50_us) + " us (" +
+         format("%+.0f %%", (result.time_us.p50 / entry.p50_us - 1.0) * 100.0) + ")";
+}
+
+}  // namespace
+
+std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options& options,
+                                          const Machine& machine) {
+  try {
+    const Json whole = Json::parse(text);
+    const Json& config = whole.at("config");
+    const Json& environment = whole.at("environment");
+    require_equal("ranks", environment.at("ranks"), machine.ranks);
+    require_equal("nodes", environment.at("nodes"), machine.nodes);
+    require_equal("--cache", config.at("cache"), options.cold ? "cold" : "hot");
+    require_equal("--model", config.at("model"),
+                  options.model.empty() ? Json() : Json(options.model));
+    std::vector<BaselineEntry> entries;
+    for (const Json& result : whole.at("results")) entries.push_back(entry_of(result));
+    return entries;
+  } catch (const Json::exception& error) {
+    refuse_option(std::string("not the --json of an earlier run: ") + error.what());
+  }
+}
+
+std::vector<BaselineEntry> load_baseline(const Options& options, const Machine& machine) {
+  const std::string path = options.baseline.string();
+  std::ifstream file(path);
+  if (!file) refuse_option("--baseline: " + path + ": " + std::strerror(errno));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  try {
+    return parse_baseline(text, options, machine);
+  } catch (const tutti::Error& error) {
+    throw tutti::Error(error.code(), "--baseline: " + path + ": " + error.what());
+  }
+}
+
+Comparison compare(std::span<const Row> rows, std::span<const BaselineEntry> baseline,
+                   double tolerance) {
+  Comparison comparison;
+  for (const Row& row : rows) {
+    for (const auto& result : row.results) {
+      if (!result) continue;
+      const auto entry =
+          std::find_if(baseline.begin(), baseline.end(),
+                       [&](const BaselineEntry& candidate) { return matches(candidate, *result); });
+      if (entry == baseline.end()) continue;
+      ++comparison.compared;
+      if (result->time_us.p50 > entry->p50_us * (1.0 + tolerance / 100.0)) {
+        comparison.slower.push_back(slower_line(*result, *entry));
+      }
+    }
+  }
+  return comparison;
+}
+
+}  // namespace apps::benchmark

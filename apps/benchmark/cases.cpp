@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/cases.hpp"
+
+#include <array>
+
+#include "support/command_line.hpp"
+
+namespace apps::benchmark {
+namespace {
+
+tutti::Shape vector_of(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
+
+// --- bus factors: what the busiest link carries, in units of S -------------------------------
+
+double reduced_and_spread(int ranks) { return 2.0 * (ranks - 1) / ranks; }
+double all_but_own_block(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+double once(int) { return 1.0; }
+double nothing(int) { return 0.0; }
+
+// --- layouts ---------------------------------------------------------------------------------
+
+/// Input and output are the whole vector.
+Layout whole_vector(std::size_t bytes, std::size_t element_bytes, int) {
+  const std::size_t count = bytes / element_bytes;
+  if (count == 0) return {};
+  return {{{vector_of(count), vector_of(count)}}, count * element_bytes, count};
+}
+
+std::size_t block_count(std::size_t bytes, std::size_t element_bytes, int ranks) {
+  return bytes / element_bytes / static_cast<std::size_t>(ranks);
+}
+
+/// Input: the whole vector, output: a block of it.
+Layout vector_to_block(std::size_t bytes, std::size_t element_bytes, int ranks) {
+  const std::size_t block = block_count(bytes, element_bytes, ranks);
+  if (block == 0) return {};
+  const std::size_t whole = block * static_cast<std::size_t>(ranks);
+  return {{{vector_of(whole), vector_of(block)}}, whole * element_bytes, block};
+}
+
+Layout block_to_vector(std::size_t bytes, std::size_t element_bytes, int ranks) {
+  Layout layout = vector_to_block(bytes, element_bytes, ranks);
+  for (Layout::Pair& pair : layout.pairs) std::swap(pair.input, pair.output);
+  return layout;
+}
+
+Layout no_data(std::size_t, std::size_t, int) { return {}; }
+
+// --- results ---------------------------------------------------------------------------------
+
+std::vector<Stretch> sum_everywhere(std::size_t count, int, int) { return {{count, kReduced, 0}}; }
+
+std::vector<Stretch> own_block_of_sum(std::size_t count, int rank, int) {
+  return {{count, kReduced, count * static_cast<std::size_t>(rank)}};
+}
+
+std::vector<Stretch> every_input(std::size_t count, int, int ranks) {
+  std::vector<Stretch> blocks;
+  blocks.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    blocks.push_back({count / static_cast<std::size_t>(ranks), rank, 0});
+  }
+  return blocks;
+}
+
+std::vector<Stretch> input_of_root(std::size_t count, int, int) { return {{count, kRoot, 0}}; }
+
+std::vector<Stretch> sum_at_root(std::size_t count, int rank, int) {
+  if (rank != kRoot) return {};
+  return {{count, kReduced, 0}};
+}
+
+std::vector<Stretch> no_result(std::size_t, int, int) { return {}; }
+
+constexpr std::array kCases{
+    Case{"allreduce", true, false, true, reduced_and_spread, whole_vector, sum_everywhere},
+    Case{"reduce_scatter", true, false, true, all_but_own_block, vector_to_block, own_block_of_sum},
+    Case{"allgather", false, false, true, all_but_own_block, block_to_vector, every_input},
+    Case{"broadcast", false, true, true, once, whole_vector, input_of_root},
+    Case{"reduce", true, false, true, once, whole_vector, sum_at_root},
+    Case{"barrier", false, false, false, nothing, no_data, no_result},
+    Case{"pushpull", true, false, true, reduced_and_spread, whole_vector, sum_everywhere},
+};
+
+}  // namespace
+
+const Case& find_case(const std::string& name) {
+  std::string names;
+  for (const Case& candidate : kCases) {
+    if (name == candidate.name) return candidate;
+    names += (names.empty() ? "" : ", ") + std::string(candidate.name);
+  }
+  refuse_option("--collective: expected one of " + names + "; found '" + name + "'");
+}
+
+Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes) {
+  Layout layout;
+  for (const tutti::Shape& shape : shapes) {
+    layout.pairs.push_back({shape, shape});
+    layout.count += shape.count();
+  }
+  layout.bytes = layout.count * element_bytes;
+  return layout;
+}
+
+}  // namespace apps::benchmark

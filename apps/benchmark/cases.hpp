@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each collective moves: sizes as nccl-tests count them, and what must come out.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <tutti/shape.hpp>
+
+#include "apps/benchmark/pattern.hpp"
+
+namespace apps::benchmark {
+
+/// One rank's tensors for one call: one pair, or one per tensor of a model.
+struct Layout {
+  struct Pair {
+    tutti::Shape input;
+    tutti::Shape output;
+  };
+  std::vector<Pair> pairs;
+  std::size_t bytes = 0;  ///< S of the bandwidths: of the whole vector that the call is about
+  std::size_t count = 0;  ///< as nccl-tests print it: elements that a call is given per rank
+};
+
+/// A collective. Root is rank 0 where there is one.
+struct Case {
+  const char* name;
+  bool reduces;   ///< combines elements, so that there is an operation to name
+  bool in_place;  ///< the output is the input
+  bool has_sizes;
+  /// busbw / algbw. Source: nccl-tests, doc/PERFORMANCE.md.
+  double (*bus_factor)(int ranks);
+  /// At most `bytes`, rounded down to whole elements, and to equal blocks where a rank has one.
+  /// No pairs: `bytes` are too few.
+  Layout (*layout)(std::size_t bytes, std::size_t element_bytes, int ranks);
+  /// What rank `rank` finds in an output of `count` elements; empty where nothing is promised.
+  std::vector<Stretch> (*expected)(std::size_t count, int rank, int ranks);
+};
+
+inline constexpr int kRoot = 0;
+
+/// Errors  invalid_argument, with the list of names.
+const Case& find_case(const std::string& name);
+
+/// All tensors of a model.
+Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes);
+
+}  // namespace apps::benchmark

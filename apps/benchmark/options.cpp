@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/options.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <tutti/error.hpp>
+#include <tutti/settings.hpp>
+
+#include "apps/benchmark/cases.hpp"
+#include "support/command_line.hpp"
+
+namespace po = boost::program_options;
+
+namespace apps::benchmark {
+namespace {
+
+/// Options whose texts are read further once the command line is taken apart.
+struct Texts {
+  std::string min_bytes, max_bytes, dtype, op, backends, cache, device, ranks_per_node;
+  int iterations = 0;
+  int check = 1;
+};
+
+void describe_measurement(po::options_description& all, Options& options, Texts& texts) {
+  all.add_options()("minbytes,b", po::value(&texts.min_bytes)->default_value("8"),
+                    "smallest size; bytes, or with suffix as in 64K, 1MiB, 2G")(
+      "maxbytes,e", po::value(&texts.max_bytes)->default_value("128M"), "largest size")(
+      "stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size")(
+      "datatype,d", po::value(&texts.dtype)->default_value("float32"),
+      "float16, bfloat16, float32, float64, int8, uint8, int32 or int64")(
+      "op,o", po::value(&texts.op)->default_value("sum"), "sum, prod, min or max")(
+      "iters,n", po::value(&texts.iterations),
+      "timed calls per size and backend (default 20; small sizes up to 2000, as many as fit into "
+      "a quarter of a second)")("warmup_iters,w", po::value(&options.warmups)->default_value(5),
+                                "calls before them, per size and backend")(
+      "check,c", po::value(&texts.check)->default_value(1), "1 checks every element, 0 does not")(
+      "collective", po::value(&options.collective)->default_value("allreduce"),
+      "allreduce, reduce_scatter, allgather, broadcast, reduce, barrier or pushpull")(
+      "model", po::value(&options.model),
+      "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, as in "
+      "64x3x7x7: all tensors in one call")("backend",
+                                           po::value(&texts.backends)->default_value("tutti,mpi"),
+                                           "tutti, mpi, or both, measured in turn")(
+      "buffers", po::value(&options.buffers)->default_value("store"),
+      "tutti's: store (memory of the node, no copies) or user (ordinary memory); mpi's are "
+      "ordinary memory")(
+      "cache", po::value(&texts.cache)->default_value("hot"),
+      "hot, or cold: inputs rewritten, and buffers out of the caches, before every call")(
+      "device", po::value(&texts.device)->default_value("cpu"), "cpu; this build has no gpu")(
+      "ranks-per-node", po::value(&texts.ranks_per_node),
+      "splits each host into nodes: 4, or 3,5; for tests and experiments");
+}
+
+void describe_results(po::options_description& all, Options& options) {
+  all.add_options()("json", po::value(&options.json), "file for the results, with the environment")(
+      "csv", po::value(&options.csv), "file for the results")(
+      "plot", po::value(&options.plot), "file for a plot (SVG): time and busbw over size")(
+      "min-busbw", po::value(&options.min_busbw)->default_value(0.0),
+      "GB/s: exit code 3 if tutti's busbw at the largest size is below")(
+      "baseline", po::value(&options.baseline),
+      "a --json of an earlier run: exit code 3 if a p50 is longer than there, beyond the "
+      "tolerance")("tolerance", po::value(&options.tolerance)->default_value(10.0),
+                   "percent, for --baseline");
+}
+
+po::options_description describe(Options& options, Texts& texts) {
+  po::options_description all("Options", 100);
+  describe_measurement(all, options, texts);
+  describe_results(all, options);
+  add_common_options(all);
+  return all;
+}
+
+void require(bool holds, const std::string& text) {
+  if (!holds) refuse_option(text);
+}
+
+/// Runs a parser of the library; its error names the option too.
+template <class Parser>
+auto parse(const std::string& option, Parser&& parser) {
+  try {
+    return parser();
+  } catch (const tutti::Error& error) {
+    refuse_option(option + ": " + error.what());
+  }
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+tutti::ReduceOp parse_op(const std::string& text) {
+  using tutti::ReduceOp;
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+    if (text == to_string(op)) return op;
+  }
+  refuse_option("--op: expected sum, prod, min or max, found '" + text + "'");
+}
+
+std::vector<std::string> parse_backends(const std::string& text) {
+  std::vector<std::string> backends;
+  for (const std::string& name : split(text)) {
+    require(name != "nccl", "--backend nccl: this build has no GPU support");
+    require(name == "tutti" || name == "mpi",
+            "--backend: expected tutti, mpi or tutti,mpi, found '" + text + "'");
+    require(std::ranges::find(backends, name) == backends.end(),
+            "--backend: " + name + " is there twice");
+    backends.push_back(name);
+  }
+  require(!backends.empty(), "--backend: expected tutti, mpi or tutti,mpi");
+  return backends;
+}
+
+std::vector<int> parse_ranks_per_node(const std::string& text) {
+  std::vector<std::string> warnings;
+  return parse("--ranks-per-node", [&] {
+    return tutti::Settings::from_variables({{"TUTTI_RANKS_PER_NODE", text}}, warnings)
+        .ranks_per_node;
+  });
+}
+
+void read(const Texts& texts, const po::variables_map& values, Options& options) {
+  options.min_bytes = parse("--minbytes", [&] { return tutti::parse_bytes(texts.min_bytes); });
+  options.max_bytes = parse("--maxbytes", [&] { return tutti::parse_bytes(texts.max_bytes); });
+  options.dtype = parse("--datatype", [&] { return tutti::parse_dtype(texts.dtype); });
+  options.op = parse_op(texts.op);
+  if (values.contains("iters")) options.iterations = texts.iterations;
+  require(texts.check == 0 || texts.check == 1, "--check: expected 0 or 1");
+  options.check = texts.check == 1;
+  options.backends = parse_backends(texts.backends);
+  require(options.buffers == "store" || options.buffers == "user",
+          "--buffers: expected store or user, found '" + options.buffers + "'");
+  require(texts.cache == "hot" || texts.cache == "cold",
+          "--cache: expected hot or cold, found '" + texts.cache + "'");
+  options.cold = texts.cache == "cold";
+  require(texts.device != "gpu", "--device gpu: this build has no GPU support");
+  require(texts.device == "cpu", "--device: expected cpu or gpu, found '" + texts.device + "'");
+  if (values.contains("ranks-per-node")) {
+    options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
+  }
+}
+
+void check_numbers(const Options& options) {
+  require(options.min_bytes >= 1, "--minbytes: expected at least 1");
+  require(options.max_bytes >= options.min_bytes, "--maxbytes is less than --minbytes");
+  require(options.step_factor >= 2, "--stepfactor: expected at least 2");
+  require(options.iterations.value_or(1) >= 1, "--iters: expected at least 1");
+  require(options.warmups >= 0, "--warmup_iters: expected at least 0");
+  require(std::isfinite(options.min_busbw) && options.min_busbw >= 0.0,
+          "--min-busbw: expected a number of GB/s");
+  require(std::isfinite(options.tolerance) && options.tolerance >= 0.0,
+          "--tolerance: expected a number of percent");
+}
+
+void check_combination(const Options& options) {
+  const Case& chosen = find_case(options.collective);
+  const bool half =
+      options.dtype == tutti::DType::float16 || options.dtype == tutti::DType::bfloat16;
+  require(options.model.empty() || options.collective == "pushpull",
+          "--model belongs to --collective pushpull");
+  require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,
+          "--op: a push sums, whatever else there is");
+  require(options.min_busbw == 0.0 || options.has_backend("tutti"),
+          "--min-busbw is about tutti, which --backend leaves out");
+  require(!chosen.reduces || !half || options.has_backend("tutti"),
+          std::string("--datatype: MPI cannot reduce ") + to_string(options.dtype));
+  require(chosen.has_sizes || (options.plot.empty() && options.min_busbw == 0.0),
+          "--plot and --min-busbw need sizes, and barrier has none");
+}
+
+}  // namespace
+
+bool Options::has_backend(const std::string& name) const {
+  return std::ranges::find(backends, name) != backends.end();
+}
+
+Options parse_options(int argc, const char* const* argv) {
+  Options options;
+  Texts texts;
+  const auto values = parse_command_line(argc, argv, describe(options, texts));
+  options.help = values.contains("help");
+  options.version = values.contains("version");
+  if (options.help || options.version) return options;
+  read(texts, values, options);
+  check_numbers(options);
+  check_combination(options);
+  return options;
+}
+
+void check_output_files(const Options& options) {
+  for (const auto& path : {options.json, options.csv, options.plot}) {
+    if (path.empty() || std::ofstream(path, std::ios::app)) continue;
+    refuse_option(path.string() + ": cannot be written: " + std::strerror(errno));
+  }
+}
+
+std::vector<std::size_t> sizes(const Options& options) {
+  std::vector<std::size_t> all;
+  for (std::size_t size = options.min_bytes; size <= options.max_bytes;
+       size *= options.step_factor) {
+    all.push_back(size);
+    if (size > options.max_bytes / options.step_factor) break;  // the next might overflow
+  }
+  return all;
+}
+
+std::string help() {
+  Options options;
+  Texts texts;
+  std::ostringstream text;
+  text
+      << "collective-benchmark: times collectives of Tutti and of MPI side by side.\n"
+         "Start it alone or with mpirun. Exit code 3: a wrong result, or slower than asked for.\n\n"
+      << describe(options, texts) << "\nEnvironment:\n"
+      << tutti::Settings::help();
+  return text.str();
+}
+
+}  // namespace apps::benchmark

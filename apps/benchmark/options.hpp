@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of collective-benchmark.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tutti/communicator.hpp>
+
+namespace apps::benchmark {
+
+struct Options {
+  std::size_t min_bytes = 0;
+  std::size_t max_bytes = 0;
+  std::size_t step_factor = 0;
+  tutti::DType dtype = tutti::DType::float32;
+  tutti::ReduceOp op = tutti::ReduceOp::sum;
+  std::optional<int> iterations;  ///< unset: as many as the time allows
+  int warmups = 0;
+  bool check = true;
+  std::string collective;
+  std::vector<std::string> backends;  ///< "tutti", "mpi"; each once
+  std::string buffers;                ///< "store" or "user"
+  bool cold = false;
+  std::vector<int> ranks_per_node;
+  std::string model;  ///< empty: one tensor of each size
+  std::filesystem::path json;
+  std::filesystem::path csv;
+  std::filesystem::path plot;
+  double min_busbw = 0.0;  ///< GB/s; 0: none
+  std::filesystem::path baseline;
+  double tolerance = 0.0;  ///< percent
+  bool help = false;
+  bool version = false;
+
+  [[nodiscard]] bool has_backend(const std::string& name) const;
+};
+
+/// Errors  invalid_argument: an unknown option, a value that cannot be used, or a combination that
+///         makes no sense. Files are not looked at.
+Options parse_options(int argc, const char* const* argv);
+
+/// Errors  invalid_argument: an output file that cannot be written. Creates those that are missing;
+/// leaves the content of others alone.
+void check_output_files(const Options& options);
+
+/// The sizes from the smallest to the largest, by the factor; the last is at most the largest.
+std::vector<std::size_t> sizes(const Options& options);
+
+/// The text of --help.
+std::string help();
+
+}  // namespace apps::benchmark

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/result.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace apps::benchmark {
+
+double percentile(std::span<const double> sorted, double percent) {
+  const double nearest = std::ceil(percent / 100.0 * static_cast<double>(sorted.size()));
+  const auto place = static_cast<std::size_t>(std::max(nearest, 1.0));
+  return sorted[std::min(place, sorted.size()) - 1];
+}
+
+Times summarize(std::vector<double> seconds) {
+  constexpr double kMicroseconds = 1e6;
+  std::sort(seconds.begin(), seconds.end());
+  return {.p50 = percentile(seconds, 50.0) * kMicroseconds,
+          .min = seconds.front() * kMicroseconds,
+          .p99 = percentile(seconds, 99.0) * kMicroseconds,
+          .max = seconds.back() * kMicroseconds};
+}
+
+const Result* find_result(const Row& row, const std::string& backend) {
+  for (const auto& result : row.results) {
+    if (result && result->backend == backend) return &*result;
+  }
+  return nullptr;
+}
+
+std::optional<double> ratio(const Row& row) {
+  const Result* const mpi = find_result(row, "mpi");
+  const Result* const tutti = find_result(row, "tutti");
+  if (mpi == nullptr || tutti == nullptr || !(tutti->time_us.p50 > 0.0)) return std::nullopt;
+  return mpi->time_us.p50 / tutti->time_us.p50;
+}
+
+std::uint64_t count_wrong(std::span<const Row> rows) {
+  std::uint64_t wrong = 0;
+  for (const Row& row : rows) {
+    for (const auto& result : row.results) wrong += result ? result->wrong.value_or(0) : 0;
+  }
+  return wrong;
+}
+
+}  // namespace apps::benchmark

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was measured.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace apps::benchmark {
+
+/// Microseconds. Each iteration's time is the longest over the ranks.
+struct Times {
+  double p50 = 0.0;
+  double min = 0.0;
+  double p99 = 0.0;
+  double max = 0.0;
+};
+
+/// The smallest value that at least `percent` of the values do not exceed (nearest rank).
+/// `sorted` is not empty.
+double percentile(std::span<const double> sorted, double percent);
+
+Times summarize(std::vector<double> seconds);
+
+/// One collective, on one backend, at one size.
+struct Result {
+  std::string collective;
+  std::string backend;
+  std::string buffers;
+  std::size_t bytes = 0;
+  std::size_t count = 0;
+  std::string type;
+  std::string redop;  ///< "none" where nothing is combined
+  std::size_t iterations = 0;
+  Times time_us;
+  double algbw_gbs = 0.0;              ///< bytes / p50, 1 GB = 10^9 bytes
+  double busbw_gbs = 0.0;              ///< algbw times the collective's factor
+  std::optional<std::uint64_t> wrong;  ///< elements over all ranks; unset: not checked
+};
+
+/// One line of the table: a result per backend, in the order of the options; unset: not available.
+struct Row {
+  std::size_t bytes = 0;
+  std::size_t count = 0;
+  std::string type;
+  std::string redop;
+  std::vector<std::optional<Result>> results;
+};
+
+/// The result of a backend, or nullptr.
+const Result* find_result(const Row& row, const std::string& backend);
+
+/// How many times longer MPI takes; unset if the row does not have both.
+std::optional<double> ratio(const Row& row);
+
+/// Over all rows.
+std::uint64_t count_wrong(std::span<const Row> rows);
+
+/// The memory's own speed: an addition of two arrays into a third, on all ranks at once.
+struct MemorySpeed {
+  double per_rank_gbs = 0.0;  ///< mean over the ranks
+  double total_gbs = 0.0;
+};
+
+}  // namespace apps::benchmark

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/tutti_calls.hpp"
+
+#include <memory>
+
+#include <tutti/kvstore.hpp>
+
+namespace apps::benchmark {
+namespace {
+
+Call pushpull_call(const Job& job, const tutti::Communicator& world) {
+  auto store = std::make_shared<tutti::KVStore>(tutti::KVStore::create(world));
+  std::vector<tutti::Key> keys;
+  for (std::size_t i = 0; i < job.layout.pairs.size(); ++i) {
+    keys.emplace_back(i);
+    store->init(keys.back(), tutti::Tensor::zeros(job.layout.pairs[i].output, job.pattern.dtype()));
+  }
+  return [store, keys](Slot& slot) { store->pushpull(keys, slot.inputs, slot.outputs); };
+}
+
+}  // namespace
+
+Call tutti_call(const Job& job, tutti::ReduceOp op, const tutti::Communicator& communicator) {
+  const std::string name = job.chosen.name;
+  if (name == "pushpull") return pushpull_call(job, communicator);
+  auto world = communicator;
+  if (name == "allreduce") {
+    return
+        [world, op](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0], op); };
+  }
+  if (name == "reduce_scatter") {
+    return [world, op](Slot& slot) mutable {
+      world.reduce_scatter(slot.inputs[0], slot.outputs[0], op);
+    };
+  }
+  if (name == "allgather") {
+    return [world](Slot& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
+  }
+  if (name == "broadcast") {
+    return [world](Slot& slot) mutable { world.broadcast(slot.outputs[0], kRoot); };
+  }
+  if (name == "reduce") {
+    return [world, op](Slot& slot) mutable {
+      world.reduce(slot.inputs[0], slot.outputs[0], kRoot, op);
+    };
+  }
+  return [world](Slot&) mutable { world.barrier(); };
+}
+
+}  // namespace apps::benchmark

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// One collective of one size on one backend: its buffers, its call and the check of its results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <tutti/communicator.hpp>
+
+#include "apps/benchmark/cases.hpp"
+#include "apps/benchmark/pattern.hpp"
+
+namespace apps::benchmark {
+
+/// What the ranks do together.
+struct Job {
+  const Case& chosen;
+  Layout layout;
+  Pattern pattern;
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// The buffers of one call, a pair per tensor of the layout. The views are made once, so that a
+/// timed call makes none. An in-place collective has its buffer in `outputs`.
+struct Slot {
+  std::vector<tutti::Tensor> memory;
+  std::vector<tutti::ConstTensorView> inputs;
+  std::vector<tutti::TensorView> outputs;
+  std::uint64_t turn = 0;  ///< whose values the inputs have
+};
+
+using Call = std::function<void(Slot&)>;
+using Allocate = std::function<tutti::Tensor(const tutti::Shape&, tutti::DType)>;
+
+/// Drives what is in this rank's caches out of them.
+class CacheSweeper {
+ public:
+  explicit CacheSweeper(std::size_t bytes) : memory_(bytes) {}
+  void sweep();
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
+
+ private:
+  std::vector<unsigned char> memory_;
+};
+
+/// Slots enough that, used in turn, they are more than `cache_bytes`; from 2 to kMaxSlots.
+std::size_t cold_slots(std::size_t slot_bytes, std::size_t cache_bytes);
+inline constexpr std::size_t kMaxSlots = 64;
+
+/// Allocates one slot of a job. Errors: those of `allocate`.
+Slot make_slot(const Job& job, const Allocate& allocate);
+/// Bytes of one slot.
+std::size_t slot_bytes(const Job& job);
+
+class Work {
+ public:
+  /// One slot: hot. Several: cold; they are used in turn, and `sweeper` (if any) runs after each
+  /// call.
+  Work(Job job, std::vector<Slot> slots, Call call, CacheSweeper* sweeper);
+
+  /// The call that is timed.
+  void call() { call_(slots_[current_]); }
+
+  /// After each call, untimed. Cold: writes other inputs where the call read, moves on to the slot
+  /// that was longest out of use, and sweeps. Hot: nothing.
+  void renew();
+
+  [[nodiscard]] bool is_cold() const noexcept { return slots_.size() > 1; }
+
+  /// Elements of this rank that are wrong: of the last timed call if it was hot, then of a call
+  /// with new inputs and poisoned outputs in each slot. Collective.
+  std::size_t check();
+
+ private:
+  /// Inputs of the next turn.
+  void write_inputs(Slot& slot);
+  void poison_outputs(Slot& slot) const;
+  [[nodiscard]] std::size_t count_wrong(const Slot& slot) const;
+  [[nodiscard]] bool has_input() const;
+
+  Job job_;
+  std::vector<Slot> slots_;
+  Call call_;
+  CacheSweeper* sweeper_;
+  std::size_t current_ = 0;
+  std::uint64_t turns_ = 0;
+};
+
+}  // namespace apps::benchmark

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times collectives of Tutti and of MPI side by side, size by size, and checks every result.
+//
+// What decides the exit code is the same on all ranks: times are the longest over the ranks, wrong
+// elements their sum, and rank 0's verdict is shared.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <unistd.h>
+#include <vector>
+
+#include <tutti/mpi.hpp>
+#include <tutti/tutti.hpp>
+
+#include "apps/benchmark/baseline.hpp"
+#include "apps/benchmark/mpi_calls.hpp"
+#include "apps/benchmark/report_json.hpp"
+#include "apps/benchmark/report_svg.hpp"
+#include "apps/benchmark/report_table.hpp"
+#include "apps/benchmark/runner.hpp"
+#include "apps/benchmark/stream.hpp"
+#include "apps/benchmark/text.hpp"
+
+namespace {
+
+namespace bench = apps::benchmark;
+
+constexpr int kDone = 0;
+constexpr int kWrongOrSlow = 3;
+
+/// Rank 0's output: the table on standard output, and one line of progress where a person watches
+/// standard error.
+class Screen {
+ public:
+  explicit Screen(bool speaks) : speaks_(speaks), watched_(speaks && isatty(STDERR_FILENO) != 0) {}
+
+  void say(const std::string& text) const {
+    if (watched_) std::cerr << "\r\x1b[K" << std::flush;
+    if (speaks_) std::cout << text << std::flush;
+  }
+  void show_progress(const std::string& text) const {
+    if (watched_) std::cerr << '\r' << text << "\x1b[K" << std::flush;
+  }
+
+ private:
+  bool speaks_;
+  bool watched_;
+};
+
+/// The world, split into nodes as the command line asks.
+tutti::Communicator split_world(tutti::Communicator world, tutti::Settings settings,
+                                const bench::Options& options) {
+  if (options.ranks_per_node.empty()) return world;
+  settings.ranks_per_node = options.ranks_per_node;
+  return tutti::Communicator::world(settings);
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return;
+  throw tutti::Error(tutti::ErrorCode::io,
+                     path.string() + ": cannot be written: " + std::strerror(errno));
+}
+
+/// Rank 0 alone: what the run was asked to be and is not, line by line.
+std::vector<std::string> complaints(std::span<const bench::Row> rows, const bench::Options& options,
+                                    std::span<const bench::BaselineEntry> baseline) {
+  std::vector<std::string> lines;
+  if (const auto wrong = bench::count_wrong(rows); wrong > 0) {
+    lines.push_back(std::to_string(wrong) + " elements are wrong");
+  }
+  const bench::Result* const largest = bench::find_result(rows.back(), "tutti");
+  if (largest != nullptr && largest->busbw_gbs < options.min_busbw) {
+    lines.push_back(bench::format("busbw at %zu B is %.3g GB/s, below --min-busbw %g",
+                                  largest->bytes, largest->busbw_gbs, options.min_busbw));
+  }
+  if (options.baseline.empty()) return lines;
+  const bench::Comparison comparison = bench::compare(rows, baseline, options.tolerance);
+  if (comparison.compared == 0) lines.emplace_back("the baseline has none of these results");
+  for (const std::string& slower : comparison.slower) {
+    lines.push_back("slower than the baseline: " + slower);
+  }
+  return lines;
+}
+
+int collective_benchmark(int argc, char** argv) {
+  const tutti::Settings settings = tutti::Settings::from_environment();
+  tutti::Communicator world = tutti::Communicator::world(settings);
+  const Screen screen(world.rank() == 0);
+
+  // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
+  bench::Options options;
+  world.agree([&] { options = bench::parse_options(argc, argv); });
+  if (options.help || options.version) {
+    screen.say(options.help ? bench::help() : tutti::build_info());
+    return kDone;
+  }
+  world = split_world(world, settings, options);
+  const MPI_Comm comm = tutti::duplicate_world();
+  const bench::Machine machine = bench::look_around(world, comm);
+  std::vector<bench::Layout> layouts;
+  std::vector<bench::BaselineEntry> baseline;
+  world.agree([&] {
+    layouts = bench::plan(options, world.size());
+    if (world.rank() != 0) return;  // the files are rank 0's
+    if (!options.baseline.empty()) baseline = bench::load_baseline(options, machine);
+    bench::check_output_files(options);
+  });
+
+  screen.say(bench::table_head(options, machine));
+  bench::Runner runner(world, comm, options, machine);
+  std::vector<bench::Row> rows;
+  for (const bench::Layout& layout : layouts) {
+    screen.show_progress(bench::format("measuring %s, %zu of %zu",
+                                       bench::bytes_text(static_cast<double>(layout.bytes)).c_str(),
+                                       rows.size() + 1, layouts.size()));
+    rows.push_back(runner.measure(layout));
+    screen.say(bench::table_row(rows.back(), options));
+  }
+  screen.show_progress("measuring the memory's own speed");
+  const bench::MemorySpeed memory = bench::measure_memory(world, comm, machine.cache_bytes);
+  screen.say(bench::table_foot(rows, options, memory));
+
+  std::uint64_t failures = 0;
+  world.agree([&] {
+    if (world.rank() != 0) return;
+    write_file(options.json, bench::to_json(rows, options, machine, memory));
+    write_file(options.csv, bench::to_csv(rows));
+    if (!options.plot.empty()) {
+      write_file(options.plot, bench::to_svg(rows, options, machine, memory));
+    }
+    for (const std::string& complaint : complaints(rows, options, baseline)) {
+      screen.say("# FAILED: " + complaint + "\n");
+      ++failures;
+    }
+  });
+  return bench::sum_over_ranks(comm, failures) == 0 ? kDone : kWrongOrSlow;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::run_program("collective-benchmark",
+                            [&] { return collective_benchmark(argc, argv); });
+}
