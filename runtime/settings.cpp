@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <sstream>
 
 #include "tutti/error.hpp"
@@ -68,6 +70,14 @@ std::string parse_backing(const std::string& variable, const std::string& value)
     if (value == known) return value;
   }
   throw_bad_value(variable, value, "auto, memfd, shm or none");
+}
+
+/// As the launcher tells, before MPI can be asked: so that a job warns once, not once per rank.
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  }
+  return true;
 }
 
 struct Variable {
@@ -162,9 +172,13 @@ Settings Settings::from_environment() {
   }
   std::vector<std::string> warnings;
   Settings settings = from_variables(variables, warnings);
-  for (const std::string& warning : warnings) {
-    if (settings.warnings) std::fprintf(stderr, "tutti: warning: %s\n", warning.c_str());
-  }
+  static std::once_flag said;  // a program may read its settings for every store that it makes
+  std::call_once(said, [&] {
+    if (!settings.warnings || !is_first_rank()) return;
+    for (const std::string& warning : warnings) {
+      std::fprintf(stderr, "tutti: warning: %s\n", warning.c_str());
+    }
+  });
   return settings;
 }
 
