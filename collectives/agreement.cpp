@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/combine.hpp"
+#include "collectives/keep.hpp"
 
 namespace tutti::collectives {
 
@@ -42,7 +43,7 @@ Agreement::~Agreement() {
   const auto pending = [](int request) { return request != Transport::kDone; };
   if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), pending) ||
       !buffers_->sends.empty()) {
-    static_cast<void>(buffers_.release());
+    keep_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "collectives/combine.hpp"
+#include "collectives/keep.hpp"
 
 namespace tutti::collectives {
 
@@ -35,7 +36,9 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
 /// After a failure messages may still be under way: their buffers are left to them.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
-    if (flight->state != Flight::State::idle) static_cast<void>(flight.release());
+    if (flight->state != Flight::State::idle) {
+      keep_until_exit(std::shared_ptr<const Flight>(std::move(flight)));
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/keep.hpp"
+
 namespace tutti {
 
 namespace {
@@ -48,8 +50,9 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
 Group::~Group() {
   if (parts_.topology.size == 1) return;
   if (engine_->failed()) {
-    for (Mapping& mapping : parts_.mappings) new Mapping(std::move(mapping));
-    new std::shared_ptr<Arena>(parts_.arena);
+    collectives::keep_until_exit(
+        std::make_shared<std::vector<Mapping>>(std::move(parts_.mappings)));
+    collectives::keep_until_exit(parts_.arena);
   } else {
     engine_->leave();
   }
