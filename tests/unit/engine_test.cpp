@@ -197,3 +197,44 @@ TEST_CASE("a call of many small tensors is the same as many calls") {
   CHECK(test::all_returned(outcomes));
   CHECK(wrong == 0);
 }
+
+namespace {
+
+/// The bits of a bfloat16 sum over the ranks of a layout, as rank 0 has it; equal on all ranks.
+std::vector<std::uint16_t> bfloat16_sum(const std::vector<int>& nodes, bool shared) {
+  constexpr std::size_t kCount = 6001;
+  Settings settings = small_pieces();
+  settings.reproducible = true;
+  std::vector<std::uint16_t> sum(kCount);
+  std::atomic<int> different{0};
+  const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
+    const auto values = test::random_values(kCount, static_cast<unsigned>(comm.rank()) + 1);
+    Tensor tensor = shared ? comm.allocate({kCount}, DType::bfloat16)
+                           : Tensor::empty({kCount}, DType::bfloat16);
+    const auto elements = tensor.values<BFloat16>();
+    for (std::size_t i = 0; i < kCount; ++i) elements[i] = BFloat16(values[i]);
+    comm.allreduce(tensor);
+    Tensor first = tensor.clone();
+    comm.broadcast(first, 0);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (!(first.values<BFloat16>()[i] == elements[i])) ++different;
+      if (comm.rank() == 0) sum[i] = elements[i].bits;
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(different == 0);
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("with reproducible set, 16-bit sums have the bits of one node in every layout") {
+  for (const bool shared : {true, false}) {
+    const auto expected = bfloat16_sum({4}, shared);
+    for (const auto& nodes : test::layouts_of(4)) {
+      CAPTURE(shared);
+      CAPTURE(nodes.size());
+      CHECK(bfloat16_sum(nodes, shared) == expected);
+    }
+  }
+}
