@@ -114,7 +114,7 @@ class Call {
   void wait_for(int peer, std::uint64_t step);
 
   /// Copies this rank's inputs that peers cannot read into its stage slot.
-  void stage(Range chunk, int slot) const;
+  void stage(Range chunk, int slot, Stores stores) const;
   /// Reduces into every rank's output (in place) or result slot.
   void reduce_to_all(Range range, const Sources& sources, Stores stores);
   /// Reduces into this rank's own output, or its result slot if there is a consumer.

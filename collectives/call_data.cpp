@@ -75,14 +75,15 @@ Reduction Call::to_wire(std::size_t segment) const {
 
 // --- moving data --------------------------------------------------------------------------------
 
-void Call::stage(Range chunk, int slot) const {
+void Call::stage(Range chunk, int slot, Stores stores) const {
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
     const Segment& own = segment(part);
     if (!is_source(own) || shared(memory_.local_rank, part.segment).input != kNotShared) return;
     const std::size_t width = size_of(own.dtype);
-    std::memcpy(mine + layout_.slot_offset(part, chunk), own.input + part.first * width,
-                part.count * width);
+    const std::byte* from = own.input + part.first * width;
+    std::byte* to = mine + layout_.slot_offset(part, chunk);
+    reduce(to_output(part.segment), std::span(&from, 1), std::span(&to, 1), part.count, stores);
   });
 }
 

@@ -41,6 +41,7 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
   const FunctionRef<void()> poll(poll_lane);
   const PollGuard guard(call.waiter(), lane == nullptr ? nullptr : &poll);
 
+  const Stores slots = slot_stores(call, tuning);
   const std::size_t total = call.layout().total();
   const std::size_t chunks = (total + tuning.chunk_bytes - 1) / tuning.chunk_bytes;
   const std::size_t lag = std::min(tuning.chunks_in_flight - 1, chunks - 1);
@@ -51,7 +52,7 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
     call.waiter().check_failure();
     if (i < chunks) {
       if (!call.inputs_shared()) {
-        call.stage(chunk(i), static_cast<int>(i % 2));
+        call.stage(chunk(i), static_cast<int>(i % 2), slots);
         call.signal();
         call.wait_for_all();
       }

@@ -43,6 +43,7 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
   if (call.inputs_shared() && call.in_place()) return reduce_direct(call, tuning);
   const int ranks = call.memory().size();
   const bool each_for_itself = ranks == 2 && call.inputs_private();
+  const Stores slots = slot_stores(call, tuning);
   const std::size_t total = call.layout().total();
   int slot = 0;
   for (std::size_t begin = 0; begin < total; begin += tuning.chunk_bytes, slot ^= 1) {
@@ -50,7 +51,7 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
     const Sources sources{chunk, slot, 0, ranks};
     call.waiter().check_failure();
     if (!call.inputs_shared()) {
-      call.stage(chunk, slot);
+      call.stage(chunk, slot, slots);
       call.signal();
       call.wait_for_all();
     }
@@ -58,7 +59,7 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
       call.reduce_to_self(chunk, sources);
       continue;
     }
-    call.reduce_to_all(share_of(chunk, ranks, call.memory().local_rank), sources, Stores::cached);
+    call.reduce_to_all(share_of(chunk, ranks, call.memory().local_rank), sources, slots);
     call.signal();
     call.wait_for_all();
     if (!call.in_place()) call.deliver(chunk, slot);
