@@ -21,9 +21,7 @@ struct Tuning {
 
 /// How a call of this size writes its scratch slots.
 inline Stores slot_stores(const Call& call, const Tuning& tuning) {
-  const bool for_itself = call.memory().size() == 1;
-  const bool small = call.layout().total() < tuning.streamed_slot_bytes;
-  return for_itself || small ? Stores::cached : Stores::streaming;
+  return call.layout().total() < tuning.streamed_slot_bytes ? Stores::cached : Stores::streaming;
 }
 
 /// Every algorithm completes an allreduce or a broadcast that all ranks have agreed on. On return

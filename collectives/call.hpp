@@ -151,6 +151,9 @@ class Call {
   void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
   void gather_payloads(const FlatLayout::Part& part, int first, int count);
   void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
+  /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
+  void reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
+                           std::span<const std::byte* const> sources, std::byte* scratch) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] std::byte* own_output(const FlatLayout::Part& part) const;

@@ -95,18 +95,33 @@ void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
   });
 }
 
+/// One source of the output's type needs no reduction before it is consumed, unless it is what the
+/// consumer writes to.
+void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
+                               std::span<const std::byte* const> sources,
+                               std::byte* scratch) const {
+  if (!is_destination(segment(part))) return;
+  std::byte* output = own_output(part);
+  Consumer* consumer = operation_->consumer;
+  if (consumer == nullptr) {
+    reduce(reduction, sources, std::span(&output, 1), part.count, Stores::cached);
+    return;
+  }
+  const bool as_it_is = sources.size() == 1 && reduction.from == reduction.to;
+  if (as_it_is && sources.front() != output) {
+    consumer->consume(part.segment, part.first, part.count, sources.front());
+    return;
+  }
+  reduce(reduction, sources, std::span(&scratch, 1), part.count, Stores::cached);
+  consumer->consume(part.segment, part.first, part.count, scratch);
+}
+
 void Call::reduce_to_self(Range range, const Sources& sources) {
-  std::byte* slot = memory_.self().arena + memory_.control().result[sources.slot];
+  std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
-    if (!is_destination(segment(part))) return;
     gather_inputs(part, sources);
-    std::byte* to = operation_->consumer == nullptr
-                        ? own_output(part)
-                        : slot + layout_.slot_offset(part, sources.chunk);
-    reduce(to_output(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
-    if (operation_->consumer != nullptr) {
-      operation_->consumer->consume(part.segment, part.first, part.count, to);
-    }
+    reduce_part_to_self(part, to_output(part.segment), sources_,
+                        mine + layout_.slot_offset(part, sources.chunk));
   });
 }
 
@@ -128,16 +143,10 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
 }
 
 void Call::deliver(Range chunk, int slot) const {
-  const std::byte* mine = memory_.self().arena + memory_.control().result[slot];
+  std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
-    if (!is_destination(segment(part))) return;
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
-    if (operation_->consumer != nullptr) {
-      operation_->consumer->consume(part.segment, part.first, part.count, from);
-    } else {
-      const std::size_t width = size_of(segment(part).dtype);
-      std::memcpy(own_output(part), from, part.count * width);
-    }
+    reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr);
   });
 }
 
@@ -146,12 +155,8 @@ void Call::deliver(Range chunk, int slot) const {
 void Call::reduce_payloads_to_self() {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
-    if (!is_destination(segment(part))) return;
     gather_payloads(part, 0, memory_.size());
-    const bool consumed = operation_->consumer != nullptr;
-    std::byte* to = consumed ? scratch : own_output(part);
-    reduce(to_output(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
-    if (consumed) operation_->consumer->consume(part.segment, part.first, part.count, to);
+    reduce_part_to_self(part, to_output(part.segment), sources_, scratch);
   });
 }
 
@@ -167,13 +172,9 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 void Call::deliver_wire(const std::byte* buffer) const {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
-    if (!is_destination(segment(part))) return;
     const std::byte* from = buffer + part.position;
-    const bool consumed = operation_->consumer != nullptr;
-    std::byte* to = consumed ? scratch : own_output(part);
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce(narrow, std::span(&from, 1), std::span(&to, 1), part.count, Stores::cached);
-    if (consumed) operation_->consumer->consume(part.segment, part.first, part.count, to);
+    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch);
   });
 }
 

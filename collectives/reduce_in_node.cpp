@@ -42,7 +42,7 @@ void reduce_direct(Call& call, const Tuning& tuning) {
 void reduce_in_node(Call& call, const Tuning& tuning) {
   if (call.inputs_shared() && call.in_place()) return reduce_direct(call, tuning);
   const int ranks = call.memory().size();
-  const bool each_for_itself = ranks == 2 && call.inputs_private();
+  const bool each_for_itself = ranks == 1 || (ranks == 2 && call.inputs_private());
   const Stores slots = slot_stores(call, tuning);
   const std::size_t total = call.layout().total();
   int slot = 0;
