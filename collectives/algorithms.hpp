@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms, one file each, and the sizes that choose between them.
+// The algorithms, one file each; tuning.hpp chooses between them.
 #pragma once
-
-#include <cstddef>
 
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/tuning.hpp"
 
 namespace tutti::collectives {
-
-/// Sizes in bytes, read once from the settings and the machine.
-struct Tuning {
-  std::size_t chunk_bytes;      ///< scratch slot; what a node reduces at a time, out of place
-  std::size_t streaming_bytes;  ///< a node's data above this goes past the caches
-  /// Calls of this size write the scratch slots past the caches: a line that is dirty in the cache
-  /// of a distant core takes its reader longer than a line in memory, which is also read ahead.
-  std::size_t streamed_slot_bytes = std::size_t{16} << 10;
-  std::size_t chunks_in_flight = 4;  ///< between nodes; of 256 KiB each, they fill a 1 Gb/s link
-};
 
 /// How a call of this size writes its scratch slots.
 inline Stores slot_stores(const Call& call, const Tuning& tuning) {

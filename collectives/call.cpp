@@ -18,11 +18,12 @@ Signature sign(const Operation& operation, std::size_t bytes) {
 
 }  // namespace
 
-Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
+Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
            AllocateShared allocate_shared)
     : memory_(memory),
       topology_(topology),
       waiter_(waiter),
+      tuning_(tuning),
       allocate_shared_(std::move(allocate_shared)),
       sources_(memory.peers.size()),
       destinations_(memory.peers.size()) {}
@@ -87,22 +88,20 @@ void Call::fill_directory() {
 
 void Call::fill_payload() {
   std::byte* payload = line(memory_.local_rank).payload;
-  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FlatLayout::Part& part) {
     const Segment& own = segment(part);
     if (!is_source(own)) return;
     std::memcpy(payload + part.position, own.input, own.count * size_of(own.dtype));
   });
 }
 
-void Call::announce(std::size_t always_inline_bytes) {
-  std::uint32_t flags = memory_flags();
+void Call::announce() {
   const std::size_t bytes = layout_.total();
-  if (bytes <= always_inline_bytes || (bytes <= kInlineBytes && (flags & kInputsShared) == 0)) {
-    fill_payload();
-    flags |= kPayload;
-  } else {
-    fill_directory();
-  }
+  std::uint32_t flags = bytes <= tuning_.inline_shared_bytes ? kPayload : memory_flags();
+  if (bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) flags |= kPayload;
+  if ((flags & kPayload) != 0) fill_payload();
+  // Ranks in other memory may want it otherwise; then the call is not inline.
+  if (bytes > tuning_.inline_shared_bytes) fill_directory();
   publish(flags);
 }
 
@@ -113,29 +112,29 @@ void Call::publish(std::uint32_t flags) {
   mine.signature = signature_;
   mine.flags = flags;
   mine.sequence.store(sequence_, std::memory_order_release);
+  own_flags_ = flags;
   waiter_.wake();
 }
 
+/// Leaves this rank's own line alone: reading back what was written a moment ago, while the peers
+/// take the line over, would double the time of a small call.
 void Call::wait_for_announcements() {
   const auto missing = [&](int peer) {
-    return line(peer).sequence.load(std::memory_order_relaxed) != sequence_;
+    return line(peer).sequence.load(std::memory_order_acquire) != sequence_;
   };
+  const int self = memory_.local_rank;
   int arrived = 0;
   const auto ready = [&] {
-    while (arrived < memory_.size() &&
-           line(arrived).sequence.load(std::memory_order_acquire) == sequence_) {
-      ++arrived;
-    }
+    while (arrived < memory_.size() && (arrived == self || !missing(arrived))) ++arrived;
     return arrived == memory_.size();
   };
   waiter_.until(ready, [&] { return ranks_where(missing); });
-  node_agrees_ = true;
-  common_flags_ = ~std::uint32_t{0};
-  any_flags_ = 0;
+  node_agrees_ = (own_flags_ & kRefused) == 0;
+  common_flags_ = own_flags_;
   for (int peer = 0; peer < memory_.size(); ++peer) {
+    if (peer == self) continue;
     const AnnounceLine& other = line(peer);
     common_flags_ &= other.flags;
-    any_flags_ |= other.flags;
     if ((other.flags & kRefused) != 0 || !(other.signature == signature_)) node_agrees_ = false;
   }
 }
@@ -156,16 +155,44 @@ void Call::signal() {
   waiter_.wake();
 }
 
-void Call::wait_for_all() {
+void Call::wait_for_steps(int first, int count) {
   const auto missing = [&](int peer) {
     return memory_.peers[peer].control().step.load(std::memory_order_acquire) < step_;
   };
-  int arrived = 0;
+  const int end = std::min(first + count, memory_.size());
+  int arrived = first;
   const auto ready = [&] {
-    while (arrived < memory_.size() && !missing(arrived)) ++arrived;
-    return arrived == memory_.size();
+    while (arrived < end && (arrived == memory_.local_rank || !missing(arrived))) ++arrived;
+    return arrived == end;
   };
   waiter_.until(ready, [&] { return ranks_where(missing); });
+}
+
+/// A group's first rank passes on that the whole group is there.
+void Call::wait_for_groups() {
+  const int group = tuning_.wait_group;
+  const int leader = memory_.local_rank / group * group;
+  if (memory_.local_rank == leader) {
+    wait_for_steps(leader, group);
+    memory_.control().group_step.store(step_, std::memory_order_release);
+    waiter_.wake();
+  }
+  const auto missing = [&](int peer) {
+    const auto& progress = peer % group == 0 ? memory_.peers[peer].control().group_step
+                                             : memory_.peers[peer].control().step;
+    return progress.load(std::memory_order_acquire) < step_;
+  };
+  int arrived = 0;
+  const auto ready = [&] {
+    while (arrived < memory_.size() && !missing(arrived)) arrived += group;
+    return arrived >= memory_.size();
+  };
+  waiter_.until(ready, [&] { return ranks_where(missing); });
+}
+
+void Call::wait_for_all() {
+  if (tuning_.wait_group >= memory_.size()) return wait_for_steps(0, memory_.size());
+  wait_for_groups();
 }
 
 void Call::wait_for(int peer, std::uint64_t step) {

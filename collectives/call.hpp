@@ -14,6 +14,7 @@
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/reduce.hpp"
+#include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
 
 namespace tutti::collectives {
@@ -69,7 +70,7 @@ class Call {
   /// Allocates memory that peers can read, never freed: for tables of segments.
   using AllocateShared = std::function<std::byte*(std::size_t bytes)>;
 
-  Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
+  Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
        AllocateShared allocate_shared);
 
   /// Draws the next sequence number. `wide`: see FlatLayout.
@@ -88,9 +89,8 @@ class Call {
   }
   [[nodiscard]] VerdictLine& verdict() const { return memory_.first().verdict[sequence_ & 1]; }
 
-  /// Tells the node that this rank has called. Inputs of up to kInlineBytes travel along, unless
-  /// they are shared and larger than `always_inline_bytes`.
-  void announce(std::size_t always_inline_bytes);
+  /// Tells the node that this rank has called, and where its data is.
+  void announce();
   /// Tells the node that this rank's call is invalid.
   void announce_refusal();
   /// Waits until all ranks of the node have, and reads their flags and signatures.
@@ -102,14 +102,16 @@ class Call {
   /// What holds for every rank of the node.
   [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
   [[nodiscard]] bool inputs_private() const { return (common_flags_ & kInputsPrivate) != 0; }
-  [[nodiscard]] bool payloads_from_all() const { return (common_flags_ & kPayload) != 0; }
-  [[nodiscard]] bool payloads_from_none() const { return (any_flags_ & kPayload) == 0; }
+  /// The inputs travel in the announcements.
+  [[nodiscard]] bool is_inline() const { return (common_flags_ & kPayload) != 0; }
   [[nodiscard]] bool in_place() const { return (common_flags_ & kOutputsInPlace) != 0; }
 
   /// One more step of this call is done. All ranks of a node go through the same steps.
   void signal();
-  /// Waits until every rank of the node has done as many steps as this one.
+  /// Waits until every rank of the node has done as many steps as this one, and waits for all.
   void wait_for_all();
+  /// The same for the local ranks first .. first + count - 1, whatever they do next.
+  void wait_for_steps(int first, int count);
   /// Waits until a local rank has done `step` steps.
   void wait_for(int peer, std::uint64_t step);
 
@@ -126,8 +128,7 @@ class Call {
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
   void deliver(Range chunk, int slot) const;
 
-  /// Reduces a call of up to kInlineBytes from the announcements; what is not in them is read from
-  /// the arenas.
+  /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
   /// Hands over the result of a small call: wire elements of the whole layout.
@@ -143,6 +144,7 @@ class Call {
  private:
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const;
   void publish(std::uint32_t flags);
+  void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
   void fill_directory();
   void fill_payload();
@@ -164,6 +166,7 @@ class Call {
   const NodeMemory& memory_;
   const Topology& topology_;
   Waiter& waiter_;
+  const Tuning& tuning_;
   AllocateShared allocate_shared_;
 
   const Operation* operation_ = nullptr;
@@ -172,8 +175,8 @@ class Call {
   FlatLayout layout_;
   Signature signature_;
   bool node_agrees_ = false;
+  std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
-  std::uint32_t any_flags_ = 0;     ///< of any
   std::span<SharedSegment> tables_[2];
   std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
   std::vector<std::byte*> destinations_;   ///< the same; at most one for each local rank

@@ -36,11 +36,10 @@ void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
   });
 }
 
+/// This rank's own elements come from its input, not from its line: see wait_for_announcements().
 void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
-  const std::size_t offset = part.first * size_of(segment(part).dtype);
   gather(segment(part), first, count, [&](int peer) -> const std::byte* {
-    if ((line(peer).flags & kPayload) != 0) return line(peer).payload + part.position;
-    return memory_.peers[peer].arena + shared(peer, part.segment).input + offset;
+    return peer == memory_.local_rank ? segment(part).input : line(peer).payload + part.position;
   });
 }
 
@@ -154,14 +153,14 @@ void Call::deliver(Range chunk, int slot) const {
 
 void Call::reduce_payloads_to_self() {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FlatLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
     reduce_part_to_self(part, to_output(part.segment), sources_, scratch);
   });
 }
 
 void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
-  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FlatLayout::Part& part) {
     if (segment(part).source != kEveryRank && local_rank_of(segment(part).source) < 0) return;
     gather_payloads(part, first, count);
     std::byte* to = buffer + part.position;
@@ -171,7 +170,7 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 
 void Call::deliver_wire(const std::byte* buffer) const {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_part({0, layout_.total()}, [&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FlatLayout::Part& part) {
     const std::byte* from = buffer + part.position;
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
     reduce_part_to_self(part, narrow, std::span(&from, 1), scratch);

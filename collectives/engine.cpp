@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+
 namespace tutti::collectives {
 
 namespace {
-
-constexpr std::size_t kLargestSlot = std::size_t{16} << 20;
 
 /// While it lives, messages of the waiter name the call.
 class NamedCall {
@@ -27,23 +26,15 @@ class NamedCall {
 
 }  // namespace
 
-std::size_t Engine::slot_bytes(const Topology& topology, const Settings& settings) {
-  if (topology.num_nodes() == 1) return settings.chunk_bytes;
-  const auto pieces = static_cast<std::size_t>(topology.num_lanes()) *
-                      static_cast<std::size_t>(topology.num_nodes());
-  return std::clamp(pieces * settings.piece_bytes, settings.chunk_bytes, kLargestSlot);
-}
-
 Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
                Call::AllocateShared allocate_shared, const Tuning& tuning)
     : memory_(std::move(memory)),
       topology_(std::move(topology)),
       tuning_(tuning),
       wide_(settings.reproducible && topology_.num_nodes() > 1),
-      plan_(settings.reproducible ? combine_by_rank(topology_.nodes)
-                                  : combine_by_node(topology_.nodes)),
+      plan_(plan_for(topology_.nodes, settings.reproducible)),
       waiter_(memory_, topology_, settings, transport),
-      call_(memory_, topology_, waiter_, std::move(allocate_shared)) {
+      call_(memory_, topology_, waiter_, tuning_, std::move(allocate_shared)) {
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
     agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport);
@@ -59,9 +50,7 @@ void Engine::check_usable() { waiter_.check_failure(); }
 void Engine::start(const Operation& operation) {
   check_usable();
   call_.begin(operation, wide_);
-  inline_ = call_.layout().total() <= kInlineBytes;
-  // Between nodes the first rank needs the inputs at once, wherever they are.
-  call_.announce(topology_.num_nodes() > 1 ? kInlineBytes : kAlwaysInlineBytes);
+  call_.announce();
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
@@ -89,12 +78,12 @@ void Engine::carry_out() {
 
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
-    if (inline_) {
+    if (call_.is_inline()) {
       call_.deliver_wire(call_.verdict().payload);
     } else {
       reduce_in_lanes(call_, tuning_, lane_.get());
     }
-  } else if (inline_ && !call_.payloads_from_none()) {
+  } else if (call_.is_inline()) {
     reduce_inline(call_);
   } else {
     reduce_in_node(call_, tuning_);
@@ -105,7 +94,7 @@ void Engine::reduce() {
 bool Engine::agree_between_nodes() {
   VerdictLine& verdict = call_.verdict();
   if (agreement_ != nullptr) {
-    const bool payload = inline_ && call_.layout().total() > 0;
+    const bool payload = call_.is_inline() && call_.layout().total() > 0;
     const bool agreed = agreement_->reach(call_, payload);
     if (agreed && payload) {
       std::memcpy(verdict.payload, agreement_->result(), call_.layout().total());
@@ -126,7 +115,6 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.segments = {}, .describe = describe};
   call_.begin(refused, wide_);
-  inline_ = true;
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   call_.wait_for_announcements();
@@ -149,7 +137,7 @@ void Engine::explain(const Statement& own) {
   mine.text_code = own.refused;
   call_.signal();
   if (topology_.local_rank == 0) {
-    call_.wait_for_all();
+    call_.wait_for_steps(0, memory_.size());
     const Verdict verdict = judge(topology_, call_.sequence(), collect_statements());
     const std::size_t length = std::min(verdict.text.size(), kVerdictBytes - 1);
     std::memcpy(first.verdict_text, verdict.text.data(), length);

@@ -29,9 +29,6 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// The scratch that every arena needs per slot under these settings.
-  static std::size_t slot_bytes(const Topology& topology, const Settings& settings);
-
   /// Carries out a call. Collective. Errors: mismatch and what another rank refused its call with
   /// (agreed, nothing was changed); communication, timeout (failed).
   void run(const Operation& operation) {
@@ -57,6 +54,7 @@ class Engine {
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
+  [[nodiscard]] const Tuning& tuning() const { return tuning_; }
 
  private:
   void carry_out();
@@ -75,7 +73,6 @@ class Engine {
   Call call_;
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
-  bool inline_ = false;
 };
 
 }  // namespace tutti::collectives

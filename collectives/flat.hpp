@@ -78,6 +78,14 @@ class FlatLayout {
                                                            : segments_[segment].dtype;
   }
 
+  /// Calls visit(part) for every segment, whole, in order.
+  template <class Visit>
+  void for_each_segment(Visit&& visit) const {
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      if (segments_[s].count > 0) visit(Part{s, 0, segments_[s].count, begins_[s]});
+    }
+  }
+
   /// Calls visit(part) for every segment's part of the range, in order.
   template <class Visit>
   void for_each_part(Range range, Visit&& visit) const {

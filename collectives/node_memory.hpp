@@ -18,10 +18,8 @@ namespace tutti::collectives {
 
 /// Two cache lines: what the hardware prefetches together must not be written by two ranks.
 inline constexpr std::size_t kLineBytes = 128;
-/// Payloads up to this size travel inside the announcement itself: always up to the first, and up
-/// to the second if they are not in the arena, where peers can read them as fast.
-inline constexpr std::size_t kAlwaysInlineBytes = 256;
-inline constexpr std::size_t kInlineBytes = 1024;
+/// Room for data that travels inside the announcement itself.
+inline constexpr std::size_t kInlineBytes = 8192;
 /// Room for one rank's words about its own call, and for the node's verdict about all calls.
 inline constexpr std::size_t kTextBytes = 1024;
 inline constexpr std::size_t kVerdictBytes = 8192;
@@ -57,16 +55,16 @@ struct SegmentDirectory {
 /// completed k + 1, so every rank has announced k + 1, so every rank has read the lines of call k:
 /// a line is never overwritten while somebody reads it. Readers compare for equality, because a
 /// fast rank may already have announced k + 1 (in the other line).
+///
+/// The first 64 bytes are all that a call without a payload moves; the payload starts a cache line.
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
-  std::uint32_t flags = 0;  ///< AnnounceFlags
-  union {
-    SegmentDirectory directory;       ///< without kPayload
-    std::byte payload[kInlineBytes];  ///< with kPayload: the inputs themselves
-  };
-  AnnounceLine() : directory{} {}
+  std::uint32_t flags = 0;          ///< AnnounceFlags
+  SegmentDirectory directory = {};  ///< of a call that is larger than a payload
+  alignas(64) std::byte payload[kInlineBytes];
 };
+static_assert(offsetof(AnnounceLine, payload) == 64);
 
 enum AnnounceFlags : std::uint32_t {
   kRefused = 1,         ///< this rank's call is invalid; its text says why
@@ -92,6 +90,8 @@ struct ControlBlock {
 
   /// Progress within a call: (sequence << kStepBits) + number of steps done. Only grows.
   alignas(kLineBytes) std::atomic<std::uint64_t> step{0};
+  /// The same of all ranks of a group, of its first rank: see Call::wait_for_all().
+  alignas(kLineBytes) std::atomic<std::uint64_t> group_step{0};
 
   /// The last sequence number that the rank took part in, plus one, once it has left for good.
   alignas(kLineBytes) std::atomic<std::uint64_t> left{0};

@@ -88,4 +88,8 @@ CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes) {
   return plan;
 }
 
+CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible) {
+  return reproducible ? combine_by_rank(nodes) : combine_by_node(nodes);
+}
+
 }  // namespace tutti::collectives

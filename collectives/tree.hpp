@@ -46,4 +46,7 @@ CombinePlan combine_by_node(const std::vector<std::vector<int>>& nodes);
 /// ranks) for any layout.
 CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
 
+/// by_rank if reproducible, else by_node.
+CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
+
 }  // namespace tutti::collectives

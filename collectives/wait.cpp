@@ -19,20 +19,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores
-constexpr int kManyPolls = 2000;          // about a microsecond: longer than most waits
+constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
 constexpr int kFewPolls = 16;             // a core is better given to the peer
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
 constexpr auto kLongestPoll = seconds(1);
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 std::string in_seconds(std::chrono::steady_clock::duration time) {
   char text[32];

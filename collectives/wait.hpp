@@ -19,6 +19,16 @@
 
 namespace tutti::collectives {
 
+/// Lets the other hardware thread of the core, and a line that others write, have a moment: polled
+/// without it, a line changes owner in the middle of being written.
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 /// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
 struct CallInProgress {
   std::uint64_t sequence = 0;
@@ -43,6 +53,7 @@ class Waiter {
   void until(Ready&& ready, Missing&& missing) {
     for (int i = 0; i < fast_polls_; ++i) {
       if (ready()) return;
+      relax();
     }
     slow(ready, missing);
   }

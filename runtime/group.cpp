@@ -11,10 +11,15 @@ namespace tutti {
 
 namespace {
 
-std::size_t last_level_cache_bytes() {
-  constexpr std::size_t kUnknown = std::size_t{32} << 20;
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : kUnknown;
+/// What sysconf says; a usual size where it says nothing, as in some containers.
+std::size_t cache_bytes(int level, std::size_t usual) {
+  const long bytes = sysconf(level);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : usual;
+}
+
+collectives::CacheSizes cache_sizes() {
+  return {.level1 = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, std::size_t{32} << 10),
+          .last_level = cache_bytes(_SC_LEVEL3_CACHE_SIZE, std::size_t{32} << 20)};
 }
 
 collectives::NodeMemory node_memory(const GroupParts& parts) {
@@ -37,9 +42,7 @@ void allocate_slots(Arena& arena, std::size_t slot_bytes) {
 }
 
 Group::Group(GroupParts parts) : parts_(std::move(parts)) {
-  const collectives::Tuning tuning{
-      .chunk_bytes = collectives::Engine::slot_bytes(parts_.topology, parts_.settings),
-      .streaming_bytes = last_level_cache_bytes()};
+  const auto tuning = collectives::Tuning::choose(parts_.topology, parts_.settings, cache_sizes());
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, tuning);

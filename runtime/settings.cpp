@@ -12,6 +12,7 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/tuning.hpp"
 #include "runtime/nearest_name.hpp"
 
 extern char** environ;
@@ -102,6 +103,13 @@ const std::vector<Variable>& variables_known() {
        [](S& s, Text name, Text value) { s.chunk_bytes = parse_piece(name, value); }},
       {"TUTTI_PIECE_BYTES", "bytes, default 256K", "the largest message between nodes",
        [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
+      {"TUTTI_ALGORITHMS", "name=value,..., default: the library's choice",
+       "inline-shared, inline-private (bytes), wait-group, greetings, exchange",
+       [](S& s, Text, Text value) {
+         collectives::Tuning scratch{};
+         collectives::override_choices(scratch, value);
+         s.algorithms = value;
+       }},
       {"TUTTI_ARENA_BYTES", "bytes, default: the machine's memory",
        "the most node-shared memory that one rank may use",
        [](S& s, Text, Text value) { s.arena_bytes = parse_bytes(value); }},

@@ -32,6 +32,12 @@ struct Settings {
   /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix. Default 256K.
   std::size_t piece_bytes = std::size_t{256} << 10;
 
+  /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
+  /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
+  /// lies), wait-group=RANKS, greetings=direct|doubling, exchange=direct|halving|mpi (between
+  /// nodes). "mpi" gives the order of summation to MPI_Allreduce. Default empty.
+  std::string algorithms;
+
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
   /// Default 0: as much as the machine has.
   std::size_t arena_bytes = 0;

@@ -38,7 +38,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.topology.oversubscribed = size > usable_cores();
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
-    allocate_slots(*own.arena, collectives::Engine::slot_bytes(own.topology, settings));
+    allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(office, rank);
     }

@@ -124,7 +124,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   }
   split_unmapped_nodes(parts, mapped);
   agree(comm, [&] {
-    allocate_slots(*parts.arena, collectives::Engine::slot_bytes(parts.topology, settings));
+    allocate_slots(*parts.arena, collectives::slot_bytes(parts.topology, settings));
   });
   // On one node, too: a wait there must let the application's own messages progress, because the
   // missing rank may be waiting for one of them.

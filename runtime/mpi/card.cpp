@@ -39,8 +39,9 @@ std::string in_words(const Settings& settings) {
   return "timeout " + std::to_string(settings.timeout.count()) + " s, ranks per node" +
          (nodes.empty() ? " all" : nodes) + ", reproducible " +
          std::to_string(settings.reproducible) + ", chunk " + std::to_string(settings.chunk_bytes) +
-         ", piece " + std::to_string(settings.piece_bytes) + ", arena " +
-         std::to_string(settings.arena_bytes) + ", shared memory " + settings.shared_memory;
+         ", piece " + std::to_string(settings.piece_bytes) + ", algorithms '" +
+         settings.algorithms + "', arena " + std::to_string(settings.arena_bytes) +
+         ", shared memory " + settings.shared_memory;
 }
 
 void fill_cores(Card& card) {

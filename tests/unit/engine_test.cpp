@@ -13,7 +13,7 @@ using namespace tutti;
 
 namespace {
 
-constexpr std::size_t kSizes[] = {0, 1, 2, 255, 256, 257, 1023, 20001};
+constexpr std::size_t kSizes[] = {0, 1, 2, 255, 256, 257, 1023, 2500, 20001};
 
 Settings small_pieces() {
   Settings settings;
@@ -89,6 +89,20 @@ TEST_CASE("allreduce gives every rank the canonical sum, in one node, from any m
       CHECK(test::all_returned(outcomes));
       CHECK(wrong == 0);
     }
+  }
+}
+
+TEST_CASE("with two-level waits, too") {
+  for (const char* choice : {"wait-group=1", "wait-group=2", "wait-group=3", "wait-group=7"}) {
+    Settings settings = small_pieces();
+    settings.algorithms = choice;
+    CAPTURE(choice);
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks({8}, settings, [&](Communicator& comm) {
+      allreduce_all_sizes(comm, Memory::mixed, wrong);
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
   }
 }
 

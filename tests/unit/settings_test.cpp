@@ -43,6 +43,7 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_REPRODUCIBLE", "1"},
                                   {"TUTTI_CHUNK_BYTES", "64K"},
                                   {"TUTTI_PIECE_BYTES", "1MiB"},
+                                  {"TUTTI_ALGORITHMS", "exchange=halving"},
                                   {"TUTTI_ARENA_BYTES", "2G"},
                                   {"TUTTI_SHARED_MEMORY", "shm"},
                                   {"TUTTI_WARNINGS", "0"}});
@@ -51,6 +52,7 @@ TEST_CASE("every variable is read") {
   CHECK(settings.reproducible);
   CHECK(settings.chunk_bytes == 64 * 1024);
   CHECK(settings.piece_bytes == 1024 * 1024);
+  CHECK(settings.algorithms == "exchange=halving");
   CHECK(settings.arena_bytes == std::size_t{2} << 30);
   CHECK(settings.shared_memory == "shm");
   CHECK_FALSE(settings.warnings);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/tuning.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "tutti/error.hpp"
+
+#include "collectives/node_memory.hpp"
+#include "collectives/tree.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
+// Between distant cores a call in place takes two waits, as long as some 1 KiB of payload lines.
+constexpr std::size_t kInlineShared = 1 * kKiB;
+// All payloads that a rank reads, beyond which slots are faster.
+constexpr std::size_t kPayloadsRead = kInlineBytes;
+// Greetings with payloads that a node receives.
+constexpr std::size_t kGreetingsReceived = 64 * kKiB;
+constexpr int kLargestFlatWait = 16;
+constexpr int kMostNodesDirect = 16;
+constexpr int kMostGreetingsDirect = 8;
+
+constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
+
+const char* name_of(Greetings greetings) {
+  return greetings == Greetings::direct ? "direct" : "doubling";
+}
+
+const char* name_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::direct:
+      return "direct";
+    case Exchange::halving:
+      return "halving";
+    case Exchange::mpi:
+      return "mpi";
+  }
+  return "unknown";
+}
+
+[[noreturn]] void refuse(std::string_view word, const std::string& expected) {
+  throw Error(ErrorCode::invalid_argument,
+              "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
+}
+
+std::size_t inline_size(std::string_view word, std::string_view value) {
+  const std::size_t bytes = parse_bytes(std::string(value));
+  if (bytes <= kInlineBytes) return bytes;
+  refuse(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
+}
+
+int ranks(std::string_view word, std::string_view value) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
+  refuse(word, "a number of ranks above 0");
+}
+
+template <class Choice>
+Choice one_of(std::string_view word, std::string_view value, std::initializer_list<Choice> all) {
+  std::string known;
+  for (const Choice choice : all) {
+    if (value == name_of(choice)) return choice;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(choice));
+  }
+  refuse(word, "one of " + known);
+}
+
+std::string in_bytes(std::size_t bytes) {
+  return bytes % kKiB == 0 && bytes > 0 ? std::to_string(bytes / kKiB) + " KiB"
+                                        : std::to_string(bytes) + " B";
+}
+
+}  // namespace
+
+void override_choices(Tuning& tuning, std::string_view overrides) {
+  while (!overrides.empty()) {
+    const std::string_view word = overrides.substr(0, overrides.find(','));
+    overrides.remove_prefix(std::min(overrides.size(), word.size() + 1));
+    const std::size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+    if (name == "inline-shared") {
+      tuning.inline_shared_bytes = inline_size(word, value);
+    } else if (name == "inline-private") {
+      tuning.inline_private_bytes = inline_size(word, value);
+    } else if (name == "wait-group") {
+      tuning.wait_group = ranks(word, value);
+    } else if (name == "greetings") {
+      tuning.greetings = one_of(word, value, {Greetings::direct, Greetings::doubling});
+    } else if (name == "exchange") {
+      tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
+    } else {
+      refuse(word,
+             "inline-shared=BYTES, inline-private=BYTES, wait-group=RANKS, "
+             "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
+    }
+  }
+}
+
+std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
+  if (topology.num_nodes() == 1) return settings.chunk_bytes;
+  const auto pieces = static_cast<std::size_t>(topology.num_lanes()) *
+                      static_cast<std::size_t>(topology.num_nodes());
+  return std::clamp(pieces * settings.piece_bytes, settings.chunk_bytes, kLargestSlot);
+}
+
+Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
+  const int nodes = topology.num_nodes();
+  const int local = topology.local_size();
+  const bool one_partial_each =
+      plan_for(topology.nodes, settings.reproducible).partials.size() == topology.nodes.size();
+  const auto peers = static_cast<std::size_t>(std::max(1, local - 1));
+  Tuning tuning;
+  tuning.inline_shared_bytes = kInlineShared;
+  tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
+  if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
+    const std::size_t most = in_lines(kGreetingsReceived / static_cast<std::size_t>(nodes));
+    tuning.inline_shared_bytes = std::min(kInlineBytes, most);
+    tuning.inline_private_bytes = tuning.inline_shared_bytes;
+  }
+  tuning.wait_group = local <= kLargestFlatWait
+                          ? local
+                          : static_cast<int>(std::ceil(std::sqrt(static_cast<double>(local))));
+  tuning.chunk_bytes = slot_bytes(topology, settings);
+  tuning.streaming_bytes = caches.last_level;
+  tuning.streamed_slot_bytes = caches.level1 / 2;
+  tuning.greetings = nodes <= kMostGreetingsDirect ? Greetings::direct : Greetings::doubling;
+  tuning.exchange =
+      nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
+  tuning.chunks_in_flight = 4;
+  override_choices(tuning, settings.algorithms);
+  if (nodes > 1) {
+    // One size between nodes, whatever memory the data is in.
+    tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
+    tuning.inline_private_bytes = tuning.inline_shared_bytes;
+    if (tuning.exchange == Exchange::halving && !one_partial_each) {
+      refuse("exchange=halving",
+             "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
+    }
+    if (tuning.exchange == Exchange::mpi && settings.reproducible) {
+      refuse("exchange=mpi",
+             "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
+    }
+  }
+  return tuning;
+}
+
+std::vector<std::string> Tuning::table(const Topology& topology) const {
+  const int local = topology.local_size();
+  const int nodes = topology.num_nodes();
+  const std::string in_node = "in the node (" + std::to_string(local) + " ranks): ";
+  std::vector<std::string> rows;
+  if (nodes == 1) {
+    rows = {in_node + "the store's memory: up to " + in_bytes(inline_shared_bytes) +
+                " inline, then direct",
+            in_node + "ordinary memory: up to " + in_bytes(inline_private_bytes) +
+                " inline, then in chunks of " + in_bytes(chunk_bytes)};
+  } else {
+    const std::string between = "between " + std::to_string(nodes) + " nodes: ";
+    rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the greetings (" +
+                name_of(greetings) + ")",
+            between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
+                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight"};
+  }
+  rows.push_back(in_node + (wait_group >= local
+                                ? "flat waits"
+                                : "two-level waits, in groups of " + std::to_string(wait_group)));
+  return rows;
+}
+
+}  // namespace tutti::collectives
