@@ -19,20 +19,25 @@ struct Agreement::Greeting {
 struct Agreement::Buffers {
   std::vector<std::byte> outgoing;
   std::vector<std::vector<std::byte>> incoming;  ///< of each node
+  std::vector<std::byte> passed_on;              ///< several greetings in one message
+  std::vector<std::byte> arrived;                ///< the same, received
   std::vector<std::byte> partials;               ///< of all nodes, in plan order
   std::vector<Transport::Request> sends;
   std::vector<Transport::Request> receives;  ///< of each node
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
-                     Transport& transport)
+                     Transport& transport, Greetings greetings)
     : topology_(topology),
       plan_(plan),
       waiter_(waiter),
       transport_(transport),
+      greetings_(greetings),
       buffers_(std::make_unique<Buffers>()) {
   for (int node = 0; node < topology.num_nodes(); ++node) {
     partials_of_.push_back(plan.of_node(node));
+    most_bytes_ =
+        std::max(most_bytes_, sizeof(Greeting) + partials_of_.back().size() * kInlineBytes);
   }
   buffers_->incoming.resize(topology.num_nodes());
   buffers_->receives.assign(topology.num_nodes(), Transport::kDone);
@@ -48,12 +53,15 @@ Agreement::~Agreement() {
 }
 
 bool Agreement::reach(Call& call, bool with_payload) {
-  std::size_t most = 0;
-  for (const auto& partials : partials_of_) most = std::max(most, partials.size());
-  receive_from_all(kGreetingTag, sizeof(Greeting) + most * kInlineBytes);
-  const std::size_t length = compose_greeting(call, with_payload);
-  send_to_all(kGreetingTag, std::span(buffers_->outgoing).first(length));
-  wait_for_messages();
+  if (greetings_ == Greetings::direct) {
+    receive_from_all(kGreetingTag, most_bytes_);
+    const std::size_t length = compose_greeting(call, with_payload);
+    send_to_all(kGreetingTag, std::span(buffers_->outgoing).first(length));
+    wait_for_messages();
+  } else {
+    compose_greeting(call, with_payload);
+    pass_on_greetings();
+  }
   if (!greetings_agree(call)) return false;
   if (with_payload) combine(call);
   return true;
@@ -71,8 +79,44 @@ std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
     const Partial& partial = plan_.partials[partials[i]];
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
-  buffers_->incoming[topology_.node] = buffers_->outgoing;
-  return sizeof greeting + partials.size() * bytes;
+  const std::size_t length = sizeof greeting + partials.size() * bytes;
+  buffers_->incoming[topology_.node].assign(buffers_->outgoing.begin(),
+                                            buffers_->outgoing.begin() + length);
+  return length;
+}
+
+std::size_t Agreement::greeting_length(int node, std::span<const std::byte> bytes) const {
+  Greeting greeting;
+  std::memcpy(&greeting, bytes.data(), sizeof greeting);
+  return sizeof greeting + partials_of_[node].size() * greeting.partial_bytes;
+}
+
+void Agreement::pass_on_greetings() {
+  const int nodes = topology_.num_nodes();
+  auto& arrived = buffers_->arrived;
+  for (int distance = 1; distance < nodes; distance *= 2) {
+    const int count = std::min(distance, nodes - distance);
+    const int from = (topology_.node + nodes - distance) % nodes;
+    const int to = (topology_.node + distance) % nodes;
+    arrived.resize(static_cast<std::size_t>(count) * most_bytes_);
+    buffers_->receives[from] =
+        transport_.receive(topology_.nodes[from].front(), kGreetingTag, arrived);
+    buffers_->passed_on.clear();
+    for (int i = 0; i < count; ++i) {
+      const auto& known = buffers_->incoming[(topology_.node + nodes - i) % nodes];
+      buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
+    }
+    buffers_->sends.push_back(
+        transport_.send(topology_.nodes[to].front(), kGreetingTag, buffers_->passed_on));
+    wait_for_messages();
+    std::span<const std::byte> rest(arrived);
+    for (int i = 0; i < count; ++i) {
+      const int node = (from + nodes - i) % nodes;
+      const std::size_t length = greeting_length(node, rest);
+      buffers_->incoming[node].assign(rest.begin(), rest.begin() + length);
+      rest = rest.subspan(length);
+    }
+  }
 }
 
 bool Agreement::greetings_agree(const Call& call) const {

@@ -37,11 +37,11 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       call_(memory_, topology_, waiter_, tuning_, std::move(allocate_shared)) {
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
-    agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport);
+    agreement_ =
+        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.greetings);
   }
   if (topology_.local_rank < topology_.num_lanes()) {
-    lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport,
-                                           tuning_.chunks_in_flight);
+    lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, tuning_);
   }
 }
 
@@ -49,8 +49,21 @@ void Engine::check_usable() { waiter_.check_failure(); }
 
 void Engine::start(const Operation& operation) {
   check_usable();
+  require_mpi_types(operation);
   call_.begin(operation, wide_);
   call_.announce();
+}
+
+/// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
+void Engine::require_mpi_types(const Operation& operation) {
+  const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
+  if (!by_mpi || operation.kind != Kind::allreduce) return;
+  for (const Segment& segment : operation.segments) {
+    if (size_of(segment.dtype) != 2) continue;
+    refuse(ErrorCode::invalid_argument,
+           operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
+               "; choose another exchange than mpi in TUTTI_ALGORITHMS");
+  }
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next

@@ -58,6 +58,7 @@ class Engine {
 
  private:
   void carry_out();
+  void require_mpi_types(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
   [[noreturn]] void explain(const Statement& own);
   Statement statement_of(std::uint32_t refused, const std::string& text) const;

@@ -2,33 +2,37 @@
 #include "collectives/lane.hpp"
 
 #include <algorithm>
+#include <limits>
 
-#include "collectives/combine.hpp"
 #include "collectives/keep.hpp"
 
 namespace tutti::collectives {
 
-/// One chunk on its way. Its buffers stay where they are while messages refer to them.
-struct LaneExchange::Flight {
-  enum class State { idle, gathering, spreading };
+namespace {
 
-  State state = State::idle;
-  Range chunk;
-  Range share;                      ///< of the chunk, this lane's
-  std::vector<std::byte> outgoing;  ///< this node's partials: piece by piece, partial by partial
-  std::vector<std::byte> incoming;  ///< all nodes' partials of this node's piece, in plan order
-  std::vector<std::byte> result;    ///< the share
-  std::vector<Transport::Request> gathers;
-  std::vector<Transport::Request> spreads;
-};
+std::unique_ptr<ExchangeAlgorithm> make_exchange(Exchange exchange, const Lane& lane) {
+  switch (exchange) {
+    case Exchange::direct:
+      return direct_exchange(lane);
+    case Exchange::halving:
+      return halving_exchange(lane);
+    case Exchange::mpi:
+      return mpi_exchange(lane);
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
-                           Transport& transport, std::size_t chunks_in_flight)
-    : topology_(topology), plan_(plan), waiter_(waiter), transport_(transport) {
-  for (int node = 0; node < topology.num_nodes(); ++node) {
-    partials_of_.push_back(plan.of_node(node));
-  }
-  for (std::size_t i = 0; i < chunks_in_flight; ++i) {
+                           Transport& transport, const Tuning& tuning)
+    : lane_(topology, plan, transport),
+      waiter_(waiter),
+      sums_(make_exchange(tuning.exchange, lane_)),
+      sums_to_root_(direct_exchange(lane_)),
+      scattered_sums_(scatter_exchange(lane_)),
+      copies_(copy_exchange(lane_)) {
+  for (std::size_t i = 0; i < tuning.chunks_in_flight; ++i) {
     flights_.push_back(std::make_unique<Flight>());
   }
 }
@@ -36,150 +40,79 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
 /// After a failure messages may still be under way: their buffers are left to them.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
-    if (flight->state != Flight::State::idle) {
-      keep_until_exit(std::shared_ptr<const Flight>(std::move(flight)));
-    }
+    if (flight->under_way) keep_until_exit(std::shared_ptr<const Flight>(std::move(flight)));
+  }
+}
+
+const ExchangeAlgorithm& LaneExchange::algorithm_for(const Call& call) const {
+  if (has_single_sources(call.layout())) return *copies_;
+  switch (call.operation().kind) {
+    case Kind::reduce:
+      return *sums_to_root_;
+    case Kind::reduce_scatter:
+      return *scattered_sums_;
+    default:
+      return *sums_;
   }
 }
 
 void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int slot) {
-  Flight& flight = *flights_[chunk_index % flights_.size()];
-  if (chunk_index == 0) oldest_ = 0;
+  if (chunk_index == 0) {
+    oldest_ = 0;
+    algorithm_ = &algorithm_for(call);
+  }
   next_ = chunk_index + 1;
-  flight.chunk = chunk;
-  flight.share = share_of(chunk, topology_.num_lanes(), topology_.local_rank);
-  flight.result.resize(std::max(flight.result.size(), flight.share.size()));
-  const Sources sources{chunk, slot, 0, topology_.local_size()};
-  if (has_single_sources(call.layout())) {
-    start_copies(call, flight, sources);
-  } else {
-    start_allreduce(call, flight, sources);
-  }
+  Flight& starting = flight(chunk_index);
+  starting.clear();
+  starting.chunk = chunk;
+  starting.share = share_of(chunk, lane_.topology.num_lanes(), lane_.topology.local_rank);
+  starting.sources = {chunk, slot, 0, lane_.topology.local_size()};
+  starting.result.resize(std::max(starting.result.size(), starting.share.size()));
+  starting.under_way = true;
+  algorithm_->start(call, starting);
 }
 
-void LaneExchange::start_allreduce(Call& call, Flight& flight, const Sources& sources) {
-  const int nodes = topology_.num_nodes();
-  const int me = topology_.node;
-  const auto piece_of = [&](int node) { return share_of(flight.share, nodes, node); };
-  const auto peer = [&](int node) { return topology_.nodes[node][topology_.local_rank]; };
-
-  // Receives first, so that messages find their place.
-  const std::size_t mine = piece_of(me).size();
-  flight.incoming.resize(std::max(flight.incoming.size(), mine * plan_.partials.size()));
-  for (int node = 0; node < nodes; ++node) {
-    if (node == me) continue;
-    if (mine > 0) {
-      std::byte* to = flight.incoming.data() + mine * partials_of_[node].front();
-      flight.gathers.push_back(
-          transport_.receive(peer(node), kPartialTag, {to, mine * partials_of_[node].size()}));
-    }
-    if (const Range piece = piece_of(node); piece.size() > 0) {
-      std::byte* to = flight.result.data() + (piece.begin - flight.share.begin);
-      flight.spreads.push_back(transport_.receive(peer(node), kResultTag, {to, piece.size()}));
-    }
+/// Up to stage `limit`: the receivers of a stage's messages have posted their receives in the order
+/// of chunks, so no chunk overtakes an older one.
+void LaneExchange::advance(Call& call, Flight& flight, std::size_t limit) {
+  while (flight.stage < std::min(limit, flight.num_stages) &&
+         all_done(flight.receives[flight.stage])) {
+    algorithm_->act(call, flight);
+    ++flight.stage;
   }
-
-  const auto& partials = partials_of_[me];
-  flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * partials.size()));
-  for (int step = 1; step <= nodes; ++step) {
-    const int node = (me + step) % nodes;  // not all nodes to node 0 at once; this node last
-    const Range piece = piece_of(node);
-    if (piece.size() == 0) continue;
-    std::byte* to =
-        node == me ? flight.incoming.data() + mine * partials.front()
-                   : flight.outgoing.data() + (piece.begin - flight.share.begin) * partials.size();
-    for (std::size_t i = 0; i < partials.size(); ++i) {
-      const Partial& partial = plan_.partials[partials[i]];
-      Sources subtree = sources;
-      subtree.first = partial.first;
-      subtree.count = partial.count;
-      call.reduce_to_buffer(piece, subtree, to + i * piece.size());
-    }
-    if (node != me) {
-      flight.spreads.push_back(
-          transport_.send(peer(node), kPartialTag, {to, piece.size() * partials.size()}));
-    }
-  }
-  flight.state = Flight::State::gathering;
-}
-
-/// Every segment goes from its source's node to the others.
-void LaneExchange::start_copies(Call& call, Flight& flight, const Sources& sources) {
-  flight.state = Flight::State::spreading;
-  const int lane = topology_.local_rank;
-  call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
-    const std::size_t width = size_of(call.layout().wire(part.segment));
-    const Range range{part.position, part.position + part.count * width};
-    const std::span<std::byte> bytes(flight.result.data() + (range.begin - flight.share.begin),
-                                     range.size());
-    const int source = call.segment(part).source;
-    if (call.local_rank_of(source) < 0) {
-      const auto& ranks = topology_.nodes[topology_.node_of(source)];
-      flight.spreads.push_back(transport_.receive(ranks[lane], kResultTag, bytes));
-      return;
-    }
-    call.reduce_to_buffer(range, sources, bytes.data());
-    for (int node = 0; node < topology_.num_nodes(); ++node) {
-      if (node == topology_.node) continue;
-      flight.spreads.push_back(transport_.send(topology_.nodes[node][lane], kResultTag, bytes));
-    }
-  });
-}
-
-void LaneExchange::advance(Call& call, Flight& flight) {
-  if (flight.state == Flight::State::gathering && all_done(flight.gathers)) {
-    combine(call, flight);
-    flight.state = Flight::State::spreading;
-  }
-  if (flight.state == Flight::State::spreading && all_done(flight.spreads)) {
-    flight.state = Flight::State::idle;
-  }
-}
-
-/// Adds the partial sums of this node's piece in canonical order, and sends the sum to all nodes.
-void LaneExchange::combine(Call& call, Flight& flight) {
-  const Range piece = share_of(flight.share, topology_.num_nodes(), topology_.node);
-  if (piece.size() == 0) return;
-  combine_partials(call.layout(), call.operation().reduce, piece, plan_, flight.incoming.data());
-  std::byte* sum = flight.result.data() + (piece.begin - flight.share.begin);
-  std::copy_n(flight.incoming.data(), piece.size(), sum);
-  for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node == topology_.node) continue;
-    flight.spreads.push_back(transport_.send(topology_.nodes[node][topology_.local_rank],
-                                             kResultTag, {sum, piece.size()}));
-  }
+  if (flight.stage == flight.num_stages && all_done(flight.sends)) flight.under_way = false;
 }
 
 bool LaneExchange::all_done(std::vector<Transport::Request>& requests) {
-  std::erase_if(requests, [&](Transport::Request request) { return transport_.done(request); });
+  std::erase_if(requests,
+                [&](Transport::Request request) { return lane_.transport.done(request); });
   return requests.empty();
 }
 
-/// Oldest first, and no chunk overtakes another in sending its result: the receivers have posted
-/// their receives in the order of chunks.
 void LaneExchange::poll(Call& call) {
-  for (std::size_t chunk = oldest_; chunk < next_; ++chunk) {
-    Flight& flight = *flights_[chunk % flights_.size()];
-    advance(call, flight);
-    if (flight.state == Flight::State::gathering) return;
+  std::size_t limit = std::numeric_limits<std::size_t>::max();
+  for (std::size_t chunk = oldest_; chunk < next_ && limit > 0; ++chunk) {
+    Flight& one = flight(chunk);
+    if (one.under_way) advance(call, one, limit);
+    if (one.stage < one.num_stages) limit = one.stage;
   }
 }
 
 void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
-  Flight& flight = *flights_[chunk_index % flights_.size()];
+  Flight& finishing = flight(chunk_index);
   const auto ready = [&] {
     poll(call);
-    return flight.state == Flight::State::idle;
+    return !finishing.under_way;
   };
   waiter_.until(ready, [&] { return lane_ranks_elsewhere(); });
   oldest_ = chunk_index + 1;
-  call.spread_to_all(flight.share, flight.result.data(), flight.chunk, slot);
+  call.spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 
 std::vector<int> LaneExchange::lane_ranks_elsewhere() const {
   std::vector<int> ranks;
-  for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node != topology_.node) ranks.push_back(topology_.nodes[node][topology_.local_rank]);
+  for (int node = 0; node < lane_.num_nodes(); ++node) {
+    if (node != lane_.node()) ranks.push_back(lane_.rank_on(node));
   }
   return ranks;
 }

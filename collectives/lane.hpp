@@ -7,35 +7,17 @@
 #include <vector>
 
 #include "collectives/call.hpp"
-#include "collectives/transport.hpp"
-#include "collectives/tree.hpp"
+#include "collectives/exchange.hpp"
+#include "collectives/tuning.hpp"
 
 namespace tutti::collectives {
 
-/// Message tags: one stream of messages per kind and pair of ranks, in order.
-enum Tag : int { kGreetingTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
-
-/// Allreduces shares of chunks over the nodes by direct exchange, several chunks in flight.
-///
-///   share of a chunk, cut into one piece per node (3 nodes; lane = local rank l of each):
-///
-///   node 0  [p0 p1 p2]   p1 --> node 1, p2 --> node 2      owner 0 sums p0 of all, in tree order
-///   node 1  [p0 p1 p2]   p0 --> node 0, p2 --> node 2      owner 1 sums p1 of all
-///   node 2  [p0 p1 p2]   p0 --> node 0, p1 --> node 1      owner 2 sums p2 of all
-///                        then every owner sends its sum to the other nodes
-///
-/// Cost, of n bytes on N nodes: two rounds of N - 1 messages; 2 n (N-1)/N bytes sent and received,
-/// which is the least possible. Any number of nodes, and canonical by itself: an owner has all
-/// partial sums and adds them in the order of the CombinePlan. Wins up to some 16 nodes, beyond
-/// which the number of messages tells.
-/// Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
-///
-/// Segments with a single source (broadcast, allgather) go from its node to the others in one
-/// round.
+/// Moves shares of chunks between the nodes, several chunks in flight, by the ExchangeAlgorithm
+/// that fits the call.
 class LaneExchange {
  public:
   LaneExchange(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
-               Transport& transport, std::size_t chunks_in_flight);
+               Transport& transport, const Tuning& tuning);
   ~LaneExchange();
   LaneExchange(const LaneExchange&) = delete;
   LaneExchange& operator=(const LaneExchange&) = delete;
@@ -48,19 +30,21 @@ class LaneExchange {
   void poll(Call& call);
 
  private:
-  struct Flight;
-  void start_allreduce(Call& call, Flight& flight, const Sources& sources);
-  void start_copies(Call& call, Flight& flight, const Sources& sources);
-  void advance(Call& call, Flight& flight);
-  void combine(Call& call, Flight& flight);
+  [[nodiscard]] const ExchangeAlgorithm& algorithm_for(const Call& call) const;
+  [[nodiscard]] Flight& flight(std::size_t chunk_index) {
+    return *flights_[chunk_index % flights_.size()];
+  }
+  void advance(Call& call, Flight& flight, std::size_t limit);
   [[nodiscard]] bool all_done(std::vector<Transport::Request>& requests);
   [[nodiscard]] std::vector<int> lane_ranks_elsewhere() const;
 
-  const Topology& topology_;
-  const CombinePlan& plan_;
+  Lane lane_;
   Waiter& waiter_;
-  Transport& transport_;
-  std::vector<std::vector<int>> partials_of_;  ///< of each node: indices into plan_.partials
+  std::unique_ptr<ExchangeAlgorithm> sums_;          ///< what the tuning chose
+  std::unique_ptr<ExchangeAlgorithm> sums_to_root_;  ///< of a reduce
+  std::unique_ptr<ExchangeAlgorithm> scattered_sums_;
+  std::unique_ptr<ExchangeAlgorithm> copies_;
+  const ExchangeAlgorithm* algorithm_ = nullptr;  ///< of the current call
   std::vector<std::unique_ptr<Flight>> flights_;
   std::size_t oldest_ = 0;  ///< chunks oldest_ .. next_ - 1 are started and not finished
   std::size_t next_ = 0;

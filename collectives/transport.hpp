@@ -10,6 +10,9 @@
 #include <optional>
 #include <span>
 
+#include "tutti/communicator.hpp"
+#include "tutti/dtype.hpp"
+
 #include "collectives/node_memory.hpp"
 
 namespace tutti::collectives {
@@ -38,6 +41,10 @@ class Transport {
 
   /// Starts; the message may be shorter than `bytes`, never longer.
   virtual Request receive(int from_rank, int tag, std::span<std::byte> bytes) = 0;
+
+  /// Starts an allreduce in place with the same local rank of the other nodes; all start theirs in
+  /// the same order. Only if the group was made for Exchange::mpi.
+  virtual Request allreduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op);
 
   /// True once complete; the request is then no longer valid. Makes progress.
   virtual bool done(Request request) = 0;

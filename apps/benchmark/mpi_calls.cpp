@@ -17,41 +17,6 @@ namespace {
 using tutti::DType;
 using tutti::ReduceOp;
 
-MPI_Datatype datatype(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-    case DType::bfloat16:
-      return MPI_UINT16_T;  // to be moved, not to be reduced
-    case DType::float32:
-      return MPI_FLOAT;
-    case DType::float64:
-      return MPI_DOUBLE;
-    case DType::int8:
-      return MPI_INT8_T;
-    case DType::uint8:
-      return MPI_UINT8_T;
-    case DType::int32:
-      return MPI_INT32_T;
-    case DType::int64:
-      return MPI_INT64_T;
-  }
-  return MPI_DATATYPE_NULL;
-}
-
-MPI_Op operation(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return MPI_SUM;
-    case ReduceOp::prod:
-      return MPI_PROD;
-    case ReduceOp::min:
-      return MPI_MIN;
-    case ReduceOp::max:
-      return MPI_MAX;
-  }
-  return MPI_OP_NULL;
-}
-
 int count_of(const tutti::ConstTensorView& tensor) { return static_cast<int>(tensor.count()); }
 
 /// What a program does that has MPI and no store: a replica of its own for each tensor.
@@ -166,10 +131,10 @@ void check_mpi_counts(const Layout& layout) {
 }
 
 Call mpi_call(const Job& job, ReduceOp op, MPI_Comm comm) {
-  const MPI_Datatype type = datatype(job.pattern.dtype());
+  const MPI_Datatype type = tutti::mpi_datatype(job.pattern.dtype());
   const std::string name = job.chosen.name;
   if (name == "pushpull") return pushpull_call(job, type, comm);
-  if (job.chosen.reduces) return reducing_call(name, type, operation(op), comm);
+  if (job.chosen.reduces) return reducing_call(name, type, tutti::mpi_operation(op), comm);
   return moving_call(name, type, comm);
 }
 

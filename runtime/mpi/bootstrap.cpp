@@ -123,12 +123,22 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
   }
   split_unmapped_nodes(parts, mapped);
+  bool lanes_by_mpi = false;
   agree(comm, [&] {
+    const auto tuning = collectives::Tuning::choose(parts.topology, settings, {});
+    lanes_by_mpi = tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1;
     allocate_slots(*parts.arena, collectives::slot_bytes(parts.topology, settings));
   });
   // On one node, too: a wait there must let the application's own messages progress, because the
   // missing rank may be waiting for one of them.
-  if (parts.topology.size > 1) parts.transport = std::make_unique<MpiTransport>(comm);
+  if (parts.topology.size > 1) {
+    auto transport = std::make_unique<MpiTransport>(comm);
+    const int lane = parts.topology.local_rank;
+    if (lanes_by_mpi) {
+      transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
+    }
+    parts.transport = std::move(transport);
+  }
   auto group = std::make_shared<Group>(std::move(parts));
   check(MPI_Barrier(comm), "MPI_Barrier");
   return group;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/transport.hpp"
 
+#include "tutti/mpi.hpp"
+
 #include "runtime/mpi/check.hpp"
 #include "runtime/mpi/session.hpp"
 
@@ -54,6 +56,22 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
                   &request),
         "MPI_Irecv of " + std::to_string(bytes.size()) + " bytes from rank " +
             std::to_string(from_rank));
+  return keep(request);
+}
+
+void MpiTransport::make_lane(int lane, int node) {
+  check(MPI_Comm_split(comm_, lane < 0 ? MPI_UNDEFINED : lane, node, &lane_), "MPI_Comm_split");
+  if (lane_ == MPI_COMM_NULL) return;
+  MPI_Comm_set_errhandler(lane_, MPI_ERRORS_RETURN);
+  free_at_finalize(lane_);
+}
+
+collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::size_t count,
+                                                        DType dtype, ReduceOp op) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallreduce(MPI_IN_PLACE, data, static_cast<int>(count), mpi_datatype(dtype),
+                       mpi_operation(op), lane_, &request),
+        "MPI_Iallreduce of " + std::to_string(count) + " elements");
   return keep(request);
 }
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// How one lane's share of a chunk crosses between nodes: the algorithms, one file each.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "collectives/call.hpp"
+#include "collectives/transport.hpp"
+#include "collectives/tree.hpp"
+
+namespace tutti::collectives {
+
+/// Message tags: one stream of messages per kind and pair of ranks, in order.
+enum Tag : int { kGreetingTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
+
+/// A lane: the ranks of all nodes that have one local rank.
+struct Lane {
+  const Topology& topology;
+  const CombinePlan& plan;
+  Transport& transport;
+  std::vector<std::vector<int>> partials_of;  ///< of each node: indices into plan.partials
+
+  Lane(const Topology& topology, const CombinePlan& plan, Transport& transport);
+  [[nodiscard]] int num_nodes() const { return topology.num_nodes(); }
+  [[nodiscard]] int node() const { return topology.node; }
+  [[nodiscard]] int rank_on(int node) const { return topology.nodes[node][topology.local_rank]; }
+};
+
+/// One chunk on its way. Its buffers stay where they are while messages refer to them.
+struct Flight {
+  Range chunk;
+  Range share;      ///< of the chunk, this lane's
+  Sources sources;  ///< of the chunk, on this node
+  std::vector<std::byte> outgoing;
+  std::vector<std::byte> incoming;
+  std::vector<std::byte> result;  ///< the share
+  /// What each stage waits for before its action; all posted at the start, so that messages of
+  /// several chunks find their places in the order of chunks.
+  std::vector<std::vector<Transport::Request>> receives;
+  std::vector<Transport::Request> sends;
+  std::size_t num_stages = 0;
+  std::size_t stage = 0;  ///< the next to be done
+  bool under_way = false;
+
+  [[nodiscard]] std::byte* result_at(std::size_t position) {
+    return result.data() + (position - share.begin);
+  }
+  /// Begins a flight without stages or messages.
+  void clear();
+  /// The receives of one more stage.
+  std::vector<Transport::Request>& add_stage();
+};
+
+/// Stateless; a flight's state is in the flight. Both functions are called in the order of chunks:
+/// a chunk does a stage only after all older chunks have done it.
+class ExchangeAlgorithm {
+ public:
+  explicit ExchangeAlgorithm(const Lane& lane) : lane_(lane) {}
+  virtual ~ExchangeAlgorithm() = default;
+  ExchangeAlgorithm(const ExchangeAlgorithm&) = delete;
+  ExchangeAlgorithm& operator=(const ExchangeAlgorithm&) = delete;
+
+  /// Posts all receives, sums this node's inputs, sends what can be sent.
+  virtual void start(Call& call, Flight& flight) const = 0;
+  /// The receives of flight.stage have come.
+  virtual void act(Call& call, Flight& flight) const = 0;
+
+ protected:
+  void send(Flight& flight, int node, int tag, std::span<const std::byte> bytes) const {
+    flight.sends.push_back(lane_.transport.send(lane_.rank_on(node), tag, bytes));
+  }
+  [[nodiscard]] Transport::Request receive(int node, int tag, std::span<std::byte> bytes) const {
+    return lane_.transport.receive(lane_.rank_on(node), tag, bytes);
+  }
+  /// Sums this node's inputs over one partial of the plan into `to`.
+  void sum_partial(Call& call, const Flight& flight, int partial, Range range, std::byte* to) const;
+
+  const Lane& lane_;
+};
+
+std::unique_ptr<ExchangeAlgorithm> direct_exchange(const Lane& lane);
+std::unique_ptr<ExchangeAlgorithm> halving_exchange(const Lane& lane);
+std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
+/// Sums of segments that have one destination each: reduce_scatter.
+std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
+/// Segments that have one source each: broadcast, allgather.
+std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments that one rank has: a broadcast, an allgather.
+//
+//   direct: the source's node sends to all others         chain: every node sends to the next
+//
+//       node 1 --> node 2, node 0                         node 1 --> node 2 --> node 0
+//
+// Cost, of n bytes on N nodes: direct is one round, but n (N-1) bytes leave one node of a
+// broadcast; a chain moves n through every link, and its last node has a piece N - 1 messages
+// later. A chain wins for a broadcast that is cut into pieces; of an allgather, every node is a
+// source, and direct moves the least there is.
+#include "collectives/exchange.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+constexpr std::size_t kChainBytes = std::size_t{512} << 10;
+
+class CopyExchange final : public ExchangeAlgorithm {
+ public:
+  using ExchangeAlgorithm::ExchangeAlgorithm;
+
+  void start(Call& call, Flight& flight) const override {
+    auto& arrivals = flight.add_stage();
+    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+      const std::span<std::byte> bytes = bytes_of(call, flight, part);
+      const int source = lane_.topology.node_of(call.segment(part).source);
+      if (source != lane_.node()) {
+        const int from = is_chain(call) ? (lane_.node() + lane_.num_nodes() - 1) : source;
+        arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, bytes));
+        return;
+      }
+      call.reduce_to_buffer({part.position, part.position + bytes.size()}, flight.sources,
+                            bytes.data());
+      send_on(call, flight, source, bytes);
+    });
+  }
+
+  /// Passes on what has come.
+  void act(Call& call, Flight& flight) const override {
+    if (!is_chain(call)) return;
+    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+      const int source = lane_.topology.node_of(call.segment(part).source);
+      if (source != lane_.node()) send_on(call, flight, source, bytes_of(call, flight, part));
+    });
+  }
+
+ private:
+  [[nodiscard]] static bool is_chain(const Call& call) {
+    return call.operation().kind == Kind::broadcast && call.layout().total() >= kChainBytes;
+  }
+
+  [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, Flight& flight,
+                                                     const FlatLayout::Part& part) {
+    return {flight.result_at(part.position),
+            part.count * size_of(call.layout().wire(part.segment))};
+  }
+
+  void send_on(const Call& call, Flight& flight, int source,
+               std::span<const std::byte> bytes) const {
+    const int nodes = lane_.num_nodes();
+    const int steps = is_chain(call) ? 1 : nodes - 1;
+    for (int step = 1; step <= steps; ++step) {
+      const int node = (lane_.node() + step) % nodes;
+      if (node != source) send(flight, node, kResultTag, bytes);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane) {
+  return std::make_unique<CopyExchange>(lane);
+}
+
+}  // namespace tutti::collectives

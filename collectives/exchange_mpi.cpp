@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPI_Allreduce between nodes, for comparison and where a vendor's MPI knows its network better.
+//
+//   lane 0: MPI_Iallreduce of share 0 over rank 0 of every node; lane 1: of share 1; ...
+//
+// Cost and order of summation are MPI's: the bits are equal on all ranks, but may differ from one
+// run to the next and from the other algorithms. Never chosen unless TUTTI_ALGORITHMS asks for it.
+#include "collectives/exchange.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+class MpiExchange final : public ExchangeAlgorithm {
+ public:
+  using ExchangeAlgorithm::ExchangeAlgorithm;
+
+  void start(Call& call, Flight& flight) const override {
+    if (flight.share.size() == 0) return;
+    const int partial = lane_.partials_of[lane_.node()].front();
+    sum_partial(call, flight, partial, flight.share, flight.result.data());
+    auto& sums = flight.add_stage();
+    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+      sums.push_back(lane_.transport.allreduce(flight.result_at(part.position), part.count,
+                                               call.layout().wire(part.segment),
+                                               call.operation().reduce));
+    });
+  }
+
+  void act(Call&, Flight&) const override {}
+};
+
+}  // namespace
+
+std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane) {
+  return std::make_unique<MpiExchange>(lane);
+}
+
+}  // namespace tutti::collectives
