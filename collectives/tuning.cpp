@@ -22,6 +22,8 @@ constexpr std::size_t kInlineShared = 1 * kKiB;
 constexpr std::size_t kPayloadsRead = kInlineBytes;
 // Greetings with payloads that a node receives.
 constexpr std::size_t kGreetingsReceived = 64 * kKiB;
+// Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
+constexpr std::size_t kChunksInFlight = 16;
 constexpr int kLargestFlatWait = 16;
 constexpr int kMostNodesDirect = 16;
 constexpr int kMostGreetingsDirect = 8;
@@ -55,11 +57,11 @@ std::size_t inline_size(std::string_view word, std::string_view value) {
   refuse(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
 }
 
-int ranks(std::string_view word, std::string_view value) {
+int number(std::string_view word, std::string_view value, const std::string& of_what) {
   int number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
-  refuse(word, "a number of ranks above 0");
+  refuse(word, "a number of " + of_what + " above 0");
 }
 
 template <class Choice>
@@ -91,15 +93,17 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.inline_shared_bytes = inline_size(word, value);
     } else if (name == "inline-private") {
       tuning.inline_private_bytes = inline_size(word, value);
+    } else if (name == "in-flight") {
+      tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
-      tuning.wait_group = ranks(word, value);
+      tuning.wait_group = number(word, value, "ranks");
     } else if (name == "greetings") {
       tuning.greetings = one_of(word, value, {Greetings::direct, Greetings::doubling});
     } else if (name == "exchange") {
       tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
     } else {
       refuse(word,
-             "inline-shared=BYTES, inline-private=BYTES, wait-group=RANKS, "
+             "inline-shared=BYTES, inline-private=BYTES, wait-group=RANKS, in-flight=CHUNKS, "
              "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
     }
   }
@@ -109,7 +113,7 @@ std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
   if (topology.num_nodes() == 1) return settings.chunk_bytes;
   const auto pieces = static_cast<std::size_t>(topology.num_lanes()) *
                       static_cast<std::size_t>(topology.num_nodes());
-  return std::clamp(pieces * settings.piece_bytes, settings.chunk_bytes, kLargestSlot);
+  return std::min(pieces * settings.piece_bytes, kLargestSlot);
 }
 
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
@@ -135,7 +139,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.greetings = nodes <= kMostGreetingsDirect ? Greetings::direct : Greetings::doubling;
   tuning.exchange =
       nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
-  tuning.chunks_in_flight = 4;
+  tuning.chunks_in_flight = kChunksInFlight;
   override_choices(tuning, settings.algorithms);
   if (nodes > 1) {
     // One size between nodes, whatever memory the data is in.

@@ -49,7 +49,7 @@ struct Tuning {
   // Between nodes.
   Greetings greetings;
   Exchange exchange;
-  std::size_t chunks_in_flight;  ///< of 256 KiB each, four fill a 1 Gb/s link
+  std::size_t chunks_in_flight;
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);

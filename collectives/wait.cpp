@@ -22,9 +22,17 @@ constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two
 constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
 constexpr int kFewPolls = 16;             // a core is better given to the peer
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
+// Large messages on a slow network leave the core to the kernel, which moves them.
+constexpr auto kYieldForMessages = microseconds(200);
+constexpr auto kNap = microseconds(20);
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
 constexpr auto kLongestPoll = seconds(1);
+
+void nap() {
+  const timespec time{0, std::chrono::nanoseconds(kNap).count()};
+  nanosleep(&time, nullptr);
+}
 
 std::string in_seconds(std::chrono::steady_clock::duration time) {
   char text[32];
@@ -84,7 +92,9 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
 void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready) {
   if (waited < spin_) {
     relax();
-  } else if (waited < spin_ + kYield || poll_ != nullptr) {
+  } else if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) {
+    nap();
+  } else if (waited < spin_ + kYield) {
     sched_yield();
   } else {
     sleep(ready);

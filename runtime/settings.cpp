@@ -101,10 +101,10 @@ const std::vector<Variable>& variables_known() {
        [](S& s, Text name, Text value) { s.reproducible = parse_flag(name, value); }},
       {"TUTTI_CHUNK_BYTES", "bytes, default 256K", "what a node reduces at a time, out of place",
        [](S& s, Text name, Text value) { s.chunk_bytes = parse_piece(name, value); }},
-      {"TUTTI_PIECE_BYTES", "bytes, default 256K", "the largest message between nodes",
+      {"TUTTI_PIECE_BYTES", "bytes, default 32K", "the largest message between nodes",
        [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
       {"TUTTI_ALGORITHMS", "name=value,..., default: the library's choice",
-       "inline-shared, inline-private (bytes), wait-group, greetings, exchange",
+       "inline-shared, inline-private, wait-group, in-flight, greetings, exchange",
        [](S& s, Text, Text value) {
          collectives::Tuning scratch{};
          collectives::override_choices(scratch, value);

@@ -29,13 +29,16 @@ struct Settings {
   /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024. Default 256K.
   std::size_t chunk_bytes = std::size_t{256} << 10;
 
-  /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix. Default 256K.
-  std::size_t piece_bytes = std::size_t{256} << 10;
+  /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix. Default 32K: what
+  /// MPI sends at once. It asks the receiver before it sends more, and the answer waits behind the
+  /// data that goes the other way.
+  std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
   /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
-  /// lies), wait-group=RANKS, greetings=direct|doubling, exchange=direct|halving|mpi (between
-  /// nodes). "mpi" gives the order of summation to MPI_Allreduce. Default empty.
+  /// lies), wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling,
+  /// exchange=direct|halving|mpi (between nodes). "mpi" gives the order of summation to
+  /// MPI_Allreduce. Default empty.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.

@@ -115,5 +115,7 @@ done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent="$root/scripts/mpirun/hosts.sh --remote-shell"
 export OMPI_MCA_orte_default_hostfile=$hostfile
+# The hosts share the machine's cores: mpirun would bind the first rank of every host to core 0.
+export OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
 (on_host "$HOSTS_PREFIX-h0" "$@")

@@ -68,12 +68,13 @@ TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
 }
 
 TEST_CASE("every choice can be overridden") {
-  const Tuning tuning =
-      tuning_of({4}, with("inline-shared=128,inline-private=2K,wait-group=2,greetings=doubling,"
-                          "exchange=mpi"));
+  const Tuning tuning = tuning_of(
+      {4}, with("inline-shared=128,inline-private=2K,wait-group=2,in-flight=3,greetings=doubling,"
+                "exchange=mpi"));
   CHECK(tuning.inline_shared_bytes == 128);
   CHECK(tuning.inline_private_bytes == 2048);
   CHECK(tuning.wait_group == 2);
+  CHECK(tuning.chunks_in_flight == 3);
   CHECK(tuning.greetings == Greetings::doubling);
   CHECK(tuning.exchange == Exchange::mpi);
 }
@@ -84,8 +85,8 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   };
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
-        "wait-group=RANKS, greetings=direct|doubling or exchange=direct|halving|mpi, separated by "
-        "commas");
+        "wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling or "
+        "exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
   CHECK(refused("greetings") == "TUTTI_ALGORITHMS: 'greetings': expected one of direct, doubling");
@@ -122,6 +123,6 @@ TEST_CASE("the table says what was chosen") {
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
             "between 2 nodes: up to 8 KiB with the greetings (direct)",
-            "between 2 nodes: larger: exchange direct, in chunks of 1024 KiB, 4 in flight",
+            "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
             "in the node (2 ranks): flat waits"});
 }
