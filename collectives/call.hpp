@@ -119,14 +119,14 @@ class Call {
   void stage(Range chunk, int slot, Stores stores) const;
   /// Reduces into every rank's output (in place) or result slot.
   void reduce_to_all(Range range, const Sources& sources, Stores stores);
-  /// Reduces into this rank's own output, or its result slot if there is a consumer.
-  void reduce_to_self(Range range, const Sources& sources);
+  /// Reduces into this rank's own output, or for its consumer.
+  void reduce_to_self(Range range, const Sources& sources, Stores stores);
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
-  void deliver(Range chunk, int slot) const;
+  void deliver(Range chunk, int slot, Stores stores) const;
 
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
@@ -155,7 +155,8 @@ class Call {
   void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
   void reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
-                           std::span<const std::byte* const> sources, std::byte* scratch) const;
+                           std::span<const std::byte* const> sources, std::byte* scratch,
+                           Stores stores) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] std::byte* own_output(const FlatLayout::Part& part) const;

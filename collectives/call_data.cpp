@@ -97,13 +97,13 @@ void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
 /// One source of the output's type needs no reduction before it is consumed, unless it is what the
 /// consumer writes to.
 void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
-                               std::span<const std::byte* const> sources,
-                               std::byte* scratch) const {
+                               std::span<const std::byte* const> sources, std::byte* scratch,
+                               Stores stores) const {
   if (!is_destination(segment(part))) return;
   std::byte* output = own_output(part);
   Consumer* consumer = operation_->consumer;
   if (consumer == nullptr) {
-    reduce(reduction, sources, std::span(&output, 1), part.count, Stores::cached);
+    reduce(reduction, sources, std::span(&output, 1), part.count, stores);
     return;
   }
   const bool as_it_is = sources.size() == 1 && reduction.from == reduction.to;
@@ -115,12 +115,12 @@ void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& re
   consumer->consume(part.segment, part.first, part.count, scratch);
 }
 
-void Call::reduce_to_self(Range range, const Sources& sources) {
+void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
   std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_inputs(part, sources);
     reduce_part_to_self(part, to_output(part.segment), sources_,
-                        mine + layout_.slot_offset(part, sources.chunk));
+                        mine + layout_.slot_offset(part, sources.chunk), stores);
   });
 }
 
@@ -141,11 +141,11 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
   });
 }
 
-void Call::deliver(Range chunk, int slot) const {
+void Call::deliver(Range chunk, int slot, Stores stores) const {
   std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
-    reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr);
+    reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
 }
 
@@ -155,7 +155,7 @@ void Call::reduce_payloads_to_self() {
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_segment([&](const FlatLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
-    reduce_part_to_self(part, to_output(part.segment), sources_, scratch);
+    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, Stores::cached);
   });
 }
 
@@ -173,7 +173,7 @@ void Call::deliver_wire(const std::byte* buffer) const {
   layout_.for_each_segment([&](const FlatLayout::Part& part) {
     const std::byte* from = buffer + part.position;
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch);
+    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, Stores::cached);
   });
 }
 

@@ -63,7 +63,7 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
       if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
       call.signal();
       call.wait_for_all();
-      if (!call.in_place()) call.deliver(chunk(done), static_cast<int>(done % 2));
+      if (!call.in_place()) call.deliver(chunk(done), static_cast<int>(done % 2), Stores::cached);
     }
   }
 }

@@ -27,12 +27,18 @@ namespace tutti::collectives {
 
 namespace {
 
+/// Outputs that no cache would hold go past it, without being read first.
+Stores output_stores(const Call& call, const Tuning& tuning) {
+  const auto ranks = static_cast<std::size_t>(call.memory().size());
+  const std::size_t footprint = 2 * call.layout().total() * ranks;
+  return footprint > tuning.streaming_bytes ? Stores::streaming : Stores::cached;
+}
+
 void reduce_direct(Call& call, const Tuning& tuning) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
-  const std::size_t footprint = 2 * all.size() * static_cast<std::size_t>(ranks);
-  const Stores stores = footprint > tuning.streaming_bytes ? Stores::streaming : Stores::cached;
-  call.reduce_to_all(share_of(all, ranks, call.memory().local_rank), {all, 0, 0, ranks}, stores);
+  call.reduce_to_all(share_of(all, ranks, call.memory().local_rank), {all, 0, 0, ranks},
+                     output_stores(call, tuning));
   call.signal();
   call.wait_for_all();
 }
@@ -44,6 +50,7 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
   const int ranks = call.memory().size();
   const bool each_for_itself = ranks == 1 || (ranks == 2 && call.inputs_private());
   const Stores slots = slot_stores(call, tuning);
+  const Stores outputs = output_stores(call, tuning);
   const std::size_t total = call.layout().total();
   int slot = 0;
   for (std::size_t begin = 0; begin < total; begin += tuning.chunk_bytes, slot ^= 1) {
@@ -56,13 +63,13 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
       call.wait_for_all();
     }
     if (each_for_itself) {
-      call.reduce_to_self(chunk, sources);
+      call.reduce_to_self(chunk, sources, outputs);
       continue;
     }
     call.reduce_to_all(share_of(chunk, ranks, call.memory().local_rank), sources, slots);
     call.signal();
     call.wait_for_all();
-    if (!call.in_place()) call.deliver(chunk, slot);
+    if (!call.in_place()) call.deliver(chunk, slot, outputs);
   }
 }
 

@@ -39,6 +39,11 @@ std::string in_words(const ConstTensorView& tensor) {
   return to_string(tensor.shape()) + " " + to_string(tensor.dtype());
 }
 
+bool is_usable(const ConstTensorView& tensor) {
+  return tensor.device().kind == DeviceKind::cpu &&
+         (tensor.bytes() != nullptr || tensor.count() == 0);
+}
+
 std::string refusal(const ConstTensorView& tensor) {
   if (tensor.device().kind != DeviceKind::cpu) {
     return "a tensor on " + to_string(tensor.device()) + "; this build has no GPU support";
@@ -53,17 +58,20 @@ bool are_apart(const ConstTensorView& input, const ConstTensorView& output) {
          output.bytes() + output.size_bytes() <= input.bytes();
 }
 
+/// The first condition is all that a valid call takes: small ones notice.
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
+  const bool alike = input.shape() == output.shape() && input.dtype() == output.dtype();
+  const bool in_place = input.bytes() == output.bytes();
+  if (alike && is_usable(input) && is_usable(output) && (in_place || are_apart(input, output))) {
+    return {};
+  }
   for (const auto* tensor : {&input, &output}) {
     if (const std::string why = refusal(*tensor); !why.empty()) return why;
   }
-  if (!(input.shape() == output.shape()) || input.dtype() != output.dtype()) {
+  if (!alike) {
     return "input " + in_words(input) + " and output " + in_words(output) + " must be alike";
   }
-  if (!are_apart(input, output) && input.bytes() != output.bytes()) {
-    return "input and output overlap; they must be the same memory or apart";
-  }
-  return {};
+  return "input and output overlap; they must be the same memory or apart";
 }
 
 std::string refusal_of_root(int root, int size) {
@@ -102,6 +110,11 @@ int Communicator::node() const noexcept { return group_->topology().node; }
 int Communicator::num_nodes() const noexcept { return group_->topology().num_nodes(); }
 int Communicator::local_rank() const noexcept { return group_->topology().local_rank; }
 int Communicator::local_size() const noexcept { return group_->topology().local_size(); }
+
+std::vector<std::string> Communicator::algorithms() const {
+  const Engine& engine = group_->engine();
+  return engine.tuning().table(engine.topology());
+}
 
 Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocate(shape, dtype); }
 

@@ -104,6 +104,7 @@ Machine look_around(tutti::Communicator& world, MPI_Comm comm) {
           .vector_instructions = field_of(info, "vector instructions"),
           .processor = processor_name(),
           .cache_bytes = last_level_cache(),
+          .algorithms = world.algorithms(),
           .started = time_now()};
 }
 

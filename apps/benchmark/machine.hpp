@@ -25,8 +25,9 @@ struct Machine {
   std::string mpi;
   std::string vector_instructions;
   std::string processor;
-  std::size_t cache_bytes = 0;  ///< last-level cache of this rank's processor
-  std::string started;          ///< "2025-01-31T12:00:00Z"
+  std::size_t cache_bytes = 0;          ///< last-level cache of this rank's processor
+  std::vector<std::string> algorithms;  ///< that the library chose, a line per case
+  std::string started;                  ///< "2025-01-31T12:00:00Z"
 };
 
 /// Collective.

@@ -44,6 +44,7 @@ Json environment_of(const Machine& machine, const MemorySpeed& memory) {
           {"vector_instructions", machine.vector_instructions},
           {"processor", machine.processor},
           {"last_level_cache_bytes", machine.cache_bytes},
+          {"algorithms", machine.algorithms},
           {"memory_gbs", {{"per_rank", memory.per_rank_gbs}, {"total", memory.total_gbs}}}};
 }
 

@@ -91,6 +91,7 @@ std::string table_head(const Options& options, const Machine& machine) {
           bytes_text(static_cast<double>(machine.cache_bytes)) + "\n";
   text += "# " + machine.library + ", vector instructions: " + machine.vector_instructions +
           "; MPI: " + machine.mpi + "\n";
+  for (const std::string& line : machine.algorithms) text += "# " + line + "\n";
   text += "# buffers: " + buffers_text(options) + "; " + iterations_text(options) +
           (options.check ? "; every element is checked" : "; results are not checked") + "\n";
   text +=

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
@@ -43,6 +45,10 @@ class Communicator {
   [[nodiscard]] int num_nodes() const noexcept;
   [[nodiscard]] int local_rank() const noexcept;  ///< rank within the node
   [[nodiscard]] int local_size() const noexcept;
+
+  /// The algorithms that carry this communicator's calls, in words, a line per case: by where the
+  /// data lies and up to which size. TUTTI_ALGORITHMS overrides them. Local.
+  [[nodiscard]] std::vector<std::string> algorithms() const;
 
   /// A tensor in node-shared memory, which collectives read and write without copies. Not
   /// collective. Its elements are zero. Errors: out_of_memory, with what was asked and available.

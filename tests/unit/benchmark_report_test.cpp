@@ -60,6 +60,7 @@ Machine a_machine() {
           .vector_instructions = "none",
           .processor = "a processor",
           .cache_bytes = 1 << 20,
+          .algorithms = {"in the node (2 ranks): flat waits"},
           .started = "2025-01-31T12:00:00Z"};
 }
 
