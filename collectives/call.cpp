@@ -26,7 +26,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       tuning_(tuning),
       allocate_shared_(std::move(allocate_shared)),
       sources_(memory.peers.size()),
-      destinations_(memory.peers.size()) {}
+      destinations_(2 * memory.peers.size()) {}
 
 void Call::begin(const Operation& operation, bool wide) {
   operation_ = &operation;
@@ -61,9 +61,10 @@ std::uint32_t Call::memory_flags() const {
     if (is_source(segment)) {
       flags &= ~(memory_.offset_of(segment.input) == kNotShared ? kInputsShared : kInputsPrivate);
     }
-    if (is_destination(segment) && memory_.offset_of(segment.output) == kNotShared) {
-      flags &= ~kOutputsInPlace;
-    }
+    const bool in_place =
+        memory_.offset_of(segment.output) != kNotShared &&
+        (segment.also == nullptr || memory_.offset_of(segment.also) != kNotShared);
+    if (is_destination(segment) && !in_place) flags &= ~kOutputsInPlace;
   }
   return flags;
 }
@@ -71,7 +72,8 @@ std::uint32_t Call::memory_flags() const {
 void Call::fill_directory() {
   const auto segments = layout_.segments();
   const auto shared_segment = [&](const Segment& segment) {
-    return SharedSegment{memory_.offset_of(segment.input), memory_.offset_of(segment.output)};
+    return SharedSegment{memory_.offset_of(segment.input), memory_.offset_of(segment.output),
+                         segment.also == nullptr ? kNotShared : memory_.offset_of(segment.also)};
   };
   SegmentDirectory& directory = line(memory_.local_rank).directory;
   if (segments.size() == 1) directory.only = shared_segment(segments.front());

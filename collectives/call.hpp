@@ -152,6 +152,7 @@ class Call {
   void gather(const Segment& segment, int first, int count, Address address);
   void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
   void gather_payloads(const FlatLayout::Part& part, int first, int count);
+  void add_destinations(const FlatLayout::Part& part, int peer, Range chunk, int slot);
   void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
   void reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
@@ -159,7 +160,6 @@ class Call {
                            Stores stores) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
-  [[nodiscard]] std::byte* own_output(const FlatLayout::Part& part) const;
   [[nodiscard]] Reduction to_output(std::size_t segment) const;
   [[nodiscard]] Reduction to_wire(std::size_t segment) const;
   [[nodiscard]] std::vector<int> ranks_where(FunctionRef<bool(int)> peer_is_missing) const;
@@ -180,7 +180,7 @@ class Call {
   std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
   std::span<SharedSegment> tables_[2];
   std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
-  std::vector<std::byte*> destinations_;   ///< the same; at most one for each local rank
+  std::vector<std::byte*> destinations_;   ///< the same; at most two for each local rank
 };
 
 }  // namespace tutti::collectives

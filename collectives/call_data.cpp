@@ -43,24 +43,27 @@ void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
   });
 }
 
-void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
-  const std::size_t offset = part.first * size_of(segment(part).dtype);
-  const auto address = [&](int peer) {
-    const Peer& other = memory_.peers[peer];
-    return in_place()
-               ? other.arena + shared(peer, part.segment).output + offset
-               : other.arena + other.control().result[slot] + layout_.slot_offset(part, chunk);
-  };
-  destinations_.clear();
-  if (segment(part).destination == kEveryRank) {
-    for (int peer = 0; peer < memory_.size(); ++peer) destinations_.push_back(address(peer));
-  } else if (const int peer = local_rank_of(segment(part).destination); peer >= 0) {
-    destinations_.push_back(address(peer));
+/// Where a local rank wants a part: both its outputs in place, or its slot.
+void Call::add_destinations(const FlatLayout::Part& part, int peer, Range chunk, int slot) {
+  const Peer& other = memory_.peers[peer];
+  if (!in_place()) {
+    destinations_.push_back(other.arena + other.control().result[slot] +
+                            layout_.slot_offset(part, chunk));
+    return;
   }
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  const SharedSegment& theirs = shared(peer, part.segment);
+  destinations_.push_back(other.arena + theirs.output + offset);
+  if (theirs.also != kNotShared) destinations_.push_back(other.arena + theirs.also + offset);
 }
 
-std::byte* Call::own_output(const FlatLayout::Part& part) const {
-  return segment(part).output + part.first * size_of(segment(part).dtype);
+void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
+  destinations_.clear();
+  if (segment(part).destination == kEveryRank) {
+    for (int peer = 0; peer < memory_.size(); ++peer) add_destinations(part, peer, chunk, slot);
+  } else if (const int peer = local_rank_of(segment(part).destination); peer >= 0) {
+    add_destinations(part, peer, chunk, slot);
+  }
 }
 
 Reduction Call::to_output(std::size_t segment) const {
@@ -100,14 +103,17 @@ void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& re
                                std::span<const std::byte* const> sources, std::byte* scratch,
                                Stores stores) const {
   if (!is_destination(segment(part))) return;
-  std::byte* output = own_output(part);
+  const std::size_t offset = part.first * size_of(segment(part).dtype);
+  std::byte* outputs[] = {segment(part).output + offset, nullptr};
   Consumer* consumer = operation_->consumer;
   if (consumer == nullptr) {
-    reduce(reduction, sources, std::span(&output, 1), part.count, stores);
+    const bool two = segment(part).also != nullptr;
+    if (two) outputs[1] = segment(part).also + offset;
+    reduce(reduction, sources, std::span(outputs, two ? 2 : 1), part.count, stores);
     return;
   }
   const bool as_it_is = sources.size() == 1 && reduction.from == reduction.to;
-  if (as_it_is && sources.front() != output) {
+  if (as_it_is && sources.front() != outputs[0]) {
     consumer->consume(part.segment, part.first, part.count, sources.front());
     return;
   }

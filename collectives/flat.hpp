@@ -31,6 +31,7 @@ struct Segment {
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
+  std::byte* also = nullptr;  ///< a second output, on this rank; null for none
 };
 
 struct Range {

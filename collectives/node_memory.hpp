@@ -41,10 +41,11 @@ struct Signature {
 struct SharedSegment {
   std::uint64_t input;
   std::uint64_t output;
+  std::uint64_t also;
 };
 
 /// Where the segments of a call lie: one here, several in a table in the arena.
-struct SegmentDirectory {
+union SegmentDirectory {
   std::uint64_t table;  ///< offset of SharedSegment[number of segments], if more than one
   SharedSegment only;   ///< the segment, if there is one
 };

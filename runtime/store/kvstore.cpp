@@ -126,10 +126,13 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
       destinations = resolve(keys, *outputs);
       require_outputs(destinations, Cast::no);
     }
-    push_.stage();
+    push_.stage(destinations);
   });
   push_.run();
-  for (const auto& [key, tensors] : destinations) copy_out(table_.at(key), tensors);
+  const std::size_t written = push_.writes_outputs() ? 1 : 0;
+  for (const auto& [key, tensors] : destinations) {
+    copy_out(table_.at(key), std::span(tensors).subspan(written));
+  }
 }
 
 void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
@@ -143,7 +146,7 @@ void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& gro
   }
 }
 
-void KVStore::Impl::copy_out(const Entry& entry, const std::vector<TensorView>& outputs) {
+void KVStore::Impl::copy_out(const Entry& entry, std::span<const TensorView> outputs) {
   for (const TensorView& output : outputs) output.copy_from(entry.replica);
 }
 

@@ -36,7 +36,7 @@ class KVStore::Impl {
   class Entering;
 
   void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
-  static void copy_out(const Entry& entry, const std::vector<TensorView>& outputs);
+  static void copy_out(const Entry& entry, std::span<const TensorView> outputs);
   [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(
       const std::vector<KeyGroup<ConstTensorView>>& groups);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unordered_map>
 
 #include "tutti/error.hpp"
 
@@ -14,6 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kKeysInWords = 6;
+constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
 
 bool before(const Entry& left, const Entry& right) {
   return left.key.is_string() ? left.order < right.order : left.key < right.key;
@@ -76,7 +78,45 @@ std::byte* Push::scratch(std::size_t bytes) {
   return merged_->bytes();
 }
 
-void Push::stage() {
+/// A large result that the updater does not change is written into its output at once, which
+/// saves reading it again. Below kCopiedBytes it comes from the cache.
+void Push::take_outputs(std::span<const KeyGroup<TensorView>> outputs) {
+  writes_outputs_ = false;
+  std::size_t bytes = 0;
+  for (const Entry* entry : entries_) bytes += entry->replica.size_bytes();
+  const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
+  if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
+  std::unordered_map<Key, std::size_t> index;
+  for (std::size_t i = 0; i < entries_.size(); ++i) index[entries_[i]->key] = i;
+  for (const auto& [key, tensors] : outputs) {
+    segments_[index.at(key)].also = tensors.front().bytes();
+  }
+  writes_outputs_ = outputs_are_apart();
+  if (writes_outputs_) return;
+  for (collectives::Segment& segment : segments_) segment.also = nullptr;
+}
+
+/// True if no output meets another one, a replica, or another key's input.
+bool Push::outputs_are_apart() const {
+  struct Extent {
+    const std::byte* begin;
+    const std::byte* end;
+  };
+  std::vector<Extent> extents;
+  for (const collectives::Segment& segment : segments_) {
+    const std::size_t bytes = segment.count * size_of(segment.dtype);
+    if (bytes == 0) continue;
+    if (segment.also != nullptr && table_.holds(segment.also)) return false;
+    if (segment.also != nullptr) extents.push_back({segment.also, segment.also + bytes});
+    if (segment.also != segment.input) extents.push_back({segment.input, segment.input + bytes});
+  }
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& left, const Extent& right) { return left.begin < right.begin; });
+  const auto meet = [](const Extent& left, const Extent& right) { return left.end > right.begin; };
+  return std::adjacent_find(extents.begin(), extents.end(), meet) == extents.end();
+}
+
+void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   entries_.clear();
   segments_.clear();
   std::size_t bytes = 0;
@@ -90,6 +130,7 @@ void Push::stage() {
         {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
     bytes += rounded(entry.replica.size_bytes());
   }
+  take_outputs(outputs);
   consumer_.reset();
   if (const Optimizer* optimizer = rule_.optimizer()) consumer_.emplace(*optimizer, entries_);
   if (rule_.updater() == nullptr) return;

@@ -32,7 +32,9 @@ class Push {
   [[nodiscard]] std::span<const Item> items() const { return items_; }
 
   /// Sums lists of values, and decides where results go. Errors: out_of_memory.
-  void stage();
+  void stage(std::span<const KeyGroup<TensorView>> outputs);
+  /// True if run() writes the first output of every key itself. The rest is the caller's to copy.
+  [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
 
   /// Reduces over all ranks and updates. Collective. What an updater throws fails the group.
   void run();
@@ -42,6 +44,8 @@ class Push {
 
  private:
   const std::byte* input_of(const Item& item);
+  void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
+  [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
   void call_updater(const Updater& updater);
 
@@ -51,6 +55,7 @@ class Push {
   std::vector<Item> items_;
   std::vector<Entry*> entries_;
   std::vector<collectives::Segment> segments_;
+  bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< what an updater gets, of all keys of a push
 };

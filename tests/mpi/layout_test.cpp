@@ -124,6 +124,34 @@ TEST_CASE("in every layout, uneven ones too, all ranks hold the same bits, on ev
   }
 }
 
+TEST_CASE("halving gives the bits of the direct exchange, in every layout") {
+  for (const test::Layout& layout : test::all_layouts()) {
+    CAPTURE(test::to_string(layout));
+    tutti::Settings settings = test::settings_for(layout);
+    const auto expected = reduce_all(Communicator::world(settings), DType::float32);
+    settings.algorithms = "exchange=halving,greetings=doubling";
+    const auto found = reduce_all(Communicator::world(settings), DType::float32);
+    CHECK(test::agree(all_same(found, expected)));
+  }
+}
+
+TEST_CASE("MPI_Allreduce between nodes gives right sums, and refuses what it cannot sum") {
+  const auto expected =
+      reduce_all(Communicator::world(test::settings_for(test::one_node())), DType::int32);
+  for (const test::Layout& layout : test::all_layouts()) {
+    CAPTURE(test::to_string(layout));
+    tutti::Settings settings = test::settings_for(layout);
+    settings.algorithms = "exchange=mpi";
+    Communicator comm = Communicator::world(settings);
+    CHECK(test::agree(all_same(reduce_all(comm, DType::int32), expected)));
+    if (comm.num_nodes() == 1) continue;
+    Tensor half = Tensor::zeros({3}, DType::bfloat16);
+    CHECK(test::throws_on_all([&] { comm.allreduce(half); }, tutti::ErrorCode::invalid_argument,
+                              {"MPI cannot reduce bfloat16", "TUTTI_ALGORITHMS"}));
+    comm.barrier();
+  }
+}
+
 TEST_CASE("reproducible: every layout, uneven ones too, gives the bits of one node") {
   for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
     CAPTURE(std::string(tutti::to_string(dtype)));
