@@ -38,7 +38,7 @@ bool holds(const KVStore& kv, int key, const Tensor& value) {
 
 Tensor in_store(KVStore& kv, const ConstTensorView& value) {
   Tensor tensor = kv.allocate(kShape);
-  tensor.copy_from(value);
+  tutti::TensorView(tensor).copy_from(value);
   return tensor;
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("pushpull over the values, and into several outputs of a key") {
   CHECK(test::agree(test::same_bits(value, expected(3))));
   Tensor more = kv.allocate(kShape);
   Tensor third = Tensor::zeros(kShape);
-  value.copy_from(pushed(4));
+  tutti::TensorView(value).copy_from(pushed(4));
   kv.pushpull(1, value, {value, more, third});
   CHECK(test::agree(test::same_bits(value, expected(4))));
   CHECK(test::agree(test::same_bits(more, expected(4))));
