@@ -89,12 +89,18 @@ double learning_rate_at(const Schedule& schedule, double base, std::uint64_t upd
 
 namespace optimizer {
 
-Fields fields_of(Schedule& schedule) {
-  Fields fields = std::visit(FieldsOf(), schedule.decay);
+Fields decay_fields(Schedule& schedule) { return std::visit(FieldsOf(), schedule.decay); }
+
+Fields warmup_fields(Schedule& schedule) {
   Warmup& warmup = schedule.warmup;
-  fields.push_back({"warmup_steps", &warmup.steps});
-  fields.push_back({"warmup_begin_lr", &warmup.begin_lr, &kNotNegative});
-  fields.push_back({"warmup_mode", &warmup.mode});
+  return {{"warmup_steps", &warmup.steps},
+          {"warmup_begin_lr", &warmup.begin_lr, &kNotNegative},
+          {"warmup_mode", &warmup.mode}};
+}
+
+Fields fields_of(Schedule& schedule) {
+  Fields fields = decay_fields(schedule);
+  for (const Field& field : warmup_fields(schedule)) fields.push_back(field);
   return fields;
 }
 

@@ -8,19 +8,13 @@ namespace {
 struct Adabelief : ElementwiseRule {
   using Options = AdabeliefOptions;
   static constexpr const char* kName = "adabelief";
-  static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive}};
-  }
+  static Fields fields(Options& options) { return moment_fields(options); }
   static int num_states(const Options& /*options*/) { return 2; }
 
   template <class Real>
   static void apply(const Options& options, const Update<Real>& update) {
     const auto gradient = update.gradient();
-    const auto rate =
-        static_cast<Real>(update.step().learning_rate * std::sqrt(update.taken(options.beta2)) /
-                          update.taken(options.beta1));
+    const auto rate = update.corrected_rate(options.beta1, options.beta2);
     const Average<Real> first(options.beta1);
     const Average<Real> second(options.beta2);
     const auto epsilon = static_cast<Real>(options.epsilon);

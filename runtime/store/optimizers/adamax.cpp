@@ -8,11 +8,7 @@ namespace {
 struct Adamax : ElementwiseRule {
   using Options = AdamaxOptions;
   static constexpr const char* kName = "adamax";
-  static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive}};
-  }
+  static Fields fields(Options& options) { return moment_fields(options); }
   static int num_states(const Options& /*options*/) { return 2; }
 
   template <class Real>

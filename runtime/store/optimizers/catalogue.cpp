@@ -113,14 +113,6 @@ void Words::require_all_read() const {
   refuse(unknown("option", option, known_));
 }
 
-std::string fields_in_words(const Fields& fields) {
-  std::string text;
-  for (const Field& field : fields) {
-    text += (text.empty() ? "" : " ") + std::string(field.name) + "=" + value_in_words(field);
-  }
-  return text;
-}
-
 std::shared_ptr<Optimizer> create(std::string_view text, std::string_view defaults) {
   const std::string name(text.substr(0, text.find(',')));
   const auto row = std::ranges::find(rows(), name, &Row::name);
@@ -139,15 +131,17 @@ std::vector<std::string> names() {
 }
 
 std::string help() {
-  std::string text = "Optimizers (NAME,OPTION=VALUE,...) with their defaults:\n";
-  const auto line = [&](std::string name, const std::string& fields) {
-    name.resize(std::max<std::size_t>(name.size() + 1, 12), ' ');
-    text += "  " + name + fields + "\n";
-  };
-  for (const Row& row : rows()) line(row.name, row.help());
-  text += "Schedules (...,schedule=NAME,OPTION=VALUE,...):\n";
-  for (Schedule kind : kinds_of_schedule()) line(name_of(kind), fields_in_words(fields_of(kind)));
-  return text;
+  OptimizerOptions options;
+  Schedule schedule;
+  Fields common = common_fields(options);
+  common.erase(common.begin());  // each optimizer has a learning rate of its own
+  std::string text = "Optimizers, with the defaults of their options:\n";
+  for (const Row& row : rows()) text += "  " + row.name + row.defaults() + "\n";
+  text += "All of them:\n  " + in_words(common) + "\nSchedules:\n";
+  for (Schedule kind : kinds_of_schedule()) {
+    text += "  ,schedule=" + name_of(kind) + in_words(decay_fields(kind)) + "\n";
+  }
+  return text + "All of them:\n  " + in_words(warmup_fields(schedule)) + "\n";
 }
 
 }  // namespace tutti::optimizer

@@ -41,12 +41,9 @@ class Words {
 
 struct Row {
   std::string name;
-  std::function<std::string()> help;
+  std::function<std::string()> defaults;  ///< of the options that are not common to all
   std::function<std::shared_ptr<Optimizer>(Words& words)> make;
 };
-
-/// "learning_rate=0.1 momentum=0".
-std::string fields_in_words(const Fields& fields);
 
 // Each is in the optimizer's own file.
 Row adabelief_row();

@@ -116,6 +116,10 @@ struct Expected {
   }
 };
 
+bool is_in_bounds(const Field& field) {
+  return std::visit([&](const auto* value) { return holds(*field.bounds, *value); }, field.value);
+}
+
 std::string expected(const Field& field) {
   return std::visit(Expected{*field.bounds}, field.value);
 }
@@ -123,10 +127,7 @@ std::string expected(const Field& field) {
 }  // namespace
 
 void check(const std::string& owner, const Field& field) {
-  if (std::visit([&](const auto* value) { return holds(*field.bounds, *value); }, field.value)) {
-    return;
-  }
-  refuse(owner, field, value_in_words(field), expected(field));
+  if (!is_in_bounds(field)) refuse(owner, field, value_in_words(field), expected(field));
 }
 
 void read(const std::string& owner, const Field& field, const std::string& text) {
@@ -140,6 +141,15 @@ std::string value_in_words(const Field& field) {
 
 void add(Digest& digest, const Field& field) {
   digest.add(std::string_view(field.name)).add(std::string_view(value_in_words(field)));
+}
+
+std::string in_words(const Fields& fields) {
+  std::string text;
+  for (const Field& field : fields) {
+    text += std::string(",") + field.name + "=";
+    text += is_in_bounds(field) ? value_in_words(field) : "...";
+  }
+  return text;
 }
 
 std::string changes_in_words(const Fields& fields, const Fields& defaults) {

@@ -55,13 +55,17 @@ Fields common_fields(Options& options) {
           {"multi_precision", &options.multi_precision}};
 }
 
-/// The fields of the schedule's decay and of its warm-up.
+Fields decay_fields(Schedule& schedule);
+Fields warmup_fields(Schedule& schedule);
+/// Both.
 Fields fields_of(Schedule& schedule);
 /// Errors  invalid_argument: a value out of its range.
 void check(const std::string& owner, const Schedule& schedule);
 /// One of each kind, with default values.
 const std::vector<Schedule>& kinds_of_schedule();
 
+/// ",name=value,..."; "..." for a value that has to be given.
+std::string in_words(const Fields& fields);
 /// ",name=value" for each field whose value is not that of `defaults`. Both list the same fields.
 std::string changes_in_words(const Fields& fields, const Fields& defaults);
 /// ",schedule=cosine,max_update=100".

@@ -35,10 +35,18 @@ OptimizerOptions common_options(const Options& options) {
           options.clip_gradient, options.multi_precision, options.schedule};
 }
 
+/// Of everything that is built on Adam's two moments.
+template <class Options>
+Fields moment_fields(Options& options) {
+  return {{"beta1", &options.beta1, &kBelowOne},
+          {"beta2", &options.beta2, &kBelowOne},
+          {"epsilon", &options.epsilon, &kPositive}};
+}
+
 template <class Rule>
 Fields all_fields(typename Rule::Options& options) {
   Fields fields = common_fields(options);
-  for (Field& field : Rule::fields(options)) fields.push_back(std::move(field));
+  for (const Field& field : Rule::fields(options)) fields.push_back(field);
   return fields;
 }
 
@@ -94,10 +102,12 @@ template <class Rule>
 Row row_of() {
   using Options = typename Rule::Options;
   return {.name = Rule::kName,
-          .help =
+          .defaults =
               [] {
                 Options options;
-                return fields_in_words(all_fields<Rule>(options));
+                Fields fields = {{"learning_rate", &options.learning_rate}};
+                for (const Field& field : Rule::fields(options)) fields.push_back(field);
+                return in_words(fields);
               },
           .make = [](Words& words) -> std::shared_ptr<Optimizer> {
             Options options;

@@ -8,11 +8,7 @@ namespace {
 struct Ftml : ElementwiseRule {
   using Options = FtmlOptions;
   static constexpr const char* kName = "ftml";
-  static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive}};
-  }
+  static Fields fields(Options& options) { return moment_fields(options); }
   static int num_states(const Options& /*options*/) { return 3; }
 
   template <class Real>

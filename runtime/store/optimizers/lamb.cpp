@@ -9,10 +9,9 @@ struct Lamb : WholeTensorRule {
   using Options = LambOptions;
   static constexpr const char* kName = "lamb";
   static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive},
-            {"bias_correction", &options.bias_correction}};
+    Fields fields = moment_fields(options);
+    fields.push_back({"bias_correction", &options.bias_correction});
+    return fields;
   }
   static int num_states(const Options& /*options*/) { return 2; }
 

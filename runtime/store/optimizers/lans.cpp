@@ -8,24 +8,20 @@ namespace {
 struct Lans : WholeTensorRule {
   using Options = LansOptions;
   static constexpr const char* kName = "lans";
-  static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive}};
-  }
+  static Fields fields(Options& options) { return moment_fields(options); }
   static int num_states(const Options& /*options*/) { return 2; }
 
   template <class Real>
   static void apply(const Options& options, const Update<Real>& update) {
     const auto gradient = update.gradient();
     const double g_norm = update.norm([=](Real g, Real&) { return gradient.rescaled(g); });
-    const auto per_norm = static_cast<Real>(g_norm > 0 ? 1 / g_norm : 0);
+    const auto divisor = static_cast<Real>(g_norm == 0 ? 1 : g_norm);
     const auto first_taken = static_cast<Real>(update.taken(options.beta1));
     const auto second_taken = static_cast<Real>(update.taken(options.beta2));
     const Average<Real> first(options.beta1);
     const Average<Real> second(options.beta2);
     const auto epsilon = static_cast<Real>(options.epsilon);
-    const auto normalized = [=](Real g) { return gradient.clip(gradient.rescaled(g) * per_norm); };
+    const auto normalized = [=](Real g) { return gradient.clip(gradient.rescaled(g) / divisor); };
     const auto along_mean = [=](Real w, Real m, Real v) {
       return m / first_taken / (std::sqrt(v / second_taken) + epsilon) + gradient.decay(w);
     };

@@ -25,15 +25,7 @@ struct Lars : WholeTensorRule {
                                    (g_norm + update.step().weight_decay * w_norm + options.epsilon)
                              : 1.0;
     const auto rate = static_cast<Real>(update.step().learning_rate * layer);
-    const auto momentum = static_cast<Real>(options.momentum);
-    if (momentum == 0) {
-      update.each([=](Real g, Real& w) { w -= rate * gradient.decayed(g, w); });
-    } else {
-      update.each([=](Real g, Real& w, Real& m) {
-        m = momentum * m - rate * gradient.decayed(g, w);
-        w += m;
-      });
-    }
+    descend(update, rate, options.momentum);
   }
 };
 

@@ -9,13 +9,14 @@ namespace {
 /// anew from t, up to where another factor no longer changes 1 - P (at most 40 / (1 - beta1)).
 struct Momenta {
   Momenta(const NadamOptions& options, std::uint64_t count) {
-    const double base = power(0.96, options.schedule_decay);
-    const auto momentum = [&](std::uint64_t t) {
-      return options.beta1 * (1 - 0.5 * power(base, t));
-    };
-    for (std::uint64_t t = 1; t <= count && 1 - product != 1; ++t) product *= momentum(t);
-    now = momentum(count);
-    next = momentum(count + 1);
+    const double fading = power(0.96, options.schedule_decay);
+    const auto momentum = [&](double faded) { return options.beta1 * (1 - 0.5 * faded); };
+    double faded = fading;  // fading^t
+    for (std::uint64_t t = 1; t <= count && 1 - product != 1; ++t, faded *= fading) {
+      product *= momentum(faded);
+    }
+    now = momentum(power(fading, count));
+    next = momentum(power(fading, count + 1));
   }
   double now;
   double next;
@@ -26,10 +27,9 @@ struct Nadam : ElementwiseRule {
   using Options = NadamOptions;
   static constexpr const char* kName = "nadam";
   static Fields fields(Options& options) {
-    return {{"beta1", &options.beta1, &kBelowOne},
-            {"beta2", &options.beta2, &kBelowOne},
-            {"epsilon", &options.epsilon, &kPositive},
-            {"schedule_decay", &options.schedule_decay, &kNotNegative}};
+    Fields fields = moment_fields(options);
+    fields.push_back({"schedule_decay", &options.schedule_decay, &kNotNegative});
+    return fields;
   }
   static int num_states(const Options& /*options*/) { return 2; }
 

@@ -13,17 +13,7 @@ struct Sgd : ElementwiseRule {
 
   template <class Real>
   static void apply(const Options& options, const Update<Real>& update) {
-    const auto gradient = update.gradient();
-    const auto rate = update.rate();
-    const auto momentum = static_cast<Real>(options.momentum);
-    if (momentum == 0) {
-      update.each([=](Real g, Real& w) { w -= rate * gradient.decayed(g, w); });
-    } else {
-      update.each([=](Real g, Real& w, Real& m) {
-        m = momentum * m - rate * gradient.decayed(g, w);
-        w += m;
-      });
-    }
+    descend(update, update.rate(), options.momentum);
   }
 };
 

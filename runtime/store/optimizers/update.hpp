@@ -69,6 +69,11 @@ class Update {
   /// 1 - decay^t: what a moving average has taken in so far.
   [[nodiscard]] double taken(double decay) const { return 1 - power(decay, step_.count); }
 
+  /// Adam's rate: lr*sqrt(1 - beta2^t)/(1 - beta1^t).
+  [[nodiscard]] Real corrected_rate(double beta1, double beta2) const {
+    return static_cast<Real>(step_.learning_rate * std::sqrt(taken(beta2)) / taken(beta1));
+  }
+
   /// formula(Real g, Real& w, Real& state...) for every element.
   template <class Formula>
   void each(Formula formula) const {
@@ -113,7 +118,22 @@ class Update {
   mutable std::array<Real*, Optimizer::kMostStates> states_{};  ///< of the loop that runs
 };
 
-/// ratio(a, b) = a / b, or 1 if either is 0.
+/// m = momentum*m - rate*gd; w += m. Without momentum also without m.
+template <class Real>
+void descend(const Update<Real>& update, Real rate, double decay) {
+  const auto gradient = update.gradient();
+  const auto momentum = static_cast<Real>(decay);
+  if (decay == 0) {
+    update.each([=](Real g, Real& w) { w -= rate * gradient.decayed(g, w); });
+    return;
+  }
+  update.each([=](Real g, Real& w, Real& m) {
+    m = momentum * m - rate * gradient.decayed(g, w);
+    w += m;
+  });
+}
+
+/// 1 if either norm is 0.
 inline double norm_ratio(double numerator, double denominator) {
   return numerator == 0 || denominator == 0 ? 1.0 : numerator / denominator;
 }
