@@ -44,7 +44,7 @@ struct Rate {
   }
   double operator()(const Cosine& decay) const {
     return between(decay.max_update, decay.final_lr,
-                   [](double done) { return (1.0 + cosine_of_turns(done / 2)) / 2; });
+                   [](double done) { return (1.0 + cosine_of_turn(done / 2)) / 2; });
   }
 };
 

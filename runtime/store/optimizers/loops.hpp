@@ -12,9 +12,15 @@
 
 namespace tutti::optimizer {
 
+/// The index of an element in its tensor, for formulas that ask for it.
+struct Position {
+  std::size_t index;
+};
+
 /// Where the elements of a loop are. `results` is written if the formula gives a result.
 template <class Real>
 struct LoopData {
+  std::size_t first;
   const Real* gradient;
   Real* weight;
   Real* const* states;
@@ -31,6 +37,7 @@ template <class Real, class Formula, std::size_t... S>
   Real* const w = data.weight;
   [[maybe_unused]] const std::array<Real*, sizeof...(S)> s{data.states[S]...};
   Real* const results = data.results;
+  [[maybe_unused]] const std::size_t first = data.first;
   const std::size_t count = data.count;
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
@@ -38,7 +45,9 @@ template <class Real, class Formula, std::size_t... S>
 #pragma GCC ivdep
 #endif
   for (std::size_t i = 0; i < count; ++i) {
-    if constexpr (std::is_void_v<decltype(formula(g[i], w[i], s[S][i]...))>) {
+    if constexpr (std::is_invocable_v<Formula, Position, Real, Real&>) {
+      formula(Position{first + i}, g[i], w[i]);
+    } else if constexpr (std::is_void_v<decltype(formula(g[i], w[i], s[S][i]...))>) {
       formula(g[i], w[i], s[S][i]...);
     } else {
       results[i] = formula(g[i], w[i], s[S][i]...);
@@ -61,10 +70,13 @@ template <class Real, class Formula, class States>
 }
 #endif
 
-/// How many states a formula takes: it is called as formula(Real g, Real& w, Real& state...).
+/// How many states a formula takes: it is called as formula(Real g, Real& w, Real& state...), or as
+/// formula(Position, Real g, Real& w).
 template <class Real, class Formula, class... States>
 constexpr std::size_t states_of() {
-  if constexpr (std::is_invocable_v<Formula, Real, Real&, States...>) {
+  if constexpr (std::is_invocable_v<Formula, Position, Real, Real&>) {
+    return 0;
+  } else if constexpr (std::is_invocable_v<Formula, Real, Real&, States...>) {
     return sizeof...(States);
   } else {
     static_assert(sizeof...(States) < 4, "not a formula of g, w and states");

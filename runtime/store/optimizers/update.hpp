@@ -63,7 +63,6 @@ class Update {
       : options_(options), step_(step), range_(range) {}
 
   [[nodiscard]] const UpdateStep& step() const { return step_; }
-  [[nodiscard]] const ElementRange<Real>& range() const { return range_; }
   [[nodiscard]] Gradient<Real> gradient() const { return {options_, step_}; }
   [[nodiscard]] Real rate() const { return static_cast<Real>(step_.learning_rate); }
   /// 1 - decay^t: what a moving average has taken in so far.
@@ -74,7 +73,8 @@ class Update {
     return static_cast<Real>(step_.learning_rate * std::sqrt(taken(beta2)) / taken(beta1));
   }
 
-  /// formula(Real g, Real& w, Real& state...) for every element.
+  /// formula(Real g, Real& w, Real& state...) or formula(Position, Real g, Real& w) for every
+  /// element.
   template <class Formula>
   void each(Formula formula) const {
     run_loop(data(0, range_.weight.size(), nullptr), formula);
@@ -108,7 +108,11 @@ class Update {
  private:
   [[nodiscard]] LoopData<Real> data(std::size_t begin, std::size_t count, Real* results) const {
     for (std::size_t s = 0; s < range_.states.size(); ++s) states_[s] = range_.states[s] + begin;
-    return {range_.gradient.data() + begin, range_.weight.data() + begin, states_.data(), results,
+    return {range_.first + begin,
+            range_.gradient.data() + begin,
+            range_.weight.data() + begin,
+            states_.data(),
+            results,
             count};
   }
 
