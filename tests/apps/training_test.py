@@ -114,7 +114,8 @@ class Training(unittest.TestCase):
         self.assertNotEqual(self.train({"--momentum": 0}), default)
         self.assertNotEqual(self.train({"--learning-rate": 0.01}), default)
         self.assertEqual(self.train({"--learning-rate": 0.05, "--momentum": 0.9}), default)
-        self.assertEqual(self.train({"--optimizer": "sgd,learning_rate=0.05,momentum=0.9"}), default)
+        self.assertEqual(self.train({"--optimizer": "sgd,momentum=0.9,learning_rate=0.05"}),
+                         default)
         self.assertEqual(self.train({"--optimizer": "sgd,momentum=0.5"}),
                          self.train({"--optimizer": "sgd", "--momentum": 0.5}))
 
