@@ -170,6 +170,24 @@ TEST_CASE("a rate of 0 leaves every weight finite; zero gradients and weights, t
   }
 }
 
+TEST_CASE("weights of 0 move: the ratio of norms is 1 then, also where only the gradient is 0") {
+  for (const std::string name : {"lars", "lamb", "lans"}) {
+    KVStore kv = local();
+    kv.set_optimizer(tutti::optimizer::create(name + ",weight_decay=0.1"));
+    kv.init(3, Tensor::zeros({40}, DType::float64));
+    Doubles weight(40, 0.0);
+    Reference reference(name, {{"weight_decay", 0.1}});
+    for (const bool moving : {true, false, true}) {
+      Tensor gradient = test::random_tensor({40}, DType::float64, 1);
+      if (!moving) gradient.fill(0);
+      kv.push(3, gradient);
+      reference.step(test::to_doubles(gradient), weight);
+      CHECK(weight[7] != 0);
+      CHECK(test::near(kv.view(3), weight, 1e-12));
+    }
+  }
+}
+
 TEST_CASE("a gradient that is not a number shows in the weight") {
   for (const std::string& name : test::optimizer_names()) {
     CAPTURE(name);
@@ -186,8 +204,9 @@ TEST_CASE("a gradient that is not a number shows in the weight") {
 TEST_CASE("equal gradients without end leave centered rmsprop finite") {
   KVStore kv = local();
   kv.set_optimizer(tutti::optimizer::create("rmsprop,centered=true"));
-  kv.init(3, Tensor::ones({4}));
-  for (int step = 0; step < 500; ++step) kv.push(3, Tensor::full({4}, 777.7));
+  kv.init(3, Tensor::ones({1000}));
+  const Tensor gradient = test::random_tensor({1000}, DType::float32, 0);
+  for (int step = 0; step < 500; ++step) kv.push(3, gradient);
   for (const float value : kv.view(3).values<float>()) CHECK(std::isfinite(value));
 }
 
