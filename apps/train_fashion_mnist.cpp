@@ -29,6 +29,7 @@ class Trainer {
         store_(store),
         options_(options),
         data_(data),
+        base_rate_(store.optimizer().learning_rate()),
         share_(static_cast<std::size_t>(options.batch_size / world_.size())),
         model_(store, options.widths(), share_, options.seed),
         bar_(world_.rank() == 0 && apps::stdout_is_watched()),
@@ -36,7 +37,10 @@ class Trainer {
 
   /// Trains one epoch (from 0), then tests. Collective.
   apps::EpochResult run(int epoch) {
-    store_.optimizer().set_learning_rate(apps::learning_rate_at(options_, epoch));
+    if (!store_.optimizer().options().schedule) {
+      store_.optimizer().set_learning_rate(
+          apps::learning_rate_at(base_rate_, epoch, options_.epochs));
+    }
     apps::shuffle_epoch(static_cast<std::uint64_t>(options_.seed), epoch, order_);
     const apps::Stopwatch watch;
     const double loss = train(epoch, watch);
@@ -95,6 +99,7 @@ class Trainer {
   tutti::KVStore& store_;
   const apps::TrainOptions& options_;
   const apps::FashionMnist& data_;
+  double base_rate_;   // the learning rate of the first epoch
   std::size_t share_;  // this rank's images of each batch
   apps::StoredMlp model_;
   apps::ProgressBar bar_;

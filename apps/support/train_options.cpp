@@ -23,9 +23,7 @@ namespace apps {
 namespace {
 
 constexpr int kMaxWidth = 1 << 16;
-constexpr double kSgdLearningRate = 0.05;
-constexpr double kAdamLearningRate = 0.001;
-constexpr double kSgdMomentum = 0.9;
+constexpr const char* kSgdDefaults = ",learning_rate=0.05,momentum=0.9";
 
 po::options_description describe(TrainOptions& options, std::string& hidden) {
   po::options_description all("Options", 100);
@@ -37,10 +35,11 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "images per step over all ranks; what is left of an epoch is dropped")(
       "kvstore", po::value(&options.kvstore)->default_value("dist"),
       "dist; or local or device for one process")(
-      "optimizer", po::value(&options.optimizer)->default_value("sgd"), "sgd or adam")(
-      "learning-rate", po::value(&options.learning_rate),
-      "of the first epoch, then cosine decay (default: sgd 0.05, adam 0.001)")(
-      "momentum", po::value(&options.momentum), "for sgd (default 0.9)")(
+      "optimizer", po::value(&options.optimizer)->default_value("sgd"),
+      "name,option=value,... as below; sgd has 0.05 and momentum 0.9 unless told otherwise")(
+      "learning-rate", po::value<std::string>(),
+      "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
+      "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
       "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
       "seed", po::value(&options.seed)->default_value(1), "of the weights and of the image order")(
       "limit", po::value(&options.limit)->default_value(0),
@@ -86,15 +85,24 @@ void check(const TrainOptions& options, int ranks) {
   require(options.batch_size % ranks == 0,
           "--batch-size is the global one: " + std::to_string(options.batch_size) +
               " images are not divisible by " + std::to_string(ranks) + " ranks");
-  require(options.optimizer == "sgd" || options.optimizer == "adam",
-          "--optimizer: expected sgd or adam, found '" + options.optimizer + "'");
-  require(std::isfinite(options.learning_rate) && options.learning_rate > 0.0,
-          "--learning-rate: expected a number above 0");
-  require(options.momentum >= 0.0 && options.momentum < 1.0,
-          "--momentum: expected a number from 0 to below 1");
   require(options.seed >= 0, "--seed: expected at least 0");
   require(options.limit >= 0, "--limit: expected at least 0");
   check_store(options, ranks);
+}
+
+/// --learning-rate and --momentum are more options of --optimizer.
+void complete_optimizer(TrainOptions& options, const po::variables_map& values) {
+  for (const char* name : {"learning-rate", "momentum"}) {
+    if (!values.contains(name)) continue;
+    std::string option = name;
+    std::ranges::replace(option, '-', '_');
+    options.optimizer += "," + option + "=" + values[name].as<std::string>();
+  }
+  try {
+    (void)make_optimizer(options);
+  } catch (const tutti::Error& error) {
+    refuse_option(std::string("--optimizer: ") + error.what());
+  }
 }
 
 }  // namespace
@@ -113,14 +121,9 @@ TrainOptions parse_train_options(int argc, const char* const* argv, int ranks) {
   options.help = values.contains("help");
   options.version = values.contains("version");
   if (options.help || options.version) return options;
-  const bool adam = options.optimizer == "adam";
-  require(!adam || !values.contains("momentum"), "--momentum belongs to sgd, not to adam");
-  if (!values.contains("momentum") && !adam) options.momentum = kSgdMomentum;
-  if (!values.contains("learning-rate")) {
-    options.learning_rate = adam ? kAdamLearningRate : kSgdLearningRate;
-  }
   options.hidden = parse_widths(hidden);
   check(options, ranks);
+  complete_optimizer(options, values);
   return options;
 }
 
@@ -144,8 +147,8 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + options.optimizer + ", " + options.kvstore + " store, " +
-         best_kernels().name + " kernels";
+         " images per step, " + make_optimizer(options)->in_words() + ", " + options.kvstore +
+         " store, " + best_kernels().name + " kernels";
 }
 
 std::string train_help() {
@@ -154,25 +157,23 @@ std::string train_help() {
   std::ostringstream text;
   text << "train-fashion-mnist: data-parallel training through the key-value store.\n"
           "Start it alone or with mpirun; every rank trains on its share of each batch.\n\n"
-       << describe(options, hidden) << "\nEnvironment:\n"
+       << describe(options, hidden) << '\n'
+       << tutti::optimizer::help() << "\nEnvironment:\n"
        << tutti::Settings::help();
   return text.str();
 }
 
 std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options) {
-  const double rescale = 1.0 / options.batch_size;
-  if (options.optimizer == "adam") {
-    return tutti::optimizer::adam(
-        {.learning_rate = options.learning_rate, .rescale_grad = rescale});
-  }
-  return tutti::optimizer::sgd({.learning_rate = options.learning_rate,
-                                .momentum = options.momentum,
-                                .rescale_grad = rescale});
+  char rescale[32];
+  const auto end = std::to_chars(rescale, rescale + sizeof rescale, 1.0 / options.batch_size).ptr;
+  std::string defaults = "rescale_grad=" + std::string(rescale, end);
+  if (options.optimizer.substr(0, options.optimizer.find(',')) == "sgd") defaults += kSgdDefaults;
+  return tutti::optimizer::create(options.optimizer, defaults);
 }
 
-double learning_rate_at(const TrainOptions& options, int epoch) {
-  const double part = static_cast<double>(epoch) / options.epochs;
-  return options.learning_rate * 0.5 * (1.0 + std::cos(std::numbers::pi * part));
+double learning_rate_at(double base, int epoch, int epochs) {
+  const double part = static_cast<double>(epoch) / epochs;
+  return base * 0.5 * (1.0 + std::cos(std::numbers::pi * part));
 }
 
 std::string train_version() {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <tutti/optimizer.hpp>
+#include <tutti/optimizers.hpp>
 
 namespace apps {
 
@@ -18,9 +18,7 @@ struct TrainOptions {
   int epochs = 0;
   int batch_size = 0;  ///< images per step over all ranks
   std::string kvstore;
-  std::string optimizer;
-  double learning_rate = 0.0;
-  double momentum = 0.0;
+  std::string optimizer;  ///< as tutti::optimizer::create takes it
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images
@@ -49,8 +47,8 @@ std::string train_version();
 /// The optimizer that the options ask for; gradients are sums over the global batch.
 std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options);
 
-/// Cosine decay to zero over the job, in one step per epoch.
+/// Cosine decay of a learning rate to zero over the job, in one step per epoch.
 /// Source  Loshchilov and Hutter, ICLR 2017, without restarts.
-double learning_rate_at(const TrainOptions& options, int epoch);
+double learning_rate_at(double base, int epoch, int epochs);
 
 }  // namespace apps

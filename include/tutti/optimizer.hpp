@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers that a store runs as its updater.
+// What an optimizer is to a store. The optimizers that there are: optimizers.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <unordered_map>
 
 #include "tutti/key.hpp"
+#include "tutti/schedule.hpp"
 
 namespace tutti {
 
@@ -20,83 +22,95 @@ struct OptimizerOptions {
   double weight_decay = 0.0;
   double rescale_grad = 1.0;              ///< 1 / global batch size makes sums means
   std::optional<double> clip_gradient{};  ///< no clipping unless set; > 0
+  /// Needed for float16 and bfloat16 weights, which are then rounded copies of float32 weights
+  /// that the store keeps as the key's last state. Changes nothing for other weights.
+  bool multi_precision = false;
+  std::optional<Schedule> schedule{};  ///< learning_rate is its base
 };
 
 /// One key's update, the same on every rank: what the formulas need besides the elements.
 struct UpdateStep {
   std::uint64_t count;   ///< updates of this key including this one: 1, 2, ...
-  double learning_rate;  ///< times the key's lr_mult
+  double learning_rate;  ///< after the schedule, times the key's lr_mult
   double weight_decay;   ///< times the key's wd_mult
+  std::uint64_t key;     ///< a digest of the key, for noise that differs between keys
 };
 
-/// An elementwise optimizer: element i of the weight depends on element i of the gradient and of
-/// the states only, so that any range of elements can be updated by itself.
-///
-/// The store keeps the state tensors (zero at first, same shape and dtype as the weight) and the
-/// update counts. Weights are float32 or float64. Options changed later take effect at the next
-/// push; all ranks must change them alike (the store compares).
+/// Elements first .. first + weight.size() - 1 of a key's tensors; all have the same length.
+template <class Real>
+struct ElementRange {
+  std::span<const Real> gradient;  ///< the sum over all ranks
+  std::span<Real> weight;
+  std::span<Real* const> states;  ///< where each state's element `first` is
+  std::size_t first = 0;
+};
+
+/// How weights follow from gradients. The store keeps the state tensors (same shape as the weight;
+/// same dtype, or float32 for 16-bit weights) and the update counts: these and the options are all
+/// that an update depends on. Options changed later take effect at the next push; all ranks must
+/// change them alike (the store compares).
 class Optimizer {
  public:
-  explicit Optimizer(OptimizerOptions options);
+  /// Errors  invalid_argument: a value out of its range.
+  Optimizer(std::string name, OptimizerOptions options);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  [[nodiscard]] virtual std::string name() const = 0;
-  /// Number of state tensors per key.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Number of state tensors per key, at most kMostStates.
   [[nodiscard]] virtual int num_states() const = 0;
+  static constexpr int kMostStates = 7;
+  /// A state starts as zeros, or as a copy of the weight if this is true.
+  [[nodiscard]] virtual bool starts_as_weight(int /*state*/) const { return false; }
 
-  /// Updates `weight` and `states` in place from `gradient`; all have the same length.
-  virtual void update(const UpdateStep& step, std::span<const float> gradient,
-                      std::span<float> weight, std::span<float* const> states) const = 0;
-  virtual void update(const UpdateStep& step, std::span<const double> gradient,
-                      std::span<double> weight, std::span<double* const> states) const = 0;
+  /// True if element i of the weight depends on element i of the gradient and of the states only.
+  /// Then the store updates range by range, while the sum is in the cache; else it first puts the
+  /// whole sum into a buffer, and an update sees whole tensors.
+  [[nodiscard]] virtual bool elementwise() const { return true; }
 
+  /// Updates `weight` and `states` in place. The result may not depend on how a tensor is cut into
+  /// ranges.
+  virtual void update(const UpdateStep& step, const ElementRange<float>& range) const = 0;
+  virtual void update(const UpdateStep& step, const ElementRange<double>& range) const = 0;
+
+  /// Errors  invalid_argument: a value below 0, or a schedule decides the rate.
   void set_learning_rate(double learning_rate);
+  /// The rate before schedule and multipliers.
   [[nodiscard]] double learning_rate() const noexcept { return options_.learning_rate; }
+  /// Another schedule, or none; learning_rate() stays as its base.
+  /// Errors  invalid_argument: a value out of its range.
+  void set_schedule(std::optional<Schedule> schedule);
   [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
 
   /// Factors of one key's learning rate and weight decay. Default 1.
-  void set_lr_mult(const Key& key, double factor) { lr_mult_[key] = factor; }
-  void set_wd_mult(const Key& key, double factor) { wd_mult_[key] = factor; }
-  [[nodiscard]] UpdateStep step(const Key& key, std::uint64_t count) const;
+  /// Errors  invalid_argument: a value that is not finite.
+  void set_lr_mult(const Key& key, double factor);
+  void set_wd_mult(const Key& key, double factor);
+
+  /// `count` as in UpdateStep. `num_update` is what the schedule sees: the largest update count of
+  /// the store's keys, those that are being updated included.
+  [[nodiscard]] UpdateStep step(const Key& key, std::uint64_t count,
+                                std::uint64_t num_update) const;
 
   /// Depends on every value that an update depends on; the store compares it between ranks.
   [[nodiscard]] virtual std::uint64_t fingerprint() const;
+  /// For messages, as optimizer::create takes it: "sgd,learning_rate=0.1,momentum=0.9". Options
+  /// that have their defaults are left out, but for the learning rate.
+  [[nodiscard]] virtual std::string in_words() const;
 
  private:
+  struct Factors {
+    double learning_rate = 1.0;
+    double weight_decay = 1.0;
+  };
+  void set_factors(const Key& key, const Factors& factors);
+  [[nodiscard]] Factors factors_of(const Key& key) const;
+
+  std::string name_;
   OptimizerOptions options_;
-  std::unordered_map<Key, double> lr_mult_;
-  std::unordered_map<Key, double> wd_mult_;
+  std::unordered_map<Key, Factors> factors_;
+  std::uint64_t factors_digest_ = 0;  ///< a sum over keys, whatever their order
 };
 
-namespace optimizer {
-
-struct SgdOptions {
-  double learning_rate = 0.1;
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-  double rescale_grad = 1.0;
-  std::optional<double> clip_gradient{};
-};
-
-/// Stochastic gradient descent: g = g' + wd*w; m = momentum*m - lr*g; w += m.
-/// With momentum 0: w -= lr*g, without state.
-std::shared_ptr<Optimizer> sgd(const SgdOptions& options = {});
-
-struct AdamOptions {
-  double learning_rate = 0.001;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.0;
-  double rescale_grad = 1.0;
-  std::optional<double> clip_gradient{};
-};
-
-/// Adam (Kingma and Ba, 2015): g = g' + wd*w; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g*g;
-/// w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon).
-std::shared_ptr<Optimizer> adam(const AdamOptions& options = {});
-
-}  // namespace optimizer
 }  // namespace tutti

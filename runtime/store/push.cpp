@@ -116,6 +116,19 @@ bool Push::outputs_are_apart() const {
   return std::adjacent_find(extents.begin(), extents.end(), meet) == extents.end();
 }
 
+bool Push::needs_whole_sums() const {
+  const Optimizer* optimizer = rule_.optimizer();
+  return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
+}
+
+/// The largest update count of all keys; only a schedule asks for it.
+std::uint64_t Push::most_updates(const Optimizer& optimizer) const {
+  std::uint64_t most = 0;
+  if (!optimizer.options().schedule) return most;
+  for (const auto& [key, entry] : table_) most = std::max(most, entry.updates);
+  return most;
+}
+
 void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   entries_.clear();
   segments_.clear();
@@ -132,8 +145,9 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   }
   take_outputs(outputs);
   consumer_.reset();
-  if (const Optimizer* optimizer = rule_.optimizer()) consumer_.emplace(*optimizer, entries_);
-  if (rule_.updater() == nullptr) return;
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer != nullptr) consumer_.emplace(*optimizer, entries_, most_updates(*optimizer));
+  if (!needs_whole_sums()) return;
   std::byte* merged = scratch(bytes);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     segments_[i].output = merged;
@@ -146,9 +160,13 @@ void Push::run() {
   group_.engine().run({.kind = collectives::Kind::allreduce,
                        .digest = digest_of(entries_, rule_.fingerprint()),
                        .segments = segments_,
-                       .consumer = consumer_ ? &*consumer_ : nullptr,
+                       .consumer = consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr,
                        .describe = describe});
-  if (consumer_) consumer_->commit();
+  if (consumer_ && needs_whole_sums()) {
+    consumer_->update_whole(segments_);
+  } else if (consumer_) {
+    consumer_->commit();
+  }
   if (const Updater* updater = rule_.updater()) call_updater(*updater);
 }
 

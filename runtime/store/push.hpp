@@ -47,6 +47,10 @@ class Push {
   void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
+  /// True if sums are put into scratch memory, for an updater or an optimizer that wants them
+  /// whole.
+  [[nodiscard]] bool needs_whole_sums() const;
+  [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
   void call_updater(const Updater& updater);
 
   Group& group_;
@@ -57,7 +61,7 @@ class Push {
   std::vector<collectives::Segment> segments_;
   bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;
-  std::optional<Tensor> merged_;  ///< what an updater gets, of all keys of a push
+  std::optional<Tensor> merged_;  ///< whole sums, of all keys of a push
 };
 
 }  // namespace tutti

@@ -1,16 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/updates.hpp"
 
+#include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "tutti/error.hpp"
+
+#include "collectives/reduce.hpp"
 
 namespace tutti {
 
 namespace {
-constexpr int kMostStates = 8;
+
+constexpr std::size_t kTileCount = 2048;  // float32 elements: stays in the first-level cache
+
+/// float16 and bfloat16 weights are rounded copies of a float32 state.
+bool is_rounded(const Entry& entry) { return size_of(entry.dtype()) == 2; }
+
+DType state_dtype(const Entry& entry) { return is_rounded(entry) ? DType::float32 : entry.dtype(); }
+
+void convert(const std::byte* from, DType from_type, void* to, DType to_type, std::size_t count) {
+  auto* target = static_cast<std::byte*>(to);
+  collectives::reduce({ReduceOp::sum, from_type, to_type}, std::span(&from, 1),
+                      std::span(&target, 1), count, collectives::Stores::cached);
 }
+
+void require_dtype(const Optimizer& optimizer, const Entry& entry) {
+  const DType dtype = entry.dtype();
+  const bool is_half = dtype == DType::float16 || dtype == DType::bfloat16;
+  if (dtype == DType::float32 || dtype == DType::float64) return;
+  if (is_half && optimizer.options().multi_precision) return;
+  throw Error(ErrorCode::invalid_argument,
+              in_words(entry.key, entry.shape(), dtype) + ": " + optimizer.name() +
+                  (is_half ? " updates 16-bit weights with the option multi_precision only, which "
+                             "keeps a float32 copy of them"
+                           : " updates floating-point values: float32, float64, and float16 and "
+                             "bfloat16 with multi_precision"));
+}
+
+}  // namespace
 
 Optimizer* UpdateRule::optimizer() const {
   const auto* found = std::get_if<std::shared_ptr<Optimizer>>(&rule);
@@ -23,51 +51,92 @@ std::uint64_t UpdateRule::fingerprint() const {
 }
 
 std::string UpdateRule::in_words() const {
-  if (const Optimizer* running = optimizer()) {
-    char rate[32];
-    std::snprintf(rate, sizeof rate, "%.9g", running->learning_rate());
-    return " with " + running->name() + " (learning rate " + rate + ")";
-  }
+  if (const Optimizer* running = optimizer()) return " with " + running->in_words();
   return updater() != nullptr ? " with an updater" : "";
 }
 
-OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries)
+OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
+                                     std::uint64_t most_updates)
     : optimizer_(optimizer), entries_(entries) {
   steps_.reserve(entries.size());
-  const auto num_states = static_cast<std::size_t>(optimizer.num_states());
+  std::size_t widest = 0;
   for (Entry* entry : entries) {
-    if (entry->dtype() != DType::float32 && entry->dtype() != DType::float64) {
-      throw Error(ErrorCode::invalid_argument,
-                  tutti::in_words(entry->key, entry->shape(), entry->dtype()) + ": " +
-                      optimizer.name() + " updates float32 and float64 values");
+    require_dtype(optimizer, *entry);
+    if (entry->updates == 0) start(*entry);
+    if (is_rounded(*entry)) widest = std::max(widest, entry->shape().count());
+    most_updates = std::max(most_updates, entry->updates + 1);
+  }
+  for (const Entry* entry : entries) {
+    steps_.push_back(optimizer.step(entry->key, entry->updates + 1, most_updates));
+  }
+  if (!optimizer.elementwise()) wide_.resize(widest);
+}
+
+/// The states before the first update. The float32 copy of rounded weights is the last.
+void OptimizerConsumer::start(Entry& entry) const {
+  const int own = optimizer_.num_states();
+  const int all = own + (is_rounded(entry) ? 1 : 0);
+  for (int i = 0; i < all; ++i) {
+    if (static_cast<std::size_t>(i) == entry.states.size()) {
+      entry.states.push_back(Tensor::zeros(entry.shape(), state_dtype(entry)));
     }
-    while (entry->states.size() < num_states) {
-      entry->states.push_back(Tensor::zeros(entry->shape(), entry->dtype()));
-    }
-    steps_.push_back(optimizer.step(entry->key, entry->updates + 1));
+    if (i < own && !optimizer_.starts_as_weight(i)) continue;
+    entry.states[i].view().copy_from(entry.replica);
   }
 }
 
 template <class Real>
-void OptimizerConsumer::update(std::size_t segment, std::size_t first, std::size_t count,
-                               const std::byte* reduced) {
+void OptimizerConsumer::update(std::size_t segment, std::size_t first,
+                               std::span<const Real> reduced, Tensor& weight) const {
   Entry& entry = *entries_[segment];
-  std::array<Real*, kMostStates> states{};
-  for (std::size_t i = 0; i < entry.states.size(); ++i) {
+  std::array<Real*, Optimizer::kMostStates> states{};
+  const auto num_states = static_cast<std::size_t>(optimizer_.num_states());
+  for (std::size_t i = 0; i < num_states; ++i) {
     states[i] = entry.states[i].values<Real>().data() + first;
   }
-  optimizer_.update(steps_[segment], {reinterpret_cast<const Real*>(reduced), count},
-                    entry.replica.values<Real>().subspan(first, count),
-                    std::span<Real* const>(states.data(), entry.states.size()));
+  optimizer_.update(steps_[segment], ElementRange<Real>{.gradient = reduced,
+                                                        .weight = weight.values<Real>().subspan(
+                                                            first, reduced.size()),
+                                                        .states = {states.data(), num_states},
+                                                        .first = first});
+}
+
+/// `wide` takes the sum in float32; as many elements as it has are updated at a time.
+void OptimizerConsumer::update_rounded(std::size_t segment, std::size_t first, std::size_t count,
+                                       const std::byte* reduced, std::span<float> wide) const {
+  Entry& entry = *entries_[segment];
+  Tensor& exact = entry.states.back();
+  const std::size_t size = size_of(entry.dtype());
+  for (std::size_t done = 0; done < count; done += wide.size()) {
+    const std::span<float> sum = wide.first(std::min(wide.size(), count - done));
+    const std::size_t at = first + done;
+    convert(reduced + done * size, entry.dtype(), sum.data(), DType::float32, sum.size());
+    update<float>(segment, at, sum, exact);
+    convert(exact.bytes() + at * sizeof(float), DType::float32, entry.replica.bytes() + at * size,
+            entry.dtype(), sum.size());
+  }
 }
 
 void OptimizerConsumer::consume(std::size_t segment, std::size_t first, std::size_t count,
                                 const std::byte* reduced) {
-  if (entries_[segment]->dtype() == DType::float32) {
-    update<float>(segment, first, count, reduced);
+  Entry& entry = *entries_[segment];
+  if (is_rounded(entry)) {
+    std::array<float, kTileCount> tile;
+    update_rounded(segment, first, count, reduced,
+                   optimizer_.elementwise() ? std::span(tile) : std::span(wide_));
+  } else if (entry.dtype() == DType::float32) {
+    update<float>(segment, first, {reinterpret_cast<const float*>(reduced), count}, entry.replica);
   } else {
-    update<double>(segment, first, count, reduced);
+    update<double>(segment, first, {reinterpret_cast<const double*>(reduced), count},
+                   entry.replica);
   }
+}
+
+void OptimizerConsumer::update_whole(std::span<const collectives::Segment> segments) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    consume(i, 0, segments[i].count, segments[i].output);
+  }
+  commit();
 }
 
 void OptimizerConsumer::commit() {

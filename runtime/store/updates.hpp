@@ -24,30 +24,40 @@ struct UpdateRule {
   [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }
   /// Equal on ranks whose updates give equal results, as far as can be known.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  /// For messages: empty for assign, else " with sgd (learning rate 0.1)" or " with an updater".
+  /// For messages: empty for assign, else " with sgd,learning_rate=0.1" or " with an updater".
   [[nodiscard]] std::string in_words() const;
 };
 
-/// Gives reduced pieces to an optimizer while they are in the cache. Segment i is entries[i].
+/// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
+/// the cache; another gets each key's whole sum at the end. Segment i is entries[i].
 class OptimizerConsumer final : public collectives::Consumer {
  public:
-  /// Errors: invalid_argument if an entry's dtype is not one that optimizers update. Nothing is
-  /// counted until commit().
-  OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries);
+  /// `most_updates` is the largest update count of the store's keys before this push.
+  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates. Nothing is
+  /// counted until the updates are done.
+  OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
+                    std::uint64_t most_updates);
 
   void consume(std::size_t segment, std::size_t first, std::size_t count,
                const std::byte* reduced) override;
 
-  /// Counts the updates, after all pieces have come.
+  /// After all pieces have come: counts the updates.
   void commit();
+  /// Instead of pieces: updates from the segments' outputs, then counts.
+  void update_whole(std::span<const collectives::Segment> segments);
 
  private:
+  void start(Entry& entry) const;
   template <class Real>
-  void update(std::size_t segment, std::size_t first, std::size_t count, const std::byte* reduced);
+  void update(std::size_t segment, std::size_t first, std::span<const Real> reduced,
+              Tensor& weight) const;
+  void update_rounded(std::size_t segment, std::size_t first, std::size_t count,
+                      const std::byte* reduced, std::span<float> wide) const;
 
   const Optimizer& optimizer_;
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
+  std::vector<float> wide_;  ///< the whole sum of a key with rounded weights, if it is needed
 };
 
 }  // namespace tutti

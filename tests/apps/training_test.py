@@ -78,9 +78,20 @@ class Training(unittest.TestCase):
             with self.subTest(ranks=ranks):
                 self.check_equal(self.train(ranks=ranks), alone)
 
-    def test_two_ranks_with_adam_give_the_loss_of_one(self):
-        self.check_equal(self.train({"--optimizer": "adam"}, ranks=2),
-                         self.train({"--optimizer": "adam"}))
+    def test_two_ranks_give_the_loss_of_one_with_any_optimizer(self):
+        for text in ("adam", "lamb,learning_rate=0.01",
+                     "rmsprop,centered=true,schedule=cosine,max_update=45,warmup_steps=5"):
+            with self.subTest(optimizer=text):
+                self.check_equal(self.train({"--optimizer": text}, ranks=2),
+                                 self.train({"--optimizer": text}))
+
+    def test_a_schedule_of_the_optimizer_takes_the_place_of_the_decay_by_epoch(self):
+        constant = self.train({"--optimizer": "sgd,schedule=factor,step=1"})
+        self.assertNotEqual(constant, self.train())
+        # Nothing moves after the first update.
+        _, accuracies = self.train(
+            {"--optimizer": "sgd,momentum=0,schedule=multifactor,steps=1,factor=1e-30"})
+        self.assertEqual(set(accuracies), {accuracies[0]})
 
     def test_two_virtual_nodes_give_the_loss_of_one_process(self):
         os.environ["TUTTI_RANKS_PER_NODE"] = "1"
@@ -103,6 +114,10 @@ class Training(unittest.TestCase):
         self.assertNotEqual(self.train({"--momentum": 0}), default)
         self.assertNotEqual(self.train({"--learning-rate": 0.01}), default)
         self.assertEqual(self.train({"--learning-rate": 0.05, "--momentum": 0.9}), default)
+        self.assertEqual(self.train({"--optimizer": "sgd,momentum=0.9,learning_rate=0.05"}),
+                         default)
+        self.assertEqual(self.train({"--optimizer": "sgd,momentum=0.5"}),
+                         self.train({"--optimizer": "sgd", "--momentum": 0.5}))
 
     def test_what_does_not_fill_a_batch_is_dropped(self):
         # 150 images are 2 batches of 64 and 22 that are left.

@@ -23,12 +23,18 @@ REFUSED = [
     (["--batch-size", "0"], "--batch-size: expected at least 1"),
     (["--batch-size", "1002"], "1002 is more than the 1000 training images"),
     (["--kvstore", "remote"], "--kvstore: expected dist, local or device, found 'remote'"),
-    (["--optimizer", "magic"], "--optimizer: expected sgd or adam, found 'magic'"),
-    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum belongs to sgd"),
-    (["--learning-rate", "0"], "--learning-rate: expected a number above 0"),
-    (["--learning-rate", "nan"], "--learning-rate: expected a number above 0"),
-    (["--learning-rate", "inf"], "--learning-rate: expected a number above 0"),
-    (["--momentum", "1"], "--momentum: expected a number from 0 to below 1"),
+    (["--optimizer", "magic"], "--optimizer: unknown optimizer 'magic', did you mean "),
+    (["--optimizer", "sgd,momentun=0.5"], "optimizer sgd: unknown option 'momentun', did you mean "
+                                          "momentum? There are: learning_rate, "),
+    (["--optimizer", "sgd,momentum"], "optimizer sgd: expected option=value between commas"),
+    (["--optimizer", "adam,beta1=2"], "beta1=2: expected a number from 0 to below 1"),
+    (["--optimizer", "adam,max_update=9"], "'max_update' belongs to a schedule"),
+    (["--optimizer", "adam", "--momentum", "0.9"], "optimizer adam: unknown option 'momentum'"),
+    (["--optimizer", "sgd,momentum=0.5", "--momentum", "0.9"], "'momentum' is given twice"),
+    (["--learning-rate", "-1"], "learning_rate=-1: expected a number of at least 0"),
+    (["--learning-rate", "nan"], "learning_rate=nan: expected a number of at least 0"),
+    (["--learning-rate", "fast"], "learning_rate=fast: expected a number of at least 0"),
+    (["--momentum", "1"], "momentum=1: expected a number from 0 to below 1"),
     (["--seed", "-1"], "--seed"),
     (["--limit", "-1"], "--limit"),
     (["--hidden", "256,,128"], "--hidden: expected widths from 1 to 65536"),
@@ -115,6 +121,8 @@ class Usage(unittest.TestCase):
                     self.assertEqual((shown.code, shown.err), (0, ""))
                     self.assertEqual(shown.out.count("--version"), 1)
                     self.assertEqual(shown.out.count("TUTTI_TIMEOUT"), 1)
+                    if name == "train-fashion-mnist":
+                        self.assertIn("\n  adam,learning_rate=0.001,beta1=0.9,", shown.out)
                     shown = programs.run(name, "--version", ranks=ranks)
                     self.assertEqual((shown.code, shown.err), (0, ""))
                     self.assertGreater(len(shown.out.strip()), 0)

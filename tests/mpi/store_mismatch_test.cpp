@@ -226,6 +226,22 @@ TEST_CASE("an optimizer, a multiplier or an updater on one rank only is a mismat
   check_usable(kv);
 }
 
+TEST_CASE("options or a schedule that differ on one rank are a mismatch that shows both") {
+  KVStore kv = store_with_keys();
+  const auto check = [&](const char* most, const char* last,
+                         const std::vector<std::string>& words) {
+    kv.set_optimizer(tutti::optimizer::create(is_last() ? last : most));
+    CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, words));
+  };
+  check("sgd,momentum=0.5", "sgd,momentum=0.25", {"momentum=0.5", "momentum=0.25"});
+  check("adam", "adamax", {"with adam,", "with adamax,"});
+  check("lamb", "lamb,bias_correction=false", {"bias_correction=false"});
+  check("nag,schedule=cosine,max_update=10", "nag,schedule=cosine,max_update=11",
+        {"schedule=cosine,max_update=10;", "max_update=11"});
+  kv.set_updater(nullptr);
+  check_usable(kv);
+}
+
 TEST_CASE("settings that differ on one rank are refused on all when a store is created") {
   tutti::Settings settings = test::settings();
   if (is_last()) settings.chunk_bytes = 123456;

@@ -1,61 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/digest.hpp"
-#include "runtime/store/optimizers/gradient.hpp"
+#include "runtime/store/optimizers/formula.hpp"
 
 namespace tutti::optimizer {
 
 namespace {
 
-class Sgd final : public Optimizer {
- public:
-  explicit Sgd(const SgdOptions& options)
-      : Optimizer({options.learning_rate, options.weight_decay, options.rescale_grad,
-                   options.clip_gradient}),
-        momentum_(options.momentum) {}
+struct Sgd : ElementwiseRule {
+  using Options = SgdOptions;
+  static constexpr const char* kName = "sgd";
+  static Fields fields(Options& options) { return {{"momentum", &options.momentum, &kBelowOne}}; }
+  static int num_states(const Options& options) { return options.momentum == 0 ? 0 : 1; }
 
-  [[nodiscard]] std::string name() const override { return "sgd"; }
-  [[nodiscard]] int num_states() const override { return momentum_ == 0 ? 0 : 1; }
-  [[nodiscard]] std::uint64_t fingerprint() const override {
-    return Digest().add(Optimizer::fingerprint()).add(momentum_).value();
-  }
-
-  void update(const UpdateStep& step, std::span<const float> gradient, std::span<float> weight,
-              std::span<float* const> states) const override {
-    update_any(step, gradient, weight, states);
-  }
-  void update(const UpdateStep& step, std::span<const double> gradient, std::span<double> weight,
-              std::span<double* const> states) const override {
-    update_any(step, gradient, weight, states);
-  }
-
- private:
   template <class Real>
-  void update_any(const UpdateStep& step, std::span<const Real> gradient, std::span<Real> weight,
-                  std::span<Real* const> states) const {
-    const Gradient<Real> prepared(options(), step);
-    const auto rate = static_cast<Real>(step.learning_rate);
-    const std::size_t count = weight.size();
-    const Real* g = gradient.data();
-    Real* w = weight.data();
-    if (momentum_ == 0) {
-#pragma GCC ivdep
-      for (std::size_t i = 0; i < count; ++i) w[i] -= rate * prepared(g[i], w[i]);
-      return;
-    }
-    const auto momentum = static_cast<Real>(momentum_);
-    Real* m = states[0];
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < count; ++i) {
-      m[i] = momentum * m[i] - rate * prepared(g[i], w[i]);
-      w[i] += m[i];
-    }
+  static void apply(const Options& options, const Update<Real>& update) {
+    descend(update, update.rate(), options.momentum);
   }
-
-  double momentum_;
 };
 
 }  // namespace
 
-std::shared_ptr<Optimizer> sgd(const SgdOptions& options) { return std::make_shared<Sgd>(options); }
+std::shared_ptr<Optimizer> sgd(const SgdOptions& options) { return make<Sgd>(options); }
+
+Row sgd_row() { return row_of<Sgd>(); }
 
 }  // namespace tutti::optimizer
