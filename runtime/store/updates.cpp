@@ -31,19 +31,24 @@ std::string UpdateRule::in_words() const {
   return updater() != nullptr ? " with an updater" : "";
 }
 
+std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
+  std::vector<Tensor> states;
+  for (int i = 0; i < optimizer.num_states(); ++i) {
+    states.push_back(Tensor::zeros(entry.shape(), entry.dtype()));
+  }
+  return states;
+}
+
 OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries)
     : optimizer_(optimizer), entries_(entries) {
   steps_.reserve(entries.size());
-  const auto num_states = static_cast<std::size_t>(optimizer.num_states());
   for (Entry* entry : entries) {
     if (entry->dtype() != DType::float32 && entry->dtype() != DType::float64) {
       throw Error(ErrorCode::invalid_argument,
                   tutti::in_words(entry->key, entry->shape(), entry->dtype()) + ": " +
                       optimizer.name() + " updates float32 and float64 values");
     }
-    while (entry->states.size() < num_states) {
-      entry->states.push_back(Tensor::zeros(entry->shape(), entry->dtype()));
-    }
+    if (entry->states.empty()) entry->states = new_states(optimizer, *entry);
     steps_.push_back(optimizer.step(entry->key, entry->updates + 1));
   }
 }

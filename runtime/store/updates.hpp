@@ -28,6 +28,9 @@ struct UpdateRule {
   [[nodiscard]] std::string in_words() const;
 };
 
+/// The state tensors that an optimizer needs for a weight, as they are at first: zero.
+std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
+
 /// Gives reduced pieces to an optimizer while they are in the cache. Segment i is entries[i].
 class OptimizerConsumer final : public collectives::Consumer {
  public:
