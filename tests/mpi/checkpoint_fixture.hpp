@@ -54,4 +54,20 @@ inline fs::path generation(const fs::path& directory, int number) {
   return directory / ("generation-" + std::to_string(number));
 }
 
+/// The keys 3 and 5.
+inline tutti::KVStore store_with_keys() {
+  tutti::KVStore kv = dist();
+  kv.init({3, 5}, {filled(2), filled(4, {400})});
+  return kv;
+}
+
+/// The keys hold what they held, and the store goes on.
+inline void check_unchanged(tutti::KVStore& kv,
+                            std::source_location where = std::source_location::current()) {
+  CHECK(all_are(stored(kv, 3), 2, where));
+  CHECK(all_are(stored(kv, 5), 4, where));
+  kv.push(3, filled(rank() == 0 ? 2 : 0));
+  CHECK(all_are(stored(kv, 3), 2, where));
+}
+
 }  // namespace test

@@ -18,8 +18,8 @@ using tutti::Tensor;
 
 namespace {
 
-const std::array kShapes = {tutti::Shape{2, 3}, tutti::Shape{}, tutti::Shape{0, 4},
-                                tutti::Shape{1}, tutti::Shape{1000003}};
+const std::array kShapes = {tutti::Shape{2, 3}, tutti::Shape{}, tutti::Shape{0, 4}, tutti::Shape{1},
+                            tutti::Shape{1000003}};
 constexpr std::array kTypes = {DType::float32, DType::int8,     DType::float64, DType::float16,
                                DType::int64,   DType::bfloat16, DType::uint8,   DType::int32};
 
