@@ -11,6 +11,8 @@
 
 #include <tutti/optimizer.hpp>
 
+#include "support/checkpoint_options.hpp"
+
 namespace apps {
 
 struct TrainOptions {
@@ -24,6 +26,7 @@ struct TrainOptions {
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images
+  CheckpointOptions checkpoint;
   bool help = false;
   bool version = false;
 
