@@ -97,7 +97,8 @@ class KVStore {
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
 
   /// The same for the optimizer's states and counts alone, in one file, which is replaced in one
-  /// step. The store must hold the same keys when it loads. Collective. Errors: as above.
+  /// step. The store must hold the same keys when it loads; of the options, other_options counts.
+  /// Collective. Errors: as above.
   void save_optimizer_states(const std::filesystem::path& path);
   void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options = {});
 

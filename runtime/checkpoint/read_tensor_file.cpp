@@ -144,7 +144,6 @@ void TensorFile::deliver(Communicator& ranks, std::span<std::byte* const> destin
     layout.for_each_part(
         begin, layout.begin_of(share.last),
         [&](std::size_t tensor, std::uint64_t offset, std::uint64_t from, std::uint64_t to) {
-          if (destinations[tensor] == nullptr) return;
           segments.push_back({is_mine ? share_->bytes() + (from - begin) : nullptr,
                               destinations[tensor] + offset, to - from, DType::uint8, reader});
         });

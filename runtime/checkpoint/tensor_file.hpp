@@ -55,8 +55,8 @@ class TensorFile {
   [[nodiscard]] const Header& header() const { return header_; }
   [[nodiscard]] const FileSummary& summary() const { return summary_; }
 
-  /// Gives every rank all tensors: destinations[i] is the memory for header().tensors[i], null
-  /// leaves it out. Collective. Errors: communication, timeout (failed).
+  /// Gives every rank all tensors: destinations[i] is the memory for header().tensors[i].
+  /// Collective. Errors: communication, timeout (failed).
   void deliver(Communicator& ranks, std::span<std::byte* const> destinations) const;
 
  private:
