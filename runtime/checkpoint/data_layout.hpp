@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of a tensor file as a row of bytes, and the ranks' shares of it.
+// The data of a tensor file as a row of bytes, and who handles which.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,12 @@ struct Chunks {
   [[nodiscard]] std::uint64_t count() const { return last - first; }
 };
 
-/// The share of one of several ranks; empty if it is not among them.
+/// The most chunks that one of several ranks has, if each has as many as any other, or one less.
+inline std::uint64_t most_chunks(std::uint64_t chunks, std::span<const int> ranks) {
+  return (chunks + ranks.size() - 1) / ranks.size();
+}
+
+/// What one of several ranks reads; empty if it is not among them.
 inline Chunks share_of(std::uint64_t chunks, std::span<const int> ranks, int rank) {
   const auto place = std::ranges::find(ranks, rank);
   if (place == ranks.end()) return {};
@@ -67,16 +72,14 @@ class DataLayout {
   std::uint64_t bytes_ = 0;
 };
 
-/// Runs `work` on each chunk of this rank's share, and lets all ranks agree after every round of
-/// kRoundChunks. Collective.
+/// Calls work(0), ..., work(mine - 1), and lets all ranks agree after every kRoundChunks of them.
+/// No rank has more than `most`, which is the same on all. Collective.
 template <class Work>
-void in_rounds(Communicator& ranks, std::uint64_t chunks, std::span<const int> who, Work work) {
-  const Chunks mine = share_of(chunks, who, ranks.rank());
-  const std::uint64_t largest_share = (chunks + who.size() - 1) / who.size();
-  for (std::uint64_t done = 0; done < largest_share; done += kRoundChunks) {
+void in_rounds(Communicator& ranks, std::uint64_t mine, std::uint64_t most, Work work) {
+  for (std::uint64_t done = 0; done < most; done += kRoundChunks) {
     ranks.agree([&] {
-      const std::uint64_t last = std::min(mine.first + done + kRoundChunks, mine.last);
-      for (std::uint64_t chunk = mine.first + done; chunk < last; ++chunk) work(chunk);
+      const std::uint64_t last = std::min(done + kRoundChunks, mine);
+      for (std::uint64_t i = done; i < last; ++i) work(i);
     });
   }
 }

@@ -123,7 +123,9 @@ void TensorFile::read_share(Communicator& ranks, const std::optional<File>& file
     const auto bytes = static_cast<std::int64_t>(layout.begin_of(mine.last) - begin);
     share = std::make_shared<Tensor>(Tensor::empty({bytes}, DType::uint8));
   });
-  in_rounds(ranks, layout.chunks(), readers_, [&](std::uint64_t chunk) {
+  const std::uint64_t most = most_chunks(layout.chunks(), readers_);
+  in_rounds(ranks, mine.count(), most, [&](std::uint64_t index) {
+    const std::uint64_t chunk = mine.first + index;
     const std::span bytes(share->bytes() + (layout.begin_of(chunk) - begin),
                           layout.begin_of(chunk + 1) - layout.begin_of(chunk));
     file->read(bytes, data_begin + layout.begin_of(chunk));

@@ -3,7 +3,8 @@
 //
 //   header: the seal of length and header, the digest of each chunk of the data, texts, tensors
 //   data:   | chunk 0 | chunk 1 | chunk 2 | ... | chunk k |     of kChunkBytes, the last shorter
-//             rank 0's share      rank 1's        rank P-1's    contiguous, near equal
+//   written by  rank 0    rank 1    rank 2 ...                  in turns
+//   read by     rank 0 ...      rank 1 ...       rank P-1       contiguous shares
 //
 // The bytes are a function of the content alone, whatever the number of ranks.
 #pragma once
