@@ -197,6 +197,22 @@ TEST_CASE("a replica keeps its address over a load, and a load overwrites what w
   });
 }
 
+TEST_CASE("string keys keep the order of their init over a load into a new store") {
+  with_folder([](const test::fs::path& folder) {
+    KVStore kv = test::dist();
+    const std::vector<Key> keys = {"z", "m", "a", "q", "b"};
+    for (const Key& key : keys) kv.init(key, filled(1));
+    kv.save(folder / "c");
+    KVStore other = test::dist();
+    other.load(folder / "c");
+    std::vector<Key> updated;
+    other.set_updater(
+        [&](const Key& key, tutti::ConstTensorView, tutti::TensorView) { updated.push_back(key); });
+    other.push({"a", "b", "m", "q", "z"}, {filled(1), filled(1), filled(1), filled(1), filled(1)});
+    CHECK(test::agree(updated == keys));
+  });
+}
+
 TEST_CASE("two generations are kept, and the newest is loaded") {
   with_folder([](const test::fs::path& folder) {
     const auto directory = folder / "c";

@@ -207,6 +207,14 @@ TEST_CASE("each malformed file is refused with what is wrong") {
   CHECK(count >= 40);
 }
 
+TEST_CASE("a header above the format's limit is refused before it is read, however long the file") {
+  const std::uint64_t long_file = std::uint64_t{1} << 40;
+  CHECK(tutti::checkpoint::header_length(length_of(100'000'000), long_file) == 100'000'000);
+  test::expect_error(
+      [&] { (void)tutti::checkpoint::header_length(length_of(100'000'001), long_file); },
+      ErrorCode::corrupt_file, {"100000001", "at most 100000000"});
+}
+
 TEST_CASE("a long or unprintable name is shown short and clean") {
   test::expect_error([] { (void)read(file_of("{\"" + std::string(5000, 'n') + "\\n\":1}", 0)); },
                      ErrorCode::corrupt_file, {std::string(80, 'n') + "...'"});
