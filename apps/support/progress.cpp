@@ -73,6 +73,10 @@ std::string summary_line(const EpochResult& last) {
                 last.images_per_second, last.store_seconds, last.store_share * 100.0);
 }
 
+std::string done_already_line(double accuracy) {
+  return format("test accuracy %.4f  nothing was left to train", accuracy);
+}
+
 bool ProgressBar::due() {
   if (!enabled_) return false;
   const auto now = std::chrono::steady_clock::now();

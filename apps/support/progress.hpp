@@ -48,6 +48,9 @@ std::string epoch_line(const EpochResult& result);
 /// "test accuracy 0.8712  31245 images/s  store 0.83 s (4.2 %)"
 std::string summary_line(const EpochResult& last);
 
+/// "test accuracy 0.8712  nothing was left to train", of a run that goes on after its end.
+std::string done_already_line(double accuracy);
+
 /// "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
 

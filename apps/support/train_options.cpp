@@ -44,6 +44,7 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "seed", po::value(&options.seed)->default_value(1), "of the weights and of the image order")(
       "limit", po::value(&options.limit)->default_value(0),
       "use the first N images of both sets only, for quick tries (0: all)");
+  add_checkpoint_options(all, options.checkpoint);
   add_common_options(all);
   return all;
 }
@@ -88,6 +89,7 @@ void check(const TrainOptions& options, int ranks) {
   require(options.seed >= 0, "--seed: expected at least 0");
   require(options.limit >= 0, "--limit: expected at least 0");
   check_store(options, ranks);
+  check(options.checkpoint);
 }
 
 /// --learning-rate and --momentum are more options of --optimizer.

@@ -11,6 +11,8 @@
 
 #include <tutti/optimizers.hpp>
 
+#include "support/checkpoint_options.hpp"
+
 namespace apps {
 
 struct TrainOptions {
@@ -22,6 +24,7 @@ struct TrainOptions {
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images
+  CheckpointOptions checkpoint;
   bool help = false;
   bool version = false;
 

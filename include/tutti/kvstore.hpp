@@ -2,12 +2,14 @@
 // The replicated key-value store.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "tutti/arguments.hpp"
+#include "tutti/checkpoint.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 #include "tutti/optimizer.hpp"
@@ -75,6 +77,30 @@ class KVStore {
   void set_optimizer(std::shared_ptr<Optimizer> optimizer);
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
+
+  /// Saves all values, the optimizer's states and counts, and `metadata` as a new generation in a
+  /// directory, and keeps the one before. Whenever the process or the machine stops, what load()
+  /// finds is whole: the new generation or the one before. Files are safetensors, written in
+  /// parallel by all ranks that share a file system with rank 0. Collective. Nothing else may use
+  /// the directory meanwhile; "local" stores of several processes take one each.
+  /// Errors  io (no space, no permission, no parent folder), mismatch if ranks save to different
+  ///         directories, invalid_argument for a key or metadata that is not UTF-8. Older
+  ///         generations stay, and the store goes on.
+  void save(const std::filesystem::path& directory, const Metadata& metadata = {});
+  /// Takes back the newest generation that is not damaged, into any type of store with any number
+  /// of ranks; a warning on standard error and the result name those that were passed over. All is
+  /// read and verified before anything changes. A store without keys gets those of the checkpoint;
+  /// else keys, shapes and dtypes must be the same. The optimizer must be set before, to one of the
+  /// same name and options (see LoadOptions). Collective.
+  /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
+  ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
+  LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
+
+  /// The same for the optimizer's states and counts alone, in one file, which is replaced in one
+  /// step. The store must hold the same keys when it loads; of the options, other_options counts.
+  /// Collective. Errors: as above.
+  void save_optimizer_states(const std::filesystem::path& path);
+  void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options = {});
 
   /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.
   [[nodiscard]] Tensor allocate(Shape shape, DType dtype = DType::float32);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tutti/arguments.hpp"
+#include "tutti/checkpoint.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"

@@ -32,6 +32,11 @@ Entry& KeyTable::at(const Key& key) {
   return const_cast<Entry&>(static_cast<const KeyTable*>(this)->at(key));
 }
 
+Entry* KeyTable::find(const Key& key) {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
 void KeyTable::require_new(const Key& key) const {
   require_kind(key);
   const auto found = entries_.find(key);

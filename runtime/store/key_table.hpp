@@ -36,6 +36,9 @@ class KeyTable {
   [[nodiscard]] Entry& at(const Key& key);
   [[nodiscard]] const Entry& at(const Key& key) const;
 
+  /// Null if there is no such key.
+  [[nodiscard]] Entry* find(const Key& key);
+
   /// Errors: invalid_argument if the key exists or is of the other kind.
   void require_new(const Key& key) const;
   void insert(Entry entry);

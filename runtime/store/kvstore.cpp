@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the store. A push goes: resolve (who gets what) -> Push (one fused operation) ->
 // Engine::run (collectives/engine.cpp) -> update.
-#include <new>
 #include <unordered_set>
 
-#include "runtime/agree.hpp"
-#include "runtime/store/kvstore_impl.hpp"
+#include "runtime/store/entering.hpp"
 
 namespace tutti {
 
@@ -35,51 +33,6 @@ void require_distinct(std::span<const Key> keys) {
 }
 
 }  // namespace
-
-/// The scope of a call: at most one thread is in the store, and an updater makes no collective
-/// call.
-class KVStore::Impl::Entering {
- public:
-  enum class Kind { local, collective };
-
-  Entering(Impl& store, Kind kind, const char* call) : store_(store) {
-#ifndef NDEBUG
-    const auto inside = store.thread_.load();
-    if (inside != std::thread::id() && inside != std::this_thread::get_id()) {
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(call) + ": another thread is in this store; one thread at a time");
-    }
-#endif
-    if (kind == Kind::collective && store.calls_under_way_ > 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(call) +
-                      " is a collective call, which an updater cannot make; it may "
-                      "pull and view");
-    }
-    store.engine().check_usable();
-    store_.thread_ = std::this_thread::get_id();
-    ++store_.calls_under_way_;
-  }
-  ~Entering() {
-    if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
-  }
-  Entering(const Entering&) = delete;
-  Entering& operator=(const Entering&) = delete;
-
- private:
-  Impl& store_;
-};
-
-template <class Body>
-void KVStore::Impl::validate(const char* call, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    engine().refuse(error.code(), std::string(call) + ": " + error.what());
-  } catch (const std::bad_alloc&) {
-    engine().refuse(ErrorCode::out_of_memory, std::string(call) + ": no memory");
-  }
-}
 
 std::vector<Entry> KVStore::Impl::new_entries(
     const std::vector<KeyGroup<ConstTensorView>>& groups) {

@@ -93,6 +93,19 @@ Optimizer& KVStore::optimizer() const {
   return *running;
 }
 
+void KVStore::save(const std::filesystem::path& directory, const Metadata& metadata) {
+  impl_->save(directory, metadata);
+}
+LoadResult KVStore::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  return impl_->load(directory, options);
+}
+void KVStore::save_optimizer_states(const std::filesystem::path& path) {
+  impl_->save_optimizer_states(path);
+}
+void KVStore::load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options) {
+  impl_->load_optimizer_states(path, options);
+}
+
 Tensor KVStore::allocate(Shape shape, DType dtype) { return impl_->group->allocate(shape, dtype); }
 
 int KVStore::rank() const noexcept { return impl_->group->topology().rank; }

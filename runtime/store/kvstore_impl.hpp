@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
+#include <map>
 #include <thread>
 
 #include "tutti/kvstore.hpp"
@@ -29,6 +31,11 @@ class KVStore::Impl {
   void barrier();
   void agree(const std::function<void()>& body);
 
+  void save(const std::filesystem::path& directory, const Metadata& metadata);
+  LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
+  void save_optimizer_states(const std::filesystem::path& path);
+  void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options);
+
   const std::string type;
   const std::shared_ptr<Group> group;
 
@@ -43,12 +50,17 @@ class KVStore::Impl {
   /// Runs `body`; what it throws is thrown by all ranks.
   template <class Body>
   void validate(const char* call, Body body);
+  /// All ranks make this call, with equal digests; else all throw. Collective.
+  void announce(const std::string& call, std::uint64_t digest);
+  [[nodiscard]] std::vector<Entry*> entries_in_order();
+  [[nodiscard]] Optimizer& required_optimizer();
 
   KeyTable table_;
   UpdateRule rule_;
   Push push_;
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
+  std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
 };
 
 }  // namespace tutti

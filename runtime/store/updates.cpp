@@ -55,6 +55,15 @@ std::string UpdateRule::in_words() const {
   return updater() != nullptr ? " with an updater" : "";
 }
 
+std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
+  const int all = optimizer.num_states() + (is_rounded(entry) ? 1 : 0);
+  std::vector<Tensor> states;
+  for (int i = 0; i < all; ++i) {
+    states.push_back(Tensor::zeros(entry.shape(), state_dtype(entry)));
+  }
+  return states;
+}
+
 OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
                                      std::uint64_t most_updates)
     : optimizer_(optimizer), entries_(entries) {
@@ -72,16 +81,13 @@ OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry
   if (!optimizer.elementwise()) wide_.resize(widest);
 }
 
-/// The states before the first update. The float32 copy of rounded weights is the last.
+/// The states before the first update.
 void OptimizerConsumer::start(Entry& entry) const {
-  const int own = optimizer_.num_states();
-  const int all = own + (is_rounded(entry) ? 1 : 0);
-  for (int i = 0; i < all; ++i) {
-    if (static_cast<std::size_t>(i) == entry.states.size()) {
-      entry.states.push_back(Tensor::zeros(entry.shape(), state_dtype(entry)));
-    }
-    if (i < own && !optimizer_.starts_as_weight(i)) continue;
-    entry.states[i].view().copy_from(entry.replica);
+  if (entry.states.empty()) entry.states = new_states(optimizer_, entry);
+  const auto own = static_cast<std::size_t>(optimizer_.num_states());
+  for (std::size_t i = 0; i < entry.states.size(); ++i) {
+    const bool is_copy = i >= own || optimizer_.starts_as_weight(static_cast<int>(i));
+    if (is_copy) entry.states[i].view().copy_from(entry.replica);
   }
 }
 

@@ -28,6 +28,10 @@ struct UpdateRule {
   [[nodiscard]] std::string in_words() const;
 };
 
+/// The state tensors that an optimizer needs for a weight, all zero: its own, and at the end the
+/// float32 copy of a 16-bit weight.
+std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
+
 /// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
 /// the cache; another gets each key's whole sum at the end. Segment i is entries[i].
 class OptimizerConsumer final : public collectives::Consumer {

@@ -39,6 +39,12 @@ def run_command(command):
     return Result(done.returncode, done.stdout, done.stderr)
 
 
+def ranks_of(launcher):
+    """The process ids of the ranks that a running mpirun has started."""
+    path = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+    return [int(child) for child in path.read_text(encoding="ascii").split()]
+
+
 def exit_codes(ranks, script, *arguments):
     """Runs a shell script on every rank; (each rank's own exit code, standard error).
 

@@ -42,6 +42,10 @@ REFUSED = [
     (["--hidden", "12x"], "--hidden: expected widths from 1 to 65536"),
     (["--hidden", ""], "--hidden"),
     (["--learning-rate", "1e30"], "the training diverged"),
+    (["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
+    (["--checkpoint-dir", "c", "--checkpoint-every", "-1"], "--checkpoint-every: expected at"),
+    (["--resume", "must"], "--resume must needs --checkpoint-dir"),
+    (["--resume", "yes"], "--resume: expected auto, never or must, found 'yes'"),
 ]
 
 

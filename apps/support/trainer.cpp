@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/trainer.hpp"
+
+#include <array>
+#include <span>
+
+#include <tutti/error.hpp>
+
+#include "support/random.hpp"
+#include "support/terminal.hpp"
+
+namespace apps {
+
+Trainer::Trainer(tutti::Communicator world, tutti::KVStore& store, const TrainOptions& options,
+                 const FashionMnist& data)
+    : world_(std::move(world)),
+      store_(store),
+      options_(options),
+      data_(data),
+      base_rate_(store.optimizer().learning_rate()),
+      share_(static_cast<std::size_t>(options.batch_size / world_.size())),
+      model_(store, options.widths(), share_, options.seed),
+      bar_(world_.rank() == 0 && stdout_is_watched()),
+      order_(data.train.count()) {}
+
+std::string Trainer::resume() {
+  const CheckpointOptions& checkpoint = options_.checkpoint;
+  if (!checkpoint.is_on()) return {};
+  tutti::LoadResult loaded;
+  if (checkpoint.resume != "never") {
+    // The run's own record is compared below, by the names of its options.
+    loaded = store_.load(checkpoint.directory, {.other_options = true, .may_be_absent = true});
+  }
+  if (!loaded) {
+    world_.agree([&] {
+      if (checkpoint.resume != "must") return;
+      throw tutti::Error(
+          tutti::ErrorCode::invalid_argument,
+          "--resume must: there is no checkpoint in " + checkpoint.directory.string());
+    });
+    save();
+    return {};
+  }
+  world_.agree([&] { position_ = position_in(loaded.metadata, options_); });
+  if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 carries all ranks' part
+  return resumed_line(loaded, options_);
+}
+
+EpochResult Trainer::run_epoch() {
+  if (!store_.optimizer().options().schedule) {
+    store_.optimizer().set_learning_rate(
+        learning_rate_at(base_rate_, position_.epoch, options_.epochs));
+  }
+  shuffle_epoch(static_cast<std::uint64_t>(options_.seed), position_.epoch, order_);
+  train();
+
+  // Besides the pushes and the checkpoints, the only message of an epoch.
+  std::array sums{position_.loss, count_correct()};
+  world_.allreduce(tutti::view(sums.data(), {2}));
+  bar_.clear();
+  const int epoch = position_.epoch + 1;
+  world_.agree([&] { check_loss(sums[0], epoch); });
+  position_ = {.epoch = epoch, .step = 0, .loss = 0.0};
+  if (is_due() || is_done()) save();
+  return {.epoch = epoch,
+          .epochs = options_.epochs,
+          .loss = sums[0] / static_cast<double>(steps_per_epoch() * batch()),
+          .accuracy = sums[1] / static_cast<double>(data_.test.count()),
+          .images_per_second = static_cast<double>(images_) / seconds_,
+          .store_seconds = store_seconds_,
+          .store_share = store_seconds_ / seconds_};
+}
+
+/// The rest of the epoch under way.
+void Trainer::train() {
+  Stopwatch watch;
+  while (position_.step < steps_per_epoch()) {
+    const std::size_t first =
+        position_.step * batch() + share_ * static_cast<std::size_t>(world_.rank());
+    position_.loss += model_.compute({data_.train, std::span(order_).subspan(first, share_)});
+    const Stopwatch push_watch;
+    model_.push();
+    store_seconds_ += push_watch.seconds();
+    images_ += batch();
+    ++position_.step;
+    if (bar_.due()) show(seconds_ + watch.seconds());
+    if (position_.step == steps_per_epoch() || !is_due()) continue;
+    seconds_ += watch.seconds();
+    save();
+    watch = Stopwatch();
+  }
+  seconds_ += watch.seconds();
+}
+
+bool Trainer::is_due() const {
+  if (!options_.checkpoint.is_on()) return false;
+  const auto every = static_cast<std::size_t>(options_.checkpoint.every);
+  if (every == 0) return position_.step == 0;
+  return (static_cast<std::size_t>(position_.epoch) * steps_per_epoch() + position_.step) % every ==
+         0;
+}
+
+void Trainer::save() {
+  if (!options_.checkpoint.is_on()) return;
+  Position everywhere = position_;
+  world_.allreduce(tutti::view(&everywhere.loss, {1}));
+  world_.agree([&] { check_loss(everywhere.loss, everywhere.epoch + 1); });
+  store_.save(options_.checkpoint.directory, to_metadata(everywhere, options_, world_.size()));
+}
+
+void Trainer::show(double seconds) {
+  const std::size_t done = position_.step * batch();
+  bar_.show({.epoch = position_.epoch + 1,
+             .epochs = options_.epochs,
+             .images_done = done,
+             .images_total = steps_per_epoch() * batch(),
+             .images_per_second = static_cast<double>(images_) / seconds,
+             .loss = position_.loss * world_.size() / static_cast<double>(done)});
+}
+
+/// How many images of this rank's share of the test set the network gets right.
+double Trainer::count_correct() {
+  const auto rank = static_cast<std::size_t>(world_.rank());
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  const std::size_t count = data_.test.count();
+  return model_.network().count_correct(data_.test, count * rank / ranks,
+                                        count * (rank + 1) / ranks);
+}
+
+double Trainer::accuracy() {
+  double correct = count_correct();
+  world_.allreduce(tutti::view(&correct, {1}));
+  return correct / static_cast<double>(data_.test.count());
+}
+
+}  // namespace apps

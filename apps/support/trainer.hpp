@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a training run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tutti/communicator.hpp>
+#include <tutti/kvstore.hpp>
+
+#include "support/fashion_mnist.hpp"
+#include "support/progress.hpp"
+#include "support/run_record.hpp"
+#include "support/stored_mlp.hpp"
+#include "support/train_options.hpp"
+
+namespace apps {
+
+/// Order   all members but the destructor are collective.
+class Trainer {
+ public:
+  Trainer(tutti::Communicator world, tutti::KVStore& store, const TrainOptions& options,
+          const FashionMnist& data);
+
+  /// Goes on from the checkpoint, as the options say, or saves the beginning: a folder that cannot
+  /// be written shows before the work. Returns what there is to say about it, or nothing.
+  std::string resume();
+
+  [[nodiscard]] bool is_done() const { return position_.epoch == options_.epochs; }
+  /// Trains to the end of the epoch under way, then tests, then saves if it is time.
+  /// Errors  invalid_argument: the training diverged.
+  EpochResult run_epoch();
+  /// Of the test images, over all ranks.
+  double accuracy();
+
+ private:
+  [[nodiscard]] std::size_t batch() const { return static_cast<std::size_t>(options_.batch_size); }
+  /// What does not fill a batch is dropped; each epoch's order puts other images there.
+  [[nodiscard]] std::size_t steps_per_epoch() const { return order_.size() / batch(); }
+  [[nodiscard]] bool is_due() const;
+  [[nodiscard]] double count_correct();
+
+  void train();
+  void save();
+  void show(double seconds);
+
+  tutti::Communicator world_;
+  tutti::KVStore& store_;
+  const TrainOptions& options_;
+  const FashionMnist& data_;
+  double base_rate_;   // the learning rate of the first epoch
+  std::size_t share_;  // this rank's images of each batch
+  StoredMlp model_;
+  ProgressBar bar_;
+  std::vector<std::uint32_t> order_;
+  Position position_;           // its loss is this rank's part
+  std::size_t images_ = 0;      // trained on by this process, over all ranks
+  double seconds_ = 0.0;        // of training, without tests and checkpoints
+  double store_seconds_ = 0.0;  // the part of them in push
+};
+
+}  // namespace apps

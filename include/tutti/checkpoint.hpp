@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is saved with a store besides its tensors, and how a saved store is taken back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+/// What a program saves with a store: epoch, position, seed. Names and values are UTF-8.
+using Metadata = std::map<std::string, std::string>;
+
+struct LoadOptions {
+  /// Takes the values alone, whatever updated them; an optimizer of this store starts anew.
+  bool weights_only = false;
+  /// Takes the states of an optimizer of the same name whose options differ from this store's. The
+  /// learning rate may always differ: a checkpoint never changes it.
+  bool other_options = false;
+  /// Where there is no checkpoint, the result is empty; without this it is an error.
+  bool may_be_absent = false;
+};
+
+struct LoadResult {
+  std::uint64_t generation = 0;  ///< counts the saves into a directory; 0: there was no checkpoint
+  Metadata metadata{};
+  /// Newer generations that are damaged and were passed over: one sentence each, newest first.
+  std::vector<std::string> damaged{};
+
+  explicit operator bool() const noexcept { return generation != 0; }
+};
+
+}  // namespace tutti

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/checkpoint.hpp"
+
+#include <charconv>
+#include <random>
+#include <sstream>
+
+#include "tutti/error.hpp"
+
+#include "runtime/checkpoint/exchange.hpp"
+#include "runtime/checkpoint/generations.hpp"
+#include "runtime/checkpoint/seal.hpp"
+
+namespace tutti::checkpoint {
+
+namespace {
+
+constexpr const char* kWeights = "weights.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kManifest = "manifest.json";
+
+std::string random_hex() {
+  std::random_device source;
+  return in_hex((std::uint64_t{source()} << 32) | source());
+}
+
+/// The ranks that find in their folder what rank 0 has just put there: only they can write the same
+/// file together. Collective.
+std::vector<int> ranks_that_share(Communicator& ranks, const fs::path& folder) {
+  const bool is_first = ranks.rank() == 0;
+  const std::string nonce = text_of_first(ranks, [&] {
+    const std::string text = random_hex();
+    File::open_new(folder / (".nonce-" + text)).write(text, 0);
+    return text;
+  });
+  const fs::path path = folder / (".nonce-" + nonce);
+  bool is_there = is_first;
+  try {
+    is_there = is_there || read_text(path, nonce.size()) == nonce;
+  } catch (const Error&) {
+    is_there = false;  // such a rank leaves the writing to the others
+  }
+  std::vector<int> sharing = ranks_where(ranks, is_there);
+  std::error_code ignored;  // it is the folder's next user who would notice
+  if (is_first) fs::remove(path, ignored);
+  return sharing;
+}
+
+/// Rank 0 alone: makes the folder of a new generation, which is this job's alone while `lock`
+/// lives.
+std::uint64_t begin(const Generations& generations, std::optional<File>& lock) {
+  generations.make_directory();
+  File folder = File::open_folder(generations.directory());
+  if (!folder.lock()) {
+    throw Error(ErrorCode::io, "another process is saving into " +
+                                   generations.directory().string() +
+                                   "; give each job, and each store of one process, its own");
+  }
+  lock = std::move(folder);
+  generations.remove_leftovers();
+  const auto existing = generations.list();
+  const std::uint64_t generation = existing.empty() ? 1 : existing.front() + 1;
+  make_folder(generations.partial(generation));
+  return generation;
+}
+
+void write_manifest(const fs::path& folder, const Manifest& manifest) {
+  const std::string text = to_text(manifest);
+  File file = File::open_new(folder / kManifest);
+  file.reserve(text.size());
+  file.write(text, 0);
+  file.sync();
+}
+
+/// Fills the partial folder and gives it its name. Collective.
+void write_generation(Communicator& ranks, const Generations& generations, std::uint64_t generation,
+                      const StoreContent& content) {
+  const fs::path folder = generations.partial(generation);
+  const auto writers = ranks_that_share(ranks, folder);
+  Manifest manifest{.generation = generation, .files = {}, .metadata = content.metadata};
+  manifest.files[kWeights] = write_tensor_file(ranks, folder / kWeights, content.weights, writers);
+  if (content.optimizer) {
+    manifest.files[kOptimizer] =
+        write_tensor_file(ranks, folder / kOptimizer, *content.optimizer, writers);
+  }
+  ranks.agree([&] {
+    if (ranks.rank() != 0) return;
+    write_manifest(folder, manifest);
+    generations.publish(generation);
+  });
+}
+
+/// A part that a whole generation has.
+void require_there(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error) || error) return;  // other errors: whoever opens it says them
+  throw Error(ErrorCode::corrupt_file, path.string() + " is missing");
+}
+
+TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
+                     const char* name) {
+  const fs::path path = folder / name;
+  ranks.agree([&] {
+    if (ranks.rank() == 0) require_there(path);
+  });
+  TensorFile file = TensorFile::read(ranks, path);
+  ranks.agree([&] {
+    const auto expected = manifest.files.find(name);
+    if (expected == manifest.files.end() || expected->second != file.summary()) {
+      throw Error(ErrorCode::corrupt_file,
+                  path.string() + " is not the file that " + kManifest + " names");
+    }
+  });
+  return file;
+}
+
+LoadedStore read_generation(Communicator& ranks, const Generations& generations,
+                            std::uint64_t generation, bool weights_only) {
+  const fs::path folder = generations.folder(generation);
+  const fs::path path = folder / kManifest;
+  const std::string text = text_of_first(ranks, [&] {
+    require_there(path);
+    return read_text(path, kMostManifestBytes);
+  });
+  Manifest manifest;
+  ranks.agree([&] { in_place(path.string(), [&] { manifest = parse_manifest(text); }); });
+  LoadedStore loaded{.weights = read_part(ranks, folder, manifest, kWeights),
+                     .optimizer = {},
+                     .result = {generation, manifest.metadata}};
+  if (!weights_only && manifest.files.contains(kOptimizer)) {
+    loaded.optimizer = read_part(ranks, folder, manifest, kOptimizer);
+  }
+  return loaded;
+}
+
+bool is_damage(const Error& error) {
+  return error.code() == ErrorCode::corrupt_file && error.scope() == ErrorScope::agreed;
+}
+
+}  // namespace
+
+std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
+                   std::optional<std::uint64_t> good) {
+  const bool is_first = ranks.rank() == 0;
+  const Generations generations(directory);
+  std::optional<File> lock;  // on rank 0
+  std::uint64_t generation = 0;
+  try {
+    const std::string number =
+        text_of_first(ranks, [&] { return std::to_string(begin(generations, lock)); });
+    std::from_chars(number.data(), number.data() + number.size(), generation);
+    write_generation(ranks, generations, generation, content);
+  } catch (const Error&) {
+    std::error_code ignored;  // the error under way is the reason; the next save tries again
+    if (lock) fs::remove_all(generations.partial(generation), ignored);
+    throw;
+  }
+  ranks.agree([&] {
+    if (!is_first) return;
+    in_place("generation " + std::to_string(generation) + " is saved, but an older one remains",
+             [&] { generations.prune(generation, good); });
+  });
+  return generation;
+}
+
+std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory, bool weights_only) {
+  const Generations generations(directory);
+  const std::string numbers = text_of_first(ranks, [&] {
+    std::string text;
+    for (const std::uint64_t generation : generations.list()) {
+      text += std::to_string(generation) + " ";
+    }
+    return text;
+  });
+  std::vector<std::string> damaged;
+  std::istringstream newest_first(numbers);
+  for (std::uint64_t generation = 0; newest_first >> generation;) {
+    try {
+      LoadedStore loaded = read_generation(ranks, generations, generation, weights_only);
+      loaded.result.damaged = std::move(damaged);
+      return loaded;
+    } catch (const Error& error) {
+      if (!is_damage(error)) throw;
+      damaged.push_back("generation " + std::to_string(generation) +
+                        " is damaged: " + error.what());
+    }
+  }
+  if (damaged.empty()) return std::nullopt;
+  std::string text = "no checkpoint in " + directory.string() + " is whole";
+  for (const std::string& reason : damaged) text += "; " + reason;
+  throw Error(ErrorCode::corrupt_file, text, ErrorScope::agreed, ranks.rank() == 0);
+}
+
+void save_file(Communicator& ranks, const fs::path& path, const Content& content) {
+  const bool is_first = ranks.rank() == 0;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path partial = fs::path(path) += ".partial";
+  std::error_code ignored;  // making it says what is wrong
+  const auto writers = ranks_that_share(ranks, folder);
+  if (is_first) fs::remove(partial, ignored);
+  try {
+    write_tensor_file(ranks, partial, content, writers);
+    ranks.agree([&] {
+      if (!is_first) return;
+      move_to(partial, path);
+      sync_folder(folder);
+    });
+  } catch (const Error&) {
+    if (is_first) fs::remove(partial, ignored);
+    throw;
+  }
+}
+
+TensorFile load_file(Communicator& ranks, const fs::path& path) {
+  return TensorFile::read(ranks, path);
+}
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: a directory of generations, each complete or not there. The store says what is in
+// one (runtime/store/saving.cpp); here it becomes files, and files become that again.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/checkpoint.hpp"
+#include "tutti/communicator.hpp"
+
+#include "runtime/checkpoint/tensor_file.hpp"
+
+namespace tutti::checkpoint {
+
+/// What a checkpoint holds. Equal on every rank.
+struct StoreContent {
+  Content weights;
+  std::optional<Content> optimizer;  ///< if the store runs one
+  Metadata metadata;
+};
+
+/// A generation that was read and verified as a whole; nothing has been changed yet.
+struct LoadedStore {
+  TensorFile weights;
+  std::optional<TensorFile> optimizer;
+  LoadResult result;
+};
+
+/// Writes a new generation, and removes all but two: the new one and `good`, the one that is known
+/// to be whole, else the newest of the others. Collective. Returns the generation.
+/// Errors  agreed: io. The older generations are untouched, and nothing is left of the new one.
+std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
+                   std::optional<std::uint64_t> good);
+
+/// Reads the newest generation that is not damaged. Empty if there is none at all. Collective.
+/// Errors  agreed: io; corrupt_file if all are damaged, with the reason of each.
+std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory, bool weights_only);
+
+/// One tensor file alone, written beside its place and then renamed. Collective. Errors: as save.
+void save_file(Communicator& ranks, const fs::path& path, const Content& content);
+/// Collective. Errors  agreed: io, corrupt_file.
+TensorFile load_file(Communicator& ranks, const fs::path& path);
+
+}  // namespace tutti::checkpoint

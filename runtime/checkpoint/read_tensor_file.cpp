@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//   rank 0      reads the header; all ranks get it, and check it
+//   readers     the ranks that find the same header themselves: they see the same file
+//   they        read their chunks into memory of their own, and compare the digests
+//   deliver     every chunk goes from its reader to every rank
+#include <charconv>
+#include <optional>
+#include <xxhash.h>
+
+#include "tutti/error.hpp"
+
+#include "runtime/checkpoint/data_layout.hpp"
+#include "runtime/checkpoint/exchange.hpp"
+#include "runtime/checkpoint/seal.hpp"
+#include "runtime/checkpoint/tensor_file.hpp"
+#include "runtime/digest.hpp"
+#include "runtime/group.hpp"
+
+namespace tutti::checkpoint {
+
+namespace {
+
+constexpr std::size_t kNamedTensors = 3;
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::corrupt_file, why); }
+
+/// Length and header of a file.
+std::string read_head(const File& file) {
+  std::string head(kLengthBytes, '\0');
+  const std::uint64_t file_bytes = file.size();
+  if (file_bytes >= kLengthBytes) file.read(std::as_writable_bytes(std::span(head)), 0);
+  head.resize(kLengthBytes + header_length(head, file_bytes));
+  file.read(std::as_writable_bytes(std::span(head)), 0);
+  return head;
+}
+
+/// Damage is looked for before the content: a changed byte is damage, whatever it says now.
+Header check_head(const std::string& head, std::uint64_t file_bytes) {
+  const std::string_view json = std::string_view(head).substr(kLengthBytes);
+  if (!json.starts_with(kSealBegin) || seal_of(head, kSealPosition).empty()) {
+    refuse("the header is not what was written (checksum), or not this library's");
+  }
+  Header header = parse_header(json, file_bytes - head.size());
+  std::uint64_t format = 0;
+  const std::string& digits = header.text(kFormatName);
+  std::from_chars(digits.data(), digits.data() + digits.size(), format);
+  require_known_format(format);
+  if (header.text(kChunkBytesName) != std::to_string(kChunkBytes) ||
+      header.text(kDigestsName).size() != DataLayout(header.tensors).chunks() * kUnsealed.size()) {
+    refuse("the header has checksums of other chunks than it should");
+  }
+  return header;
+}
+
+std::string names_in(const DataLayout& layout, const Header& header, std::uint64_t chunk) {
+  std::string names;
+  std::size_t count = 0;
+  layout.for_each_part(layout.begin_of(chunk), layout.begin_of(chunk + 1),
+                       [&](std::size_t tensor, std::uint64_t, std::uint64_t, std::uint64_t) {
+                         if (++count > kNamedTensors) return;
+                         names += (count == 1 ? "" : ", ") + header.tensors[tensor].name;
+                       });
+  return count > kNamedTensors ? names + ", ..." : names;
+}
+
+void check_chunk(std::span<const std::byte> bytes, const DataLayout& layout, const Header& header,
+                 std::uint64_t chunk) {
+  const std::string_view digests = header.text(kDigestsName);
+  const std::string found = in_hex(XXH3_64bits(bytes.data(), bytes.size()));
+  const std::string_view expected = digests.substr(chunk * kUnsealed.size(), kUnsealed.size());
+  if (found == expected) return;
+  refuse("bytes " + std::to_string(layout.begin_of(chunk)) + " to " +
+         std::to_string(layout.begin_of(chunk + 1)) + " of the data are not what was written (" +
+         names_in(layout, header, chunk) + "): checksum " + found + ", expected " +
+         std::string(expected));
+}
+
+/// Whether this rank's own file begins as rank 0's does. A rank that cannot tell leaves the reading
+/// to the others.
+std::optional<File> same_file(const fs::path& path, const std::string& head,
+                              std::uint64_t file_bytes) {
+  try {
+    File file = File::open(path);
+    if (file.size() == file_bytes && read_head(file) == head) return file;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TensorFile TensorFile::read(Communicator& ranks, const fs::path& path) {
+  TensorFile result;
+  result.path_ = path;
+  std::optional<File> file;
+  const std::string head = text_of_first(ranks, [&] {
+    std::string text;
+    file = File::open(path);
+    in_place(path.string(), [&] { text = read_head(*file); });
+    return text;
+  });
+  auto file_bytes = static_cast<std::int64_t>(file ? file->size() : 0);
+  ranks.broadcast(view(&file_bytes, {1}), 0);
+  result.summary_.bytes = static_cast<std::uint64_t>(file_bytes);
+  if (!file) file = same_file(path, head, result.summary_.bytes);
+  result.readers_ = ranks_where(ranks, file.has_value());
+  ranks.agree([&] {
+    in_place(path.string(), [&] { result.header_ = check_head(head, result.summary_.bytes); });
+  });
+  result.summary_.seal = head.substr(kSealPosition, kUnsealed.size());
+  result.read_share(ranks, file, head.size());
+  return result;
+}
+
+void TensorFile::read_share(Communicator& ranks, const std::optional<File>& file,
+                            std::uint64_t data_begin) {
+  const DataLayout layout(header_.tensors);
+  const Chunks mine = share_of(layout.chunks(), readers_, ranks.rank());
+  const std::uint64_t begin = layout.begin_of(mine.first);
+  std::shared_ptr<Tensor> share;
+  ranks.agree([&] {
+    const auto bytes = static_cast<std::int64_t>(layout.begin_of(mine.last) - begin);
+    share = std::make_shared<Tensor>(Tensor::empty({bytes}, DType::uint8));
+  });
+  const std::uint64_t most = most_chunks(layout.chunks(), readers_);
+  in_rounds(ranks, mine.count(), most, [&](std::uint64_t index) {
+    const std::uint64_t chunk = mine.first + index;
+    const std::span bytes(share->bytes() + (layout.begin_of(chunk) - begin),
+                          layout.begin_of(chunk + 1) - layout.begin_of(chunk));
+    file->read(bytes, data_begin + layout.begin_of(chunk));
+    in_place(path_.string(), [&] { check_chunk(bytes, layout, header_, chunk); });
+  });
+  share_ = std::move(share);
+}
+
+void TensorFile::deliver(Communicator& ranks, std::span<std::byte* const> destinations) const {
+  const DataLayout layout(header_.tensors);
+  Digest digest;
+  digest.add(std::string_view(summary_.seal));
+  std::vector<collectives::Segment> segments;
+  for (const int reader : readers_) {
+    const Chunks share = share_of(layout.chunks(), readers_, reader);
+    const std::uint64_t begin = layout.begin_of(share.first);
+    const bool is_mine = reader == ranks.rank();
+    layout.for_each_part(
+        begin, layout.begin_of(share.last),
+        [&](std::size_t tensor, std::uint64_t offset, std::uint64_t from, std::uint64_t to) {
+          segments.push_back({is_mine ? share_->bytes() + (from - begin) : nullptr,
+                              destinations[tensor] + offset, to - from, DType::uint8, reader});
+        });
+  }
+  const auto describe = [&] { return "load of " + path_.string(); };
+  ranks.group()->engine().run({.kind = collectives::Kind::allgather,
+                               .digest = digest.value(),
+                               .segments = segments,
+                               .describe = describe});
+}
+
+}  // namespace tutti::checkpoint

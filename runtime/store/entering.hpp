@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a call of the store begins.
+#pragma once
+
+#include <new>
+#include <string>
+
+#include "runtime/agree.hpp"
+#include "runtime/store/kvstore_impl.hpp"
+
+namespace tutti {
+
+/// The scope of a call: at most one thread is in the store, and an updater makes no collective
+/// call.
+class KVStore::Impl::Entering {
+ public:
+  enum class Kind { local, collective };
+
+  Entering(Impl& store, Kind kind, const char* call) : store_(store) {
+#ifndef NDEBUG
+    const auto inside = store.thread_.load();
+    if (inside != std::thread::id() && inside != std::this_thread::get_id()) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) + ": another thread is in this store; one thread at a time");
+    }
+#endif
+    if (kind == Kind::collective && store.calls_under_way_ > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) +
+                      " is a collective call, which an updater cannot make; it may "
+                      "pull and view");
+    }
+    store.engine().check_usable();
+    store_.thread_ = std::this_thread::get_id();
+    ++store_.calls_under_way_;
+  }
+  ~Entering() {
+    if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
+  }
+  Entering(const Entering&) = delete;
+  Entering& operator=(const Entering&) = delete;
+
+ private:
+  Impl& store_;
+};
+
+template <class Body>
+void KVStore::Impl::validate(const char* call, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    engine().refuse(error.code(), std::string(call) + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    engine().refuse(ErrorCode::out_of_memory, std::string(call) + ": no memory");
+  }
+}
+
+}  // namespace tutti

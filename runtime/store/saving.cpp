@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and loading. A load goes: read and verify all -> compare with what the store holds ->
+// every rank agrees -> deliver; what goes wrong before the last step has changed nothing.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/digest.hpp"
+#include "runtime/store/entering.hpp"
+#include "runtime/store/optimizer_file.hpp"
+
+namespace tutti {
+
+namespace {
+
+using checkpoint::Content;
+using checkpoint::Header;
+using checkpoint::TensorInfo;
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
+
+Content weights_content(std::span<Entry* const> entries) {
+  Content content;
+  for (Entry* entry : entries) {
+    const std::string name = to_string(entry->key);
+    checkpoint::require_utf8(name, "key " + name);
+    if (name == "__metadata__") refuse("key __metadata__ has a meaning of its own in safetensors");
+    content.tensors.push_back({name, entry->replica.view()});
+  }
+  content.texts = {{kKeysName, kind_of_keys(entries)}};
+  return content;
+}
+
+void require_utf8(const Metadata& metadata) {
+  for (const auto& [name, text] : metadata) {
+    checkpoint::require_utf8(name + text, "metadata '" + name + "'");
+  }
+}
+
+std::uint64_t digest_of(const std::filesystem::path& path, std::span<Entry* const> entries,
+                        const Metadata& metadata) {
+  Digest digest;
+  digest.add(std::string_view(path.native()));
+  for (const Entry* entry : entries) {
+    digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->updates);
+  }
+  for (const auto& [name, text] : metadata) {
+    digest.add(std::string_view(name)).add(std::string_view(text));
+  }
+  return digest.value();
+}
+
+std::uint64_t digest_of(const std::filesystem::path& path, const LoadOptions& options) {
+  const int flags = (options.weights_only ? 1 : 0) + (options.other_options ? 2 : 0) +
+                    (options.may_be_absent ? 4 : 0);
+  return Digest()
+      .add(std::string_view(path.native()))
+      .add(static_cast<std::uint64_t>(flags))
+      .value();
+}
+
+Key key_of(const Header& header, const std::string& name) {
+  if (header.text(kKeysName) == "strings") return name;
+  std::int64_t number = 0;
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  if (std::to_string(number) == name) return number;
+  throw Error(ErrorCode::corrupt_file, "'" + name + "' is not a number, as the keys should be");
+}
+
+/// The store's keys must be the file's.
+std::vector<Entry*> match(const Header& header, KeyTable& table) {
+  std::vector<Entry*> entries;
+  for (const TensorInfo& tensor : header.tensors) {
+    const Key key = key_of(header, tensor.name);
+    Entry* entry = table.find(key);
+    if (entry == nullptr) {
+      refuse(in_words(key, tensor.shape, tensor.dtype) +
+             " is in the checkpoint, but not in this store");
+    }
+    if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
+      refuse(in_words(key, entry->shape(), entry->dtype()) + " is " + to_string(tensor.shape) +
+             " " + to_string(tensor.dtype) + " in the checkpoint");
+    }
+    entries.push_back(entry);
+  }
+  if (entries.size() == table.size()) return entries;
+  for (auto& [key, entry] : table) {
+    if (std::ranges::find(entries, &entry) != entries.end()) continue;
+    refuse(in_words(key, entry.shape(), entry.dtype()) + " is not in the checkpoint");
+  }
+  return entries;
+}
+
+std::vector<Entry> make_entries(const Header& header, Group& group) {
+  std::vector<Entry> entries;
+  for (const TensorInfo& tensor : header.tensors) {
+    entries.push_back({.key = key_of(header, tensor.name),
+                       .order = entries.size(),
+                       .replica = group.allocate(tensor.shape, tensor.dtype)});
+  }
+  return entries;
+}
+
+/// Whether states are to be loaded, once that is sure to be what is meant.
+bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
+  if (weights_only) return false;
+  if (is_saved && running == nullptr) {
+    refuse(
+        "the checkpoint has an optimizer's states, but this store runs none; set_optimizer "
+        "before the load, or load with weights_only");
+  }
+  if (!is_saved && running != nullptr) {
+    refuse("the checkpoint was saved without an optimizer, but this store runs " + running->name() +
+           "; load with weights_only, then it starts anew");
+  }
+  return is_saved;
+}
+
+void warn(const std::filesystem::path& directory, const LoadResult& result) {
+  std::string text = "tutti: warning: loaded generation " + std::to_string(result.generation) +
+                     " of " + directory.string();
+  for (const std::string& reason : result.damaged) text += "; " + reason;
+  std::fputs((text + "\n").c_str(), stderr);
+}
+
+}  // namespace
+
+void KVStore::Impl::announce(const std::string& call, std::uint64_t digest) {
+  const auto describe = [&] { return call; };
+  engine().run({.kind = collectives::Kind::agreement,
+                .digest = digest,
+                .segments = {},
+                .describe = describe});
+}
+
+std::vector<Entry*> KVStore::Impl::entries_in_order() {
+  std::vector<Entry*> entries;
+  for (auto& [key, entry] : table_) entries.push_back(&entry);
+  std::ranges::sort(entries, {}, [](const Entry* entry) { return entry->order; });
+  return entries;
+}
+
+Optimizer& KVStore::Impl::required_optimizer() {
+  if (Optimizer* running = rule_.optimizer()) return *running;
+  refuse("this store runs no optimizer; call set_optimizer");
+}
+
+void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
+  const Entering entering(*this, Entering::Kind::collective, "save");
+  const std::vector<Entry*> entries = entries_in_order();
+  checkpoint::StoreContent content{.weights = {}, .optimizer = {}, .metadata = metadata};
+  validate("save", [&] {
+    require_utf8(metadata);
+    content.weights = weights_content(entries);
+    if (Optimizer* running = rule_.optimizer()) {
+      content.optimizer = optimizer_content(*running, entries);
+    }
+  });
+  announce("save to " + directory.string(), digest_of(directory, entries, metadata));
+  Communicator ranks(group);
+  std::uint64_t& good = good_[std::filesystem::absolute(directory)];
+  const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
+  good = checkpoint::save(ranks, directory, content, known);
+}
+
+LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  const Entering entering(*this, Entering::Kind::collective, "load");
+  announce("load of " + directory.string(), digest_of(directory, options));
+  Communicator ranks(group);
+  const auto loaded = checkpoint::load(ranks, directory, options.weights_only);
+  if (!loaded && options.may_be_absent) return {};
+
+  std::vector<Entry> created;
+  std::vector<Entry*> entries;
+  std::vector<std::byte*> replicas;
+  std::optional<StagedStates> states;
+  validate("load", [&] {
+    if (!loaded) throw Error(ErrorCode::io, "there is no checkpoint in " + directory.string());
+    const Header& header = loaded->weights.header();
+    if (table_.size() == 0) {
+      created = make_entries(header, *group);
+      for (Entry& entry : created) entries.push_back(&entry);
+    } else {
+      entries = match(header, table_);
+    }
+    for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
+    if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
+                           options.weights_only)) {
+      return;
+    }
+    states.emplace(loaded->optimizer->header(), *rule_.optimizer(), entries, options.other_options);
+  });
+
+  loaded->weights.deliver(ranks, replicas);
+  if (states) loaded->optimizer->deliver(ranks, states->destinations());
+  for (Entry* entry : entries) {
+    entry->updates = 0;
+    entry->states.clear();
+  }
+  if (states) states->commit();
+  for (Entry& entry : created) table_.insert(std::move(entry));
+  if (!options.weights_only) {
+    good_[std::filesystem::absolute(directory)] = loaded->result.generation;
+  }
+  const bool is_worth_a_word = !loaded->result.damaged.empty() && group->settings().warnings;
+  if (is_worth_a_word && ranks.rank() == 0) warn(directory, loaded->result);
+  return loaded->result;
+}
+
+void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
+  const Entering entering(*this, Entering::Kind::collective, "save_optimizer_states");
+  const std::vector<Entry*> entries = entries_in_order();
+  Content content;
+  validate("save_optimizer_states",
+           [&] { content = optimizer_content(required_optimizer(), entries); });
+  announce("save_optimizer_states to " + path.string(), digest_of(path, entries, {}));
+  Communicator ranks(group);
+  checkpoint::save_file(ranks, path, content);
+}
+
+void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
+                                          const LoadOptions& options) {
+  const Entering entering(*this, Entering::Kind::collective, "load_optimizer_states");
+  announce("load_optimizer_states of " + path.string(), digest_of(path, options));
+  Communicator ranks(group);
+  const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
+  const std::vector<Entry*> entries = entries_in_order();
+  std::optional<StagedStates> states;
+  validate("load_optimizer_states", [&] {
+    states.emplace(file.header(), required_optimizer(), entries, options.other_options);
+  });
+  file.deliver(ranks, states->destinations());
+  states->commit();
+}
+
+}  // namespace tutti

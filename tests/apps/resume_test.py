@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A training run that is killed and started again ends with the weights of one that is not."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import programs
+
+GENERATION = re.compile(r"generation-(\d+)$")
+WEIGHTS = ("weights.safetensors", "optimizer.safetensors")
+
+
+def newest(directory):
+    """(number, folder) of the newest complete checkpoint; (0, None) if there is none."""
+    found = [(int(match[1]), path) for path in Path(directory).glob("generation-*")
+             if (match := GENERATION.search(path.name))]
+    return max(found, default=(0, None))
+
+
+class Resume(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="resume_test.")
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = Path(folder.name)
+        (cls.root / "data").mkdir()
+        programs.write_data(cls.root / "data")
+
+    def arguments(self, directory, changed=None):
+        # 15 steps of each of 4 epochs.
+        options = {"--data": self.root / "data", "--epochs": 4, "--batch-size": 64,
+                   "--hidden": "32,16", "--checkpoint-dir": directory, "--checkpoint-every": 4,
+                   **(changed or {})}
+        return [str(word) for option in options.items() if option[1] is not None
+                for word in option]
+
+    def train(self, directory, changed=None, ranks=None):
+        result = programs.run("train-fashion-mnist", *self.arguments(directory, changed),
+                              ranks=ranks)
+        self.assertEqual((result.code, result.err), (0, ""))
+        return result.out.splitlines()
+
+    def weights(self, directory):
+        folder = newest(directory)[1]
+        return [(folder / name).read_bytes() for name in WEIGHTS]
+
+    def kill_after(self, directory, changed, ranks, generation):
+        """Starts a run and kills a process of it, its last rank, once that generation is there."""
+        program = [programs.program("train-fashion-mnist"), *self.arguments(directory, changed)]
+        command = program if ranks is None else programs.mpirun(ranks, program)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              stdin=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + programs.TIMEOUT_S
+            while newest(directory)[0] < generation and process.poll() is None:
+                self.assertLess(time.monotonic(), deadline)
+            if process.poll() is None:
+                victim = process.pid if ranks is None else programs.ranks_of(process)[-1]
+                os.kill(victim, signal.SIGKILL)
+            process.wait(timeout=programs.TIMEOUT_S)
+
+    def check_killed_run(self, changed, ranks):
+        """Kills a run again and again; each start goes on, and the end is that of a whole run."""
+        name = f"{changed.get('--optimizer', 'sgd')}{ranks}{changed.get('--kvstore', '')}"
+        expected = self.train(self.root / f"whole.{name}", changed, ranks)
+        directory = self.root / f"killed.{name}"
+        moments = random.Random(ranks or 0)
+        starts = 0
+        while newest(directory)[0] < 14:
+            self.kill_after(directory, changed, ranks,
+                            newest(directory)[0] + moments.randrange(1, 5))
+            starts += 1
+            self.assertLess(starts, 20)
+        self.assertGreater(starts, 2)
+        lines = self.train(directory, changed, ranks)
+        self.assertRegex(lines[1], "^going on from generation [0-9]+ in ")
+        self.assertEqual(self.weights(directory), self.weights(self.root / f"whole.{name}"))
+
+        def losses(text):
+            return [line.split("  ")[:3] for line in text if line.startswith("epoch 4/4 ")]
+        if losses(lines):  # else only the last line was lost
+            self.assertEqual(losses(lines), losses(expected))
+
+    def test_a_run_killed_and_started_again_ends_with_the_same_bits(self):
+        self.check_killed_run({}, None)
+
+    def test_so_does_one_of_two_ranks(self):
+        self.check_killed_run({}, 2)
+
+    def test_so_does_one_with_adam_in_a_local_store(self):
+        self.check_killed_run({"--optimizer": "adam", "--kvstore": "local"}, None)
+
+    def test_checkpoints_change_nothing_and_come_at_the_end_of_epochs_by_default(self):
+        self.train(self.root / "steps")
+        lines = self.train(self.root / "epochs", {"--checkpoint-every": None})
+        self.assertEqual(newest(self.root / "epochs")[0], 5)  # the beginning and four epochs
+        self.assertEqual(newest(self.root / "steps")[0], 16)  # the beginning and 60 steps
+        self.assertEqual(self.weights(self.root / "steps"), self.weights(self.root / "epochs"))
+        without = programs.run("train-fashion-mnist", *self.arguments(
+            None, {"--checkpoint-dir": None, "--checkpoint-every": None}))
+        self.assertEqual([line.split("  ")[:3] for line in without.out.splitlines()[1:-1]],
+                         [line.split("  ")[:3] for line in lines[1:-1]])
+
+    def test_another_number_of_ranks_goes_on(self):
+        directory = self.root / "more"
+        self.kill_after(directory, {}, None, 6)
+        lines = self.train(directory, ranks=4)
+        self.assertRegex(lines[1], r"saved by 1 rank: epoch 2, step \d+$")
+
+    def test_a_finished_run_has_nothing_left_to_train(self):
+        first = self.train(self.root / "done")
+        again = self.train(self.root / "done")
+        self.assertRegex(again[1], "all epochs are done$")
+        self.assertRegex(again[2], r"^test accuracy 0\.\d{4}  nothing was left to train$")
+        self.assertEqual(again[2].split("  ")[0], first[-1].split("  ")[0])
+
+    def test_never_starts_anew(self):
+        self.train(self.root / "anew")
+        lines = self.train(self.root / "anew", {"--resume": "never"})
+        self.assertRegex(lines[1], "^epoch 1/4 ")
+
+    def test_must_refuses_to_start_without_a_checkpoint(self):
+        for directory in (self.root / "nothing", self.root / "no" / "folder"):
+            result = programs.run("train-fashion-mnist",
+                                  *self.arguments(directory, {"--resume": "must"}), ranks=2)
+            self.assertEqual(result.code, 1)
+            self.assertRegex(result.err, "^train-fashion-mnist: error: .*--resume must: there is "
+                                         f"no checkpoint in {directory}\n$")
+
+    def test_another_run_is_not_gone_on_with(self):
+        directory = self.root / "another"
+        self.train(directory)
+        for option, value in (("--seed", 2), ("--epochs", 5), ("--hidden", "32,16,8"),
+                              ("--learning-rate", 0.01), ("--momentum", 0.5),
+                              ("--limit", 900), ("--batch-size", 32), ("--optimizer", "adam")):
+            with self.subTest(option=option):
+                result = programs.run("train-fashion-mnist",
+                                      *self.arguments(directory, {option: value}))
+                self.assertEqual(result.code, 1, result.err)
+                self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        for option, value, words in (("--seed", 2, "--seed 1, not 2; .*--resume never"),
+                                     ("--momentum", 0.5,
+                                      "--optimizer sgd,.*, not sgd,.*momentum=0.5; ")):
+            self.assertRegex(programs.run("train-fashion-mnist",
+                                          *self.arguments(directory, {option: value})).err, words)
+
+    def test_a_folder_that_cannot_be_written_shows_before_the_training(self):
+        result = programs.run("train-fashion-mnist", *self.arguments(self.root / "no" / "folder"),
+                              ranks=2)
+        self.assertEqual(result.code, 2)
+        self.assertNotIn("epoch 1", result.out)
+        self.assertRegex(result.err, r"rank 0 \(host .*cannot make the folder .*must exist")
+
+
+if __name__ == "__main__":
+    unittest.main()

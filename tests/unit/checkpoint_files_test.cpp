@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a checkpoint that one rank handles: seals, manifests, files, generations.
+#include <csignal>
+#include <doctest/doctest.h>
+#include <fstream>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/generations.hpp"
+#include "runtime/checkpoint/manifest.hpp"
+#include "runtime/checkpoint/seal.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/unit/expect_error.hpp"
+
+using tutti::ErrorCode;
+using namespace tutti::checkpoint;
+
+namespace {
+
+using Numbers = std::vector<std::uint64_t>;
+
+void make_folders(const fs::path& directory, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    fs::create_directories(directory / name);
+    std::ofstream(directory / name / "file") << name;
+  }
+}
+
+Manifest example() {
+  return {.generation = 7,
+          .files = {{"weights.safetensors", {1234567890123, "0123456789abcdef"}},
+                    {"optimizer.safetensors", {0, "fedcba9876543210"}}},
+          .metadata = {{"epoch", "3"}, {"a \"quoted\"\nline", "\u00e9"}, {"", ""}}};
+}
+
+}  // namespace
+
+TEST_CASE("a seal notices any change of any byte") {
+  std::string text = "{\"xxh3\":\"" + std::string(kUnsealed) + "\",\"value\":12}";
+  CHECK(seal_of(text, 9).empty());
+  seal(text, 9);
+  CHECK(seal_of(text, 9) == text.substr(9, 16));
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      CHECK(seal_of(changed, 9).empty());
+    }
+    CHECK(seal_of(text.substr(0, i), 9).empty());
+  }
+}
+
+TEST_CASE("a manifest is read back") {
+  const Manifest manifest = parse_manifest(to_text(example()));
+  CHECK(manifest.generation == 7);
+  CHECK(manifest.files == example().files);
+  CHECK(manifest.metadata == example().metadata);
+}
+
+TEST_CASE("a manifest with any byte changed, missing or added is damaged") {
+  const std::string text = to_text(example());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string changed = text;
+    changed[i] = static_cast<char>(changed[i] ^ 4);
+    test::expect_error([&] { (void)parse_manifest(changed); }, ErrorCode::corrupt_file,
+                       {"checksum"});
+    test::expect_error([&] { (void)parse_manifest(text.substr(0, i)); }, ErrorCode::corrupt_file,
+                       {"checksum"});
+  }
+  test::expect_error([&] { (void)parse_manifest(text + " "); }, ErrorCode::corrupt_file, {});
+}
+
+TEST_CASE("a manifest of a later format is refused as such, and any other content as none") {
+  const auto sealed = [](std::string rest) {
+    std::string text = "{\"xxh3\":\"" + std::string(kUnsealed) + "\"" + std::move(rest);
+    seal(text, 9);
+    return text;
+  };
+  test::expect_error([&] { (void)parse_manifest(sealed(",\"format\":2,\"other\":[]}")); },
+                     ErrorCode::io, {"later version", "format 2", "up to 1"});
+  for (const char* rest :
+       {"}", ",\"format\":1}", ",\"format\":\"1\"}", ",\"format\":1,\"generation\":-1}", ""}) {
+    test::expect_error([&] { (void)parse_manifest(sealed(rest)); }, ErrorCode::corrupt_file,
+                       {"not a manifest"});
+  }
+}
+
+TEST_CASE("generations are listed newest first, and nothing else is taken for one") {
+  const test::ScratchFolder folder;
+  const Generations generations(folder.path() / "there");
+  CHECK(generations.list().empty());
+  make_folders(folder.path() / "there",
+               {"generation-2", "generation-10", "generation-9", "generation-11.partial",
+                "generation-1.removed", "generation-", "generation-03", "generation-0",
+                "generation-99999999999999999999", "generation-4x", "other"});
+  CHECK(generations.list() == Numbers{10, 9, 2});
+  generations.remove_leftovers();
+  CHECK(!fs::exists(generations.directory() / "generation-11.partial"));
+  CHECK(!fs::exists(generations.directory() / "generation-1.removed"));
+  CHECK(fs::exists(generations.directory() / "generation-4x" / "file"));
+  CHECK(generations.list() == Numbers{10, 9, 2});
+}
+
+TEST_CASE("two generations are kept: the new one and the one that is known to be whole") {
+  const test::ScratchFolder folder;
+  const Generations generations(folder.path());
+  const std::vector<std::string> all = {"generation-1", "generation-2", "generation-3",
+                                        "generation-4"};
+  make_folders(folder.path(), all);
+  generations.prune(4, std::nullopt);
+  CHECK(generations.list() == Numbers{4, 3});
+  make_folders(folder.path(), all);
+  generations.prune(4, 2);
+  CHECK(generations.list() == Numbers{4, 2});
+  generations.prune(4, 1);  // which is not there any more
+  CHECK(generations.list() == Numbers{4, 2});
+  generations.prune(2, 1);
+  CHECK(generations.list() == Numbers{4, 2});
+}
+
+TEST_CASE("a full disk is an error that names the file and says what to do") {
+  File full = File::open_to_write("/dev/full");
+  test::expect_error([&] { full.write(std::string("text"), 0); }, ErrorCode::io,
+                     {"cannot write /dev/full", "No space left on device", "free some space"});
+}
+
+TEST_CASE("the limit of file sizes is an error, not the end of the process") {
+  const test::ScratchFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {  // the limit stays with the process that sets it
+    const rlimit limit{1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      File::open_new(folder.path() / "file").reserve(1001);
+    } catch (const tutti::Error& error) {
+      _exit(std::string(error.what()).find("ulimit -f") != std::string::npos ? 0 : 2);
+    }
+    _exit(1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("files that are missing, there already, or no folders are errors with path and reason") {
+  const test::ScratchFolder folder;
+  const fs::path file = folder.path() / "file";
+  test::expect_error([&] { (void)File::open(file); }, ErrorCode::io,
+                     {"cannot open " + file.string(), "No such file", "check the path"});
+  File::open_new(file).write(std::string("12345"), 0);
+  test::expect_error([&] { (void)File::open_new(file); }, ErrorCode::io, {"File exists"});
+  test::expect_error([&] { sync_folder(file); }, ErrorCode::io, {"Not a directory"});
+  test::expect_error([&] { Generations(file).make_directory(); }, ErrorCode::io, {file.string()});
+  test::expect_error([&] { (void)Generations(file).list(); }, ErrorCode::io, {"cannot list"});
+  test::expect_error([&] { Generations(folder.path() / "a" / "b").make_directory(); },
+                     ErrorCode::io, {"No such file", "must exist"});
+  test::expect_error([&] { (void)read_text(file, 4); }, ErrorCode::corrupt_file,
+                     {"5 bytes", "at most 4"});
+  CHECK(read_text(file, 5) == "12345");
+  std::vector<std::byte> bytes(6);
+  test::expect_error([&] { File::open(file).read(bytes, 0); }, ErrorCode::corrupt_file,
+                     {"truncated", "byte 5"});
+}
+
+TEST_CASE("a folder that is locked is locked for every other handle until that one is gone") {
+  const test::ScratchFolder folder;
+  {
+    File first = File::open_folder(folder.path());
+    CHECK(first.lock());
+    CHECK(!File::open_folder(folder.path()).lock());
+  }
+  CHECK(File::open_folder(folder.path()).lock());
+}
