@@ -147,7 +147,7 @@ class Resume(unittest.TestCase):
                 self.assertEqual(len(result.err.splitlines()), 1, result.err)
         for option, value, words in (("--seed", 2, "--seed 1, not 2; .*--resume never"),
                                      ("--momentum", 0.5,
-                                      "--optimizer sgd,.*, not sgd,.*momentum=0.5; ")):
+                                      "--optimizer sgd, not sgd,momentum=0.5; ")):
             self.assertRegex(programs.run("train-fashion-mnist",
                                           *self.arguments(directory, {option: value})).err, words)
 
