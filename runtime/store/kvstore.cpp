@@ -68,7 +68,7 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   const Entering entering(*this, Entering::Kind::collective, "push");
   std::vector<KeyGroup<TensorView>> destinations;
   validate(outputs == nullptr ? "push" : "pushpull", [&] {
-    push_.prepare(resolve(keys, values));
+    push_.prepare(keys, values);
     for (const Push::Item& item : push_.items()) {
       for (const ConstTensorView& value : item.values) {
         require_equal_shape(*item.entry, value, "a value");

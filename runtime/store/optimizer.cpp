@@ -49,6 +49,7 @@ void Optimizer::set_schedule(std::optional<Schedule> schedule) {
 }
 
 Optimizer::Factors Optimizer::factors_of(const Key& key) const {
+  if (factors_.empty()) return {};
   const auto found = factors_.find(key);
   return found == factors_.end() ? Factors() : found->second;
 }

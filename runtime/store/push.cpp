@@ -21,9 +21,8 @@ bool before(const Entry& left, const Entry& right) {
   return left.key.is_string() ? left.order < right.order : left.key < right.key;
 }
 
-std::uint64_t digest_of(std::span<Entry* const> entries, std::uint64_t fingerprint) {
+std::uint64_t digest_of(std::span<Entry* const> entries) {
   Digest digest;
-  digest.add(fingerprint);
   for (const Entry* entry : entries) digest.add(entry->key).add(entry->shape(), entry->dtype());
   return digest.value();
 }
@@ -39,7 +38,7 @@ std::string call_in_words(const char* call, std::span<Entry* const> entries) {
   if (entries.size() > kKeysInWords) {
     char rest[64];
     std::snprintf(rest, sizeof rest, ", ... (digest %016llx)",
-                  static_cast<unsigned long long>(digest_of(entries, 0)));
+                  static_cast<unsigned long long>(digest_of(entries)));
     text += rest;
   }
   return text;
@@ -47,20 +46,49 @@ std::string call_in_words(const char* call, std::span<Entry* const> entries) {
 
 }  // namespace
 
-void Push::prepare(std::vector<KeyGroup<ConstTensorView>> groups) {
+bool Push::prepare_again(const Keys& keys, const Values& values) {
+  const auto list = keys.list();
+  const auto tensors = values.flat();
+  const bool one_each = !values.is_nested() && tensors.size() == list.size();
+  if (!one_each || table_.size() != table_size_ || !std::ranges::equal(list, keys_)) return false;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    require_usable(list[i], tensors[i]);
+    auto& own = items_[places_[i]].values;
+    own.clear();
+    own.emplace_back(tensors[i]);
+  }
+  return true;
+}
+
+void Push::prepare(const Keys& keys, const Values& values) {
+  if (prepare_again(keys, values)) return;
+  keys_.clear();
   items_.clear();
-  for (auto& [key, values] : groups) items_.push_back({&table_.at(key), std::move(values)});
+  entries_.clear();
+  auto groups = resolve(keys, values);
+  for (auto& [key, tensors] : groups) items_.push_back({&table_.at(key), std::move(tensors)});
   std::sort(items_.begin(), items_.end(),
             [](const Item& left, const Item& right) { return before(*left.entry, *right.entry); });
+  for (const Item& item : items_) entries_.push_back(item.entry);
+  digest_ = digest_of(entries_);
+  if (items_.size() != keys.list().size()) return;
+  keys_.assign(keys.list().begin(), keys.list().end());
+  table_size_ = table_.size();
+  std::unordered_map<Key, std::size_t> place;
+  for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
+  places_.clear();
+  for (const Key& key : keys_) places_.push_back(place.at(key));
 }
 
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
-const std::byte* Push::input_of(const Item& item) {
+const std::byte* Push::input_of(Item& item) {
   Entry& entry = *item.entry;
-  const ConstTensorView& value = item.values.front();
-  const bool is_own = value.bytes() == entry.replica.bytes();
-  if (item.values.size() == 1 && (is_own || !table_.holds(value.bytes()))) return value.bytes();
+  const std::byte* value = item.values.front().bytes();
+  if (item.values.size() == 1) {
+    if (value == item.known_apart || value == entry.replica.bytes()) return value;
+    if (!table_.holds(value)) return item.known_apart = value;
+  }
   if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
   std::vector<const std::byte*> sources;
   for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
@@ -130,15 +158,13 @@ std::uint64_t Push::most_updates(const Optimizer& optimizer) const {
 }
 
 void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
-  entries_.clear();
   segments_.clear();
   std::size_t bytes = 0;
   const auto rounded = [](std::size_t size) {
     return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   };
-  for (const Item& item : items_) {
+  for (Item& item : items_) {
     Entry& entry = *item.entry;
-    entries_.push_back(&entry);
     segments_.push_back(
         {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
     bytes += rounded(entry.replica.size_bytes());
@@ -158,7 +184,7 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
 void Push::run() {
   const auto describe = [&] { return call_in_words("push", entries_) + rule_.in_words(); };
   group_.engine().run({.kind = collectives::Kind::allreduce,
-                       .digest = digest_of(entries_, rule_.fingerprint()),
+                       .digest = Digest().add(rule_.fingerprint()).add(digest_).value(),
                        .segments = segments_,
                        .consumer = consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr,
                        .describe = describe});
@@ -193,6 +219,7 @@ void Push::call_updater(const Updater& updater) {
 
 void Push::broadcast_new(std::span<Entry> entries,
                          std::span<const KeyGroup<ConstTensorView>> values) {
+  keys_.clear();
   entries_.clear();
   segments_.clear();
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -205,7 +232,7 @@ void Push::broadcast_new(std::span<Entry> entries,
   }
   const auto describe = [&] { return call_in_words("init", entries_); };
   group_.engine().run({.kind = collectives::Kind::broadcast,
-                       .digest = digest_of(entries_, 0),
+                       .digest = digest_of(entries_),
                        .segments = segments_,
                        .describe = describe});
 }

@@ -21,14 +21,16 @@ class Push {
   struct Item {
     Entry* entry;
     std::vector<ConstTensorView> values;
+    const std::byte* known_apart = nullptr;  ///< a value that is known to lie in no replica
   };
 
   Push(Group& group, KeyTable& table, const UpdateRule& rule)
       : group_(group), table_(table), rule_(rule) {}
 
-  /// Looks the keys up and orders them: numbers ascending, strings by their init.
-  /// Errors: invalid_argument for an unknown key.
-  void prepare(std::vector<KeyGroup<ConstTensorView>> groups);
+  /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
+  /// same keys as last time, with one value each, costs little: training pushes it every step.
+  /// Errors: invalid_argument for an unknown key, and what resolve() finds.
+  void prepare(const Keys& keys, const Values& values);
   [[nodiscard]] std::span<const Item> items() const { return items_; }
 
   /// Sums lists of values, and decides where results go. Errors: out_of_memory.
@@ -43,7 +45,8 @@ class Push {
   void broadcast_new(std::span<Entry> entries, std::span<const KeyGroup<ConstTensorView>> values);
 
  private:
-  const std::byte* input_of(const Item& item);
+  bool prepare_again(const Keys& keys, const Values& values);
+  const std::byte* input_of(Item& item);
   void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
@@ -57,6 +60,10 @@ class Push {
   KeyTable& table_;
   const UpdateRule& rule_;
   std::vector<Item> items_;
+  std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
+  std::vector<std::size_t> places_;  ///< of each of them in items_
+  std::size_t table_size_ = 0;       ///< when they were looked up
+  std::uint64_t digest_ = 0;         ///< of keys, shapes and dtypes, in the order of items_
   std::vector<Entry*> entries_;
   std::vector<collectives::Segment> segments_;
   bool writes_outputs_ = false;

@@ -12,17 +12,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
 template <class View>
-void require_usable(const Key& key, const View& tensor) {
-  if (tensor.device().kind != DeviceKind::cpu) {
-    refuse("key " + to_string(key) + ": a tensor on " + to_string(tensor.device()) +
-           "; this build has no GPU support");
-  }
-  if (tensor.bytes() == nullptr && tensor.count() > 0) {
-    refuse("key " + to_string(key) + ": a tensor without memory");
-  }
-}
-
-template <class View>
 void require_fit(const Keys& keys, const TensorList<View>& list) {
   const std::size_t num_keys = keys.list().size();
   const std::size_t num_lists = list.is_nested() ? list.groups().size() : list.flat().size();
@@ -74,6 +63,16 @@ std::vector<KeyGroup<View>> resolve_list(const Keys& keys, const TensorList<View
 }
 
 }  // namespace
+
+void require_usable(const Key& key, const ConstTensorView& tensor) {
+  if (tensor.device().kind != DeviceKind::cpu) {
+    refuse("key " + to_string(key) + ": a tensor on " + to_string(tensor.device()) +
+           "; this build has no GPU support");
+  }
+  if (tensor.bytes() == nullptr && tensor.count() > 0) {
+    refuse("key " + to_string(key) + ": a tensor without memory");
+  }
+}
 
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values) {
   return resolve_list(keys, values);

@@ -17,6 +17,9 @@ struct KeyGroup {
   std::vector<View> tensors;
 };
 
+/// Errors  invalid_argument: a tensor without memory, or on a device that this build has not.
+void require_usable(const Key& key, const ConstTensorView& tensor);
+
 /// Errors  invalid_argument: numbers of keys and tensors that do not fit together, a key without
 ///         tensors, strings and numbers in one list, a tensor on a device that this build has not.
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values);
