@@ -50,7 +50,7 @@ bool Push::prepare_again(const Keys& keys, const Values& values) {
   const auto list = keys.list();
   const auto tensors = values.flat();
   const bool one_each = !values.is_nested() && tensors.size() == list.size();
-  if (!one_each || table_.size() != table_size_ || !std::ranges::equal(list, keys_)) return false;
+  if (!one_each || !std::ranges::equal(list, keys_)) return false;
   for (std::size_t i = 0; i < list.size(); ++i) {
     require_usable(list[i], tensors[i]);
     auto& own = items_[places_[i]].values;
@@ -73,7 +73,6 @@ void Push::prepare(const Keys& keys, const Values& values) {
   digest_ = digest_of(entries_);
   if (items_.size() != keys.list().size()) return;
   keys_.assign(keys.list().begin(), keys.list().end());
-  table_size_ = table_.size();
   std::unordered_map<Key, std::size_t> place;
   for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
   places_.clear();

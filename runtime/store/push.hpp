@@ -21,7 +21,7 @@ class Push {
   struct Item {
     Entry* entry;
     std::vector<ConstTensorView> values;
-    const std::byte* known_apart = nullptr;  ///< a value that is known to lie in no replica
+    const std::byte* known_apart = nullptr;  ///< a value that lies in no replica of the list
   };
 
   Push(Group& group, KeyTable& table, const UpdateRule& rule)
@@ -62,7 +62,6 @@ class Push {
   std::vector<Item> items_;
   std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
   std::vector<std::size_t> places_;  ///< of each of them in items_
-  std::size_t table_size_ = 0;       ///< when they were looked up
   std::uint64_t digest_ = 0;         ///< of keys, shapes and dtypes, in the order of items_
   std::vector<Entry*> entries_;
   std::vector<collectives::Segment> segments_;
