@@ -49,7 +49,7 @@ std::string call_in_words(const char* call, std::span<Entry* const> entries) {
 bool Push::prepare_again(const Keys& keys, const Values& values) {
   const auto list = keys.list();
   const auto tensors = values.flat();
-  const bool one_each = !values.is_nested() && tensors.size() == list.size();
+  const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
   if (!one_each || !std::ranges::equal(list, keys_)) return false;
   for (std::size_t i = 0; i < list.size(); ++i) {
     require_usable(list[i], tensors[i]);

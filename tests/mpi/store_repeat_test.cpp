@@ -56,7 +56,17 @@ TEST_CASE("the same keys with several values, with a key twice, and with one val
     CHECK(all_are(stored(kv, 2), ranks() * 10));
     kv.push({1, 2, 1}, {filled(1), filled(2), filled(3)});
     CHECK(all_are(stored(kv, 1), ranks() * 4));
+    kv.push(std::vector<Key>(), std::vector<tutti::ConstTensorView>());  // nothing again
+    CHECK(all_are(stored(kv, 1), ranks() * 4));
   }
+}
+
+TEST_CASE("no key at all after a key twice is nothing") {
+  KVStore kv = store_of({1, 2});
+  kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 1}));
+  kv.push({1, 1}, {filled(1), filled(3)});
+  kv.push(std::vector<Key>(), std::vector<tutti::ConstTensorView>());
+  CHECK(all_are(stored(kv, 1), -4 * ranks()));
 }
 
 TEST_CASE("a value that has become another key's replica is read before that is written") {
