@@ -93,6 +93,8 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.inline_shared_bytes = inline_size(word, value);
     } else if (name == "inline-private") {
       tuning.inline_private_bytes = inline_size(word, value);
+    } else if (name == "streamed-slots") {
+      tuning.streamed_slot_bytes = parse_bytes(std::string(value));
     } else if (name == "in-flight") {
       tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
@@ -103,7 +105,8 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
     } else {
       refuse(word,
-             "inline-shared=BYTES, inline-private=BYTES, wait-group=RANKS, in-flight=CHUNKS, "
+             "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
+             "in-flight=CHUNKS, "
              "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
     }
   }

@@ -104,7 +104,8 @@ const std::vector<Variable>& variables_known() {
       {"TUTTI_PIECE_BYTES", "bytes, default 32K", "the largest message between nodes",
        [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
       {"TUTTI_ALGORITHMS", "name=value,..., default: the library's choice",
-       "inline-shared, inline-private, wait-group, in-flight, greetings, exchange",
+       "how data moves: inline-shared, inline-private, streamed-slots, wait-group, "
+       "in-flight, greetings, exchange",
        [](S& s, Text, Text value) {
          collectives::Tuning scratch{};
          collectives::override_choices(scratch, value);

@@ -68,11 +68,12 @@ TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
 }
 
 TEST_CASE("every choice can be overridden") {
-  const Tuning tuning = tuning_of(
-      {4}, with("inline-shared=128,inline-private=2K,wait-group=2,in-flight=3,greetings=doubling,"
-                "exchange=mpi"));
+  const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
+                                            "wait-group=2,in-flight=3,greetings=doubling,"
+                                            "exchange=mpi"));
   CHECK(tuning.inline_shared_bytes == 128);
   CHECK(tuning.inline_private_bytes == 2048);
+  CHECK(tuning.streamed_slot_bytes == 1 << 20);
   CHECK(tuning.wait_group == 2);
   CHECK(tuning.chunks_in_flight == 3);
   CHECK(tuning.greetings == Greetings::doubling);
@@ -85,7 +86,7 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   };
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
-        "wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling or "
+        "streamed-slots=BYTES, wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling or "
         "exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
