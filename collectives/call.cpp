@@ -25,6 +25,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       waiter_(waiter),
       tuning_(tuning),
       allocate_shared_(std::move(allocate_shared)),
+      directories_(memory.peers.size()),
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {}
 
@@ -139,6 +140,7 @@ void Call::wait_for_announcements() {
     common_flags_ &= other.flags;
     if ((other.flags & kRefused) != 0 || !(other.signature == signature_)) node_agrees_ = false;
   }
+  if (node_agrees_ && !is_inline()) find_directories();
 }
 
 std::vector<int> Call::ranks_where(FunctionRef<bool(int)> peer_is_missing) const {

@@ -142,7 +142,11 @@ class Call {
   [[nodiscard]] int local_rank_of(int rank) const;
 
  private:
-  [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const;
+  /// Where a local rank's segment lies. Of a call that is not inline.
+  [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const {
+    return directories_[static_cast<std::size_t>(peer)][segment];
+  }
+  void find_directories();
   void publish(std::uint32_t flags);
   void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
@@ -179,8 +183,9 @@ class Call {
   std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
   std::span<SharedSegment> tables_[2];
-  std::vector<const std::byte*> sources_;  ///< of the part that is being reduced
-  std::vector<std::byte*> destinations_;   ///< the same; at most two for each local rank
+  std::vector<const SharedSegment*> directories_;  ///< of each local rank, in this call
+  std::vector<const std::byte*> sources_;          ///< of the part that is being reduced
+  std::vector<std::byte*> destinations_;           ///< the same; at most two for each local rank
 };
 
 }  // namespace tutti::collectives

@@ -8,11 +8,14 @@ namespace tutti::collectives {
 
 // --- addresses ----------------------------------------------------------------------------------
 
-const SharedSegment& Call::shared(int peer, std::size_t segment) const {
-  const AnnounceLine& announced = line(peer);
-  if (layout_.segments().size() == 1) return announced.directory.only;
-  return reinterpret_cast<const SharedSegment*>(memory_.peers[peer].arena +
-                                                announced.directory.table)[segment];
+void Call::find_directories() {
+  for (int peer = 0; peer < memory_.size(); ++peer) {
+    const SegmentDirectory& theirs = line(peer).directory;
+    directories_[peer] =
+        layout_.segments().size() == 1
+            ? &theirs.only
+            : reinterpret_cast<const SharedSegment*>(memory_.peers[peer].arena + theirs.table);
+  }
 }
 
 template <class Address>
@@ -87,6 +90,7 @@ void Call::stage(Range chunk, int slot, Stores stores) const {
     std::byte* to = mine + layout_.slot_offset(part, chunk);
     reduce(to_output(part.segment), std::span(&from, 1), std::span(&to, 1), part.count, stores);
   });
+  if (stores == Stores::streaming) streaming_fence();
 }
 
 void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
@@ -95,6 +99,7 @@ void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
     gather_outputs(part, sources.chunk, sources.slot);
     reduce(to_output(part.segment), sources_, destinations_, part.count, stores);
   });
+  if (stores == Stores::streaming) streaming_fence();
 }
 
 /// One source of the output's type needs no reduction before it is consumed, unless it is what the
@@ -128,6 +133,7 @@ void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
     reduce_part_to_self(part, to_output(part.segment), sources_,
                         mine + layout_.slot_offset(part, sources.chunk), stores);
   });
+  if (stores == Stores::streaming) streaming_fence();
 }
 
 void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
@@ -153,6 +159,7 @@ void Call::deliver(Range chunk, int slot, Stores stores) const {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
     reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
+  if (stores == Stores::streaming) streaming_fence();
 }
 
 // --- small calls --------------------------------------------------------------------------------

@@ -22,12 +22,6 @@ constexpr std::size_t kLevels = 16;
 using Sources = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
 
-void streaming_fence() noexcept {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
-
 /// One call of reduce(): what every tile needs.
 class Job {
  public:
@@ -200,7 +194,6 @@ void reduce_by(const Kernels& kernels, const Reduction& reduction, Sources sourc
   } else {
     stream_tiles(kernels, Job(kernels, reduction, sources), destinations, count);
   }
-  if (!cached) streaming_fence();
 }
 
 struct Choice {
@@ -245,6 +238,12 @@ const Choice& choice() noexcept {
 }
 
 }  // namespace
+
+void streaming_fence() noexcept {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 void reduce(const Reduction& reduction, Sources sources, Destinations destinations,
             std::size_t count, Stores stores) {

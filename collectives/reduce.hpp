@@ -12,8 +12,8 @@
 namespace tutti::collectives {
 
 /// How the destinations are written. `streaming` goes past the caches (non-temporal stores) and
-/// pays where the destinations are larger than the last-level cache; the kernel ends with the fence
-/// that orders those stores before a later signal.
+/// pays where the destinations are larger than the last-level cache. A signal to a reader must come
+/// after streaming_fence(), once for any number of reductions: it takes as long as some of them.
 enum class Stores : std::uint8_t { cached, streaming };
 
 /// Element types and operation of one reduction. `from` and `to` are equal, or one is a 16-bit
@@ -38,6 +38,9 @@ struct Reduction {
 /// Order  local. Never throws. At least one source; destinations may be empty.
 void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
             std::span<std::byte* const> destinations, std::size_t count, Stores stores);
+
+/// Orders all streaming stores of this thread before its later stores.
+void streaming_fence() noexcept;
 
 /// The vector instructions that reduce() chose on this machine: "AVX-512", "AVX2", "NEON", "plain".
 const char* vector_instructions() noexcept;
