@@ -138,6 +138,11 @@ void test_memory(void) {
   tutti_tensor again = {0};
   CHECK_OK(tutti_kvstore_view(kv, &item.key, &view));
   CHECK_OK(tutti_kvstore_push(kv, &item, 1, 0));
+  const tutti_tensor one = {.data = tensor.data, .dtype = TUTTI_FLOAT32};
+  const tutti_item scalar = item_of(4, &one, NULL);
+  CHECK_OK(tutti_kvstore_init(kv, &scalar, 1));
+  CHECK_OK(tutti_kvstore_view(kv, &scalar.key, &again));
+  CHECK(again.ndim == 0 && again.shape != view.shape);  // views of other keys stay as they are
   CHECK_OK(tutti_kvstore_view(kv, &item.key, &again));
   CHECK(view.data == again.data && view.shape == again.shape);
   CHECK(view.shape[0] == 2 && view.shape[1] == 3 && all_are(view.data, sum_of_ranks()));
