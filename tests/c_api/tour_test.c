@@ -84,7 +84,7 @@ static void tour_one_key(tutti_kvstore* kv, int pushed, updates* seen) {
   CHECK(stores(kv, 3, 4 * pushed));
   CHECK_OK(tutti_kvstore_set_updater(kv, scale_and_add, seen));
   CHECK(stores(kv, 3, 4 * pushed));
-  CHECK(updated(seen, 0, NULL));
+  CHECK(updated(seen, 0, &three));
   push_all(kv, 3, 1);
   CHECK(updated(seen, 1, &three));
   check_on_devices(kv, &three, 1, 6 * pushed);
