@@ -6,7 +6,7 @@ set(TUTTI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 target_compile_features(tutti PUBLIC cxx_std_20)  # a user's compiler reads the headers
 install(TARGETS tutti EXPORT tutti-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN *.hpp)
+        FILES_MATCHING PATTERN *.hpp PATTERN *.h)
 install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR})
 
 configure_package_config_file(cmake/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake

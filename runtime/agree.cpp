@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/agree.hpp"
 
+#include <new>
+
 #include "tutti/error.hpp"
 
 namespace tutti {
@@ -11,6 +13,8 @@ void agree(collectives::Engine& engine, const std::function<void()>& body) {
   } catch (const Error& error) {
     if (error.scope() != ErrorScope::caller) throw;  // the other ranks know of it
     engine.refuse(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    engine.refuse(ErrorCode::out_of_memory, "no memory");
   } catch (const std::exception& error) {
     engine.refuse(ErrorCode::user_code, error.what());
   } catch (...) {

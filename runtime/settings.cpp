@@ -164,8 +164,8 @@ Settings Settings::from_variables(const std::map<std::string, std::string>& vari
   for (const auto& [name, value] : variables) {
     if (name.rfind(kPrefix, 0) != 0) continue;
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    warnings_found.push_back(name + " is not a setting and is ignored; did you mean " +
-                             nearest_name(name, names) + "?");
+    warnings_found.push_back(name + " is not a setting; did you mean " + nearest_name(name, names) +
+                             "?");
   }
   return settings;
 }
@@ -185,7 +185,7 @@ Settings Settings::from_environment() {
   std::call_once(said, [&] {
     if (!settings.warnings || !is_first_rank()) return;
     for (const std::string& warning : warnings) {
-      std::fprintf(stderr, "tutti: warning: %s\n", warning.c_str());
+      std::fprintf(stderr, "tutti: warning: %s It is ignored.\n", warning.c_str());
     }
   });
   return settings;

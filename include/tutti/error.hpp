@@ -7,15 +7,16 @@
 
 namespace tutti {
 
+/// The numbers are those of the C API; 0 is no error.
 enum class ErrorCode {
-  invalid_argument,  ///< a call's arguments are wrong; nothing was changed
-  mismatch,          ///< ranks made different calls; nothing was changed
-  communication,     ///< a peer failed or left, or MPI reported an error
-  timeout,           ///< a wait passed its deadline (TUTTI_TIMEOUT)
-  out_of_memory,     ///< an allocation was refused, before any page was touched
-  io,                ///< a file could not be read or written
-  corrupt_file,      ///< a file was read and its content is not what it should be
-  user_code,         ///< the program's own code threw: an updater, or the body of agree()
+  invalid_argument = 1,  ///< a call's arguments are wrong; nothing was changed
+  mismatch,              ///< ranks made different calls; nothing was changed
+  communication,         ///< a peer failed or left, or MPI reported an error
+  timeout,               ///< a wait passed its deadline (TUTTI_TIMEOUT)
+  out_of_memory,         ///< an allocation was refused, before any page was touched
+  io,                    ///< a file could not be read or written
+  corrupt_file,          ///< a file was read and its content is not what it should be
+  user_code,             ///< the program's own code threw: an updater, or the body of agree()
 };
 
 /// The name as it is printed, for example "mismatch".

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -183,6 +184,17 @@ TEST_CASE("agree: the error of the lowest failing rank reaches every rank with t
   Tensor tensor = Tensor::ones({2});
   world.allreduce(tensor);
   CHECK(test::agree(tensor.values<float>()[1] == static_cast<float>(test::size())));
+}
+
+TEST_CASE("agree: too little memory on one rank is out_of_memory on every rank") {
+  Communicator world = new_world();
+  CHECK(test::throws_on_all(
+      [&] {
+        world.agree([&] {
+          if (test::rank() == test::size() - 1) throw std::bad_alloc();
+        });
+      },
+      ErrorCode::out_of_memory, {"rank " + std::to_string(test::size() - 1), "no memory"}));
 }
 
 TEST_CASE("agree: an exception of another type on one rank throws on every rank with its text") {

@@ -20,6 +20,9 @@ GOOD = {
     "include/tutti/settings.hpp": SPDX + "#include <map>\n/// TUTTI_TIMEOUT: seconds.\n",
     "include/tutti/mpi.hpp": SPDX + "#include <mpi.h>\n",
     "include/tutti/all.hpp": SPDX + '#include "tutti/settings.hpp"\n' + "//\n" * 198,
+    "include/tutti/c/e.h": SPDX + "#include <stdint.h>\n#include <stddef.h>\n"
+                                  "enum { TUTTI_NO = 0, TUTTI_YES = 1 };\n",
+    "include/tutti/c.h": SPDX + '#include "tutti/c/e.h"\n#define TUTTI_C_H\n',
     "collectives/README.md": "Algorithms; TUTTI_TIMEOUT and TUTTI_BUILD_TESTS are known.\n",
     "collectives/CMakeLists.txt": "add_library(c a.cpp wait.cpp)\n",
     "collectives/a.cpp": SPDX + '#include "tutti/settings.hpp"\n#include "collectives/a.hpp"\n'
@@ -30,7 +33,7 @@ GOOD = {
     "runtime/CMakeLists.txt": "add_library(r mpi/b.cpp\n  cuda/d.cpp)\n",
     "runtime/mpi/b.cpp": SPDX + '#include <mpi.h>\n#include "collectives/a.hpp"\n'
                                 '#include <sys/mman.h>\n#include "runtime/b.hpp"\n',
-    "runtime/b.hpp": SPDX + "#define TUTTI_CHECK(x) x\n",
+    "runtime/b.hpp": SPDX + "#define TUTTI_CHECK(x) x\nint x = TUTTI_YES;\n",
     "runtime/cuda/d.cpp": SPDX + "#include <cuda_runtime.h>\n#include <nccl.h>\n",
     "apps/README.md": "Programs.\n",
     "apps/CMakeLists.txt": "add_executable(p p.cpp)\n",
@@ -40,9 +43,11 @@ GOOD = {
     "tests/README.md": "Tests.\n",
     "tests/CMakeLists.txt": "tutti_unit_test(t FILES unit/t_test.cpp\n"
                             "  ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)\n"
+                            "add_executable(d c/d_test.c)\n"
                             "foreach(name l_test m_test)\n  add(${name}.cpp)\nendforeach()\n",
     "tests/support/main.cpp": SPDX,
     "tests/l_test.cpp": SPDX,
+    "tests/c/d_test.c": SPDX + "#include <tutti/c.h>\n",
     "tests/unit/t_test.cpp": SPDX + '#include <mpi.h>\n#include "runtime/b.hpp"\n'
                                     '// misspelt on purpose: TUTTI_TIMOUT\n',
     "scripts/mpirun/README.md": "Scripts.\n",
@@ -66,6 +71,9 @@ BAD = [
     ("standard_only", "include/tutti/x.hpp", 2, SPDX + "#include <immintrin.h>\n"),
     ("standard_only", "collectives/a.cpp", 2, SPDX + "#include <unistd.h>\n"),
     ("standard_only", "collectives/wait.cpp", 2, SPDX + "#include <sys/mman.h>\n"),
+    ("c_headers", "include/tutti/c.h", 2, SPDX + '#include "tutti/settings.hpp"\n'),
+    ("c_headers", "include/tutti/c.h", 2, SPDX + "#include <stdio.h>\n"),
+    ("c_headers", "include/tutti/c.h", 2, SPDX + "#include <cstdint>\n"),
     ("layer_in_brackets", "apps/p.cpp", 2, SPDX + "#include <runtime/b.hpp>\n"),
     ("layer_in_brackets", "runtime/b.hpp", 2, SPDX + "#include <tutti/settings.hpp>\n"),
     ("vendor_headers", "runtime/b.hpp", 2, SPDX + "#include <mpi.h>\n"),
@@ -88,6 +96,7 @@ BAD = [
     ("license_line", "apps/p.cpp", 1, "#include <vector>\n"),
     ("license_line", "apps/p.cpp", 1, "\n" + SPDX),
     ("license_line", "apps/support/p.hpp", 1, ""),
+    ("license_line", "tests/c/d_test.c", 1, ""),
     ("readme", "bindings", 1, {"bindings/CMakeLists.txt": ""}),
     ("readme", "scripts", 1, {"scripts/other/run.sh": ""}),
     ("unfinished_marks", "README.md", 1, "TO" "DO: more\n"),
@@ -100,9 +109,11 @@ BAD = [
     ("built_sources", "tests/n_test.cpp", 1, SPDX),
     ("built_sources", "tests/unit/m_test.cpp", 1, SPDX),
     ("built_sources", "tests/unit/main.cpp", 1, SPDX),
+    ("built_sources", "tests/c/e_test.c", 1, SPDX),
     ("built_sources", "apps/p.cpp", 1, {"apps/CMakeLists.txt": "# p.cpp\n"}),
     ("using_namespace_std", "apps/p.cpp", 2, SPDX + "  using  namespace std;\n"),
     ("documented_variables", "apps/p.cpp", 2, SPDX + '// TUTTI_TIMOUT\n'),
+    ("documented_variables", "apps/p.cpp", 2, SPDX + "int x = TUTTI_MAYBE;\n"),
     ("documented_variables", "README.md", 1, "Set `TUTTI_UNKNOWN=1`.\n"),
 ]
 

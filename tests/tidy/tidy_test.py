@@ -18,7 +18,7 @@ from pathlib import Path
 Finding = namedtuple("Finding", "path line rule text")
 File = namedtuple("File", "path lines")  # path: relative to the root, with slashes
 
-CPP = (".cpp", ".hpp", ".h", ".cu", ".cuh")
+CPP = (".cpp", ".hpp", ".c", ".h", ".cu", ".cuh")
 MEASURED = CPP + (".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run")
 MAX_LINES = 300
 MAX_PUBLIC_HEADER_LINES = 200
@@ -26,6 +26,7 @@ MAX_COLUMNS = 100
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]+>|"[^"]+")')
 STANDARD = re.compile(r"^<[a-z_0-9]+>$")
+C_HEADER = re.compile(r'^(<std(def|int)\.h>|"tutti/[\w/]+\.h")$')
 INTRINSICS = re.compile(r"^<(\w*intrin\.h|arm_\w+\.h|cpuid\.h)>$")
 MPI = re.compile(r'^[<"](mpi|mpi-ext)\.h[>"]$')
 GPU = re.compile(r'^[<"](cuda|nccl|cublas|cudnn|nvtx|cooperative_groups)[\w/]*(\.h|\.hpp)?[>"]$')
@@ -47,6 +48,8 @@ SYSTEM_HEADERS = {
 }
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")  # split, so that this line has none
 VARIABLE = re.compile(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b")
+MACRO = re.compile(r"^\s*#\s*define\s+(TUTTI_\w+)")
+ENUMERATOR = re.compile(r"\b(TUTTI_\w+) = \d")  # of the C API
 
 
 def read_tree(root):
@@ -104,7 +107,7 @@ def standard_only(files):
     """include/ and collectives/ see the standard library; collectives/ also the processor's."""
     for file in of_kind(files, CPP):
         layer = layer_of(file)
-        if layer not in ("include", "collectives"):
+        if layer not in ("include", "collectives") or is_public_c(file):
             continue
         for number, header in includes(file):
             if header[0] == '"' or STANDARD.match(header):
@@ -114,6 +117,19 @@ def standard_only(files):
             if header not in SYSTEM_HEADERS.get(file.path, ()):
                 yield Finding(file.path, number, "standard_only",
                               f"{header}: {layer}/ includes the standard library and tutti/ alone")
+
+
+def is_public_c(file):
+    return file.path.startswith("include/") and file.path.endswith(".h")
+
+
+def c_headers(files):
+    """A .h in include/ is C: it includes others like it and, of the standard library, two."""
+    for file in filter(is_public_c, files):
+        for number, header in includes(file):
+            if not C_HEADER.match(header):
+                yield Finding(file.path, number, "c_headers", f"{header}: a C header includes "
+                              "tutti/...h, <stddef.h> and <stdint.h> alone")
 
 
 def layer_in_brackets(files):
@@ -202,12 +218,12 @@ def names_source(text, path):
 
 
 def built_sources(files):
-    """Every .cpp is named by a CMakeLists.txt, by its path from there or from the root; else nobody
-    compiles it."""
+    """Every source is named by a CMakeLists.txt, by its path from there or from the root; else
+    nobody compiles it."""
     lists = {Path(file.path).parent: "\n".join(line.split("#")[0] for line in file.lines)
              for file in files if Path(file.path).name == "CMakeLists.txt"}
     from_root = "\n".join(lists.values()).replace("${PROJECT_SOURCE_DIR}/", "")
-    for file in of_kind(files, (".cpp", ".cu")):
+    for file in of_kind(files, (".cpp", ".c", ".cu")):
         path = Path(file.path)
         above = (folder for folder in path.parents if folder in lists)
         if names_source(from_root, path):
@@ -223,14 +239,16 @@ def using_namespace_std(files):
 
 
 def documented_variables(files):
-    """What the tree calls TUTTI_... is a documented setting, a CMake variable or a macro."""
+    """What the tree calls TUTTI_... is a documented setting, a CMake variable, a macro or a number
+    of the C API."""
     known = set()
     for file in files:
         if file.path == "include/tutti/settings.hpp" or file.path.endswith(
                 (".cmake", ".cmake.in", "CMakeLists.txt", "CMakePresets.json")):
             known.update(VARIABLE.findall("\n".join(file.lines)))
-        for _, found in matches(file, re.compile(r"^\s*#\s*define\s+(TUTTI_\w+)")):
-            known.add(found.group(1))
+        known.update(found.group(1) for _, found in matches(file, MACRO))
+        if is_public_c(file):
+            known.update(ENUMERATOR.findall("\n".join(file.lines)))
     for file in of_kind(files, CPP + (".sh", ".md")):
         if layer_of(file) == "tests":  # they use variables that do not exist, on purpose
             continue
@@ -240,7 +258,7 @@ def documented_variables(files):
                               f"{name} is documented neither in settings.hpp nor by CMake")
 
 
-RULES = (quoted_includes, standard_only, layer_in_brackets, vendor_headers, file_length,
+RULES = (quoted_includes, standard_only, c_headers, layer_in_brackets, vendor_headers, file_length,
          line_length, tabs, license_line, readme, unfinished_marks, built_sources,
          using_namespace_std, documented_variables)
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the functions of the C API return, and what went wrong. Conventions: tutti/tutti.h.
+#ifndef TUTTI_C_STATUS_H
+#define TUTTI_C_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The numbers are those of tutti::ErrorCode.
+enum {
+  TUTTI_OK = 0,
+  TUTTI_ERROR_INVALID_ARGUMENT = 1,  ///< a call's arguments are wrong; nothing was changed
+  TUTTI_ERROR_MISMATCH = 2,          ///< ranks made different calls; nothing was changed
+  TUTTI_ERROR_COMMUNICATION = 3,     ///< a peer failed or left, or MPI reported an error
+  TUTTI_ERROR_TIMEOUT = 4,           ///< a wait passed its deadline (TUTTI_TIMEOUT)
+  TUTTI_ERROR_OUT_OF_MEMORY = 5,     ///< an allocation was refused, before any page was touched
+  TUTTI_ERROR_IO = 6,                ///< a file could not be read or written
+  TUTTI_ERROR_CORRUPT_FILE = 7,      ///< a file was read and its content is not what it should be
+  TUTTI_ERROR_USER_CODE = 8          ///< the program's own code failed: an updater, for example
+};
+
+/// The text of the last call of this thread that failed: what happened, where, what was expected
+/// and got, what to do. Empty before the first. Never NULL; valid until this thread's next failure,
+/// and unchanged by calls that succeed. At most 8191 bytes.
+const char* tutti_last_error(void);
+
+/// 1 if what the last failed call was made on can still be used, 0 if it has failed for good: then
+/// it is only destroyed.
+int tutti_last_error_is_recoverable(void);
+
+/// 1 on the one rank that should print the text, so that a job prints it once.
+int tutti_last_error_is_reporter(void);
+
+/// "ok", "invalid_argument", "mismatch" and so on; "unknown" for a number that is no status.
+const char* tutti_status_name(int status);
+
+/// The process exit code that a program should end with: 0 done, 1 usage or configuration,
+/// 2 failure at run time, 4 deadline passed.
+int tutti_exit_code(int status);
+
+/// The version of the library, "0.1.0".
+const char* tutti_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

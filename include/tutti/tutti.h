@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// All of Tutti for C (C99), and for the languages that can call C. For C++: tutti/tutti.hpp.
+//
+// Status   A function returns TUTTI_OK, or what went wrong; then tutti_last_error() is the text, and
+//          what a pointer would have received is as it was. After invalid_argument and mismatch
+//          nothing has changed.
+// Order    Calls marked "collective" are made by every rank of the job, in the same order, with
+//          the same keys, shapes, dtypes and operations. A call that is refused on one rank, or
+//          that differs between ranks, is an error on all of them, and all can go on. The exception
+//          is a handle that is NULL or of another kind: it leads to no ranks that could be told.
+//          They wait until their deadline (TUTTI_TIMEOUT).
+// Handles  Made by _create, _world, _self and _allocate, and ended by _destroy, after which using
+//          them is undefined. No call is under way on a handle while it is destroyed, and one
+//          thread at a time uses it, and what was made from it. There is no other state than the
+//          handles', but for each thread's last error.
+// Memory   The library keeps no pointer beyond a call, but for an updater and its user data.
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include "tutti/c/communicator.h"
+#include "tutti/c/key.h"
+#include "tutti/c/kvstore.h"
+#include "tutti/c/optimizer.h"
+#include "tutti/c/status.h"
+#include "tutti/c/tensor.h"
+
+#endif

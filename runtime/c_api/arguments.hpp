@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the structs of the C API and the library's types. Nothing given by a caller is trusted
+// but that pointers which are not null lead to as much as was said.
+//
+// Errors  invalid_argument with the place of the argument, what was expected and what it is.
+#pragma once
+
+#include <vector>
+
+#include "tutti/c/kvstore.h"
+#include "tutti/communicator.hpp"
+#include "tutti/key.hpp"
+#include "tutti/settings.hpp"
+#include "tutti/tensor.hpp"
+
+#include "runtime/c_api/place.hpp"
+
+namespace tutti::c_api {
+
+/// The environment's if `list` is null.
+Settings read_settings(const Place& here, const char* const* list);
+
+Key read_key(const Place& here, const tutti_key* key);
+DType read_dtype(const Place& here, int dtype);
+ReduceOp read_op(const Place& here, int op);
+Shape read_shape(const Place& here, const std::int64_t* shape, int ndim);
+TensorView read_tensor(const Place& here, const char* name, const tutti_tensor* tensor);
+
+/// The items of a call: values[i] and outputs[i] are those of keys[i].
+struct Items {
+  using Lists = std::vector<std::vector<TensorView>>;
+  std::vector<Key> keys;
+  Lists values{};
+  Lists outputs{};
+};
+enum class Sides { values, outputs, both };  ///< that a call needs
+Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
+
+/// Refers to the shape, which must live as long as the result.
+tutti_tensor to_c(const void* data, const Shape& shape, DType dtype, Device device = cpu());
+tutti_tensor to_c(const ConstTensorView& view);
+tutti_key to_c(const Key& key);
+
+}  // namespace tutti::c_api

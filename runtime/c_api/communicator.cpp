@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/c/communicator.h"
+
+#include "runtime/c_api/arguments.hpp"
+#include "runtime/c_api/handles.hpp"
+#include "runtime/c_api/status.hpp"
+
+using namespace tutti::c_api;  // NOLINT: what follows is their face
+using tutti::Communicator;
+using tutti::ReduceOp;
+using tutti::TensorView;
+
+namespace {
+
+/// Runs the body of an exported function on a communicator.
+template <class Handle, class Body>
+int on_ranks(const char* function, Handle* communicator, Body&& body) noexcept {
+  return guarded(function, [&](const Place& here) {
+    body(here, open(here, "communicator", communicator).communicator);
+  });
+}
+
+/// The tensors and the operation of a collective call.
+struct Reduction {
+  TensorView input;
+  TensorView output;
+  ReduceOp op;
+};
+
+Reduction read_reduction(const Place& here, Communicator& ranks, const tutti_tensor* input,
+                         const tutti_tensor* output, int op = TUTTI_SUM) {
+  return read_on_all(ranks, [&] {
+    return Reduction{read_tensor(here, "input", input), read_tensor(here, "output", output),
+                     read_op(here, op)};
+  });
+}
+
+}  // namespace
+
+int tutti_communicator_world(const char* const* settings, tutti_communicator** communicator) {
+  return guarded(__func__, [&](const Place& here) {
+    tutti_communicator*& created = required(here, "communicator", communicator);
+    const tutti::Settings chosen = read_settings(here, settings);
+    created = new tutti_communicator{.communicator = Communicator::world(chosen)};
+  });
+}
+
+int tutti_communicator_self(const char* const* settings, tutti_communicator** communicator) {
+  return guarded(__func__, [&](const Place& here) {
+    tutti_communicator*& created = required(here, "communicator", communicator);
+    const tutti::Settings chosen = read_settings(here, settings);
+    created = new tutti_communicator{.communicator = Communicator::self(chosen)};
+  });
+}
+
+int tutti_communicator_destroy(tutti_communicator* communicator) {
+  return guarded(__func__, [&](const Place& here) { destroy(here, "communicator", communicator); });
+}
+
+int tutti_communicator_topology(const tutti_communicator* communicator, tutti_topology* topology) {
+  return on_ranks(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
+    required(here, "topology", topology) = {.rank = ranks.rank(),
+                                            .size = ranks.size(),
+                                            .node = ranks.node(),
+                                            .num_nodes = ranks.num_nodes(),
+                                            .local_rank = ranks.local_rank(),
+                                            .local_size = ranks.local_size()};
+  });
+}
+
+int tutti_communicator_algorithms(tutti_communicator* communicator, const char** text) {
+  return guarded(__func__, [&](const Place& here) {
+    tutti_communicator& handle = open(here, "communicator", communicator);
+    const char*& found = required(here, "text", text);
+    if (handle.algorithms.empty()) {
+      for (const std::string& line : handle.communicator.algorithms()) {
+        handle.algorithms += line + "\n";
+      }
+    }
+    found = handle.algorithms.c_str();
+  });
+}
+
+int tutti_communicator_allocate(tutti_communicator* communicator, const int64_t* shape, int ndim,
+                                int dtype, tutti_buffer** buffer) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    tutti_buffer*& created = required(here, "buffer", buffer);
+    const tutti::Shape wanted = read_shape(here, shape, ndim);
+    created = new tutti_buffer{.tensor = ranks.allocate(wanted, read_dtype(here, dtype))};
+  });
+}
+
+int tutti_communicator_allreduce(tutti_communicator* communicator, const tutti_tensor* input,
+                                 const tutti_tensor* output, int op) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const Reduction given = read_reduction(here, ranks, input, output, op);
+    ranks.allreduce(given.input, given.output, given.op);
+  });
+}
+
+int tutti_communicator_reduce(tutti_communicator* communicator, const tutti_tensor* input,
+                              const tutti_tensor* output, int root, int op) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    tutti_tensor none{};
+    none.dtype = TUTTI_INT8;
+    const tutti_tensor* written = ranks.rank() == root ? output : &none;
+    const Reduction given = read_reduction(here, ranks, input, written, op);
+    ranks.reduce(given.input, given.output, root, given.op);
+  });
+}
+
+int tutti_communicator_reduce_scatter(tutti_communicator* communicator, const tutti_tensor* input,
+                                      const tutti_tensor* output, int op) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const Reduction given = read_reduction(here, ranks, input, output, op);
+    ranks.reduce_scatter(given.input, given.output, given.op);
+  });
+}
+
+int tutti_communicator_allgather(tutti_communicator* communicator, const tutti_tensor* input,
+                                 const tutti_tensor* output) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const Reduction given = read_reduction(here, ranks, input, output);
+    ranks.allgather(given.input, given.output);
+  });
+}
+
+int tutti_communicator_broadcast(tutti_communicator* communicator, const tutti_tensor* tensor,
+                                 int root) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const TensorView given =
+        read_on_all(ranks, [&] { return read_tensor(here, "tensor", tensor); });
+    ranks.broadcast(given, root);
+  });
+}
+
+int tutti_communicator_barrier(tutti_communicator* communicator) {
+  return on_ranks(__func__, communicator,
+                  [](const Place&, Communicator& ranks) { ranks.barrier(); });
+}
+
+int tutti_communicator_agree(tutti_communicator* communicator, int status, const char* text) {
+  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    agree(here, ranks, status, text);
+  });
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/c_api/handles.hpp"
+
+#include <cstring>
+
+namespace tutti::c_api {
+
+namespace {
+
+const char* in_words(Kind kind) {
+  switch (kind) {
+    case Kind::kvstore:
+      return "a tutti_kvstore";
+    case Kind::communicator:
+      return "a tutti_communicator";
+    case Kind::optimizer:
+      return "a tutti_optimizer";
+    case Kind::buffer:
+      return "a tutti_buffer";
+  }
+  return "what is no handle of this library";
+}
+
+}  // namespace
+
+void require_kind(const Place& place, const void* handle, Kind expected) {
+  if (handle == nullptr) refuse(place, in_words(expected), "NULL");
+  Kind found{};
+  std::memcpy(&found, handle, sizeof found);  // of whatever type it is
+  if (found != expected) refuse(place, in_words(expected), in_words(found));
+}
+
+}  // namespace tutti::c_api

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is behind the handles. Each begins with its kind, so that a wrong one is recognised.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "tutti/c/kvstore.h"
+#include "tutti/kvstore.hpp"
+
+#include "runtime/c_api/place.hpp"
+
+namespace tutti::c_api {
+
+enum class Kind : std::uint32_t {
+  kvstore = 0x7B1A5E01,  // no number that memory is likely to hold otherwise
+  communicator,
+  optimizer,
+  buffer,
+};
+
+/// Errors: invalid_argument for NULL, or what is not a handle of this kind.
+void require_kind(const Place& place, const void* handle, Kind expected);
+
+/// A handle that a function was given as argument `name`.
+template <class Handle>
+Handle& open(const Place& here, const char* name, Handle* handle) {
+  require_kind({&here, name}, handle, Handle::kKind);
+  return *handle;
+}
+
+/// Ends a handle; NULL is none.
+template <class Handle>
+void destroy(const Place& here, const char* name, Handle* handle) {
+  if (handle != nullptr) delete &open(here, name, handle);
+}
+
+}  // namespace tutti::c_api
+
+struct tutti_kvstore {
+  static constexpr auto kKind = tutti::c_api::Kind::kvstore;
+  tutti::c_api::Kind kind = kKind;
+  tutti::KVStore store;
+  std::string type{store.type()};
+  std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< shapes that were handed out
+  bool in_updater = false;
+};
+
+struct tutti_communicator {
+  static constexpr auto kKind = tutti::c_api::Kind::communicator;
+  tutti::c_api::Kind kind = kKind;
+  tutti::Communicator communicator;
+  std::string algorithms{};
+};
+
+struct tutti_optimizer {
+  static constexpr auto kKind = tutti::c_api::Kind::optimizer;
+  tutti::c_api::Kind kind = kKind;
+  std::shared_ptr<tutti::Optimizer> optimizer;
+};
+
+struct tutti_buffer {
+  static constexpr auto kKind = tutti::c_api::Kind::buffer;
+  tutti::c_api::Kind kind = kKind;
+  tutti::Tensor tensor;
+};

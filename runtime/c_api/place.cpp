@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/c_api/place.hpp"
+
+namespace tutti::c_api {
+
+std::string Place::in_words() const {
+  std::string text = name;
+  if (index >= 0) text += "[" + std::to_string(index) + "]";
+  if (outer == nullptr) return text;
+  return outer->in_words() + (outer->outer == nullptr ? ": " : ".") + text;
+}
+
+void refuse(const Place& place, const std::string& expected, const std::string& got) {
+  throw Error(ErrorCode::invalid_argument,
+              place.in_words() + ": expected " + expected + ", got " + got);
+}
+
+}  // namespace tutti::c_api

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tests of c_api_test, and the data that they share.
+#ifndef TESTS_C_API_TESTS_H
+#define TESTS_C_API_TESTS_H
+
+#include "check.h"
+
+void test_tour(void);
+void test_keys_and_lists(void);
+void test_pushpull_and_broadcast(void);
+void test_dtypes_and_shapes(void);
+void test_memory(void);
+void test_questions(void);
+void test_updater(void);
+void test_optimizer(void);
+void test_multipliers(void);
+void test_collectives(void);
+void test_communicator(void);
+void test_bad_items(void);
+void test_bad_collective_arguments(void);
+void test_bad_handles(void);
+void test_bad_local_arguments(void);
+void test_bad_creation(void);
+void test_errors_of_the_library(void);
+void test_agree(void);
+void test_last_error(void);
+
+enum { kCells = 6 };
+
+/// A (2, 3) tensor of float32 in `cells`, which are set to `value`.
+tutti_tensor filled(float* cells, float value);
+
+/// The item of a number, with one value and one output; either may be NULL.
+tutti_item item_of(int64_t key, const tutti_tensor* value, const tutti_tensor* output);
+
+/// True if all `kCells` elements are nearly `value`.
+int all_are(const float* cells, double value);
+
+/// True if what is stored under the number is `value`, by pull and by view.
+int stores(tutti_kvstore* kv, int64_t key, double value);
+
+void init_with(tutti_kvstore* kv, int64_t key, float value);
+void push_all(tutti_kvstore* kv, int64_t key, float value);
+
+/// Elements of any type as doubles; integers from -128 to 255 are exact in each type.
+double get(int dtype, const void* data, int64_t i);
+void set(int dtype, void* data, int64_t i, double value);
+int size_of(int dtype);
+
+#endif
