@@ -2,6 +2,7 @@
 // Gradients in fewer bytes: what a push may send instead of float32.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -70,6 +71,10 @@ Compression create(std::string_view text);
 
 /// The names that create() knows.
 std::vector<std::string> names();
+
+/// What `count` elements of a key become: the bytes that one sender sends to one receiver. (Pieces
+/// of a key that top-k chooses from separately add up to a little more.)
+std::size_t packed_bytes(const Compression& compression, std::size_t count);
 
 /// As create() takes it, with all options: "2bit,threshold=0.5,leg=all".
 std::string in_words(const Compression& compression);

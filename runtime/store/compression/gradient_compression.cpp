@@ -109,6 +109,12 @@ Compression create(std::string_view text) {
 
 std::vector<std::string> names() { return {std::begin(kNames), std::end(kNames)}; }
 
+std::size_t packed_bytes(const Compression& options, std::size_t count) {
+  check(options);
+  const auto codec = std::visit(CodecOf(), options);
+  return codec == nullptr ? count * sizeof(float) : codec->packed_bytes(count);
+}
+
 std::string in_words(const Compression& options) {
   Compression copy = options;
   return kNames[options.index()] + optimizer::in_words(fields_of(copy));
