@@ -176,3 +176,17 @@ TEST_CASE("leg=between: top-k chooses within pieces, sends the largest, and forg
     CHECK(test::agree(arrived == pushed));
   }
 }
+
+TEST_CASE("leg=between: what is small enough for a greeting is packed all the same") {
+  for (const test::Layout& layout : test::all_layouts()) {
+    if (layout.size() == 1) continue;
+    CAPTURE(test::to_string(layout));
+    KVStore kv = store_of(test::settings_for(layout), "1bit,threshold=0.25,leg=between");
+    Senders senders({"1bit", 0.25}, 5, layout);
+    for (int step = 0; step < kSteps; ++step) {
+      kv.push(5, tensor_of(gradient_of(test::rank(), 5, step)));
+      const Tensor expected = tensor_of(senders.sum_of_step(5, step));
+      REQUIRE(test::agree(test::same_bits(test::stored(kv, 5), expected)));
+    }
+  }
+}
