@@ -102,7 +102,8 @@ class KVStore {
   /// of ranks; a warning on standard error and the result name those that were passed over. All is
   /// read and verified before anything changes. A store without keys gets those of the checkpoint;
   /// else keys, shapes and dtypes must be the same. The optimizer must be set before, to one of the
-  /// same name and options (see LoadOptions). Collective.
+  /// same name and options (see LoadOptions). Residuals of gradient compression are not saved: they
+  /// start at zero. Collective.
   /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
