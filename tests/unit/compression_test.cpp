@@ -159,9 +159,10 @@ TEST_CASE("top-k is exact where its sample misleads it") {
   std::mt19937 engine(5);
   for (const int shape : {0, 1, 2}) {
     Floats gradient(count, 0.0f);  // all equal
-    for (std::size_t i = 0; i < count; ++i) {
-      if (shape == 1 && i < 900) gradient[i] = 1.0f + static_cast<float>(i);   // all in one place
-      if (shape == 2 && i % 12 == 0) gradient[i] = static_cast<float>(i % 7);  // in step with it
+    if (shape == 1) gradient = random_gradient(count, engine);
+    for (std::size_t i = 0; i < 900; ++i) {
+      if (shape == 1) gradient[i] += 9.0f;               // the largest in one place
+      if (shape == 2) gradient[i * 12 + i % 12] = 1.0f;  // where the sample is taken, nowhere else
     }
     CompressionReference reference("topk", 0.01, count);
     const Floats sent = reference.step(gradient);
