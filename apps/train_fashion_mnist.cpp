@@ -40,6 +40,7 @@ int train_fashion_mnist(int argc, char** argv) {
   tutti::KVStore store = options.one_process() ? tutti::KVStore::create(options.kvstore)
                                                : tutti::KVStore::create(world);
   store.set_optimizer(apps::make_optimizer(options));
+  store.set_gradient_compression(options.compression);
   apps::Trainer trainer(world, store, options, data);
   say(apps::job_line(options, world.size()) + '\n');
   if (const std::string resumed = trainer.resume(); !resumed.empty()) say(resumed + '\n');

@@ -100,11 +100,16 @@ void Call::fill_payload() {
 
 void Call::announce() {
   const std::size_t bytes = layout_.total();
-  std::uint32_t flags = bytes <= tuning_.inline_shared_bytes ? kPayload : memory_flags();
-  if (bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) flags |= kPayload;
+  // A greeting is not packed, so that what is packed does not depend on what else is in the call.
+  const bool may_fit = operation_->packing == nullptr;
+  const bool fits = may_fit && bytes <= tuning_.inline_shared_bytes;
+  std::uint32_t flags = fits ? kPayload : memory_flags();
+  if (may_fit && bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) {
+    flags |= kPayload;
+  }
   if ((flags & kPayload) != 0) fill_payload();
   // Ranks in other memory may want it otherwise; then the call is not inline.
-  if (bytes > tuning_.inline_shared_bytes) fill_directory();
+  if (!fits) fill_directory();
   publish(flags);
 }
 

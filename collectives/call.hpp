@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/compression/codec.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
@@ -34,9 +35,17 @@ enum class Kind : std::uint8_t {
 class Consumer {
  public:
   virtual ~Consumer() = default;
-  /// Elements first .. first + count - 1 of a segment. Every element comes once.
+  /// Elements first .. first + count - 1 of a segment. Every element comes once, in the order of
+  /// segments and elements.
   virtual void consume(std::size_t segment, std::size_t first, std::size_t count,
                        const std::byte* reduced) = 0;
+};
+
+/// How the float32 sums of an allreduce are packed between nodes: with what their ranks' lanes have
+/// not sent yet.
+struct Packing {
+  const Codec& codec;
+  std::span<float* const> residuals;  ///< of each segment, whole; null without feedback
 };
 
 /// What to do. All ranks pass equal kinds, operations, roots, digests, counts and dtypes; the
@@ -49,6 +58,7 @@ struct Operation {
   std::span<const Segment> segments;
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank
+  const Packing* packing = nullptr;     ///< null: elements cross between nodes as they are
 };
 
 /// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were

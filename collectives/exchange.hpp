@@ -85,6 +85,8 @@ std::unique_ptr<ExchangeAlgorithm> halving_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
 /// Sums of segments that have one destination each: reduce_scatter.
 std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
+/// Sums of a call with a Packing; one partial sum per node.
+std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
 /// Segments that have one source each: broadcast, allgather.
 std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane);
 

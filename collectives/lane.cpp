@@ -31,6 +31,7 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
       sums_(make_exchange(tuning.exchange, lane_)),
       sums_to_root_(direct_exchange(lane_)),
       scattered_sums_(scatter_exchange(lane_)),
+      compressed_sums_(compressed_exchange(lane_)),
       copies_(copy_exchange(lane_)) {
   for (std::size_t i = 0; i < tuning.chunks_in_flight; ++i) {
     flights_.push_back(std::make_unique<Flight>());
@@ -45,6 +46,7 @@ LaneExchange::~LaneExchange() {
 }
 
 const ExchangeAlgorithm& LaneExchange::algorithm_for(const Call& call) const {
+  if (call.operation().packing != nullptr) return *compressed_sums_;
   if (has_single_sources(call.layout())) return *copies_;
   switch (call.operation().kind) {
     case Kind::reduce:

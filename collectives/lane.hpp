@@ -43,6 +43,7 @@ class LaneExchange {
   std::unique_ptr<ExchangeAlgorithm> sums_;          ///< what the tuning chose
   std::unique_ptr<ExchangeAlgorithm> sums_to_root_;  ///< of a reduce
   std::unique_ptr<ExchangeAlgorithm> scattered_sums_;
+  std::unique_ptr<ExchangeAlgorithm> compressed_sums_;
   std::unique_ptr<ExchangeAlgorithm> copies_;
   const ExchangeAlgorithm* algorithm_ = nullptr;  ///< of the current call
   std::vector<std::unique_ptr<Flight>> flights_;

@@ -202,24 +202,12 @@ struct Choice {
 };
 
 const Kernels* kernels_of(Isa isa) noexcept {
-  switch (isa) {
-    case Isa::plain:
-      return &plain_kernels();
+  if (!has_isa(isa)) return nullptr;
 #if defined(__x86_64__)
-    case Isa::avx2:
-      return __builtin_cpu_supports("avx2") ? &avx2_kernels() : nullptr;
-    case Isa::avx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-                 ? &avx512_kernels()
-                 : nullptr;
-#else
-    case Isa::avx2:
-    case Isa::avx512:
-      break;
+  if (isa == Isa::avx512) return &avx512_kernels();
+  if (isa == Isa::avx2) return &avx2_kernels();
 #endif
-  }
-  return nullptr;
+  return &plain_kernels();
 }
 
 Choice choose() noexcept {
@@ -251,6 +239,17 @@ void reduce(const Reduction& reduction, Sources sources, Destinations destinatio
 }
 
 const char* vector_instructions() noexcept { return choice().name; }
+
+bool has_isa(Isa isa) noexcept {
+  if (isa == Isa::plain) return true;
+#if defined(__x86_64__)
+  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
 
 bool reduce_with(Isa isa, const Reduction& reduction, Sources sources, Destinations destinations,
                  std::size_t count, Stores stores) {

@@ -45,8 +45,10 @@ void streaming_fence() noexcept;
 /// The vector instructions that reduce() chose on this machine: "AVX-512", "AVX2", "NEON", "plain".
 const char* vector_instructions() noexcept;
 
-/// For tests: reduce() restricted to one instruction set. False if this machine does not have it.
 enum class Isa : std::uint8_t { plain, avx2, avx512 };
+/// True if this machine has the instruction set.
+bool has_isa(Isa isa) noexcept;
+/// For tests: reduce() restricted to one instruction set. False if this machine does not have it.
 bool reduce_with(Isa isa, const Reduction& reduction, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> destinations, std::size_t count, Stores stores);
 

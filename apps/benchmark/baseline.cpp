@@ -60,6 +60,9 @@ std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options
     require_equal("--cache", config.at("cache"), options.cold ? "cold" : "hot");
     require_equal("--model", config.at("model"),
                   options.model.empty() ? Json() : Json(options.model));
+    require_equal(
+        "--compression", config.value("compression", Json()),
+        options.compresses() ? Json(tutti::compression::in_words(options.compression)) : Json());
     std::vector<BaselineEntry> entries;
     for (const Json& result : whole.at("results")) entries.push_back(entry_of(result));
     return entries;

@@ -21,7 +21,7 @@ namespace {
 
 /// Options whose texts are read further once the command line is taken apart.
 struct Texts {
-  std::string min_bytes, max_bytes, dtype, op, backends, cache, device, ranks_per_node;
+  std::string min_bytes, max_bytes, dtype, op, backends, cache, device, ranks_per_node, compression;
   int iterations = 0;
   int check = 1;
 };
@@ -43,9 +43,11 @@ void describe_measurement(po::options_description& all, Options& options, Texts&
       "allreduce, reduce_scatter, allgather, broadcast, reduce, barrier or pushpull")(
       "model", po::value(&options.model),
       "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, as in "
-      "64x3x7x7: all tensors in one call")("backend",
-                                           po::value(&texts.backends)->default_value("tutti,mpi"),
-                                           "tutti, mpi, or both, measured in turn")(
+      "64x3x7x7: all tensors in one call")(
+      "compression", po::value(&texts.compression)->default_value("none"),
+      "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and topk "
+      "give is not checked")("backend", po::value(&texts.backends)->default_value("tutti,mpi"),
+                             "tutti, mpi, or both, measured in turn")(
       "buffers", po::value(&options.buffers)->default_value("store"),
       "tutti's: store (memory of the node, no copies) or user (ordinary memory); mpi's are "
       "ordinary memory")(
@@ -141,11 +143,19 @@ void read(const Texts& texts, const po::variables_map& values, Options& options)
   require(texts.cache == "hot" || texts.cache == "cold",
           "--cache: expected hot or cold, found '" + texts.cache + "'");
   options.cold = texts.cache == "cold";
+  options.compression =
+      parse("--compression", [&] { return tutti::compression::create(texts.compression); });
   require(texts.device != "gpu", "--device gpu: this build has no GPU support");
   require(texts.device == "cpu", "--device: expected cpu or gpu, found '" + texts.device + "'");
   if (values.contains("ranks-per-node")) {
     options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
   }
+}
+
+bool loses_values(const tutti::Compression& compression) {
+  using namespace tutti::compression;
+  return std::holds_alternative<TwoBit>(compression) ||
+         std::holds_alternative<OneBit>(compression) || std::holds_alternative<TopK>(compression);
 }
 
 void check_numbers(const Options& options) {
@@ -168,6 +178,9 @@ void check_combination(const Options& options) {
           "--model belongs to --collective pushpull");
   require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,
           "--op: a push sums, whatever else there is");
+  require(!options.compresses() ||
+              (options.collective == "pushpull" && options.dtype == tutti::DType::float32),
+          "--compression belongs to --collective pushpull of float32");
   require(options.min_busbw == 0.0 || options.has_backend("tutti"),
           "--min-busbw is about tutti, which --backend leaves out");
   require(!chosen.reduces || !half || options.has_backend("tutti"),
@@ -192,6 +205,8 @@ Options parse_options(int argc, const char* const* argv) {
   read(texts, values, options);
   check_numbers(options);
   check_combination(options);
+  // The pattern's small integers are exact in 16 bits, and in nothing shorter.
+  if (loses_values(options.compression)) options.check = false;
   return options;
 }
 
@@ -219,7 +234,8 @@ std::string help() {
   text
       << "collective-benchmark: times collectives of Tutti and of MPI side by side.\n"
          "Start it alone or with mpirun. Exit code 3: a wrong result, or slower than asked for.\n\n"
-      << describe(options, texts) << "\nEnvironment:\n"
+      << describe(options, texts) << '\n'
+      << tutti::compression::help() << "\nEnvironment:\n"
       << tutti::Settings::help();
   return text.str();
 }

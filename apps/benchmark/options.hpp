@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tutti/communicator.hpp>
+#include <tutti/compression.hpp>
 
 namespace apps::benchmark {
 
@@ -27,6 +28,7 @@ struct Options {
   bool cold = false;
   std::vector<int> ranks_per_node;
   std::string model;  ///< empty: one tensor of each size
+  tutti::Compression compression;
   std::filesystem::path json;
   std::filesystem::path csv;
   std::filesystem::path plot;
@@ -37,6 +39,7 @@ struct Options {
   bool version = false;
 
   [[nodiscard]] bool has_backend(const std::string& name) const;
+  [[nodiscard]] bool compresses() const { return compression.index() != 0; }
 };
 
 /// Errors  invalid_argument: an unknown option, a value that cannot be used, or a combination that

@@ -24,9 +24,13 @@ Json config_of(const Options& options) {
               {"cache", options.cold ? "cold" : "hot"},
               {"device", "cpu"},
               {"ranks_per_node", options.ranks_per_node},
-              {"model", nullptr}};
+              {"model", nullptr},
+              {"compression", nullptr}};
   if (options.iterations) config["iterations"] = *options.iterations;
   if (!options.model.empty()) config["model"] = options.model;
+  if (options.compresses()) {
+    config["compression"] = tutti::compression::in_words(options.compression);
+  }
   return config;
 }
 

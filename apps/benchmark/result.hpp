@@ -48,6 +48,7 @@ struct Row {
   std::string type;
   std::string redop;
   std::vector<std::optional<Result>> results;
+  std::optional<std::size_t> packed_bytes{};  ///< what tutti's compression makes of `bytes`
 };
 
 /// The result of a backend, or nullptr.

@@ -50,6 +50,15 @@ Job Runner::job_of(const Layout& layout) const {
           world_.size()};
 }
 
+std::optional<std::size_t> Runner::packed_bytes(const Layout& layout) const {
+  if (!options_.compresses()) return std::nullopt;
+  std::size_t bytes = 0;
+  for (const Layout::Pair& pair : layout.pairs) {
+    bytes += tutti::compression::packed_bytes(options_.compression, pair.input.count());
+  }
+  return bytes;
+}
+
 bool Runner::can_run(const std::string& backend) const {
   return backend != "mpi" || mpi_can_run(case_, options_.dtype);
 }
@@ -81,7 +90,7 @@ Work Runner::prepare(const Job& job, const std::string& backend) {
   const bool sweeps = options_.cold && slots.size() * slot_bytes(job) < cold_bytes_;
   Call call;
   if (backend == "tutti") {
-    call = tutti_call(job, options_.op, world_);
+    call = tutti_call(job, options_, world_);
   } else {
     world_.agree([&] { call = mpi_call(job, options_.op, comm_); });
   }
@@ -113,7 +122,8 @@ Row Runner::measure(const Layout& layout) {
           .count = layout.count,
           .type = case_.has_sizes ? to_string(options_.dtype) : "none",
           .redop = case_.reduces ? to_string(options_.op) : "none",
-          .results = {}};
+          .results = {},
+          .packed_bytes = packed_bytes(layout)};
   const Job job = job_of(layout);
   std::vector<Work> works;
   for (const std::string& backend : options_.backends) {

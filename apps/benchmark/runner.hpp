@@ -31,6 +31,7 @@ class Runner {
 
  private:
   [[nodiscard]] Job job_of(const Layout& layout) const;
+  [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const std::string& backend) const;
   /// Buffers and call of a backend. Collective.
   Work prepare(const Job& job, const std::string& backend);

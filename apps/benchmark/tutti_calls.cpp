@@ -8,8 +8,10 @@
 namespace apps::benchmark {
 namespace {
 
-Call pushpull_call(const Job& job, const tutti::Communicator& world) {
+Call pushpull_call(const Job& job, const tutti::Compression& compression,
+                   const tutti::Communicator& world) {
   auto store = std::make_shared<tutti::KVStore>(tutti::KVStore::create(world));
+  store->set_gradient_compression(compression);
   std::vector<tutti::Key> keys;
   for (std::size_t i = 0; i < job.layout.pairs.size(); ++i) {
     keys.emplace_back(i);
@@ -20,9 +22,10 @@ Call pushpull_call(const Job& job, const tutti::Communicator& world) {
 
 }  // namespace
 
-Call tutti_call(const Job& job, tutti::ReduceOp op, const tutti::Communicator& communicator) {
+Call tutti_call(const Job& job, const Options& options, const tutti::Communicator& communicator) {
+  const tutti::ReduceOp op = options.op;
   const std::string name = job.chosen.name;
-  if (name == "pushpull") return pushpull_call(job, communicator);
+  if (name == "pushpull") return pushpull_call(job, options.compression, communicator);
   auto world = communicator;
   if (name == "allreduce") {
     return

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 
+#include <tutti/compression.hpp>
 #include <tutti/error.hpp>
 #include <tutti/program.hpp>
 #include <tutti/settings.hpp>
@@ -40,6 +41,8 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "learning-rate", po::value<std::string>(),
       "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
       "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
+      "compression", po::value(&options.compression)->default_value("none"),
+      "of the gradients: name,option=value,... as below; they are sums over a rank's images")(
       "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
       "seed", po::value(&options.seed)->default_value(1), "of the weights and of the image order")(
       "limit", po::value(&options.limit)->default_value(0),
@@ -107,6 +110,15 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
   }
 }
 
+void check_compression(TrainOptions& options) {
+  try {
+    options.compression =
+        tutti::compression::in_words(tutti::compression::create(options.compression));
+  } catch (const tutti::Error& error) {
+    refuse_option(std::string("--compression: ") + error.what());
+  }
+}
+
 }  // namespace
 
 std::vector<int> TrainOptions::widths() const {
@@ -126,6 +138,7 @@ TrainOptions parse_train_options(int argc, const char* const* argv, int ranks) {
   options.hidden = parse_widths(hidden);
   check(options, ranks);
   complete_optimizer(options, values);
+  check_compression(options);
   return options;
 }
 
@@ -149,8 +162,9 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + make_optimizer(options)->in_words() + ", " + options.kvstore +
-         " store, " + best_kernels().name + " kernels";
+         " images per step, " + make_optimizer(options)->in_words() + ", " +
+         (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
+         options.kvstore + " store, " + best_kernels().name + " kernels";
 }
 
 std::string train_help() {
@@ -160,7 +174,7 @@ std::string train_help() {
   text << "train-fashion-mnist: data-parallel training through the key-value store.\n"
           "Start it alone or with mpirun; every rank trains on its share of each batch.\n\n"
        << describe(options, hidden) << '\n'
-       << tutti::optimizer::help() << "\nEnvironment:\n"
+       << tutti::optimizer::help() << tutti::compression::help() << "\nEnvironment:\n"
        << tutti::Settings::help();
   return text.str();
 }

@@ -20,7 +20,8 @@ struct TrainOptions {
   int epochs = 0;
   int batch_size = 0;  ///< images per step over all ranks
   std::string kvstore;
-  std::string optimizer;  ///< as tutti::optimizer::create takes it
+  std::string optimizer;    ///< as tutti::optimizer::create takes it
+  std::string compression;  ///< as tutti::compression::create takes it
   std::int64_t seed = 0;
   std::vector<int> hidden;  ///< widths of the hidden layers
   int limit = 0;            ///< 0: all images

@@ -11,6 +11,7 @@
 #include "tutti/arguments.hpp"
 #include "tutti/checkpoint.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/compression.hpp"
 #include "tutti/error.hpp"
 #include "tutti/optimizer.hpp"
 
@@ -78,6 +79,16 @@ class KVStore {
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
 
+  /// Compresses what later pushes send; init and pull are never compressed. All residuals start at
+  /// zero again, whether the compression is another one or the same. Keys that are pushed under a
+  /// compression are float32. The text is that of compression::create: "2bit,threshold=0.5".
+  /// Call it on every rank.
+  /// Errors  invalid_argument: an unknown name or option, a value out of its range, Leg::between
+  ///         with TUTTI_REPRODUCIBLE=1. A push that is compressed otherwise on another rank, or has
+  ///         a key that is not float32, throws on every rank and changes no residual.
+  void set_gradient_compression(const Compression& compression);
+  void set_gradient_compression(std::string_view compression);
+
   /// Saves all values, the optimizer's states and counts, and `metadata` as a new generation in a
   /// directory, and keeps the one before. Whenever the process or the machine stops, what load()
   /// finds is whole: the new generation or the one before. Files are safetensors, written in
@@ -91,7 +102,8 @@ class KVStore {
   /// of ranks; a warning on standard error and the result name those that were passed over. All is
   /// read and verified before anything changes. A store without keys gets those of the checkpoint;
   /// else keys, shapes and dtypes must be the same. The optimizer must be set before, to one of the
-  /// same name and options (see LoadOptions). Collective.
+  /// same name and options (see LoadOptions). Residuals of gradient compression are not saved: they
+  /// start at zero. Collective.
   /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});

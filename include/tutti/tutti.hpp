@@ -5,6 +5,7 @@
 #include "tutti/arguments.hpp"
 #include "tutti/checkpoint.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/compression.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"
 #include "tutti/key.hpp"

@@ -19,9 +19,10 @@ struct Entry {
   Key key;
   std::size_t order;  ///< of its init among all keys
   Tensor replica;
-  std::uint64_t updates = 0;     ///< pushes since the optimizer was set
-  std::vector<Tensor> states{};  ///< of the optimizer
-  std::optional<Tensor> sum{};   ///< of several values pushed at once; made when first needed
+  std::uint64_t updates = 0;         ///< pushes since the optimizer was set
+  std::vector<Tensor> states{};      ///< of the optimizer
+  std::optional<Tensor> sum{};       ///< of several values pushed at once; made when first needed
+  std::optional<Tensor> residual{};  ///< of gradient compression: what this rank has yet to send
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }

@@ -129,6 +129,18 @@ void KVStore::Impl::set_rule(UpdateRule rule) {
   }
 }
 
+void KVStore::Impl::set_compression(const Compression& options) {
+  const Entering entering(*this, Entering::Kind::collective, "set_gradient_compression");
+  GradientCompression chosen(options);
+  if (group->settings().reproducible && chosen.codec_of(compression::Leg::between) != nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_gradient_compression: leg=between gives a result that depends on which ranks "
+                "share a node; with TUTTI_REPRODUCIBLE=1 use leg=all");
+  }
+  compression_ = std::move(chosen);
+  for (auto& [key, entry] : table_) entry.residual.reset();
+}
+
 void KVStore::Impl::barrier() {
   const Entering entering(*this, Entering::Kind::collective, "barrier");
   const auto describe = [] { return std::string("barrier"); };

@@ -93,6 +93,14 @@ Optimizer& KVStore::optimizer() const {
   return *running;
 }
 
+void KVStore::set_gradient_compression(const Compression& compression) {
+  impl_->set_compression(compression);
+}
+
+void KVStore::set_gradient_compression(std::string_view compression) {
+  impl_->set_compression(compression::create(compression));
+}
+
 void KVStore::save(const std::filesystem::path& directory, const Metadata& metadata) {
   impl_->save(directory, metadata);
 }

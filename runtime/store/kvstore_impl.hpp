@@ -20,7 +20,9 @@ namespace tutti {
 class KVStore::Impl {
  public:
   Impl(std::string store_type, std::shared_ptr<Group> members)
-      : type(std::move(store_type)), group(std::move(members)), push_(*group, table_, rule_) {}
+      : type(std::move(store_type)),
+        group(std::move(members)),
+        push_(*group, table_, rule_, compression_) {}
 
   void init(const Keys& keys, const Values& values);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
@@ -28,6 +30,7 @@ class KVStore::Impl {
   const Entry& entry(const Key& key);
   void set_rule(UpdateRule rule);
   [[nodiscard]] UpdateRule& rule() { return rule_; }
+  void set_compression(const Compression& options);
   void barrier();
   void agree(const std::function<void()>& body);
 
@@ -57,6 +60,7 @@ class KVStore::Impl {
 
   KeyTable table_;
   UpdateRule rule_;
+  GradientCompression compression_;
   Push push_;
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};

@@ -164,6 +164,7 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   };
   for (Item& item : items_) {
     Entry& entry = *item.entry;
+    compression_.require_packable(entry);
     segments_.push_back(
         {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
     bytes += rounded(entry.replica.size_bytes());
@@ -172,21 +173,28 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer != nullptr) consumer_.emplace(*optimizer, entries_, most_updates(*optimizer));
-  if (!needs_whole_sums()) return;
-  std::byte* merged = scratch(bytes);
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    segments_[i].output = merged;
-    merged += rounded(entries_[i]->replica.size_bytes());
+  if (needs_whole_sums()) {
+    std::byte* merged = scratch(bytes);
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      segments_[i].output = merged;
+      merged += rounded(entries_[i]->replica.size_bytes());
+    }
   }
+  stage_compression();
 }
 
 void Push::run() {
-  const auto describe = [&] { return call_in_words("push", entries_) + rule_.in_words(); };
-  group_.engine().run({.kind = collectives::Kind::allreduce,
-                       .digest = Digest().add(rule_.fingerprint()).add(digest_).value(),
-                       .segments = segments_,
-                       .consumer = consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr,
-                       .describe = describe});
+  const auto describe = [&] {
+    return call_in_words("push", entries_) + rule_.in_words() + compression_.in_words();
+  };
+  const std::uint64_t fingerprint = rule_.fingerprint() ^ compression_.fingerprint();
+  collectives::Operation operation{.kind = collectives::Kind::allreduce,
+                                   .digest = Digest().add(fingerprint).add(digest_).value(),
+                                   .segments = segments_,
+                                   .consumer = piecewise_consumer(),
+                                   .describe = describe};
+  compress(operation);
+  group_.engine().run(operation);
   if (consumer_ && needs_whole_sums()) {
     consumer_->update_whole(segments_);
   } else if (consumer_) {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "runtime/group.hpp"
+#include "runtime/store/compression/gradient_compression.hpp"
+#include "runtime/store/compression/packed_sum.hpp"
 #include "runtime/store/key_table.hpp"
 #include "runtime/store/resolve.hpp"
 #include "runtime/store/updates.hpp"
@@ -24,8 +26,9 @@ class Push {
     const std::byte* known_apart = nullptr;  ///< a value that lies in no replica of the list
   };
 
-  Push(Group& group, KeyTable& table, const UpdateRule& rule)
-      : group_(group), table_(table), rule_(rule) {}
+  Push(Group& group, KeyTable& table, const UpdateRule& rule,
+       const GradientCompression& compression)
+      : group_(group), table_(table), rule_(rule), compression_(compression), packed_sum_(group) {}
 
   /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
   /// same keys as last time, with one value each, costs little: training pushes it every step.
@@ -55,10 +58,20 @@ class Push {
   [[nodiscard]] bool needs_whole_sums() const;
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
   void call_updater(const Updater& updater);
+  /// Of the sums, unless they are wanted whole.
+  collectives::Consumer* piecewise_consumer();
+  /// Packs what this rank pushes, or finds the residuals of what its node will send.
+  void stage_compression();
+  /// Makes the push what the compression wants it to be.
+  void compress(collectives::Operation& operation);
 
   Group& group_;
   KeyTable& table_;
   const UpdateRule& rule_;
+  const GradientCompression& compression_;
+  PackedSum packed_sum_;
+  std::vector<float*> residuals_;  ///< of what this rank's lane sends to other nodes
+  std::optional<collectives::Packing> packing_;
   std::vector<Item> items_;
   std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
   std::vector<std::size_t> places_;  ///< of each of them in items_

@@ -197,6 +197,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
   for (Entry* entry : entries) {
     entry->updates = 0;
     entry->states.clear();
+    entry->residual.reset();
   }
   if (states) states->commit();
   for (Entry& entry : created) table_.insert(std::move(entry));

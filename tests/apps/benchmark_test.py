@@ -31,6 +31,11 @@ REFUSED = [
     (["--plot", "/nowhere/a.svg"], "/nowhere/a.svg: cannot be written: No such file"),
     (["--baseline", "/nowhere/a.json"], "--baseline: /nowhere/a.json: No such file"),
     (["--collective", "pushpull", "--model", "/nowhere/a"], "--model: /nowhere/a: No such file"),
+    (["--compression", "2bit"], "--compression belongs to --collective pushpull of float32"),
+    (["--compression", "2bit", "--collective", "pushpull", "-d", "float64"],
+     "--compression belongs to --collective pushpull of float32"),
+    (["--compression", "3bit", "--collective", "pushpull"],
+     "--compression: unknown compression '3bit', did you mean 2bit? There are: none, 2bit, "),
     (["-e", "8", "-d", "float64", "--collective", "allgather", "--ranks-per-node", "x"],
      "--ranks-per-node: "),
 ]
@@ -125,6 +130,15 @@ class Benchmark(Case):
                                    "-n", 1, "-w", 0, ranks=2)
                 self.check_all_right(out, 15)
                 self.assertEqual([row[:2] for row in rows_of(out)], [[str(parameters)] * 2])
+
+    def test_a_compressed_push_says_what_is_on_the_wire(self):
+        pushpull = ["--collective", "pushpull", *SMALL, "--compression"]
+        out = self.measure(*pushpull, "2bit,threshold=2", ranks=2)
+        self.assertIn("# Out of bounds values : not checked\n", out)
+        self.assertEqual(re.findall(r"# +(\d+)  B on the wire .* \((.*)\)", out),
+                         [(str(size // 16 or 1), "2bit,threshold=2,leg=all")
+                          for size in (8, 128, 2048, 32768)])
+        self.check_all_right(self.measure(*pushpull, "bf16,leg=between", ranks=2), 15)
 
     def shapes(self, text):
         path = self.folder / "shapes.txt"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """train-fashion-mnist learns, and learns the same with any number of ranks."""
 
+import itertools
 import os
 import pty
 import re
@@ -84,6 +85,24 @@ class Training(unittest.TestCase):
             with self.subTest(optimizer=text):
                 self.check_equal(self.train({"--optimizer": text}, ranks=2),
                                  self.train({"--optimizer": text}))
+
+    def test_compressed_gradients_learn(self):
+        # What is sent in one or two bits is larger than most gradients: smaller steps.
+        rates = {"2bit,threshold=1": 0.005, "2bit,threshold=1,leg=between": 0.005,
+                 "1bit,threshold=0": 0.005, "fp16": 0.05, "bf16": 0.05, "topk,ratio=0.05": 0.05}
+        self.addCleanup(os.environ.pop, "TUTTI_RANKS_PER_NODE")
+        for (text, rate), ranks_per_node in itertools.product(rates.items(), ("1", "2")):
+            with self.subTest(compression=text, ranks_per_node=ranks_per_node):
+                os.environ["TUTTI_RANKS_PER_NODE"] = ranks_per_node
+                losses, accuracies = self.train({"--epochs": 20, "--compression": text,
+                                                 "--learning-rate": rate}, ranks=2)
+                self.assertLess(losses[-1], losses[0] / 4)
+                self.assertGreater(accuracies[-1], 0.9)
+
+    def test_nothing_is_lost_by_compression_between_nodes_where_there_is_one(self):
+        plain = self.train(ranks=2)
+        self.assertEqual(self.train({"--compression": "1bit,leg=between"}, ranks=2), plain)
+        self.assertNotEqual(self.train({"--compression": "1bit"}, ranks=2), plain)
 
     def test_a_schedule_of_the_optimizer_takes_the_place_of_the_decay_by_epoch(self):
         constant = self.train({"--optimizer": "sgd,schedule=factor,step=1"})

@@ -31,6 +31,8 @@ REFUSED = [
     (["--optimizer", "adam,max_update=9"], "'max_update' belongs to a schedule"),
     (["--optimizer", "adam", "--momentum", "0.9"], "optimizer adam: unknown option 'momentum'"),
     (["--optimizer", "sgd,momentum=0.5", "--momentum", "0.9"], "'momentum' is given twice"),
+    (["--compression", "3bit"], "--compression: unknown compression '3bit', did you mean 2bit? "),
+    (["--compression", "2bit,threshold=0"], "--compression: compression 2bit: threshold=0: expect"),
     (["--learning-rate", "-1"], "learning_rate=-1: expected a number of at least 0"),
     (["--learning-rate", "nan"], "learning_rate=nan: expected a number of at least 0"),
     (["--learning-rate", "fast"], "learning_rate=fast: expected a number of at least 0"),

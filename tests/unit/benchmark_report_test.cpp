@@ -226,6 +226,11 @@ TEST_CASE("a baseline of another kind of run is refused") {
   CHECK(refused(text, options, larger).find("ranks 2, this run has 4") != std::string::npos);
   CHECK(refused(text, parse({"--cache", "cold"}), a_machine()).find("--cache \"hot\"") !=
         std::string::npos);
+  const Options packed = parse({"--collective", "pushpull", "--compression", "2bit"});
+  CHECK(refused(text, packed, a_machine()).find("--compression null, this run has \"2bit,") !=
+        std::string::npos);
+  const std::string of_packed = to_json(rows, packed, a_machine(), kMemory);
+  CHECK(refused(of_packed, packed, a_machine()) == "none");
   CHECK(refused("{", options, a_machine()).find("not the --json") != std::string::npos);
   CHECK(refused("{}", options, a_machine()).find("not the --json") != std::string::npos);
 }

@@ -41,14 +41,13 @@ bool is_option_of_a_schedule(const std::string& option) {
   return false;
 }
 
-/// "unknown X 'NAME', did you mean NEAREST? X is one of ..."
+}  // namespace
+
 std::string unknown(const std::string& what, const std::string& name,
                     const std::vector<std::string>& known) {
   return "unknown " + what + " '" + name + "', did you mean " + nearest_name(name, known) +
          "? There are: " + joined(known);
 }
-
-}  // namespace
 
 Words::Words(std::string owner, std::string_view options, std::string_view defaults)
     : owner_(std::move(owner)), words_(split(options)) {
@@ -105,8 +104,10 @@ std::optional<Schedule> Words::read_schedule() {
 void Words::require_all_read() const {
   if (words_.empty()) return;
   const std::string& option = words_.begin()->first;
-  const bool has_schedule = std::ranges::find(known_, "warmup_steps") != known_.end();
-  if (!has_schedule && is_option_of_a_schedule(option)) {
+  const auto knows = [&](const char* name) {
+    return std::ranges::find(known_, name) != known_.end();
+  };
+  if (knows("schedule") && !knows("warmup_steps") && is_option_of_a_schedule(option)) {
     refuse("the option '" + option + "' belongs to a schedule; add schedule=NAME, one of " +
            joined(names_of_schedules()));
   }

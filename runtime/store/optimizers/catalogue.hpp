@@ -39,6 +39,10 @@ class Words {
   std::vector<std::string> known_;
 };
 
+/// "unknown WHAT 'NAME', did you mean NEAREST? There are: ..."
+std::string unknown(const std::string& what, const std::string& name,
+                    const std::vector<std::string>& known);
+
 struct Row {
   std::string name;
   std::function<std::string()> defaults;  ///< of the options that are not common to all

@@ -23,6 +23,7 @@ namespace {
 
 using Steps = std::vector<std::uint64_t>;
 using Mode = schedule::Warmup::Mode;
+using compression::Leg;
 
 [[noreturn]] void refuse(const std::string& owner, const Field& field, const std::string& value,
                          const std::string& expected) {
@@ -54,6 +55,11 @@ bool read_value(std::string_view text, Mode& value) {
   return text == "linear" || text == "constant";
 }
 
+bool read_value(std::string_view text, Leg& value) {
+  value = text == "all" ? Leg::all : Leg::between;
+  return text == "all" || text == "between";
+}
+
 bool read_value(std::string_view text, Steps& value) {
   value.clear();
   while (true) {
@@ -74,6 +80,7 @@ std::string to_words(double value) { return number_in_words(value); }
 std::string to_words(std::uint64_t value) { return number_in_words(value); }
 std::string to_words(bool value) { return value ? "true" : "false"; }
 std::string to_words(Mode value) { return value == Mode::linear ? "linear" : "constant"; }
+std::string to_words(Leg value) { return value == Leg::all ? "all" : "between"; }
 std::string to_words(const std::optional<double>& value) {
   return value ? to_words(*value) : "none";
 }
@@ -92,6 +99,7 @@ bool holds(const Bounds& bounds, const std::optional<double>& value) {
 }
 bool holds(const Bounds& /*bounds*/, bool /*value*/) { return true; }
 bool holds(const Bounds& /*bounds*/, Mode /*value*/) { return true; }
+bool holds(const Bounds& /*bounds*/, Leg /*value*/) { return true; }
 bool holds(const Bounds& /*bounds*/, const Steps& value) {
   for (std::size_t i = 0; i < value.size(); ++i) {
     if (value[i] <= (i == 0 ? 0 : value[i - 1])) return false;
@@ -111,6 +119,7 @@ struct Expected {
   }
   std::string operator()(const bool* /*kind*/) const { return "true or false"; }
   std::string operator()(const Mode* /*kind*/) const { return "linear or constant"; }
+  std::string operator()(const Leg* /*kind*/) const { return "all or between"; }
   std::string operator()(const Steps* /*kind*/) const {
     return "ascending whole numbers above 0, such as 1000:2000";
   }

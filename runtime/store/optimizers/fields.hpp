@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "tutti/compression.hpp"
 #include "tutti/optimizer.hpp"
 
 #include "runtime/digest.hpp"
@@ -29,8 +30,9 @@ extern const Bounds kUpToOne;   ///< 0 < value <= 1: factors of a rate
 extern const Bounds kAtLeastOne;
 
 struct Field {
-  using Value = std::variant<double*, std::optional<double>*, bool*, std::uint64_t*,
-                             std::vector<std::uint64_t>*, schedule::Warmup::Mode*>;
+  using Value =
+      std::variant<double*, std::optional<double>*, bool*, std::uint64_t*,
+                   std::vector<std::uint64_t>*, schedule::Warmup::Mode*, compression::Leg*>;
   const char* name;
   Value value;
   const Bounds* bounds = &kFinite;

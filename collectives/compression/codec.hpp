@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Float32 elements in fewer bytes, with a loss: the formats in which gradients travel.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tutti/dtype.hpp"
+
+namespace tutti::collectives {
+
+/// Of `all` elements that were packed together, first .. first + count - 1.
+struct PackedRange {
+  std::size_t all;
+  std::size_t first;
+  std::size_t count;
+};
+
+/// One format. Stateless: what a sender has not sent yet, the residual, is the caller's. Of a
+/// sender's elements g and residual r, a step is
+///   s = r + g;   pack() sends q(s);   feed_back() sets r = s - q(s)
+/// in two halves, so that a step that is not taken after all leaves r as it was.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+
+  /// Size of `count` elements that are packed together.
+  [[nodiscard]] virtual std::size_t packed_bytes(std::size_t count) const = 0;
+  /// True if the pieces of a tensor, cut at multiples of kCut elements, are packed into the bytes
+  /// of the whole. False if elements compete, and a piece chooses otherwise than the whole.
+  [[nodiscard]] virtual bool can_cut() const { return true; }
+  static constexpr std::size_t kCut = 8;
+  /// False: there is no feedback, `residual` is not looked at, and q(g) is sent.
+  [[nodiscard]] virtual bool has_residual() const { return true; }
+
+  /// Packs residual + gradient, element by element; changes neither. Both have `count` elements.
+  virtual void pack(const float* gradient, const float* residual, std::size_t count,
+                    std::byte* packed) const = 0;
+  /// After pack() of the same elements: residual = residual + gradient - what was sent.
+  virtual void feed_back(const float* gradient, float* residual, std::size_t count,
+                         const std::byte* packed) const = 0;
+  /// range.count elements; range.first is a multiple of kCut.
+  virtual void unpack(const std::byte* packed, PackedRange range, float* values) const = 0;
+
+  /// Memory that sum() works in, kept from one call to the next.
+  struct Workspace {
+    std::vector<float> tiles;
+    std::vector<const std::byte*> sources;
+  };
+  /// The sums over the senders of a range of at most kTile elements, in the canonical order of
+  /// reduce().
+  virtual void sum(std::span<const std::byte* const> packed, PackedRange range,
+                   Workspace& workspace, float* sums) const;
+  static constexpr std::size_t kTile = 2048;
+};
+
+/// +threshold, -threshold or 0 in two bits: 11, 10, 00; four elements a byte, the first in the most
+/// significant bits. +threshold is sent of s >= threshold, -threshold of s <= -threshold.
+/// Source  Wen et al., "TernGrad", NIPS 2017; the error feedback: Seide et al., below.
+std::unique_ptr<Codec> two_bit_codec(float threshold);
+
+/// +1 or -1 in a bit, 1 and 0; eight elements a byte, the first in the most significant bit. +1 is
+/// sent of s > threshold.
+/// Source  Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient descent", Interspeech 2014.
+std::unique_ptr<Codec> one_bit_codec(float threshold);
+
+/// Rounded to float16 or bfloat16, to the nearest, ties to even. No residual.
+std::unique_ptr<Codec> half_codec(DType dtype);
+
+/// The max(1, ceil(ratio * count)) elements of largest magnitude, in the order of their indices:
+/// (index, value) pairs of a 32-bit integer and a float32, little-endian. Of equal magnitudes the
+/// lower index is taken; a NaN counts as larger than all numbers. The rest stays in the residual.
+/// Source  Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017.
+std::unique_ptr<Codec> top_k_codec(double ratio);
+
+/// Elements that top-k can count.
+inline constexpr std::size_t kMostTopK = 0xFFFFFFFF;
+
+}  // namespace tutti::collectives

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of gradient compression, written once as scalar code; every instruction set inlines
+// them into functions of its own target, as reduce_loops.hpp does.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "collectives/compression/quantise.hpp"
+#include "collectives/reduce_float16.hpp"
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"  // below -O2 no loop is vectorised
+#endif
+
+namespace tutti::collectives {
+
+/// 11 for +threshold, 10 for -threshold, 00 for nothing.
+struct TwoBitRule {
+  static constexpr std::size_t kPerByte = 4;
+  using Word = std::uint32_t;  // kPerByte codes, a byte each
+  /// Moves code j, at bits 8j of a word, to bits 6 - 2j of the top byte: nothing else of the
+  /// product reaches it, and no two codes meet below it.
+  static constexpr Word kGather = 0x40100401;
+  float threshold;
+
+  [[gnu::always_inline]] std::uint8_t code(float s) const noexcept {
+    return static_cast<std::uint8_t>((s >= threshold ? 3 : 0) | (s <= -threshold ? 2 : 0));
+  }
+  [[gnu::always_inline]] float sent(float s) const noexcept {
+    const std::uint32_t plus = select(s >= threshold, std::bit_cast<std::uint32_t>(threshold), 0);
+    const std::uint32_t minus =
+        select(s <= -threshold, std::bit_cast<std::uint32_t>(-threshold), 0);
+    return std::bit_cast<float>(plus | minus);
+  }
+};
+
+/// 1 for +1, 0 for -1.
+struct OneBitRule {
+  static constexpr std::size_t kPerByte = 8;
+  using Word = std::uint64_t;
+  static constexpr Word kGather = 0x8040201008040201;  // code j to bit 7 - j
+  float threshold;
+
+  [[gnu::always_inline]] std::uint8_t code(float s) const noexcept { return s > threshold ? 1 : 0; }
+  [[gnu::always_inline]] float sent(float s) const noexcept {
+    return std::bit_cast<float>(select(s > threshold, 0x3F800000u, 0xBF800000u));
+  }
+};
+
+/// A tile of codes, a byte each, then kPerByte of them to a byte. Codes beyond the end are 0.
+template <class Rule>
+[[gnu::always_inline]] inline void pack_loop(const float* gradient, const float* residual,
+                                             std::size_t count, Rule rule,
+                                             std::byte* packed) noexcept {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::size_t kCodes = 512;
+  using Word = typename Rule::Word;
+  for (std::size_t begin = 0; begin < count; begin += kCodes) {
+    const std::size_t now = std::min(kCodes, count - begin);
+    const std::size_t bytes = (now + Rule::kPerByte - 1) / Rule::kPerByte;
+    std::uint8_t codes[kCodes];
+    if (now % Rule::kPerByte != 0) std::memset(codes + (bytes - 1) * Rule::kPerByte, 0, 8);
+    for (std::size_t i = 0; i < now; ++i) {
+      codes[i] = rule.code(residual[begin + i] + gradient[begin + i]);
+    }
+    std::byte* const to = packed + begin / Rule::kPerByte;
+    for (std::size_t b = 0; b < bytes; ++b) {
+      Word word;
+      std::memcpy(&word, codes + b * sizeof word, sizeof word);
+      to[b] = static_cast<std::byte>((word * Rule::kGather) >> (8 * sizeof word - 8));
+    }
+  }
+}
+
+template <class Rule>
+[[gnu::always_inline]] inline void feed_back_loop(const float* gradient, float* residual,
+                                                  std::size_t count, Rule rule) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float s = residual[i] + gradient[i];
+    residual[i] = s - rule.sent(s);
+  }
+}
+
+[[gnu::always_inline]] inline void magnitudes_loop(const float* gradient, const float* residual,
+                                                   std::size_t count, std::int32_t* magnitudes,
+                                                   std::int32_t* largest) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    magnitudes[i] = std::bit_cast<std::int32_t>(residual[i] + gradient[i]) & 0x7FFFFFFF;
+  }
+  for (std::size_t begin = 0; begin < count; begin += kMagnitudeGroup) {
+    const std::size_t end = std::min(count, begin + kMagnitudeGroup);
+    std::int32_t most = 0;
+    for (std::size_t i = begin; i < end; ++i) most = std::max(most, magnitudes[i]);
+    *largest++ = most;
+  }
+}
+
+[[gnu::always_inline]] inline void accumulate_loop(const float* gradient, float* residual,
+                                                   std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) residual[i] = residual[i] + gradient[i];
+}
+
+}  // namespace tutti::collectives
+
+/// Defines the functions of one instruction set and their table. An attribute cannot be a template
+/// argument, so this has to be a macro.
+#define TUTTI_DEFINE_QUANTISE(name, attribute)                                                 \
+  namespace tutti::collectives {                                                               \
+  namespace {                                                                                  \
+  attribute void pack_two_bit(const float* gradient, const float* residual, std::size_t count, \
+                              float threshold, std::byte* packed) {                            \
+    pack_loop(gradient, residual, count, TwoBitRule{threshold}, packed);                       \
+  }                                                                                            \
+  attribute void pack_one_bit(const float* gradient, const float* residual, std::size_t count, \
+                              float threshold, std::byte* packed) {                            \
+    pack_loop(gradient, residual, count, OneBitRule{threshold}, packed);                       \
+  }                                                                                            \
+  attribute void feed_back_two_bit(const float* gradient, float* residual, std::size_t count,  \
+                                   float threshold) {                                          \
+    feed_back_loop(gradient, residual, count, TwoBitRule{threshold});                          \
+  }                                                                                            \
+  attribute void feed_back_one_bit(const float* gradient, float* residual, std::size_t count,  \
+                                   float threshold) {                                          \
+    feed_back_loop(gradient, residual, count, OneBitRule{threshold});                          \
+  }                                                                                            \
+  attribute void magnitudes(const float* gradient, const float* residual, std::size_t count,   \
+                            std::int32_t* all, std::int32_t* largest) {                        \
+    magnitudes_loop(gradient, residual, count, all, largest);                                  \
+  }                                                                                            \
+  attribute void accumulate(const float* gradient, float* residual, std::size_t count) {       \
+    accumulate_loop(gradient, residual, count);                                                \
+  }                                                                                            \
+  constexpr QuantiseKernels kKernels{pack_two_bit,      pack_one_bit, feed_back_two_bit,       \
+                                     feed_back_one_bit, magnitudes,   accumulate};             \
+  }                                                                                            \
+  const QuantiseKernels& name() noexcept { return kKernels; }                                  \
+  }
