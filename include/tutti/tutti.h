@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All of Tutti for C (C99), and for the languages that can call C. For C++: tutti/tutti.hpp.
 //
-// Status   A function returns TUTTI_OK, or what went wrong; then tutti_last_error() is the text, and
-//          what a pointer would have received is as it was. After invalid_argument and mismatch
+// Status   A function returns TUTTI_OK, or what went wrong; then tutti_last_error() is the text,
+//          and what a pointer would have received is as it was. After invalid_argument and mismatch
 //          nothing has changed.
 // Order    Calls marked "collective" are made by every rank of the job, in the same order, with
 //          the same keys, shapes, dtypes and operations. A call that is refused on one rank, or
