@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What compression means to the other calls of a store: updaters, outputs, lists, errors.
+#include "tests/mpi/checkpoint_fixture.hpp"
 #include "tests/mpi/layouts.hpp"
-#include "tests/mpi/oracle.hpp"
-#include "tests/mpi/store_fixture.hpp"
 #include "tests/support/compression_reference.hpp"
 
 using test::CompressionReference;
@@ -150,6 +149,22 @@ TEST_CASE("setting a compression begins with residuals of zero; none sends every
   kv.push(3, gradient_of(test::rank(), 0));
   CHECK(holds(
       kv, test::reduced_random(tutti::ReduceOp::sum, {kCount}, DType::float32, test::size(), 5)));
+}
+
+TEST_CASE("a checkpoint that is loaded begins with residuals of zero") {
+  test::with_folder([](const test::fs::path& folder) {
+    KVStore kv = two_bit_store();
+    kv.save(folder / "dist");
+    for (int turn = 0; turn < 2; ++turn) {
+      CAPTURE(turn);
+      TwoBitSum reference;
+      kv.push(3, gradient_of(test::rank(), 0));
+      CHECK(holds(kv, reference.step(0)));
+      kv.push(3, gradient_of(test::rank(), 1));
+      CHECK(holds(kv, reference.step(1)));
+      kv.load(folder / "dist");
+    }
+  });
 }
 
 TEST_CASE("a push that is refused or differs between ranks leaves the residuals alone") {
