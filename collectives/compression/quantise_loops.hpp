@@ -61,7 +61,7 @@ template <class Rule>
     const std::size_t now = std::min(kCodes, count - begin);
     const std::size_t bytes = (now + Rule::kPerByte - 1) / Rule::kPerByte;
     std::uint8_t codes[kCodes];
-    if (now % Rule::kPerByte != 0) std::memset(codes + (bytes - 1) * Rule::kPerByte, 0, 8);
+    std::memset(codes + (bytes - 1) * Rule::kPerByte, 0, Rule::kPerByte);  // the last byte's
     for (std::size_t i = 0; i < now; ++i) {
       codes[i] = rule.code(residual[begin + i] + gradient[begin + i]);
     }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <limits>
 #include <random>
+#include <span>
 
 #include "collectives/compression/codec.hpp"
 #include "collectives/compression/quantise.hpp"
@@ -65,8 +66,7 @@ Bytes bytes_of(std::initializer_list<int> values) {
 }
 
 bool same_bits(const Floats& left, const Floats& right) {
-  return left.size() == right.size() &&
-         std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
+  return std::ranges::equal(std::as_bytes(std::span(left)), std::as_bytes(std::span(right)));
 }
 
 Floats unpacked(const Codec& codec, const Bytes& bytes, std::size_t count) {
