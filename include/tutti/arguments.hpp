@@ -79,7 +79,9 @@ class TensorList {
   template <class Range>
   requires(std::ranges::input_range<Range>&&
                std::ranges::input_range<std::ranges::range_reference_t<Range>> &&
-           !std::convertible_to<std::ranges::range_reference_t<Range>, View>)
+           !std::convertible_to<std::ranges::range_reference_t<Range>, View> &&
+           std::convertible_to<
+               std::ranges::range_reference_t<std::ranges::range_reference_t<Range>>, View>)
       TensorList(Range&& lists)
       : nested_(true) {  // NOLINT: implicit on purpose
     for (auto&& list : lists) append(list);

@@ -14,6 +14,7 @@
 #include "tutti/compression.hpp"
 #include "tutti/error.hpp"
 #include "tutti/optimizer.hpp"
+#include "tutti/row_sparse.hpp"
 
 namespace tutti {
 
@@ -23,6 +24,14 @@ namespace tutti {
 using Updater = std::function<void(const Key& key, ConstTensorView merged, TensorView stored)>;
 
 enum class Cast : bool { no, yes };
+
+struct PullOptions {
+  Cast cast = Cast::no;  ///< converts elements to the outputs' dtypes
+  /// Leaves the outputs of row-sparse keys untouched, with a warning once per key. With false they
+  /// receive the whole table.
+  bool ignore_sparse = true;
+  int priority = 0;  ///< a hint, as of push; a pull is local and waits for nobody
+};
 
 /// Every rank holds a replica of every value. A push sums over values, devices and ranks, then
 /// runs the updater on each rank's replica; a pull copies from this rank's replica and talks to
@@ -50,6 +59,10 @@ class KVStore {
   /// Stores the first value of each key: rank 0's value, whatever the other ranks hold. Once per
   /// key. Collective. Errors: invalid_argument for a key that exists.
   void init(const Keys& keys, const Values& values);
+  /// The same for row-sparse keys (row_sparse.hpp), from tables, or as one table of zeros, which
+  /// takes no time or memory for its size. Collective. Errors: also for a scalar.
+  void init_row_sparse(const Keys& keys, const Values& values);
+  void init_row_sparse(const Key& key, const Shape& shape, DType dtype = DType::float32);
 
   /// Sums each key's values over the list and over all ranks, then runs the updater (ASSIGN unless
   /// one is set). Collective; the list is one fused operation. A key that occurs several times is
@@ -57,10 +70,21 @@ class KVStore {
   /// order of their init (strings). On return the values may be reused. A higher `priority` asks
   /// for earlier transfer; it never changes a result.
   void push(const Keys& keys, const Values& values, int priority = 0);
+  /// The same for rows of row-sparse keys; ranks may push different rows, or none.
+  /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
+  ///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
+  void push(const Keys& keys, const RowSparseValues& values, int priority = 0);
 
   /// Copies this rank's replica into every output of the key. Local.
   /// Errors  invalid_argument: unknown key, other shape, other dtype without Cast::yes.
   void pull(const Keys& keys, const Outputs& outputs, Cast cast = Cast::no) const;
+  void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const;
+
+  /// Copies rows of this rank's replica: each that is asked for once, ascending. `row_ids` are
+  /// integers of any type, shape and order; one list for all outputs, or one for each. Local.
+  /// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
+  void row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids,
+                       int priority = 0) const;
 
   /// This rank's replica, without a copy. Its content is valid until the next push of the key.
   [[nodiscard]] ConstTensorView view(const Key& key) const;
@@ -72,18 +96,19 @@ class KVStore {
   /// init, then pull. Collective.
   void broadcast(const Keys& keys, const Values& values, const Outputs& outputs);
 
-  /// Replaces the updater; nothing stored changes until the next push. Call it on every rank.
-  void set_updater(Updater updater);
+  /// Replaces the updater; nothing stored changes until the next push. `rows` updates row-sparse
+  /// keys, whose push is an error without it. Call it on every rank.
+  void set_updater(Updater updater, RowSparseUpdater rows = nullptr);
   /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
   void set_optimizer(std::shared_ptr<Optimizer> optimizer);
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
 
   /// Compresses what later pushes send; init and pull are never compressed. All residuals start at
-  /// zero again, whether the compression is another one or the same. Keys that are pushed under a
-  /// compression are float32. The text is that of compression::create: "2bit,threshold=0.5".
-  /// Call it on every rank.
-  /// Errors  invalid_argument: an unknown name or option, a value out of its range, Leg::between
+  /// zero again, whether the compression is another one or the same. Dense keys
+  /// that are pushed under a compression are float32; row-sparse keys are sent exactly. The text is
+  /// that of compression::create: "2bit,threshold=0.5". Call it on every rank. Errors
+  /// invalid_argument: an unknown name or option, a value out of its range, Leg::between
   ///         with TUTTI_REPRODUCIBLE=1. A push that is compressed otherwise on another rank, or has
   ///         a key that is not float32, throws on every rank and changes no residual.
   void set_gradient_compression(const Compression& compression);

@@ -69,6 +69,10 @@ class Optimizer {
   /// whole sum into a buffer, and an update sees whole tensors.
   [[nodiscard]] virtual bool elementwise() const { return true; }
 
+  /// True if a row-sparse key may be updated by it: of a push only the rows that it names, as if
+  /// they were the tensor; weights and states of all other rows stay as they are.
+  [[nodiscard]] virtual bool updates_rows() const { return false; }
+
   /// Updates `weight` and `states` in place. The result may not depend on how a tensor is cut into
   /// ranges.
   virtual void update(const UpdateStep& step, const ElementRange<float>& range) const = 0;

@@ -13,6 +13,7 @@
 #include "tutti/optimizer.hpp"
 #include "tutti/optimizers.hpp"
 #include "tutti/program.hpp"
+#include "tutti/row_sparse.hpp"
 #include "tutti/schedule.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/shape.hpp"

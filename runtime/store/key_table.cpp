@@ -1,12 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/key_table.hpp"
 
+#include <algorithm>
+#include <cstdio>
+
 #include "tutti/error.hpp"
+
+#include "runtime/digest.hpp"
 
 namespace tutti {
 
+namespace {
+
+constexpr std::size_t kKeysInWords = 6;
+
+}  // namespace
+
 std::string in_words(const Key& key, const Shape& shape, DType dtype) {
   return "key " + to_string(key) + " " + to_string(shape) + " " + to_string(dtype);
+}
+
+bool before(const Entry& left, const Entry& right) {
+  return left.key.is_string() ? left.order < right.order : left.key < right.key;
+}
+
+std::uint64_t digest_of(std::span<Entry* const> entries) {
+  Digest digest;
+  for (const Entry* entry : entries) {
+    digest.add(entry->key).add(entry->shape(), entry->dtype());
+    if (entry->is_row_sparse()) digest.add(std::string_view("row-sparse"));
+  }
+  return digest.value();
+}
+
+std::string call_in_words(const char* call, std::span<Entry* const> entries) {
+  std::string text = std::string(call) + " of ";
+  if (entries.size() != 1) text += std::to_string(entries.size()) + " keys";
+  for (std::size_t i = 0; i < std::min(entries.size(), kKeysInWords); ++i) {
+    if (entries.size() != 1) text += i == 0 ? ": " : ", ";
+    text += in_words(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
+  }
+  if (entries.size() > kKeysInWords) {
+    char rest[64];
+    std::snprintf(rest, sizeof rest, ", ... (digest %016llx)",
+                  static_cast<unsigned long long>(digest_of(entries)));
+    text += rest;
+  }
+  return text;
 }
 
 void KeyTable::require_kind(const Key& key) const {
@@ -51,6 +91,12 @@ void KeyTable::insert(Entry entry) {
   extents_[begin] = begin + entry.replica.size_bytes();
   const Key key = entry.key;
   entries_.emplace(key, std::move(entry));
+}
+
+std::uint64_t KeyTable::most_updates() const {
+  std::uint64_t most = 0;
+  for (const auto& [key, entry] : entries_) most = std::max(most, entry.updates);
+  return most;
 }
 
 bool KeyTable::holds(const std::byte* memory) const {

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,13 +25,24 @@ struct Entry {
   std::vector<Tensor> states{};      ///< of the optimizer
   std::optional<Tensor> sum{};       ///< of several values pushed at once; made when first needed
   std::optional<Tensor> residual{};  ///< of gradient compression: what this rank has yet to send
+  std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }
+  [[nodiscard]] bool is_row_sparse() const { return pages != nullptr; }
 };
 
 /// "key 3 (2, 3) float32".
 std::string in_words(const Key& key, const Shape& shape, DType dtype);
+
+/// The order in which a push handles its keys: numbers ascending, strings by their init.
+bool before(const Entry& left, const Entry& right);
+
+/// Of keys, shapes and dtypes, in order.
+std::uint64_t digest_of(std::span<Entry* const> entries);
+
+/// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
+std::string call_in_words(const char* call, std::span<Entry* const> entries);
 
 class KeyTable {
  public:
@@ -46,6 +59,9 @@ class KeyTable {
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] auto begin() { return entries_.begin(); }
   [[nodiscard]] auto end() { return entries_.end(); }
+
+  /// The largest update count of all keys: what a schedule goes by.
+  [[nodiscard]] std::uint64_t most_updates() const;
 
   /// True if the memory is part of any key's replica.
   [[nodiscard]] bool holds(const std::byte* memory) const;

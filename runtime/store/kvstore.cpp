@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the store. A push goes: resolve (who gets what) -> Push (one fused operation) ->
 // Engine::run (collectives/engine.cpp) -> update.
+#include <cstdio>
 #include <unordered_set>
 
 #include "runtime/store/entering.hpp"
@@ -23,6 +24,12 @@ void require_equal_dtype(const Entry& entry, const ConstTensorView& tensor, cons
                   to_string(tensor.dtype()) + ", expected " + to_string(entry.dtype()));
 }
 
+void require_dense(const Entry& entry) {
+  if (!entry.is_row_sparse()) return;
+  throw Error(ErrorCode::invalid_argument, in_words(entry.key, entry.shape(), entry.dtype()) +
+                                               " is row-sparse; push it a RowSparse value");
+}
+
 void require_distinct(std::span<const Key> keys) {
   std::unordered_set<Key> seen;
   for (const Key& key : keys) {
@@ -34,15 +41,17 @@ void require_distinct(std::span<const Key> keys) {
 
 }  // namespace
 
-std::vector<Entry> KVStore::Impl::new_entries(
-    const std::vector<KeyGroup<ConstTensorView>>& groups) {
+std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
+                                              Storage storage) {
   std::vector<Entry> entries;
   for (const auto& [key, values] : groups) {
     table_.require_new(key);
     const ConstTensorView& value = values.front();
+    Replica replica = new_replica(*group, storage, value.shape(), value.dtype());
     entries.push_back({.key = key,
                        .order = table_.size() + entries.size(),
-                       .replica = group->allocate(value.shape(), value.dtype())});
+                       .replica = std::move(replica.tensor),
+                       .pages = std::move(replica.pages)});
     for (const ConstTensorView& other : values) {
       require_equal_shape(entries.back(), other, "a value");
       require_equal_dtype(entries.back(), other, "a value");
@@ -51,14 +60,15 @@ std::vector<Entry> KVStore::Impl::new_entries(
   return entries;
 }
 
-void KVStore::Impl::init(const Keys& keys, const Values& values) {
-  const Entering entering(*this, Entering::Kind::collective, "init");
+void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage) {
+  const char* call = storage == Storage::dense ? "init" : "init_row_sparse";
+  const Entering entering(*this, Entering::Kind::collective, call);
   std::vector<KeyGroup<ConstTensorView>> groups;
   std::vector<Entry> entries;
-  validate("init", [&] {
+  validate(call, [&] {
     groups = resolve(keys, values);
     require_distinct(keys.list());
-    entries = new_entries(groups);
+    entries = new_entries(groups, storage);
   });
   push_.broadcast_new(entries, groups);
   for (Entry& entry : entries) table_.insert(std::move(entry));
@@ -70,6 +80,7 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   validate(outputs == nullptr ? "push" : "pushpull", [&] {
     push_.prepare(keys, values);
     for (const Push::Item& item : push_.items()) {
+      require_dense(*item.entry);
       for (const ConstTensorView& value : item.values) {
         require_equal_shape(*item.entry, value, "a value");
         require_equal_dtype(*item.entry, value, "a value");
@@ -103,15 +114,33 @@ void KVStore::Impl::copy_out(const Entry& entry, std::span<const TensorView> out
   for (const TensorView& output : outputs) output.copy_from(entry.replica);
 }
 
-void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, Cast cast) {
+std::string KVStore::Impl::name_of_call(const char* call) const {
+  return name_of(group->topology(), group->topology().rank) + ": " + call + ": ";
+}
+
+void KVStore::Impl::warn_of_ignored(const Entry& entry) {
+  if (!ignored_.insert(entry.key).second || !group->settings().warnings) return;
+  const std::string text = "tutti: warning: " + name_of_call("pull") +
+                           in_words(entry.key, entry.shape(), entry.dtype()) +
+                           " is row-sparse and was ignored; use row_sparse_pull, or pull with "
+                           "ignore_sparse = false\n";
+  std::fputs(text.c_str(), stderr);
+}
+
+void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   const Entering entering(*this, Entering::Kind::local, "pull");
   try {
-    const auto groups = resolve(keys, outputs);
-    require_outputs(groups, cast);
+    auto groups = resolve(keys, outputs);
+    std::erase_if(groups, [&](const auto& group_of_key) {
+      const Entry& entry = table_.at(group_of_key.key);
+      const bool is_ignored = options.ignore_sparse && entry.is_row_sparse();
+      if (is_ignored) warn_of_ignored(entry);
+      return is_ignored;
+    });
+    require_outputs(groups, options.cast);
     for (const auto& [key, tensors] : groups) copy_out(table_.at(key), tensors);
   } catch (const Error& error) {
-    throw Error(error.code(),
-                name_of(group->topology(), group->topology().rank) + ": pull: " + error.what());
+    throw Error(error.code(), name_of_call("pull") + error.what());
   }
 }
 

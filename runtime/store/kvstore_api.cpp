@@ -33,20 +33,45 @@ KVStore KVStore::create(const Communicator& communicator) {
   return KVStore(std::make_unique<Impl>("dist", communicator.group()));
 }
 
-void KVStore::init(const Keys& keys, const Values& values) { impl_->init(keys, values); }
+void KVStore::init(const Keys& keys, const Values& values) {
+  impl_->init(keys, values, Storage::dense);
+}
 
 void KVStore::push(const Keys& keys, const Values& values, int /*priority*/) {
   impl_->push(keys, values, nullptr);
 }
 
+void KVStore::init_row_sparse(const Keys& keys, const Values& values) {
+  impl_->init(keys, values, Storage::row_sparse);
+}
+
+void KVStore::init_row_sparse(const Key& key, const Shape& shape, DType dtype) {
+  impl_->init_rows(key, shape, dtype);
+}
+
+void KVStore::push(const Keys& keys, const RowSparseValues& values, int /*priority*/) {
+  impl_->push_rows(keys, values);
+}
+
 void KVStore::pull(const Keys& keys, const Outputs& outputs, Cast cast) const {
-  impl_->pull(keys, outputs, cast);
+  impl_->pull(keys, outputs, {.cast = cast});
+}
+
+void KVStore::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const {
+  impl_->pull(keys, outputs, options);
+}
+
+void KVStore::row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs,
+                              const Values& row_ids, int /*priority*/) const {
+  impl_->pull_rows(keys, outputs, row_ids);
 }
 
 ConstTensorView KVStore::view(const Key& key) const {
-  const Tensor& replica = impl_->entry(key).replica;
-  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(),
-          impl_->group->arena()};
+  const Entry& entry = impl_->entry(key);
+  const Tensor& replica = entry.replica;
+  std::shared_ptr<const void> memory = impl_->group->arena();
+  if (entry.is_row_sparse()) memory = entry.pages;
+  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(), std::move(memory)};
 }
 
 void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
@@ -72,9 +97,14 @@ void KVStore::broadcast(const Keys& keys, const Values& values, const Outputs& o
   pull(keys, outputs);
 }
 
-void KVStore::set_updater(Updater updater) {
+void KVStore::set_updater(Updater updater, RowSparseUpdater rows) {
+  if (rows && !updater) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_updater: a function for rows, but none for dense values; give both");
+  }
   UpdateRule rule;
   if (updater) rule.rule = std::move(updater);
+  rule.row_updater = std::move(rows);
   impl_->set_rule(std::move(rule));
 }
 

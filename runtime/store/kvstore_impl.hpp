@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "tutti/kvstore.hpp"
@@ -13,6 +14,8 @@
 #include "runtime/store/key_table.hpp"
 #include "runtime/store/push.hpp"
 #include "runtime/store/resolve.hpp"
+#include "runtime/store/sparse/replica.hpp"
+#include "runtime/store/sparse/sparse_push.hpp"
 #include "runtime/store/updates.hpp"
 
 namespace tutti {
@@ -22,11 +25,15 @@ class KVStore::Impl {
   Impl(std::string store_type, std::shared_ptr<Group> members)
       : type(std::move(store_type)),
         group(std::move(members)),
-        push_(*group, table_, rule_, compression_) {}
+        push_(*group, table_, rule_, compression_),
+        sparse_push_(*group, table_, rule_) {}
 
-  void init(const Keys& keys, const Values& values);
+  void init(const Keys& keys, const Values& values, Storage storage);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
-  void pull(const Keys& keys, const Outputs& outputs, Cast cast);
+  void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);
+  void init_rows(const Key& key, const Shape& shape, DType dtype);
+  void push_rows(const Keys& keys, const RowSparseValues& values);
+  void pull_rows(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids);
   const Entry& entry(const Key& key);
   void set_rule(UpdateRule rule);
   [[nodiscard]] UpdateRule& rule() { return rule_; }
@@ -45,11 +52,13 @@ class KVStore::Impl {
  private:
   class Entering;
 
+  [[nodiscard]] std::string name_of_call(const char* call) const;
+  void warn_of_ignored(const Entry& entry);
   void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
   static void copy_out(const Entry& entry, std::span<const TensorView> outputs);
   [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
-  [[nodiscard]] std::vector<Entry> new_entries(
-      const std::vector<KeyGroup<ConstTensorView>>& groups);
+  [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
+                                               Storage storage);
   /// Runs `body`; what it throws is thrown by all ranks.
   template <class Body>
   void validate(const char* call, Body body);
@@ -62,6 +71,8 @@ class KVStore::Impl {
   UpdateRule rule_;
   GradientCompression compression_;
   Push push_;
+  SparsePush sparse_push_;
+  std::set<Key> ignored_;    ///< row-sparse keys whose pull was warned of
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
   std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole

@@ -2,7 +2,6 @@
 #include "runtime/store/push.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <unordered_map>
 
 #include "tutti/error.hpp"
@@ -14,35 +13,7 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kKeysInWords = 6;
 constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
-
-bool before(const Entry& left, const Entry& right) {
-  return left.key.is_string() ? left.order < right.order : left.key < right.key;
-}
-
-std::uint64_t digest_of(std::span<Entry* const> entries) {
-  Digest digest;
-  for (const Entry* entry : entries) digest.add(entry->key).add(entry->shape(), entry->dtype());
-  return digest.value();
-}
-
-/// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
-std::string call_in_words(const char* call, std::span<Entry* const> entries) {
-  std::string text = std::string(call) + " of ";
-  if (entries.size() != 1) text += std::to_string(entries.size()) + " keys";
-  for (std::size_t i = 0; i < std::min(entries.size(), kKeysInWords); ++i) {
-    if (entries.size() != 1) text += i == 0 ? ": " : ", ";
-    text += in_words(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
-  }
-  if (entries.size() > kKeysInWords) {
-    char rest[64];
-    std::snprintf(rest, sizeof rest, ", ... (digest %016llx)",
-                  static_cast<unsigned long long>(digest_of(entries)));
-    text += rest;
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -148,12 +119,9 @@ bool Push::needs_whole_sums() const {
   return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
-/// The largest update count of all keys; only a schedule asks for it.
+/// Only a schedule asks for it.
 std::uint64_t Push::most_updates(const Optimizer& optimizer) const {
-  std::uint64_t most = 0;
-  if (!optimizer.options().schedule) return most;
-  for (const auto& [key, entry] : table_) most = std::max(most, entry.updates);
-  return most;
+  return optimizer.options().schedule ? table_.most_updates() : 0;
 }
 
 void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
@@ -237,7 +205,10 @@ void Push::broadcast_new(std::span<Entry> entries,
                          entry.replica.bytes(), entry.shape().count(), entry.dtype(),
                          /*source=*/0});
   }
-  const auto describe = [&] { return call_in_words("init", entries_); };
+  const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
+  const auto describe = [&] {
+    return call_in_words(is_sparse ? "init_row_sparse" : "init", entries_);
+  };
   group_.engine().run({.kind = collectives::Kind::broadcast,
                        .digest = digest_of(entries_),
                        .segments = segments_,

@@ -11,6 +11,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
+void require_usable(const Key& /*key*/, const RowSparseOutput& /*output*/) {}
+
 template <class View>
 void require_fit(const Keys& keys, const TensorList<View>& list) {
   const std::size_t num_keys = keys.list().size();
@@ -74,11 +76,24 @@ void require_usable(const Key& key, const ConstTensorView& tensor) {
   }
 }
 
+void require_usable(const Key& key, const RowSparseView& rows) {
+  require_usable(key, rows.ids());
+  require_usable(key, rows.rows());
+}
+
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values) {
   return resolve_list(keys, values);
 }
 
 std::vector<KeyGroup<TensorView>> resolve(const Keys& keys, const Outputs& outputs) {
+  return resolve_list(keys, outputs);
+}
+
+std::vector<KeyGroup<RowSparseView>> resolve(const Keys& keys, const RowSparseValues& values) {
+  return resolve_list(keys, values);
+}
+
+std::vector<KeyGroup<RowSparseOutput>> resolve(const Keys& keys, const RowSparseOutputs& outputs) {
   return resolve_list(keys, outputs);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/arguments.hpp"
+#include "tutti/row_sparse.hpp"
 
 namespace tutti {
 
@@ -19,10 +20,13 @@ struct KeyGroup {
 
 /// Errors  invalid_argument: a tensor without memory, or on a device that this build has not.
 void require_usable(const Key& key, const ConstTensorView& tensor);
+void require_usable(const Key& key, const RowSparseView& rows);
 
 /// Errors  invalid_argument: numbers of keys and tensors that do not fit together, a key without
 ///         tensors, strings and numbers in one list, a tensor on a device that this build has not.
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values);
 std::vector<KeyGroup<TensorView>> resolve(const Keys& keys, const Outputs& outputs);
+std::vector<KeyGroup<RowSparseView>> resolve(const Keys& keys, const RowSparseValues& values);
+std::vector<KeyGroup<RowSparseOutput>> resolve(const Keys& keys, const RowSparseOutputs& outputs);
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include "runtime/digest.hpp"
 #include "runtime/store/entering.hpp"
 #include "runtime/store/optimizer_file.hpp"
+#include "runtime/store/sparse/saved_rows.hpp"
 
 namespace tutti {
 
@@ -29,6 +30,7 @@ Content weights_content(std::span<Entry* const> entries) {
     content.tensors.push_back({name, entry->replica.view()});
   }
   content.texts = {{kKeysName, kind_of_keys(entries)}};
+  add_row_sparse_names(content, entries);
   return content;
 }
 
@@ -71,6 +73,7 @@ Key key_of(const Header& header, const std::string& name) {
 /// The store's keys must be the file's.
 std::vector<Entry*> match(const Header& header, KeyTable& table) {
   std::vector<Entry*> entries;
+  const std::set<std::string> sparse = row_sparse_names(header);
   for (const TensorInfo& tensor : header.tensors) {
     const Key key = key_of(header, tensor.name);
     Entry* entry = table.find(key);
@@ -81,6 +84,11 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
     if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
       refuse(in_words(key, entry->shape(), entry->dtype()) + " is " + to_string(tensor.shape) +
              " " + to_string(tensor.dtype) + " in the checkpoint");
+    }
+    if (sparse.contains(tensor.name) != entry->is_row_sparse()) {
+      refuse(in_words(key, entry->shape(), entry->dtype()) +
+             (entry->is_row_sparse() ? " is row-sparse here, but dense in the checkpoint"
+                                     : " is dense here, but row-sparse in the checkpoint"));
     }
     entries.push_back(entry);
   }
@@ -94,10 +102,14 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
 
 std::vector<Entry> make_entries(const Header& header, Group& group) {
   std::vector<Entry> entries;
+  const std::set<std::string> sparse = row_sparse_names(header);
   for (const TensorInfo& tensor : header.tensors) {
+    const Storage storage = sparse.contains(tensor.name) ? Storage::row_sparse : Storage::dense;
+    Replica replica = new_replica(group, storage, tensor.shape, tensor.dtype);
     entries.push_back({.key = key_of(header, tensor.name),
                        .order = entries.size(),
-                       .replica = group.allocate(tensor.shape, tensor.dtype)});
+                       .replica = std::move(replica.tensor),
+                       .pages = std::move(replica.pages)});
   }
   return entries;
 }

@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/reduce.hpp"
+#include "runtime/store/sparse/replica.hpp"
 
 namespace tutti {
 
@@ -59,7 +60,8 @@ std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
   const int all = optimizer.num_states() + (is_rounded(entry) ? 1 : 0);
   std::vector<Tensor> states;
   for (int i = 0; i < all; ++i) {
-    states.push_back(Tensor::zeros(entry.shape(), state_dtype(entry)));
+    states.push_back(entry.is_row_sparse() ? zero_table(entry.shape(), state_dtype(entry)).tensor
+                                           : Tensor::zeros(entry.shape(), state_dtype(entry)));
   }
   return states;
 }

@@ -19,6 +19,7 @@ namespace tutti {
 struct UpdateRule {
   struct Assign {};
   std::variant<Assign, std::shared_ptr<Optimizer>, Updater> rule;
+  RowSparseUpdater row_updater{};  ///< beside an updater: of row-sparse keys
 
   [[nodiscard]] Optimizer* optimizer() const;
   [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }

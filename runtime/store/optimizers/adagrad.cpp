@@ -8,6 +8,7 @@ namespace {
 struct Adagrad : ElementwiseRule {
   using Options = AdagradOptions;
   static constexpr const char* kName = "adagrad";
+  static constexpr bool kUpdatesRows = true;
   static Fields fields(Options& options) { return {{"epsilon", &options.epsilon, &kPositive}}; }
   static int num_states(const Options& /*options*/) { return 1; }
 

@@ -8,6 +8,7 @@ namespace {
 struct Adam : ElementwiseRule {
   using Options = AdamOptions;
   static constexpr const char* kName = "adam";
+  static constexpr bool kUpdatesRows = true;
   static Fields fields(Options& options) { return moment_fields(options); }
   static int num_states(const Options& /*options*/) { return 2; }
 

@@ -131,6 +131,14 @@ std::vector<std::string> names() {
   return all;
 }
 
+std::string names_that_update_rows() {
+  std::vector<std::string> some;
+  for (const Row& row : rows()) {
+    if (row.updates_rows) some.push_back(row.name);
+  }
+  return joined(some);
+}
+
 std::string help() {
   OptimizerOptions options;
   Schedule schedule;

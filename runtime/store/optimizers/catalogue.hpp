@@ -43,8 +43,12 @@ class Words {
 std::string unknown(const std::string& what, const std::string& name,
                     const std::vector<std::string>& known);
 
+/// "adagrad, adam, sgd": those that update row-sparse keys.
+std::string names_that_update_rows();
+
 struct Row {
   std::string name;
+  bool updates_rows;                      ///< Optimizer::updates_rows()
   std::function<std::string()> defaults;  ///< of the options that are not common to all
   std::function<std::shared_ptr<Optimizer>(Words& words)> make;
 };

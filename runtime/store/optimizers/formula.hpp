@@ -23,7 +23,8 @@ namespace tutti::optimizer {
 
 struct ElementwiseRule {
   static constexpr bool kElementwise = true;
-  static constexpr int kWeightState = -1;  ///< the state that starts as the weight
+  static constexpr int kWeightState = -1;      ///< the state that starts as the weight
+  static constexpr bool kUpdatesRows = false;  ///< of row-sparse keys, lazily
 };
 struct WholeTensorRule : ElementwiseRule {
   static constexpr bool kElementwise = false;
@@ -65,6 +66,7 @@ class RuleOptimizer final : public Optimizer {
 
   [[nodiscard]] int num_states() const override { return Rule::num_states(own_); }
   [[nodiscard]] bool elementwise() const override { return Rule::kElementwise; }
+  [[nodiscard]] bool updates_rows() const override { return Rule::kUpdatesRows; }
   [[nodiscard]] bool starts_as_weight(int state) const override {
     return state == Rule::kWeightState;
   }
@@ -102,6 +104,7 @@ template <class Rule>
 Row row_of() {
   using Options = typename Rule::Options;
   return {.name = Rule::kName,
+          .updates_rows = Rule::kUpdatesRows,
           .defaults =
               [] {
                 Options options;

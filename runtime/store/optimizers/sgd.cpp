@@ -8,6 +8,7 @@ namespace {
 struct Sgd : ElementwiseRule {
   using Options = SgdOptions;
   static constexpr const char* kName = "sgd";
+  static constexpr bool kUpdatesRows = true;
   static Fields fields(Options& options) { return {{"momentum", &options.momentum, &kBelowOne}}; }
   static int num_states(const Options& options) { return options.momentum == 0 ? 0 : 1; }
 

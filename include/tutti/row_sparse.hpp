@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some rows of a table: what row-sparse keys are pushed and pulled in.
+//
+// A row-sparse key (KVStore::init_row_sparse) holds a table, for example of embeddings, of which a
+// push changes a few rows. What a push or pull moves and computes is in proportion to these rows,
+// never to the table. A table of zeros takes memory for the pages that were written only.
+//
+//   push   Sums the union of the rows over values and ranks. A row that occurs several times in
+//          what a rank pushes is summed first, in the canonical order of its occurrences. Then the
+//          ranks that have the row are summed along the canonical tree over all ranks: a rank that
+//          has not adds nothing. The bits are those of a dense push whose other rows are zero (but
+//          for the sign of zero), and the same on every layout of the ranks over nodes. 16-bit
+//          floats are accumulated in float32, and rounded once by a rank and once by all.
+//   update Without an updater the pushed rows are replaced by the sums, and all others stay. sgd,
+//          adam and adagrad update the pushed rows alone, with weight decay and momentum, and leave
+//          the states of other rows as they are (a lazy update); t counts the key's pushes. Other
+//          optimizers refuse row-sparse keys, as an Updater does: see RowSparseUpdater.
+//   exact  Gradient compression leaves row-sparse keys alone.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "tutti/arguments.hpp"
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// Rows that it owns; what a pull fills.
+/// Shape  ids is (n), int64; rows is (n, ...), where ... are the table's dimensions but the first.
+struct RowSparse {
+  Tensor ids = Tensor::empty({0}, DType::int64);
+  Tensor rows = Tensor::empty({0});
+};
+
+/// Rows that are borrowed; what a push takes. Row i of `rows` is, or is added to, row ids[i] of the
+/// table. Ids may be of any integer type and shape, in any order, and occur several times.
+class RowSparseView {
+ public:
+  RowSparseView(const RowSparse& value) : ids_(value.ids), rows_(value.rows) {}  // NOLINT
+
+  [[nodiscard]] const ConstTensorView& ids() const noexcept { return ids_; }
+  [[nodiscard]] const ConstTensorView& rows() const noexcept { return rows_; }
+
+  friend RowSparseView row_sparse(ConstTensorView ids, ConstTensorView rows);
+
+ private:
+  struct Parts {  // not two arguments: a list of two tensors would mean rows, too
+    ConstTensorView ids;
+    ConstTensorView rows;
+  };
+  explicit RowSparseView(Parts parts) : ids_(std::move(parts.ids)), rows_(std::move(parts.rows)) {}
+
+  ConstTensorView ids_;
+  ConstTensorView rows_;
+};
+
+/// `kv.push(3, row_sparse(ids, rows))`. What does not fit is the push's error, on every rank.
+inline RowSparseView row_sparse(ConstTensorView ids, ConstTensorView rows) {
+  return RowSparseView(RowSparseView::Parts{std::move(ids), std::move(rows)});
+}
+
+/// Where a pull puts rows; ids and rows are made anew where their sizes differ.
+class RowSparseOutput {
+ public:
+  RowSparseOutput(RowSparse& target) : target_(&target) {}  // NOLINT: implicit on purpose
+  [[nodiscard]] RowSparse& target() const noexcept { return *target_; }
+
+ private:
+  RowSparse* target_;
+};
+
+using RowSparseValues = TensorList<RowSparseView>;
+using RowSparseOutputs = TensorList<RowSparseOutput>;
+
+/// An updater's function for row-sparse keys: `merged` has each pushed row once, ascending, and
+/// `stored` is the whole table, of which it changes rows in place. Otherwise as Updater.
+using RowSparseUpdater =
+    std::function<void(const Key& key, const RowSparseView& merged, TensorView stored)>;
+
+}  // namespace tutti

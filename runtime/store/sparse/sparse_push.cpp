@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/sparse/sparse_push.hpp"
+
+#include <algorithm>
+
+#include "tutti/error.hpp"
+
+#include "runtime/digest.hpp"
+#include "runtime/store/sparse/row_update.hpp"
+
+namespace tutti {
+
+namespace {
+
+using collectives::Segment;
+
+void require_row_sparse(const Entry& entry) {
+  if (entry.is_row_sparse()) return;
+  throw Error(ErrorCode::invalid_argument,
+              in_words(entry.key, entry.shape(), entry.dtype()) +
+                  " is dense; rows are pushed to keys of init_row_sparse");
+}
+
+std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+/// Grows by more than is asked for, so that pushes of nearly equal size allocate nothing.
+std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& group) {
+  if (!memory || memory->size_bytes() < bytes) {
+    memory.reset();
+    memory = group.allocate({static_cast<std::int64_t>(bytes + bytes / 4)}, DType::uint8);
+  }
+  return memory->bytes();
+}
+
+}  // namespace
+
+void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
+  items_.clear();
+  entries_.clear();
+  own_.clear();
+  for (const auto& [key, rows] : resolve(keys, values)) {
+    Item item{&table_.at(key), {}};
+    require_row_sparse(*item.entry);
+    require_rows_rule(rule_, *item.entry);
+    for (const RowSparseView& value : rows) find_rows(*item.entry, value, item.found);
+    sort_by_id(item.found);
+    items_.push_back(std::move(item));
+  }
+  std::ranges::sort(items_, [](const Item& left, const Item& right) {
+    return before(*left.entry, *right.entry);
+  });
+  for (const Item& item : items_) {
+    entries_.push_back(item.entry);
+    own_.push_back(static_cast<std::int64_t>(count_ids(item.found)));
+  }
+}
+
+void SparsePush::announce() {
+  const auto describe = [&] { return call_in_words("push of rows", entries_) + rule_.in_words(); };
+  const auto ranks = static_cast<std::size_t>(group_.topology().size);
+  counts_.resize(ranks * items_.size());
+  std::vector<Segment> segments;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    segments.push_back(
+        {.input = reinterpret_cast<const std::byte*>(own_.data()),
+         .output = reinterpret_cast<std::byte*>(counts_.data() + rank * items_.size()),
+         .count = items_.size(),
+         .dtype = DType::int64,
+         .source = static_cast<int>(rank)});
+  }
+  group_.engine().run({.kind = collectives::Kind::allgather,
+                       .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
+                       .segments = segments,
+                       .describe = describe});
+}
+
+std::size_t SparsePush::count_of(int rank, std::size_t item) const {
+  return static_cast<std::size_t>(counts_[static_cast<std::size_t>(rank) * items_.size() + item]);
+}
+
+const SparsePush::Place& SparsePush::place_of(int rank, std::size_t item) const {
+  return places_[static_cast<std::size_t>(rank) * items_.size() + item];
+}
+
+/// Appends the places of a rank's keys; returns the bytes that they take.
+std::size_t SparsePush::lay_out(int rank) {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const std::size_t count = count_of(rank, i);
+    const std::size_t rows = aligned(end + count * sizeof(std::int64_t), kAlignment);
+    places_.push_back({end, rows});
+    end = aligned(rows + count * RowFormat(*entries_[i]).bytes(), kAlignment);
+  }
+  return end;
+}
+
+void SparsePush::pack() {
+  const int self = group_.topology().rank;
+  std::byte* mine = room_for(
+      bounds_[static_cast<std::size_t>(self) + 1] - bounds_[static_cast<std::size_t>(self)], mine_,
+      group_);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const RowFormat format(*entries_[i]);
+    RowSum sum(format, 1);
+    auto* ids = reinterpret_cast<std::int64_t*>(mine + place_of(self, i).ids);
+    std::byte* to = mine + place_of(self, i).rows;
+    for_each_id(items_[i].found, [&](std::span<const FoundRow> rows) {
+      *ids++ = rows.front().id;
+      sum.of_occurrences(rows, to);
+      to += format.bytes();
+    });
+  }
+}
+
+void SparsePush::stage() {
+  const Optimizer* optimizer = rule_.optimizer();
+  places_.clear();
+  bounds_ = {0};
+  for (int rank = 0; rank < group_.topology().size; ++rank) {
+    bounds_.push_back(bounds_.back() + lay_out(rank));
+  }
+  pack();
+  room_for(bounds_.back(), all_, group_);
+  if (optimizer == nullptr) return;
+  most_updates_ = optimizer->options().schedule ? table_.most_updates() : 0;
+  for (Entry* entry : entries_) {
+    if (entry->states.empty()) entry->states = new_states(*optimizer, *entry);
+    most_updates_ = std::max(most_updates_, entry->updates + 1);
+  }
+}
+
+void SparsePush::exchange() {
+  std::vector<Segment> segments;
+  for (int rank = 0; rank < group_.topology().size; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    segments.push_back({.input = mine_->bytes(),
+                        .output = all_->bytes() + bounds_[index],
+                        .count = bounds_[index + 1] - bounds_[index],
+                        .dtype = DType::uint8,
+                        .source = rank});
+  }
+  const auto describe = [&] { return call_in_words("rows", entries_); };
+  group_.engine().run({.kind = collectives::Kind::allgather,
+                       .digest = digest_of(entries_),
+                       .segments = segments,
+                       .describe = describe});
+}
+
+void SparsePush::update(std::size_t item) {
+  Entry& entry = *entries_[item];
+  const std::size_t bytes = RowFormat(entry).bytes();
+  merged_.clear();
+  std::vector<std::size_t> bounds = {0};
+  for (int rank = 0; rank < group_.topology().size; ++rank) {
+    const std::byte* theirs = all_->bytes() + bounds_[static_cast<std::size_t>(rank)];
+    const Place& place = place_of(rank, item);
+    const auto* ids = reinterpret_cast<const std::int64_t*>(theirs + place.ids);
+    for (std::size_t i = 0; i < count_of(rank, item); ++i) {
+      merged_.push_back({ids[i], rank, theirs + place.rows + i * bytes});
+    }
+    bounds.push_back(merged_.size());
+  }
+  merge_by_id(merged_, std::move(bounds));
+  RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
+}
+
+void SparsePush::run() {
+  exchange();
+  for (std::size_t i = 0; i < items_.size(); ++i) update(i);
+  if (rule_.optimizer() == nullptr) return;
+  for (Entry* entry : entries_) ++entry->updates;
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A push of rows. Every rank's rows come to every rank, which merges and applies them.
+//
+//   1 announce   one small allgather: the ranks agree on keys and rule, and learn how many rows
+//                each has of each key
+//   2 run        one allgather of all rows; merge by id; sum along the tree over ranks; update
+//
+//   counts of a rank   int64 number of distinct ids, per key, in the keys' order
+//   rows of a rank     per key: int64 ids, ascending, each once | padding | the rows | padding,
+//                      where padding is to kAlignment
+//
+// Of R rows on each of P ranks, a rank receives P * R rows and writes at most as many to its table.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/group.hpp"
+#include "runtime/store/key_table.hpp"
+#include "runtime/store/resolve.hpp"
+#include "runtime/store/sparse/rows.hpp"
+#include "runtime/store/updates.hpp"
+
+namespace tutti {
+
+class SparsePush {
+ public:
+  SparsePush(Group& group, KeyTable& table, const UpdateRule& rule)
+      : group_(group), table_(table), rule_(rule) {}
+
+  /// Looks up, checks and sorts what this rank pushes. Local. Errors  invalid_argument: unknown or
+  /// dense keys, values that do not fit, a rule that cannot update rows.
+  void prepare(const Keys& keys, const RowSparseValues& values);
+  /// Collective. Errors: mismatch.
+  void announce();
+  /// Sums what this rank has several times, and makes room. Local. Errors: out_of_memory.
+  void stage();
+  /// Collective. What an updater throws fails the group.
+  void run();
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+
+  /// One distinct key of the push.
+  struct Item {
+    Entry* entry;
+    std::vector<FoundRow> found;  ///< of this rank, sorted
+  };
+  /// Where one key's ids and rows begin in a rank's bytes.
+  struct Place {
+    std::size_t ids;
+    std::size_t rows;
+  };
+
+  void pack();
+  std::size_t lay_out(int rank);
+  void exchange();
+  void update(std::size_t item);
+  [[nodiscard]] std::size_t count_of(int rank, std::size_t item) const;
+  [[nodiscard]] const Place& place_of(int rank, std::size_t item) const;
+
+  Group& group_;
+  KeyTable& table_;
+  const UpdateRule& rule_;
+  std::vector<Item> items_;
+  std::vector<Entry*> entries_;       ///< of the items
+  std::vector<std::int64_t> own_;     ///< this rank's counts
+  std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
+  std::vector<Place> places_;         ///< the same order
+  std::vector<std::size_t> bounds_;   ///< of the ranks' bytes in all_
+  std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
+  std::optional<Tensor> all_;
+  std::vector<FoundRow> merged_;
+  std::uint64_t most_updates_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row-sparse keys: what a push of rows stores, and what a pull of rows gives.
+#include <vector>
+
+#include "tests/mpi/layouts.hpp"
+#include "tests/mpi/rows_reference.hpp"
+#include "tests/mpi/store_fixture.hpp"
+
+using test::kTable;
+using test::Rows;
+using tutti::DType;
+using tutti::KVStore;
+using tutti::RowSparse;
+using tutti::Tensor;
+
+namespace {
+
+Tensor ids(const std::vector<std::int64_t>& list) { return Tensor::from<std::int64_t>(list); }
+
+std::vector<std::int64_t> list_of(const Tensor& tensor) {
+  const auto values = tensor.values<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+/// Rows of two elements, each of one value.
+RowSparse rows(const std::vector<std::int64_t>& list, const std::vector<float>& values) {
+  RowSparse made{ids(list), Tensor::empty({static_cast<std::int64_t>(list.size()), 2})};
+  for (std::size_t i = 0; i < 2 * list.size(); ++i) made.rows.values<float>()[i] = values[i / 2];
+  return made;
+}
+
+/// The first element of each row of a table of rows of two.
+std::vector<float> firsts(const tutti::ConstTensorView& table) {
+  std::vector<float> found;
+  for (std::size_t i = 0; i < table.count(); i += 2) found.push_back(table.values<float>()[i]);
+  return found;
+}
+
+template <class T>
+Tensor expected_table(const Tensor& before, int ranks, std::uint64_t seed) {
+  Tensor table = before.clone();
+  for (const auto& [id, row] : test::merged_rows<T>(ranks, seed)) {
+    std::ranges::copy(row, table.values<T>().begin() + id * static_cast<int>(test::kRowCount));
+  }
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("a push of rows stores the sum of their union over ranks, in the bits of the tree") {
+  for (const test::Layout& layout : test::all_layouts()) {
+    CAPTURE(test::to_string(layout));
+    KVStore kv = KVStore::create("dist", test::settings_for(layout));
+    for (const DType dtype : test::kDTypes) {
+      CAPTURE(tutti::to_string(dtype));
+      tutti::visit(dtype, [&]<class T>(T) {
+        const int key = static_cast<int>(dtype);
+        Tensor expected = test::random_tensor(kTable, dtype, 0);
+        kv.init_row_sparse(key, test::random_tensor(kTable, dtype, test::rank()));
+        for (std::uint64_t seed = 1; seed < 6; ++seed) {
+          kv.push(key, Rows<T>(test::rank(), seed).tensors());
+          expected = expected_table<T>(expected, test::size(), seed);
+          REQUIRE(test::agree(test::same_bits(kv.view(key), expected)));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("a push of rows has the bits of a dense push whose other rows are zero") {
+  KVStore kv = test::dist();
+  Tensor dense = Tensor::zeros(kTable);
+  const Rows<float> mine(test::rank(), 3);
+  for (std::size_t i = 0; i < mine.ids.size(); ++i) {
+    for (std::size_t j = 0; j < test::kRowCount; ++j) {
+      // One occurrence of each row: which of several is summed first is another matter.
+      dense.values<float>()[static_cast<std::size_t>(mine.ids[i]) * test::kRowCount + j] =
+          mine.values[i * test::kRowCount + j];
+    }
+  }
+  std::vector<std::int64_t> all(static_cast<std::size_t>(test::kTableRows));
+  std::iota(all.begin(), all.end(), 0);
+  const auto last_of = [&](std::int64_t id) { return std::ranges::count(mine.ids, id) > 0; };
+  std::vector<std::int64_t> some;
+  std::ranges::copy_if(all, std::back_inserter(some), last_of);
+  Tensor values = Tensor::empty({static_cast<std::int64_t>(some.size()), 2, 3});
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    std::copy_n(dense.values<float>().begin() + some[i] * static_cast<int>(test::kRowCount),
+                test::kRowCount, values.values<float>().begin() + i * test::kRowCount);
+  }
+  kv.init(1, Tensor::zeros(kTable));
+  kv.init_row_sparse(2, kTable);
+  kv.push(1, dense);
+  kv.push(2, row_sparse(ids(some), values));
+  CHECK(test::agree(test::same_bits(kv.view(1), kv.view(2))));
+}
+
+TEST_CASE("rows of other ranks, no rows at all, and rows that only one rank has") {
+  test::for_each_type([](KVStore& kv, float pushed) {
+    kv.init_row_sparse(3, {6, 2});
+    kv.push(3, rows({}, {}));
+    CHECK(test::all_are(kv.view(3), 0));
+    kv.push(3, rows({4, 1, 4}, {1, 2, 3}));
+    CHECK(
+        test::agree(firsts(kv.view(3)) == std::vector<float>{0, 2 * pushed, 0, 0, 4 * pushed, 0}));
+    const bool is_last = kv.rank() == kv.num_workers() - 1;
+    kv.push(3, is_last ? rows({0}, {7}) : rows({}, {}));
+    CHECK(
+        test::agree(firsts(kv.view(3)) == std::vector<float>{7, 2 * pushed, 0, 0, 4 * pushed, 0}));
+    kv.push(3, rows({1}, {2}));
+    CHECK(test::agree(firsts(kv.view(3))[1] == 2 * pushed));  // replaced, not added
+  });
+}
+
+TEST_CASE("values of a list are summed by row, and several keys are one push, in any order") {
+  test::for_each_type([](KVStore& kv, float pushed) {
+    kv.init_row_sparse({5, 9}, {Tensor::ones({3, 2}), Tensor::ones({2, 2})});
+    const RowSparse a = rows({2, 0}, {1, 2});
+    const RowSparse b = rows({2}, {10});
+    kv.push(5, {a, b});
+    CHECK(test::agree(firsts(kv.view(5)) == std::vector<float>{2 * pushed, 1, 11 * pushed}));
+    kv.push({9, 5, 9}, {rows({1}, {3}), rows({1}, {4}), rows({1, 0}, {5, 6})});
+    CHECK(
+        test::agree(firsts(kv.view(5)) == std::vector<float>{2 * pushed, 4 * pushed, 11 * pushed}));
+    CHECK(test::agree(firsts(kv.view(9)) == std::vector<float>{6 * pushed, 8 * pushed}));
+    const RowSparse c = rows({0}, {1});
+    const std::vector<std::vector<tutti::RowSparseView>> lists = {{a, b}, {c}};
+    kv.push({5, 9}, lists);
+    CHECK(test::agree(firsts(kv.view(9))[0] == pushed));
+  });
+}
+
+TEST_CASE("ids of a push may be of any integer type and shape") {
+  test::for_each_type([](KVStore& kv, float pushed) {
+    kv.init_row_sparse("table", {100, 2});
+    for (const DType dtype : {DType::int8, DType::uint8, DType::int32, DType::int64}) {
+      Tensor which = Tensor::empty({1, 2}, dtype);
+      tutti::visit(dtype, [&]<class T>(T) {
+        if constexpr (std::is_integral_v<T>) which.values<T>()[0] = 99;
+        if constexpr (std::is_integral_v<T>) which.values<T>()[1] = 7;
+      });
+      const auto value = static_cast<float>(1 + static_cast<int>(dtype));
+      kv.push("table", row_sparse(which, test::filled(value, {2, 2})));
+      CHECK(test::agree(firsts(kv.view("table"))[99] == value * pushed));
+      CHECK(test::agree(firsts(kv.view("table"))[7] == value * pushed));
+    }
+  });
+}
+
+TEST_CASE("a pull of rows gives each row once, ascending, and follows types and repetitions") {
+  test::for_each_type([](KVStore& kv, float pushed) {
+    kv.init_row_sparse(3, {9, 2});
+    kv.push(3, rows({2, 5, 8}, {20, 50, 80}));
+    RowSparse out;
+    kv.row_sparse_pull(3, out, ids({8, 2, 8, 0}));
+    CHECK(list_of(out.ids) == std::vector<std::int64_t>{0, 2, 8});
+    CHECK(firsts(out.rows) == std::vector<float>{0, 20 * pushed, 80 * pushed});
+    Tensor small = Tensor::full({2, 2}, 5, DType::uint8);
+    kv.row_sparse_pull(3, out, small);
+    CHECK(list_of(out.ids) == std::vector<std::int64_t>{5});
+    kv.row_sparse_pull(3, out, Tensor::empty({0}, DType::int32));
+    CHECK(out.ids.count() == 0);
+    CHECK(out.rows.shape() == tutti::Shape{0, 2});
+    RowSparse second;
+    kv.row_sparse_pull(3, {out, second}, {ids({1}), ids({5, 2})});
+    CHECK(firsts(out.rows) == std::vector<float>{0});
+    CHECK(firsts(second.rows) == std::vector<float>{20 * pushed, 50 * pushed});
+    kv.init_row_sparse(1, Tensor::ones({4}));  // a table of single numbers
+    kv.row_sparse_pull({3, 1}, {out, second}, ids({2}), /*priority=*/1);
+    CHECK(firsts(out.rows) == std::vector<float>{20 * pushed});
+    CHECK(second.rows.values<float>()[0] == 1);
+  });
+}
+
+TEST_CASE(
+    "a pull of the whole table is ignored unless asked for, and a dense pull beside it works") {
+  tutti::Settings settings = test::settings();
+  settings.warnings = false;
+  KVStore kv = KVStore::create("dist", settings);
+  kv.init_row_sparse(3, Tensor::ones({3, 2}));
+  kv.init(4, Tensor::full({2}, 4));
+  Tensor table = test::filled(77, {3, 2});
+  Tensor other = test::filled(77, {2});
+  kv.pull({3, 4}, {table, other});
+  CHECK(test::all_are(table, 77));
+  CHECK(test::all_are(other, 4));
+  kv.pull({3, 4}, {table, other}, {.ignore_sparse = false, .priority = 2});
+  CHECK(test::all_are(table, 1));
+  Tensor wide = Tensor::zeros({3, 2}, DType::float64);
+  kv.pull(3, wide, {.cast = tutti::Cast::yes, .ignore_sparse = false});
+  CHECK(test::agree(wide.values<double>()[5] == 1));
+}
+
+TEST_CASE("init of a row-sparse key takes rank 0's table") {
+  KVStore kv = test::dist();
+  kv.init_row_sparse("a", Tensor::full({3, 2}, test::rank() + 5));
+  CHECK(test::all_are(kv.view("a"), 5));
+}
+
+TEST_CASE("pushes of rows and of dense lists alternate without confusing each other") {
+  KVStore kv = test::dist();
+  const auto sum = static_cast<float>(test::size());
+  kv.init({1, 2}, {test::filled(0), test::filled(0)});
+  kv.init_row_sparse(3, {5, 2});
+  for (int i = 1; i < 5; ++i) {
+    const auto value = static_cast<float>(i);
+    kv.push({1, 2}, {test::filled(value), test::filled(2 * value)});
+    kv.push(3, rows({i}, {value}));
+    CHECK(test::all_are(kv.view(1), value * sum));
+    CHECK(test::all_are(kv.view(2), 2 * value * sum));
+    CHECK(test::agree(firsts(kv.view(3))[static_cast<std::size_t>(i)] == value * sum));
+  }
+}
+
+TEST_CASE("a view of a table outlives the store") {
+  std::optional<tutti::ConstTensorView> view;
+  {
+    KVStore kv = KVStore::create("local");
+    kv.init_row_sparse(3, Tensor::ones({1000, 2}));
+    view.emplace(kv.view(3));
+  }
+  CHECK(test::all_are(*view, 1));
+}
