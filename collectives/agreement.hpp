@@ -18,10 +18,11 @@ namespace tutti::collectives {
 struct Statement {
   std::int32_t rank;
   std::uint32_t refused;  ///< 0, or 1 + ErrorCode of what is wrong with this rank's call
+  Signature signature;
   char text[kTextBytes];  ///< what is wrong, or the call in words
 };
 
-/// What all ranks throw after a disagreement.
+/// What all ranks throw after a disagreement; after ErrorCode::divergence the caller looks closer.
 struct Verdict {
   ErrorCode code;
   std::string text;

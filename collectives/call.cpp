@@ -12,8 +12,11 @@ namespace {
 Signature sign(const Operation& operation, std::size_t bytes) {
   const auto kind = static_cast<std::uint64_t>(operation.kind);
   const auto reduce = static_cast<std::uint64_t>(operation.reduce);
-  const auto root = static_cast<std::uint64_t>(operation.root);
-  return {operation.digest, bytes, kind | reduce << 8 | root << 16};
+  const auto check = static_cast<std::uint64_t>(operation.check);
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // so that no root hides a key's digest
+  const std::uint64_t keys =
+      operation.digest + static_cast<std::uint64_t>(operation.root) * kSpread;
+  return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
 }
 
 }  // namespace

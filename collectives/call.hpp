@@ -55,6 +55,7 @@ struct Operation {
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;              ///< of a broadcast or reduce; compared, the segments say the rest
   std::uint64_t digest = 0;  ///< of everything else that must be equal: keys, shapes, dtypes
+  std::uint32_t check = 0;   ///< of what the ranks should hold alike; see Engine::run
   std::span<const Segment> segments;
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank

@@ -68,10 +68,10 @@ void Engine::require_mpi_types(const Operation& operation) {
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
-void Engine::finish() {
+bool Engine::finish() {
   const NamedCall named(waiter_, call_);
   try {
-    carry_out();
+    return carry_out();
   } catch (const Error& error) {
     if (error.scope() != ErrorScope::caller) throw;
     waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
@@ -82,11 +82,16 @@ void Engine::finish() {
   }
 }
 
-void Engine::carry_out() {
+bool Engine::carry_out() {
   call_.wait_for_announcements();
   const bool agreed = topology_.num_nodes() == 1 ? call_.node_agrees() : agree_between_nodes();
-  if (!agreed) explain(statement_of(0, call_.operation().describe()));
+  if (!agreed) {
+    const Statement own = statement_of(0, call_.operation().describe());
+    if (find_verdict(own) == ErrorCode::divergence) return false;
+    throw_verdict();
+  }
   if (call_.layout().total() > 0) reduce();
+  return true;
 }
 
 void Engine::reduce() {
@@ -132,18 +137,19 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   call_.announce_refusal();
   call_.wait_for_announcements();
   if (topology_.num_nodes() > 1) static_cast<void>(agree_between_nodes());
-  explain(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+  find_verdict(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+  throw_verdict();
 }
 
 Statement Engine::statement_of(std::uint32_t refused, const std::string& text) const {
-  Statement statement{topology_.rank, refused, {}};
+  Statement statement{topology_.rank, refused, call_.signature(), {}};
   const std::size_t length = std::min(text.size(), kTextBytes - 1);
   std::memcpy(statement.text, text.data(), length);
   return statement;
 }
 
 /// Step 1: every rank writes its statement. Step 2: the first rank has written the verdict.
-void Engine::explain(const Statement& own) {
+ErrorCode Engine::find_verdict(const Statement& own) {
   ControlBlock& mine = memory_.control();
   ControlBlock& first = memory_.first();
   std::memcpy(mine.text, own.text, kTextBytes);
@@ -160,6 +166,11 @@ void Engine::explain(const Statement& own) {
   } else {
     call_.wait_for(0, 2);
   }
+  return static_cast<ErrorCode>(first.verdict_code);
+}
+
+void Engine::throw_verdict() {
+  const ControlBlock& first = memory_.first();
   throw Error(static_cast<ErrorCode>(first.verdict_code), first.verdict_text, ErrorScope::agreed,
               /*reporter=*/topology_.rank == 0);
 }
@@ -170,6 +181,7 @@ std::vector<Statement> Engine::collect_statements() {
     const ControlBlock& peer = memory_.peers[i].control();
     statements[i].rank = topology_.local_ranks()[i];
     statements[i].refused = peer.text_code;
+    statements[i].signature = call_.line(i).signature;
     std::memcpy(statements[i].text, peer.text, kTextBytes);
   }
   return agreement_ == nullptr ? statements : agreement_->exchange(statements);

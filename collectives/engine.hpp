@@ -29,16 +29,18 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Carries out a call. Collective. Errors: mismatch and what another rank refused its call with
-  /// (agreed, nothing was changed); communication, timeout (failed).
-  void run(const Operation& operation) {
+  /// Carries out a call. Collective. True if it is done; false, on all ranks alike, if all made the
+  /// same call but with different checks: then nothing was changed.
+  /// Errors: mismatch and what another rank refused its call with (agreed, nothing was changed);
+  /// communication, timeout (failed).
+  bool run(const Operation& operation) {
     start(operation);
-    finish();
+    return finish();
   }
   /// The two halves of run(): start() announces and returns, finish() completes. One call at a
   /// time is under way; the operation must outlive finish().
   void start(const Operation& operation);
-  void finish();
+  bool finish();
 
   /// Takes part in the other ranks' next call without making one, so that they can throw instead
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
@@ -57,10 +59,11 @@ class Engine {
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
 
  private:
-  void carry_out();
+  bool carry_out();
   void require_mpi_types(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
-  [[noreturn]] void explain(const Statement& own);
+  ErrorCode find_verdict(const Statement& own);
+  [[noreturn]] void throw_verdict();
   Statement statement_of(std::uint32_t refused, const std::string& text) const;
   std::vector<Statement> collect_statements();
   void reduce();

@@ -30,6 +30,17 @@ std::vector<Party> parties_of(const std::vector<Statement>& statements) {
   return parties;
 }
 
+/// Every rank made the same call, and what they hold differs.
+bool only_checks_differ(const std::vector<Statement>& statements) {
+  const Signature& first = statements.front().signature;
+  bool all_equal = true;
+  for (const Statement& statement : statements) {
+    if (!(statement.signature.without_check() == first.without_check())) return false;
+    all_equal = all_equal && statement.signature == first;
+  }
+  return !all_equal;
+}
+
 }  // namespace
 
 Verdict judge(const Topology& topology, std::uint64_t sequence,
@@ -41,6 +52,9 @@ Verdict judge(const Topology& topology, std::uint64_t sequence,
   if (refused != parties.end()) {
     const auto code = static_cast<ErrorCode>(refused->statement->refused - 1);
     return {code, names_of(topology, refused->ranks) + ": " + refused->statement->text};
+  }
+  if (only_checks_differ(statements)) {
+    return {ErrorCode::divergence, "call " + std::to_string(sequence) + ": the replicas differ"};
   }
   const std::string call = "call " + std::to_string(sequence);
   if (parties.size() == 1) {

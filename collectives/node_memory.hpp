@@ -31,9 +31,14 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// What all ranks of one collective call must agree on.
 struct Signature {
-  std::uint64_t keys = 0;   ///< digest of keys, shapes, dtypes and updater, in order
+  std::uint64_t keys = 0;   ///< digest of keys, shapes, dtypes, updater and root, in order
   std::uint64_t bytes = 0;  ///< size of the data on one rank
-  std::uint64_t what = 0;   ///< kind, operation, root
+  std::uint64_t what = 0;   ///< kind, operation, and in the upper half the check of an operation
+
+  static constexpr int kCheckShift = 32;
+  [[nodiscard]] Signature without_check() const {
+    return {keys, bytes, what & ((std::uint64_t{1} << kCheckShift) - 1)};
+  }
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 

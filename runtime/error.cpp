@@ -21,6 +21,8 @@ const char* to_string(ErrorCode code) noexcept {
       return "corrupt_file";
     case ErrorCode::user_code:
       return "user_code";
+    case ErrorCode::divergence:
+      return "divergence";
   }
   return "unknown";
 }
@@ -31,6 +33,8 @@ int exit_code(ErrorCode code) noexcept {
       return 1;
     case ErrorCode::timeout:
       return 4;
+    case ErrorCode::divergence:
+      return 3;
     case ErrorCode::mismatch:
     case ErrorCode::communication:
     case ErrorCode::out_of_memory:

@@ -73,6 +73,13 @@ std::string parse_backing(const std::string& variable, const std::string& value)
   throw_bad_value(variable, value, "auto, memfd, shm or none");
 }
 
+Verify parse_verify(const std::string& variable, const std::string& value) {
+  if (value == "off") return Verify::off;
+  if (value == "sampled") return Verify::sampled;
+  if (value == "full") return Verify::full;
+  throw_bad_value(variable, value, "off, sampled or full");
+}
+
 /// As the launcher tells, before MPI can be asked: so that a job warns once, not once per rank.
 bool is_first_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -117,6 +124,9 @@ const std::vector<Variable>& variables_known() {
       {"TUTTI_SHARED_MEMORY", "auto, memfd, shm or none, default auto",
        "what the ranks of a node share memory through",
        [](S& s, Text name, Text value) { s.shared_memory = parse_backing(name, value); }},
+      {"TUTTI_VERIFY", "off, sampled or full, default sampled",
+       "what of the replicas each push compares between ranks",
+       [](S& s, Text name, Text value) { s.verify = parse_verify(name, value); }},
       {"TUTTI_WARNINGS", "0 or 1, default 1", "0 silences warnings on standard error",
        [](S& s, Text name, Text value) { s.warnings = parse_flag(name, value); }},
   };

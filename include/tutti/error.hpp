@@ -17,13 +17,14 @@ enum class ErrorCode {
   io,                    ///< a file could not be read or written
   corrupt_file,          ///< a file was read and its content is not what it should be
   user_code,             ///< the program's own code threw: an updater, or the body of agree()
+  divergence,            ///< replicas that should be equal differ between ranks
 };
 
 /// The name as it is printed, for example "mismatch".
 const char* to_string(ErrorCode code) noexcept;
 
 /// The process exit code that a program should end with after this error:
-/// 1 usage or configuration, 2 failure at run time, 4 deadline passed.
+/// 1 usage or configuration, 2 failure at run time, 3 wrong data, 4 deadline passed.
 int exit_code(ErrorCode code) noexcept;
 
 /// How far an error reaches: who else throws it, and so who should print it.

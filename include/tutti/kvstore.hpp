@@ -15,6 +15,7 @@
 #include "tutti/error.hpp"
 #include "tutti/optimizer.hpp"
 #include "tutti/row_sparse.hpp"
+#include "tutti/verify.hpp"
 
 namespace tutti {
 
@@ -138,6 +139,14 @@ class KVStore {
   /// Collective. Errors: as above.
   void save_optimizer_states(const std::filesystem::path& path);
   void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options = {});
+
+  /// Compares all replicas and optimizer states between ranks, also of keys that are no longer
+  /// pushed; save() does so first, unless TUTTI_VERIFY=off. A push compares a part of its keys (see
+  /// Settings::verify). Where more than half of the ranks agree, the others take over what these
+  /// hold; a warning on standard error names rank, key and elements. Collective.
+  /// Errors  divergence: no majority; every rank throws, nothing has changed, and load() is
+  /// possible.
+  VerifyResult verify();
 
   /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.
   [[nodiscard]] Tensor allocate(Shape shape, DType dtype = DType::float32);

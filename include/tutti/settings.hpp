@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/verify.hpp"
+
 namespace tutti {
 
 /// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
@@ -50,6 +52,11 @@ struct Settings {
   /// behind, needs no mount), "shm" (/dev/shm), "none" (every rank is a node of its own), or
   /// "auto", which takes the first that works. Default auto.
   std::string shared_memory = "auto";
+
+  /// TUTTI_VERIFY: whether ranks compare digests of their replicas and optimizer states with every
+  /// push: "off", "sampled" (a 256th of the keys pushed, in turn) or "full" (all of them, which
+  /// reads them once more). Default sampled.
+  Verify verify = Verify::sampled;
 
   /// TUTTI_WARNINGS: 0 silences warnings on standard error. Default 1.
   bool warnings = true;

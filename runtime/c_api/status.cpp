@@ -18,6 +18,7 @@ static_assert(TUTTI_ERROR_OUT_OF_MEMORY == static_cast<int>(ErrorCode::out_of_me
 static_assert(TUTTI_ERROR_IO == static_cast<int>(ErrorCode::io));
 static_assert(TUTTI_ERROR_CORRUPT_FILE == static_cast<int>(ErrorCode::corrupt_file));
 static_assert(TUTTI_ERROR_USER_CODE == static_cast<int>(ErrorCode::user_code));
+static_assert(TUTTI_ERROR_DIVERGENCE == static_cast<int>(ErrorCode::divergence));
 
 /// Kept without allocation, so that it cannot fail.
 struct LastError {

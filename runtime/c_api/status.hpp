@@ -38,8 +38,8 @@ auto read_on_all(Ranks& ranks, Read&& read) {
 template <class Ranks>
 void agree(const Place& here, Ranks& ranks, int status, const char* text) {
   ranks.agree([&] {
-    if (status < TUTTI_OK || status > TUTTI_ERROR_USER_CODE) {
-      refuse({&here, "status"}, "0 to " + std::to_string(TUTTI_ERROR_USER_CODE),
+    if (status < TUTTI_OK || status > TUTTI_ERROR_DIVERGENCE) {
+      refuse({&here, "status"}, "0 to " + std::to_string(TUTTI_ERROR_DIVERGENCE),
              std::to_string(status));
     }
     if (status == TUTTI_OK) return;

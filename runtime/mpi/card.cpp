@@ -41,7 +41,8 @@ std::string in_words(const Settings& settings) {
          std::to_string(settings.reproducible) + ", chunk " + std::to_string(settings.chunk_bytes) +
          ", piece " + std::to_string(settings.piece_bytes) + ", algorithms '" +
          settings.algorithms + "', arena " + std::to_string(settings.arena_bytes) +
-         ", shared memory " + settings.shared_memory;
+         ", shared memory " + settings.shared_memory + ", verify " +
+         std::to_string(static_cast<int>(settings.verify));
 }
 
 void fill_cores(Card& card) {

@@ -27,6 +27,13 @@ struct Entry {
   std::optional<Tensor> residual{};  ///< of gradient compression: what this rank has yet to send
   std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
 
+  /// Up to where ranks have compared this key: see Sample.
+  struct Verified {
+    std::size_t earned = 0;  ///< bytes that may be digested
+    std::size_t tensor = 0;  ///< 0 is the replica, then the states
+    std::size_t first = 0;   ///< byte
+  } verified{};
+
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }
   [[nodiscard]] bool is_row_sparse() const { return pages != nullptr; }

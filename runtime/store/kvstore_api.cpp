@@ -153,6 +153,7 @@ bool KVStore::is_capable(std::string_view capability) const noexcept {
   return capability == "optimizer";
 }
 void KVStore::barrier() { impl_->barrier(); }
+VerifyResult KVStore::verify() { return impl_->verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
 
 }  // namespace tutti

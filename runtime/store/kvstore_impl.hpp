@@ -40,6 +40,7 @@ class KVStore::Impl {
   void set_compression(const Compression& options);
   void barrier();
   void agree(const std::function<void()>& body);
+  VerifyResult verify();
 
   void save(const std::filesystem::path& directory, const Metadata& metadata);
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
@@ -66,6 +67,7 @@ class KVStore::Impl {
   void announce(const std::string& call, std::uint64_t digest);
   [[nodiscard]] std::vector<Entry*> entries_in_order();
   [[nodiscard]] Optimizer& required_optimizer();
+  VerifyResult compare(std::span<Entry* const> entries);
 
   KeyTable table_;
   UpdateRule rule_;
@@ -75,6 +77,7 @@ class KVStore::Impl {
   std::set<Key> ignored_;    ///< row-sparse keys whose pull was warned of
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
+  std::uint64_t healed_ = 0;  ///< chunks, apart from those that pushes healed
   std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
 };
 

@@ -8,6 +8,7 @@
 
 #include "collectives/reduce.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
 
@@ -162,13 +163,31 @@ void Push::run() {
                                    .consumer = piecewise_consumer(),
                                    .describe = describe};
   compress(operation);
-  group_.engine().run(operation);
+  reduce(operation);
+  sample_.commit();
   if (consumer_ && needs_whole_sums()) {
     consumer_->update_whole(segments_);
   } else if (consumer_) {
     consumer_->commit();
   }
   if (const Updater* updater = rule_.updater()) call_updater(*updater);
+}
+
+/// With the comparison of what is about to change. Two replicas that still differ after they were
+/// made equal have more wrong with them than a flipped bit.
+void Push::reduce(collectives::Operation& operation) {
+  operation.check = sample_.digest(entries_);
+  for (int attempt = 0; !group_.engine().run(operation); ++attempt) {
+    if (attempt == 2) {
+      throw Error(ErrorCode::divergence,
+                  operation.describe() +
+                      ": replicas differ again and again, although all their "
+                      "digests are equal when compared whole; nothing was changed",
+                  ErrorScope::agreed, /*reporter=*/group_.topology().rank == 0);
+    }
+    healed_ += Comparison(group_).run(entries_, rule_.optimizer()).healed;
+    operation.check = sample_.digest(entries_);
+  }
 }
 
 void Push::call_updater(const Updater& updater) {

@@ -13,6 +13,7 @@
 #include "runtime/store/key_table.hpp"
 #include "runtime/store/resolve.hpp"
 #include "runtime/store/updates.hpp"
+#include "runtime/store/verify/sample.hpp"
 
 namespace tutti {
 
@@ -28,7 +29,12 @@ class Push {
 
   Push(Group& group, KeyTable& table, const UpdateRule& rule,
        const GradientCompression& compression)
-      : group_(group), table_(table), rule_(rule), compression_(compression), packed_sum_(group) {}
+      : group_(group),
+        table_(table),
+        rule_(rule),
+        compression_(compression),
+        packed_sum_(group),
+        sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
   /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
   /// same keys as last time, with one value each, costs little: training pushes it every step.
@@ -42,7 +48,10 @@ class Push {
   [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
 
   /// Reduces over all ranks and updates. Collective. What an updater throws fails the group.
+  /// Replicas that differ are healed first: see Comparison.
   void run();
+  /// Chunks of replicas healed so far.
+  [[nodiscard]] std::uint64_t healed() const { return healed_; }
 
   /// Gives new keys rank 0's values. Collective.
   void broadcast_new(std::span<Entry> entries, std::span<const KeyGroup<ConstTensorView>> values);
@@ -58,6 +67,7 @@ class Push {
   [[nodiscard]] bool needs_whole_sums() const;
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
   void call_updater(const Updater& updater);
+  void reduce(collectives::Operation& operation);
   /// Of the sums, unless they are wanted whole.
   collectives::Consumer* piecewise_consumer();
   /// Packs what this rank pushes, or finds the residuals of what its node will send.
@@ -81,6 +91,8 @@ class Push {
   bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< whole sums, of all keys of a push
+  Sample sample_;
+  std::uint64_t healed_ = 0;
 };
 
 }  // namespace tutti

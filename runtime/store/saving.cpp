@@ -170,6 +170,7 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
     }
   });
   announce("save to " + directory.string(), digest_of(directory, entries, metadata));
+  if (group->settings().verify != Verify::off) compare(entries);
   Communicator ranks(group);
   std::uint64_t& good = good_[std::filesystem::absolute(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);

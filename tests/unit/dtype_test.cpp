@@ -150,6 +150,8 @@ TEST_CASE("an error code has a name and an exit code") {
   CHECK(std::string(to_string(ErrorCode::corrupt_file)) == "corrupt_file");
   CHECK(exit_code(ErrorCode::invalid_argument) == 1);
   CHECK(exit_code(ErrorCode::timeout) == 4);
+  CHECK(exit_code(ErrorCode::divergence) == 3);
+  CHECK(std::string(to_string(ErrorCode::divergence)) == "divergence");
   for (const ErrorCode code :
        {ErrorCode::mismatch, ErrorCode::communication, ErrorCode::out_of_memory, ErrorCode::io,
         ErrorCode::corrupt_file, ErrorCode::user_code}) {

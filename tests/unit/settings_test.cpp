@@ -46,6 +46,7 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_ALGORITHMS", "exchange=halving"},
                                   {"TUTTI_ARENA_BYTES", "2G"},
                                   {"TUTTI_SHARED_MEMORY", "shm"},
+                                  {"TUTTI_VERIFY", "full"},
                                   {"TUTTI_WARNINGS", "0"}});
   CHECK(settings.timeout.count() == 2.5);
   CHECK(settings.ranks_per_node == std::vector<int>{3, 5});
@@ -55,6 +56,7 @@ TEST_CASE("every variable is read") {
   CHECK(settings.algorithms == "exchange=halving");
   CHECK(settings.arena_bytes == std::size_t{2} << 30);
   CHECK(settings.shared_memory == "shm");
+  CHECK(settings.verify == Verify::full);
   CHECK_FALSE(settings.warnings);
 }
 
@@ -70,6 +72,7 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
         "TUTTI_CHUNK_BYTES=100: expected 4K to 16M, a multiple of 64 bytes");
   CHECK(refusal_of({{"TUTTI_SHARED_MEMORY", "posix"}}) ==
         "TUTTI_SHARED_MEMORY=posix: expected auto, memfd, shm or none");
+  CHECK(refusal_of({{"TUTTI_VERIFY", "1"}}) == "TUTTI_VERIFY=1: expected off, sampled or full");
 }
 
 TEST_CASE("a misspelt variable is a warning that names the nearest setting") {
@@ -98,9 +101,9 @@ TEST_CASE("what is not a size is refused") {
 
 TEST_CASE("the help names every variable") {
   const std::string help = Settings::help();
-  for (const char* name :
-       {"TUTTI_TIMEOUT", "TUTTI_RANKS_PER_NODE", "TUTTI_REPRODUCIBLE", "TUTTI_CHUNK_BYTES",
-        "TUTTI_PIECE_BYTES", "TUTTI_ARENA_BYTES", "TUTTI_SHARED_MEMORY", "TUTTI_WARNINGS"}) {
+  for (const char* name : {"TUTTI_TIMEOUT", "TUTTI_RANKS_PER_NODE", "TUTTI_REPRODUCIBLE",
+                           "TUTTI_CHUNK_BYTES", "TUTTI_PIECE_BYTES", "TUTTI_ARENA_BYTES",
+                           "TUTTI_SHARED_MEMORY", "TUTTI_VERIFY", "TUTTI_WARNINGS"}) {
     CHECK(help.find(name) != std::string::npos);
   }
 }

@@ -17,7 +17,8 @@ enum {
   TUTTI_ERROR_OUT_OF_MEMORY = 5,     ///< an allocation was refused, before any page was touched
   TUTTI_ERROR_IO = 6,                ///< a file could not be read or written
   TUTTI_ERROR_CORRUPT_FILE = 7,      ///< a file was read and its content is not what it should be
-  TUTTI_ERROR_USER_CODE = 8          ///< the program's own code failed: an updater, for example
+  TUTTI_ERROR_USER_CODE = 8,         ///< the program's own code failed: an updater, for example
+  TUTTI_ERROR_DIVERGENCE = 9         ///< replicas that should be equal differ between ranks
 };
 
 /// The text of the last call of this thread that failed: what happened, where, what was expected
@@ -36,7 +37,7 @@ int tutti_last_error_is_reporter(void);
 const char* tutti_status_name(int status);
 
 /// The process exit code that a program should end with: 0 done, 1 usage or configuration,
-/// 2 failure at run time, 4 deadline passed.
+/// 2 failure at run time, 3 wrong data, 4 deadline passed.
 int tutti_exit_code(int status);
 
 /// The version of the library, "0.1.0".

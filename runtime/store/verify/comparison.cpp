@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/verify/comparison.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "tutti/error.hpp"
+
+#include "runtime/digest.hpp"
+#include "runtime/store/verify/sample.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kChunksAtOnce = 4096;
+constexpr std::size_t kMostNamed = 8;
+
+/// The lowest rank whose digest more than half of the ranks have; -1 if there is none.
+int majority_of(std::span<const std::uint64_t> digests) {
+  for (std::size_t rank = 0; rank < digests.size() / 2 + 1; ++rank) {
+    const auto alike = std::ranges::count(digests, digests[rank]);
+    if (2 * static_cast<std::size_t>(alike) > digests.size()) return static_cast<int>(rank);
+  }
+  return -1;
+}
+
+std::string in_hexadecimal(std::uint64_t digest) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
+  return text;
+}
+
+}  // namespace
+
+VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* optimizer) {
+  optimizer_ = optimizer;
+  VerifyResult result;
+  std::vector<Finding> findings;
+  std::vector<Chunk> chunks;
+  const auto compare_these = [&] {
+    compare(chunks, findings);
+    chunks.clear();
+  };
+  for (Entry* entry : entries) {
+    for (std::size_t tensor = 0; tensor < num_tensors(*entry); ++tensor) {
+      const std::size_t all = tensor_of(*entry, tensor).size_bytes();
+      result.bytes += all;
+      for (std::size_t first = 0; first < all; first += kChunkBytes) {
+        chunks.push_back({entry, tensor, first, std::min(kChunkBytes, all - first)});
+        if (chunks.size() == kChunksAtOnce) compare_these();
+      }
+    }
+  }
+  compare_these();
+  const auto has_no_majority = [](const Finding& finding) { return finding.source < 0; };
+  if (std::ranges::any_of(findings, has_no_majority)) refuse(findings);
+  for (const Finding& finding : findings) heal(finding);
+  result.healed = findings.size();
+  if (findings.empty() || group_.topology().rank != 0 || !group_.settings().warnings) return result;
+  for (std::size_t i = 0; i < std::min(findings.size(), kMostNamed); ++i) {
+    std::fprintf(stderr, "tutti: warning: %s\n", healed_in_words(findings[i]).c_str());
+  }
+  if (findings.size() > kMostNamed) {
+    std::fprintf(stderr, "tutti: warning: %zu more chunks were healed.\n",
+                 findings.size() - kMostNamed);
+  }
+  return result;
+}
+
+void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& findings) {
+  const auto ranks = static_cast<std::size_t>(group_.topology().size);
+  std::vector<std::uint64_t> own;
+  for (const Chunk& chunk : chunks) {
+    const std::byte* bytes = tensor_of(*chunk.entry, chunk.tensor).bytes() + chunk.first;
+    own.push_back(XXH3_64bits(bytes, chunk.bytes));
+  }
+  std::vector<std::uint64_t> all(ranks * own.size());
+  std::vector<collectives::Segment> segments;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    segments.push_back({.input = reinterpret_cast<const std::byte*>(own.data()),
+                        .output = reinterpret_cast<std::byte*>(&all[rank * own.size()]),
+                        .count = own.size(),
+                        .dtype = DType::int64,
+                        .source = static_cast<int>(rank)});
+  }
+  const auto describe = [&] {
+    return "comparison of " + std::to_string(chunks.size()) + " chunks of the replicas";
+  };
+  group_.engine().run({.kind = collectives::Kind::allgather,
+                       .digest = chunks.size(),
+                       .segments = segments,
+                       .describe = describe});
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    std::vector<std::uint64_t> digests;
+    for (std::size_t rank = 0; rank < ranks; ++rank) digests.push_back(all[rank * own.size() + i]);
+    if (std::ranges::count(digests, digests.front()) == static_cast<std::ptrdiff_t>(ranks)) {
+      continue;
+    }
+    const int source = majority_of(digests);
+    findings.push_back({chunks[i], std::move(digests), source});
+  }
+}
+
+/// Through a copy, so that only the minority's memory is written.
+void Comparison::heal(const Finding& finding) {
+  const Chunk& chunk = finding.chunk;
+  const Tensor& tensor = tensor_of(*chunk.entry, chunk.tensor);
+  std::byte* own = const_cast<std::byte*>(tensor.bytes()) + chunk.first;
+  std::vector<std::byte> right(chunk.bytes);
+  const collectives::Segment segment{.input = own,
+                                     .output = right.data(),
+                                     .count = chunk.bytes,
+                                     .dtype = DType::uint8,
+                                     .source = finding.source};
+  const auto describe = [&] { return "healing of " + in_words(chunk); };
+  group_.engine().run({.kind = collectives::Kind::broadcast,
+                       .root = finding.source,
+                       .digest = Digest().add(chunk.entry->key).add(chunk.first).value(),
+                       .segments = {&segment, 1},
+                       .describe = describe});
+  const auto self = static_cast<std::size_t>(group_.topology().rank);
+  const auto source = static_cast<std::size_t>(finding.source);
+  if (finding.digests[self] != finding.digests[source]) {
+    std::memcpy(own, right.data(), chunk.bytes);
+  }
+}
+
+/// "key 3 (2, 3) float32, weights, chunk 0 (elements 0 to 5)".
+std::string Comparison::in_words(const Chunk& chunk) const {
+  const Entry& entry = *chunk.entry;
+  const Tensor& tensor = tensor_of(entry, chunk.tensor);
+  const std::size_t size = size_of(tensor.dtype());
+  std::string part = "weights";
+  if (chunk.tensor > 0) {
+    part = "state " + std::to_string(chunk.tensor - 1);
+    if (optimizer_ != nullptr) part += " of " + optimizer_->name();
+  }
+  return tutti::in_words(entry.key, entry.shape(), entry.dtype()) + ", " + part + ", chunk " +
+         std::to_string(chunk.first / kChunkBytes) + " (elements " +
+         std::to_string(chunk.first / size) + " to " +
+         std::to_string((chunk.first + chunk.bytes) / size - 1) + ")";
+}
+
+std::string Comparison::healed_in_words(const Finding& finding) const {
+  const auto& topology = group_.topology();
+  const std::uint64_t right = finding.digests[static_cast<std::size_t>(finding.source)];
+  std::vector<int> wrong;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    if (finding.digests[static_cast<std::size_t>(rank)] != right) wrong.push_back(rank);
+  }
+  const std::size_t alike = finding.digests.size() - wrong.size();
+  return names_of(topology, wrong) + ": " + in_words(finding.chunk) + " differed from what " +
+         std::to_string(alike) + " of " + std::to_string(topology.size) +
+         " ranks hold; healed from " + name_of(topology, finding.source) +
+         ". Watch this host's memory.";
+}
+
+void Comparison::refuse(const std::vector<Finding>& findings) const {
+  const auto& topology = group_.topology();
+  const auto first =
+      std::ranges::find_if(findings, [](const Finding& one) { return one.source < 0; });
+  std::map<std::uint64_t, std::vector<int>> holders;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    holders[first->digests[static_cast<std::size_t>(rank)]].push_back(rank);
+  }
+  std::string text =
+      "replicas are not equal: " + in_words(first->chunk) + " differs: it has the digest";
+  const char* separator = " ";
+  for (const auto& [digest, ranks] : holders) {
+    text += separator + in_hexadecimal(digest) + " on " + names_of(topology, ranks);
+    separator = ", ";
+  }
+  for (std::size_t i = 0, named = 1; i < findings.size() && named < kMostNamed; ++i) {
+    if (&findings[i] == &*first) continue;
+    text += "; so does " + in_words(findings[i].chunk);
+    ++named;
+  }
+  if (findings.size() > kMostNamed) {
+    text += "; and " + std::to_string(findings.size() - kMostNamed) + " more chunks";
+  }
+  text +=
+      "; more than half of the ranks must agree to heal the others. A memory error, or an "
+      "updater that does not compute the same on every rank; nothing was changed. Load the last "
+      "checkpoint, or start again from it";
+  throw Error(ErrorCode::divergence, text, ErrorScope::agreed, /*reporter=*/topology.rank == 0);
+}
+
+}  // namespace tutti

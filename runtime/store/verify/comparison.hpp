@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing whole replicas between ranks, and mending those that differ.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/kvstore.hpp"
+
+#include "runtime/group.hpp"
+#include "runtime/store/key_table.hpp"
+
+namespace tutti {
+
+/// The ranks' digests of replicas and optimizer states, chunk by chunk.
+///
+///   1  every rank digests its chunks; an allgather gives all digests to all ranks
+///   2  a chunk whose digests differ has a majority if more than half of the ranks agree
+///   3  a rank of the majority broadcasts the chunk; the ranks of the minority take it over
+///
+/// All ranks decide alike, because they decide from the same digests.
+class Comparison {
+ public:
+  static constexpr std::size_t kChunkBytes = std::size_t{64} << 10;
+
+  explicit Comparison(Group& group) : group_(group) {}
+
+  /// Compares all bytes of the entries; `optimizer` is for messages, null without one. Collective.
+  /// Rank 0 warns of what was healed. Errors: divergence (agreed) if a chunk has no majority;
+  /// nothing is changed then.
+  VerifyResult run(std::span<Entry* const> entries, const Optimizer* optimizer);
+
+ private:
+  struct Chunk {
+    Entry* entry;
+    std::size_t tensor;
+    std::size_t first;
+    std::size_t bytes;
+  };
+  struct Finding {
+    Chunk chunk;
+    std::vector<std::uint64_t> digests;  ///< of each rank
+    int source;                          ///< lowest rank of the majority; -1 without one
+  };
+
+  void compare(std::span<const Chunk> chunks, std::vector<Finding>& findings);
+  void heal(const Finding& finding);
+  [[nodiscard]] std::string in_words(const Chunk& chunk) const;
+  [[nodiscard]] std::string healed_in_words(const Finding& finding) const;
+  [[noreturn]] void refuse(const std::vector<Finding>& findings) const;
+
+  Group& group_;
+  const Optimizer* optimizer_ = nullptr;
+};
+
+}  // namespace tutti

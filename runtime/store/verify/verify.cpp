@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing all that a store holds.
+#include "runtime/digest.hpp"
+#include "runtime/store/entering.hpp"
+#include "runtime/store/verify/comparison.hpp"
+
+namespace tutti {
+
+VerifyResult KVStore::Impl::verify() {
+  const Entering entering(*this, Entering::Kind::collective, "verify");
+  const std::vector<Entry*> entries = entries_in_order();
+  Digest digest;
+  for (const Entry* entry : entries) {
+    digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->states.size());
+  }
+  announce("verify", digest.value());
+  return compare(entries);
+}
+
+/// Of entries that are the same on every rank.
+VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
+  VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
+  healed_ += result.healed;
+  result.healed_since_creation = healed_ + push_.healed();
+  return result;
+}
+
+}  // namespace tutti
