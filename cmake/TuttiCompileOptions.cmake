@@ -3,14 +3,28 @@
 # -ffp-contract=off: the bits of a sum are a contract, and a compiler that fuses a multiply with an
 # add changes them from one loop to the next.
 #
+# -fvisibility=hidden: the shared library exports what is marked TUTTI_API. g++ then warns about
+# exported classes with members of hidden ones (-Wattributes), which is how an implementation is
+# hidden.
+#
 # -Wno-restrict: g++ 12 warns about "text" + std::string (GCC bug 105651).
 function(tutti_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
                                            -Wno-sign-conversion -ffp-contract=off
+                                           -fvisibility=hidden
+                                           $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+                                           $<$<CXX_COMPILER_ID:GNU>:-Wno-attributes>
                                            $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all)
+  endif()
+  tutti_link_options(${target})
+endfunction()
+
+# The same for a target that is made of other targets' objects.
+function(tutti_link_options target)
+  if(TUTTI_SANITIZE)
     target_link_options(${target} PUBLIC -fsanitize=${TUTTI_SANITIZE})
   endif()
 endfunction()

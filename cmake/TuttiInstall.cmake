@@ -1,13 +1,20 @@
-# `cmake --install`: headers, library and the CMake package, so that another project can say
-# find_package(tutti) and link tutti::tutti. apps/ installs its own programs.
+# `cmake --install`: headers, both libraries, the CMake package and the files of pkg-config, so that
+# another project can say find_package(tutti) or pkg-config tutti. apps/ installs its own programs.
 include(CMakePackageConfigHelpers)
 set(TUTTI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-target_compile_features(tutti PUBLIC cxx_std_20)  # a user's compiler reads the headers
-install(TARGETS tutti EXPORT tutti-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN *.hpp PATTERN *.h)
-install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR})
+
+# Two sets of targets: who links the shared library needs nothing of MPI, not even its CMake target.
+set_target_properties(tutti PROPERTIES EXPORT_NAME static)
+set_target_properties(tutti_shared PROPERTIES EXPORT_NAME shared)
+install(TARGETS tutti EXPORT tutti-static-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tutti_shared EXPORT tutti-shared-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(kind static shared)
+  install(EXPORT tutti-${kind}-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR})
+endforeach()
 
 configure_package_config_file(cmake/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake
                               INSTALL_DESTINATION ${TUTTI_PACKAGE_DIR})
@@ -16,3 +23,22 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tutti-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake
               ${PROJECT_BINARY_DIR}/tutti-config-version.cmake
         DESTINATION ${TUTTI_PACKAGE_DIR})
+
+# pkg-config: `tutti` is the shared library, `tutti-static` the archive and the MPI that it needs.
+# The prefix follows from where the file is, so that the installed folder can be moved.
+set(TUTTI_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(TUTTI_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH TUTTI_PC_PREFIX /prefix/${TUTTI_PC_DIR} /prefix)
+  set(TUTTI_PC_PREFIX "\${pcfiledir}/${TUTTI_PC_PREFIX}")
+endif()
+set(TUTTI_PC_MPI ${MPI_CXX_LINK_FLAGS} ${MPI_CXX_LIBRARIES})
+list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_cxx")  # the C interface alone
+list(JOIN TUTTI_PC_MPI " " TUTTI_PC_MPI)
+foreach(name tutti tutti-static)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${TUTTI_PC_DIR})
+endforeach()
+
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

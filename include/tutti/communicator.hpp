@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
 
@@ -17,7 +18,7 @@ namespace tutti {
 enum class ReduceOp : std::uint8_t { sum, prod, min, max };
 
 /// "sum" and so on.
-const char* to_string(ReduceOp op) noexcept;
+TUTTI_API const char* to_string(ReduceOp op) noexcept;
 
 class Group;  // the implementation: runtime/group.hpp
 
@@ -28,7 +29,7 @@ class Group;  // the implementation: runtime/group.hpp
 /// Errors  a call that is refused on one rank, or that differs between ranks, throws on all ranks
 ///         (invalid_argument, mismatch) and leaves everything as it was. communication and timeout
 ///         fail the communicator for good.
-class Communicator {
+class TUTTI_API Communicator {
  public:
   /// All ranks of the job; a process that was not started by mpirun is a job of one rank.
   /// Initialises MPI if the program has not. Collective.

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 namespace compression {
@@ -67,20 +69,20 @@ namespace compression {
 /// are none, 2bit, 1bit, fp16, bf16 and topk; the options are the fields of the structs.
 /// Errors  invalid_argument: an unknown name or option, with the nearest and all known ones; an
 ///         option given twice; a value that cannot be read or is out of its range.
-Compression create(std::string_view text);
+TUTTI_API Compression create(std::string_view text);
 
 /// The names that create() knows.
-std::vector<std::string> names();
+TUTTI_API std::vector<std::string> names();
 
 /// What `count` elements of a key become: the bytes that one sender sends to one receiver. (Pieces
 /// of a key that top-k chooses from separately add up to a little more.)
-std::size_t packed_bytes(const Compression& compression, std::size_t count);
+TUTTI_API std::size_t packed_bytes(const Compression& compression, std::size_t count);
 
 /// As create() takes it, with all options: "2bit,threshold=0.5,leg=all".
-std::string in_words(const Compression& compression);
+TUTTI_API std::string in_words(const Compression& compression);
 
 /// One line per name with the options and their defaults. For --help.
-std::string help();
+TUTTI_API std::string help();
 
 }  // namespace compression
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 enum class DType : std::uint8_t {
@@ -40,13 +42,13 @@ constexpr std::size_t size_of(DType dtype) noexcept {
 }
 
 /// "float32" and so on.
-const char* to_string(DType dtype) noexcept;
+TUTTI_API const char* to_string(DType dtype) noexcept;
 
 /// The inverse of to_string. Errors: invalid_argument, with the list of names.
-DType parse_dtype(std::string_view name);
+TUTTI_API DType parse_dtype(std::string_view name);
 
 /// IEEE 754 binary16. Converts to and from float, rounding to nearest even.
-struct Float16 {
+struct TUTTI_API Float16 {
   std::uint16_t bits = 0;
   Float16() = default;
   explicit Float16(float value) noexcept;
@@ -55,7 +57,7 @@ struct Float16 {
 };
 
 /// The upper half of a binary32. Converts to and from float, rounding to nearest even.
-struct BFloat16 {
+struct TUTTI_API BFloat16 {
   std::uint16_t bits = 0;
   BFloat16() = default;
   explicit BFloat16(float value) noexcept;

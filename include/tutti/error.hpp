@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// The numbers are those of the C API; 0 is no error.
@@ -21,11 +23,11 @@ enum class ErrorCode {
 };
 
 /// The name as it is printed, for example "mismatch".
-const char* to_string(ErrorCode code) noexcept;
+TUTTI_API const char* to_string(ErrorCode code) noexcept;
 
 /// The process exit code that a program should end with after this error:
 /// 1 usage or configuration, 2 failure at run time, 3 wrong data, 4 deadline passed.
-int exit_code(ErrorCode code) noexcept;
+TUTTI_API int exit_code(ErrorCode code) noexcept;
 
 /// How far an error reaches: who else throws it, and so who should print it.
 enum class ErrorScope {
@@ -36,7 +38,7 @@ enum class ErrorScope {
 
 /// What every function of the library throws. The text says what happened, where (rank, host, key),
 /// what was expected and what was found, and what to do.
-class Error : public std::runtime_error {
+class TUTTI_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text, ErrorScope scope = ErrorScope::caller,
         bool reporter = true)

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// A 64-bit integer or a string. A store holds keys of one kind: the first call fixes which.
@@ -39,11 +41,11 @@ class Key {
 };
 
 /// As it is printed: 3, or "fc1.weight" without quotes.
-std::string to_string(const Key& key);
+TUTTI_API std::string to_string(const Key& key);
 
 }  // namespace tutti
 
 template <>
 struct std::hash<tutti::Key> {
-  std::size_t operator()(const tutti::Key& key) const noexcept;
+  TUTTI_API std::size_t operator()(const tutti::Key& key) const noexcept;
 };

@@ -13,6 +13,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/compression.hpp"
 #include "tutti/error.hpp"
+#include "tutti/export.h"
 #include "tutti/optimizer.hpp"
 #include "tutti/row_sparse.hpp"
 #include "tutti/verify.hpp"
@@ -43,7 +44,7 @@ struct PullOptions {
 /// Errors  thrown as Error. A collective call that is refused on one rank or differs between ranks
 ///         throws on every rank, names ranks and keys, and changes nothing. A failed store
 ///         (recoverable() is false) throws from every call but rank, num_workers and type.
-class KVStore {
+class TUTTI_API KVStore {
  public:
   /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job (aliases
   /// dist_sync, dist_device_sync, nccl). Collective for "dist".

@@ -6,17 +6,18 @@
 
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/export.h"
 
 namespace tutti {
 
 /// A duplicate of MPI_COMM_WORLD that returns errors, for the program's own messages. MPI is
 /// initialised if it was not, and finalised when the process exits. Freed by the library.
 /// Order   collective. Errors  communication.
-MPI_Comm duplicate_world();
+TUTTI_API MPI_Comm duplicate_world();
 
 /// MPI's names of element types and reductions. MPI can move 16-bit floating-point types (as
 /// MPI_UINT16_T), but not reduce them.
-MPI_Datatype mpi_datatype(DType dtype) noexcept;
-MPI_Op mpi_operation(ReduceOp op) noexcept;
+TUTTI_API MPI_Datatype mpi_datatype(DType dtype) noexcept;
+TUTTI_API MPI_Op mpi_operation(ReduceOp op) noexcept;
 
 }  // namespace tutti

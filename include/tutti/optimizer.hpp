@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "tutti/export.h"
 #include "tutti/key.hpp"
 #include "tutti/schedule.hpp"
 
@@ -49,7 +50,7 @@ struct ElementRange {
 /// same dtype, or float32 for 16-bit weights) and the update counts: these and the options are all
 /// that an update depends on. Options changed later take effect at the next push; all ranks must
 /// change them alike (the store compares).
-class Optimizer {
+class TUTTI_API Optimizer {
  public:
   /// Errors  invalid_argument: a value out of its range.
   Optimizer(std::string name, OptimizerOptions options);

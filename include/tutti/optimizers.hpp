@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/optimizers/adam_family.hpp"
 #include "tutti/optimizers/adaptive.hpp"
 #include "tutti/optimizers/gradient_descent.hpp"
@@ -30,12 +31,12 @@ namespace tutti::optimizer {
 /// the option.
 /// Errors  invalid_argument: an unknown name or option, with the nearest and all known ones; an
 ///         option given twice; a value that is no number or out of its range.
-std::shared_ptr<Optimizer> create(std::string_view text, std::string_view defaults = {});
+TUTTI_API std::shared_ptr<Optimizer> create(std::string_view text, std::string_view defaults = {});
 
 /// The names that create() knows, in alphabetical order.
-std::vector<std::string> names();
+TUTTI_API std::vector<std::string> names();
 
 /// One line per optimizer and schedule with the options and their defaults. For --help.
-std::string help();
+TUTTI_API std::string help();
 
 }  // namespace tutti::optimizer

@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// Runs `body` and returns the process exit code. What `body` throws is printed as one line on
@@ -15,9 +17,9 @@ namespace tutti {
 ///     int main(int argc, char** argv) {
 ///       return tutti::run_program("my-program", [&] { return train(argc, argv); });
 ///     }
-int run_program(const std::string& name, const std::function<int()>& body) noexcept;
+TUTTI_API int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
 /// Library version, compiler, MPI and the vector instructions in use: a few lines, for --version.
-std::string build_info();
+TUTTI_API std::string build_info();
 
 }  // namespace tutti

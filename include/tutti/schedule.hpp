@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 namespace schedule {
@@ -58,10 +60,10 @@ struct Schedule {
 };
 
 /// "factor", "multifactor", "poly" or "cosine".
-std::string name_of(const Schedule& schedule);
+TUTTI_API std::string name_of(const Schedule& schedule);
 
 /// The rate at update u = 1, 2, ..., from the base rate. A function of its arguments alone, and of
 /// the same bits on every machine.
-double learning_rate_at(const Schedule& schedule, double base, std::uint64_t update);
+TUTTI_API double learning_rate_at(const Schedule& schedule, double base, std::uint64_t update);
 
 }  // namespace tutti

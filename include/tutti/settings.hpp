@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "tutti/export.h"
 #include "tutti/verify.hpp"
 
 namespace tutti {
 
 /// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
 /// struct itself. All ranks must have the same settings: they are compared when a store is created.
-struct Settings {
+struct TUTTI_API Settings {
   /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
   /// Seconds (fractions allowed). Default 300. A warning names the missing ranks at a tenth of it.
   std::chrono::duration<double> timeout{300.0};
@@ -75,6 +76,6 @@ struct Settings {
 };
 
 /// "64M", "64MiB", "1048576" -> bytes. Errors: invalid_argument.
-std::size_t parse_bytes(const std::string& text);
+TUTTI_API std::size_t parse_bytes(const std::string& text);
 
 }  // namespace tutti

@@ -9,10 +9,12 @@
 #include <span>
 #include <string>
 
+#include "tutti/export.h"
+
 namespace tutti {
 
 /// Up to eight dimensions, kept without allocation. An empty shape is a scalar: one element.
-class Shape {
+class TUTTI_API Shape {
  public:
   static constexpr std::size_t kMaxDimensions = 8;
 
@@ -41,7 +43,7 @@ class Shape {
 };
 
 /// "(2, 3)"; "()" for a scalar.
-std::string to_string(const Shape& shape);
+TUTTI_API std::string to_string(const Shape& shape);
 
 enum class DeviceKind : std::uint8_t { cpu, gpu };
 
@@ -57,6 +59,6 @@ constexpr Device cpu(int index = 0) noexcept { return {DeviceKind::cpu, index}; 
 constexpr Device gpu(int index = 0) noexcept { return {DeviceKind::gpu, index}; }
 
 /// "cpu(0)".
-std::string to_string(Device device);
+TUTTI_API std::string to_string(Device device);
 
 }  // namespace tutti

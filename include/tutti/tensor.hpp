@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tutti/dtype.hpp"
+#include "tutti/export.h"
 #include "tutti/shape.hpp"
 
 namespace tutti {
@@ -17,7 +18,7 @@ namespace tutti {
 ///
 /// A view does not keep a caller's memory alive. A view into a store (KVStore::view) does keep the
 /// store's memory mapped.
-class ConstTensorView {
+class TUTTI_API ConstTensorView {
  public:
   ConstTensorView(const void* data, Shape shape, DType dtype, Device device = cpu(),
                   std::shared_ptr<const void> keep_alive = nullptr)
@@ -70,7 +71,7 @@ inline ScaledView operator*(ConstTensorView view, double factor) {
 /// Arithmetic is elementwise, in place, in the element type (16-bit floats compute in float32;
 /// a factor is converted to the type computed in). Shapes and dtypes must be equal.
 /// Errors: invalid_argument.
-class TensorView : public ConstTensorView {
+class TUTTI_API TensorView : public ConstTensorView {
  public:
   TensorView(void* data, Shape shape, DType dtype, Device device = cpu())
       : ConstTensorView(data, shape, dtype, device) {}
@@ -103,7 +104,7 @@ class TensorView : public ConstTensorView {
 /// Memory is aligned to 128 bytes. A tensor from KVStore::allocate or Communicator::allocate lives
 /// in memory that the node's other ranks can read, and is pushed without any copy; it keeps that
 /// memory mapped.
-class Tensor {
+class TUTTI_API Tensor {
  public:
   static Tensor empty(Shape shape, DType dtype = DType::float32, Device device = cpu());
   static Tensor full(Shape shape, double value, DType dtype = DType::float32,

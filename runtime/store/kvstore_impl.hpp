@@ -20,7 +20,8 @@
 
 namespace tutti {
 
-class KVStore::Impl {
+// Hidden, since a nested class would be exported with KVStore.
+class TUTTI_INTERNAL KVStore::Impl {
  public:
   Impl(std::string store_type, std::shared_ptr<Group> members)
       : type(std::move(store_type)),

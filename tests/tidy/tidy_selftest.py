@@ -20,6 +20,13 @@ GOOD = {
     "include/tutti/settings.hpp": SPDX + "#include <map>\n/// TUTTI_TIMEOUT: seconds.\n",
     "include/tutti/mpi.hpp": SPDX + "#include <mpi.h>\n",
     "include/tutti/all.hpp": SPDX + '#include "tutti/settings.hpp"\n' + "//\n" * 198,
+    "include/tutti/marked.hpp": SPDX + "#define TUTTI_API\nnamespace tutti {\n"
+        "TUTTI_API int f(int x = {});\n"
+        "inline int g() { return f(); }\nusing H = std::function<int(int)>;\n"
+        "class TUTTI_API C {\n public:\n  explicit C(int);\n};\n"
+        "struct D {\n  D() = default;\n  int h() const { return 1; }\n  int i{};\n"
+        "  int j = f(2);\n};\n"
+        "template <class T>\nclass E {\n  int i();\n};\n}\n",
     "include/tutti/c/e.h": SPDX + "#include <stdint.h>\n#include <stddef.h>\n"
                                   "enum { TUTTI_NO = 0, TUTTI_YES = 1 };\n",
     "include/tutti/c.h": SPDX + '#include "tutti/c/e.h"\n#define TUTTI_C_H\n',
@@ -114,6 +121,12 @@ BAD = [
     ("using_namespace_std", "apps/p.cpp", 2, SPDX + "  using  namespace std;\n"),
     ("documented_variables", "apps/p.cpp", 2, SPDX + '// TUTTI_TIMOUT\n'),
     ("documented_variables", "apps/p.cpp", 2, SPDX + "int x = TUTTI_MAYBE;\n"),
+    ("exported_declarations", "include/tutti/x.hpp", 2, SPDX + "int f(int x = {});\n"),
+    ("exported_declarations", "include/tutti/x.hpp", 3, SPDX + "namespace tutti {\n"
+     "std::function<int()> f(int);\n}\n"),
+    ("exported_declarations", "include/tutti/x.hpp", 2, SPDX + "class C : public B {\n"
+     " public:\n  int f() const { return 1; }\n  explicit C(int);\n};\n"),
+    ("exported_declarations", "include/tutti/x.h", 3, SPDX + 'extern "C" {\nint f(void);\n}\n'),
     ("documented_variables", "README.md", 1, "Set `TUTTI_UNKNOWN=1`.\n"),
 ]
 

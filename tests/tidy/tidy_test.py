@@ -15,6 +15,8 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+from unmarked import unmarked
+
 Finding = namedtuple("Finding", "path line rule text")
 File = namedtuple("File", "path lines")  # path: relative to the root, with slashes
 
@@ -258,9 +260,17 @@ def documented_variables(files):
                               f"{name} is documented neither in settings.hpp nor by CMake")
 
 
+def exported_declarations(files):
+    """What a public header declares is exported by the shared library."""
+    for file in of_kind(files, (".hpp", ".h")):
+        for number, name in unmarked(file.lines) if layer_of(file) == "include" else ():
+            yield Finding(file.path, number, "exported_declarations",
+                          f"{name}: neither inline nor marked TUTTI_API (tutti/export.h)")
+
+
 RULES = (quoted_includes, standard_only, c_headers, layer_in_brackets, vendor_headers, file_length,
          line_length, tabs, license_line, readme, unfinished_marks, built_sources,
-         using_namespace_std, documented_variables)
+         using_namespace_std, documented_variables, exported_declarations)
 
 
 def findings(root):

@@ -4,6 +4,7 @@
 #define TUTTI_C_COMMUNICATOR_H
 
 #include "tutti/c/tensor.h"
+#include "tutti/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,60 +33,66 @@ typedef struct tutti_topology {
 /// as "TUTTI_TIMEOUT=60" that ends with NULL. All ranks give the same ones. Errors
 /// invalid_argument: a setting that does not exist or cannot be read (on this rank alone),
 ///         or that differs between ranks (on all).
-int tutti_communicator_world(const char* const* settings, tutti_communicator** communicator);
+TUTTI_API int tutti_communicator_world(const char* const* settings,
+                                       tutti_communicator** communicator);
 
 /// This process alone. Never touches MPI. Local.
-int tutti_communicator_self(const char* const* settings, tutti_communicator** communicator);
+TUTTI_API int tutti_communicator_self(const char* const* settings,
+                                      tutti_communicator** communicator);
 
 /// Ends the handle, and the communicator if no store was created over it; NULL does nothing. Local:
 /// other ranks learn of it if they call on, as communication.
-int tutti_communicator_destroy(tutti_communicator* communicator);
+TUTTI_API int tutti_communicator_destroy(tutti_communicator* communicator);
 
 /// Local.
-int tutti_communicator_topology(const tutti_communicator* communicator, tutti_topology* topology);
+TUTTI_API int tutti_communicator_topology(const tutti_communicator* communicator,
+                                          tutti_topology* topology);
 
 /// The algorithms that carry this communicator's calls, in words, a line per case, each ending with
 /// a newline. The text is valid until the communicator is destroyed. Local.
-int tutti_communicator_algorithms(tutti_communicator* communicator, const char** text);
+TUTTI_API int tutti_communicator_algorithms(tutti_communicator* communicator, const char** text);
 
 /// A tensor in node-shared memory, all elements zero. The caller destroys it. Local.
 /// Errors  out_of_memory, with what was asked and available.
-int tutti_communicator_allocate(tutti_communicator* communicator, const int64_t* shape, int ndim,
-                                int dtype, tutti_buffer** buffer);
+TUTTI_API int tutti_communicator_allocate(tutti_communicator* communicator, const int64_t* shape,
+                                          int ndim, int dtype, tutti_buffer** buffer);
 
 /// Reduces `input` over all ranks into `output` on every rank. Collective. Both have the same shape
 /// and dtype, and are the same memory or apart. The order of summation is the canonical tree over
 /// ranks: the left operand is always the lower ranks, the left subtree the largest power of two
 /// below the number of ranks.
-int tutti_communicator_allreduce(tutti_communicator* communicator, const tutti_tensor* input,
-                                 const tutti_tensor* output, int op);
+TUTTI_API int tutti_communicator_allreduce(tutti_communicator* communicator,
+                                           const tutti_tensor* input, const tutti_tensor* output,
+                                           int op);
 
 /// Reduces `input` over all ranks into `output` of rank `root`; elsewhere `output` is not touched
 /// and may be NULL. Same order of summation. Collective.
-int tutti_communicator_reduce(tutti_communicator* communicator, const tutti_tensor* input,
-                              const tutti_tensor* output, int root, int op);
+TUTTI_API int tutti_communicator_reduce(tutti_communicator* communicator, const tutti_tensor* input,
+                                        const tutti_tensor* output, int root, int op);
 
 /// Reduces `input` over all ranks; rank r receives the r-th of size equal blocks in `output`.
 /// Shape   `input` has size times the elements of `output`. Same order of summation. Collective.
-int tutti_communicator_reduce_scatter(tutti_communicator* communicator, const tutti_tensor* input,
-                                      const tutti_tensor* output, int op);
+TUTTI_API int tutti_communicator_reduce_scatter(tutti_communicator* communicator,
+                                                const tutti_tensor* input,
+                                                const tutti_tensor* output, int op);
 
 /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
 /// Shape   `output` has size times the elements of `input`. Collective.
-int tutti_communicator_allgather(tutti_communicator* communicator, const tutti_tensor* input,
-                                 const tutti_tensor* output);
+TUTTI_API int tutti_communicator_allgather(tutti_communicator* communicator,
+                                           const tutti_tensor* input, const tutti_tensor* output);
 
 /// Copies `tensor` of rank `root` into `tensor` of every rank. Collective.
-int tutti_communicator_broadcast(tutti_communicator* communicator, const tutti_tensor* tensor,
-                                 int root);
+TUTTI_API int tutti_communicator_broadcast(tutti_communicator* communicator,
+                                           const tutti_tensor* tensor, int root);
 
 /// Returns when every rank has called it. Collective.
-int tutti_communicator_barrier(tutti_communicator* communicator);
+TUTTI_API int tutti_communicator_barrier(tutti_communicator* communicator);
 
 /// One rank's failure becomes everybody's: if `status` is not TUTTI_OK on any rank, all return that
 /// of the lowest such rank, with its `text` (the status's name if it is NULL). For work that may
 /// fail on one rank alone, such as reading a file. Collective.
-int tutti_communicator_agree(tutti_communicator* communicator, int status, const char* text);
+TUTTI_API int tutti_communicator_agree(tutti_communicator* communicator, int status,
+                                       const char* text);
 
 #ifdef __cplusplus
 }

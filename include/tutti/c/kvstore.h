@@ -7,6 +7,7 @@
 #include "tutti/c/key.h"
 #include "tutti/c/optimizer.h"
 #include "tutti/c/tensor.h"
+#include "tutti/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,47 +33,51 @@ typedef struct tutti_item {
 /// job (aliases dist_sync, dist_device_sync, nccl). Collective for "dist". `settings` and their
 /// errors: tutti_communicator_world.
 /// Errors  invalid_argument: an unknown type; the text lists the known ones (on this rank alone).
-int tutti_kvstore_create(const char* type, const char* const* settings, tutti_kvstore** kv);
+TUTTI_API int tutti_kvstore_create(const char* type, const char* const* settings,
+                                   tutti_kvstore** kv);
 
 /// A "dist" store over a communicator that exists already, and which it keeps. Local.
-int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvstore** kv);
+TUTTI_API int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvstore** kv);
 
 /// Ends the store; NULL does nothing. Local: other ranks learn of it if they call on, as
 /// communication. Errors  invalid_argument inside the store's own updater.
-int tutti_kvstore_destroy(tutti_kvstore* kv);
+TUTTI_API int tutti_kvstore_destroy(tutti_kvstore* kv);
 
 /// Stores the first value of each key: rank 0's value, whatever the other ranks hold. Once per key.
 /// Collective. Errors  invalid_argument for a key that exists.
-int tutti_kvstore_init(tutti_kvstore* kv, const tutti_item* items, int num_items);
+TUTTI_API int tutti_kvstore_init(tutti_kvstore* kv, const tutti_item* items, int num_items);
 
 /// Sums each key's values over the list and over all ranks, then runs the updater; without one the
 /// sum replaces the value. Collective; the items are one fused operation. Keys are updated in
 /// ascending order (numbers) or in the order of their init (texts). On return the values may be
 /// reused. A higher `priority` asks for earlier transfer; it never changes a result.
 /// Errors  invalid_argument: an unknown key, another shape or dtype than the stored value's.
-int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int num_items, int priority);
+TUTTI_API int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                                 int priority);
 
 /// Copies this rank's replica into every output of each key. Local.
 /// Errors  invalid_argument: an unknown key, another shape, or another dtype unless `cast` is not
 ///         0: then elements are converted.
-int tutti_kvstore_pull(tutti_kvstore* kv, const tutti_item* items, int num_items, int cast);
+TUTTI_API int tutti_kvstore_pull(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                                 int cast);
 
 /// push, then pull of the updated values into the outputs. If no item has an output, they are
 /// written over the values. Collective. Errors  as push and pull.
-int tutti_kvstore_pushpull(tutti_kvstore* kv, const tutti_item* items, int num_items, int priority);
+TUTTI_API int tutti_kvstore_pushpull(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                                     int priority);
 
 /// init, then pull. Collective.
-int tutti_kvstore_broadcast(tutti_kvstore* kv, const tutti_item* items, int num_items);
+TUTTI_API int tutti_kvstore_broadcast(tutti_kvstore* kv, const tutti_item* items, int num_items);
 
 /// This rank's replica, without a copy, to be read only. Data and shape are valid until the store
 /// is destroyed, the content until the next push of the key. Local.
 /// Errors  invalid_argument: an unknown key.
-int tutti_kvstore_view(tutti_kvstore* kv, const tutti_key* key, tutti_tensor* view);
+TUTTI_API int tutti_kvstore_view(tutti_kvstore* kv, const tutti_key* key, tutti_tensor* view);
 
 /// A tensor in the store's memory, pushed without any copy; all elements zero. The caller destroys
 /// it. Local. Errors  out_of_memory, with what was asked and available.
-int tutti_kvstore_allocate(tutti_kvstore* kv, const int64_t* shape, int ndim, int dtype,
-                           tutti_buffer** buffer);
+TUTTI_API int tutti_kvstore_allocate(tutti_kvstore* kv, const int64_t* shape, int ndim, int dtype,
+                                     tutti_buffer** buffer);
 
 /// Called once per distinct key of a push: `merged`, which is read only, is the sum over values and
 /// ranks; `stored` is changed in place. Runs on every rank on equal data, and must do the same on
@@ -85,25 +90,26 @@ typedef int (*tutti_updater)(void* user_data, const tutti_key* key, const tutti_
 
 /// Replaces the updater; NULL is none. Nothing stored changes until the next push. `user_data` is
 /// passed on, and lives as long as the updater is set. Call it on every rank.
-int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater, void* user_data);
+TUTTI_API int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater, void* user_data);
 
 /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
-int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer);
+TUTTI_API int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer);
 
 /// Returns when every rank has called it. Collective.
-int tutti_kvstore_barrier(tutti_kvstore* kv);
+TUTTI_API int tutti_kvstore_barrier(tutti_kvstore* kv);
 
 /// One rank's failure becomes everybody's: as tutti_communicator_agree. Collective.
-int tutti_kvstore_agree(tutti_kvstore* kv, int status, const char* text);
+TUTTI_API int tutti_kvstore_agree(tutti_kvstore* kv, int status, const char* text);
 
 /// Local, and also of a failed store. The type is the name that it was created with, aliases
 /// resolved, and valid until the store is destroyed.
-int tutti_kvstore_rank(const tutti_kvstore* kv, int* rank);
-int tutti_kvstore_num_workers(const tutti_kvstore* kv, int* num_workers);
-int tutti_kvstore_type(const tutti_kvstore* kv, const char** type);
+TUTTI_API int tutti_kvstore_rank(const tutti_kvstore* kv, int* rank);
+TUTTI_API int tutti_kvstore_num_workers(const tutti_kvstore* kv, int* num_workers);
+TUTTI_API int tutti_kvstore_type(const tutti_kvstore* kv, const char** type);
 
 /// 1 for "optimizer": the store can run one, so workers need not. 0 for anything else. Local.
-int tutti_kvstore_is_capable(const tutti_kvstore* kv, const char* capability, int* capable);
+TUTTI_API int tutti_kvstore_is_capable(const tutti_kvstore* kv, const char* capability,
+                                       int* capable);
 
 #ifdef __cplusplus
 }

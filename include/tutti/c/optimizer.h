@@ -4,6 +4,7 @@
 #define TUTTI_C_OPTIMIZER_H
 
 #include "tutti/c/key.h"
+#include "tutti/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,22 +18,25 @@ typedef struct tutti_optimizer tutti_optimizer;
 /// "adam,schedule=cosine,max_update=10000". Names, options and defaults: tutti/optimizers.hpp.
 /// Errors  invalid_argument: an unknown name or option, with the nearest and all known ones; an
 ///         option given twice; a value that is no number or out of its range.
-int tutti_optimizer_create(const char* text, tutti_optimizer** optimizer);
+TUTTI_API int tutti_optimizer_create(const char* text, tutti_optimizer** optimizer);
 
 /// Ends the handle; NULL does nothing. A store that runs the optimizer goes on with it.
-int tutti_optimizer_destroy(tutti_optimizer* optimizer);
+TUTTI_API int tutti_optimizer_destroy(tutti_optimizer* optimizer);
 
 /// The rate from the next push on. Errors  invalid_argument: a value below 0, or a schedule decides
 /// the rate.
-int tutti_optimizer_set_learning_rate(tutti_optimizer* optimizer, double learning_rate);
+TUTTI_API int tutti_optimizer_set_learning_rate(tutti_optimizer* optimizer, double learning_rate);
 
 /// The rate before schedule and multipliers.
-int tutti_optimizer_learning_rate(const tutti_optimizer* optimizer, double* learning_rate);
+TUTTI_API int tutti_optimizer_learning_rate(const tutti_optimizer* optimizer,
+                                            double* learning_rate);
 
 /// Factors of one key's learning rate and weight decay, 1 unless set. Errors  invalid_argument: a
 /// value that is not finite.
-int tutti_optimizer_set_lr_mult(tutti_optimizer* optimizer, const tutti_key* key, double factor);
-int tutti_optimizer_set_wd_mult(tutti_optimizer* optimizer, const tutti_key* key, double factor);
+TUTTI_API int tutti_optimizer_set_lr_mult(tutti_optimizer* optimizer, const tutti_key* key,
+                                          double factor);
+TUTTI_API int tutti_optimizer_set_wd_mult(tutti_optimizer* optimizer, const tutti_key* key,
+                                          double factor);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,8 @@
 #ifndef TUTTI_C_STATUS_H
 #define TUTTI_C_STATUS_H
 
+#include "tutti/export.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,24 +26,24 @@ enum {
 /// The text of the last call of this thread that failed: what happened, where, what was expected
 /// and got, what to do. Empty before the first. Never NULL; valid until this thread's next failure,
 /// and unchanged by calls that succeed. At most 8191 bytes.
-const char* tutti_last_error(void);
+TUTTI_API const char* tutti_last_error(void);
 
 /// 1 if what the last failed call was made on can still be used, 0 if it has failed for good: then
 /// it is only destroyed.
-int tutti_last_error_is_recoverable(void);
+TUTTI_API int tutti_last_error_is_recoverable(void);
 
 /// 1 on the one rank that should print the text, so that a job prints it once.
-int tutti_last_error_is_reporter(void);
+TUTTI_API int tutti_last_error_is_reporter(void);
 
 /// "ok", "invalid_argument", "mismatch" and so on; "unknown" for a number that is no status.
-const char* tutti_status_name(int status);
+TUTTI_API const char* tutti_status_name(int status);
 
 /// The process exit code that a program should end with: 0 done, 1 usage or configuration,
 /// 2 failure at run time, 3 wrong data, 4 deadline passed.
-int tutti_exit_code(int status);
+TUTTI_API int tutti_exit_code(int status);
 
 /// The version of the library, "0.1.0".
-const char* tutti_version(void);
+TUTTI_API const char* tutti_version(void);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "tutti/export.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -49,10 +51,10 @@ typedef struct tutti_tensor {
 typedef struct tutti_buffer tutti_buffer;
 
 /// The buffer as a tensor. Its data and shape are valid until the buffer is destroyed.
-int tutti_buffer_tensor(const tutti_buffer* buffer, tutti_tensor* tensor);
+TUTTI_API int tutti_buffer_tensor(const tutti_buffer* buffer, tutti_tensor* tensor);
 
 /// Frees the buffer; NULL does nothing. No call that uses it may be under way. Local.
-int tutti_buffer_destroy(tutti_buffer* buffer);
+TUTTI_API int tutti_buffer_destroy(tutti_buffer* buffer);
 
 #ifdef __cplusplus
 }

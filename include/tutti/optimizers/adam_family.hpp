@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "tutti/export.h"
 #include "tutti/optimizer.hpp"
 
 namespace tutti::optimizer {
@@ -26,7 +27,7 @@ struct AdamOptions {
 
 /// Moments of gd; w -= l*m / (sqrt(v) + epsilon).
 /// Source  Kingma and Ba, ICLR 2015.
-std::shared_ptr<Optimizer> adam(const AdamOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adam(const AdamOptions& options = {});
 
 struct AdamwOptions {
   double learning_rate = 0.001;
@@ -42,7 +43,7 @@ struct AdamwOptions {
 
 /// Decoupled weight decay: moments of g'; w -= l*(m / (sqrt(v) + epsilon) + wd*w).
 /// Source  Loshchilov and Hutter, ICLR 2019.
-std::shared_ptr<Optimizer> adamw(const AdamwOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adamw(const AdamwOptions& options = {});
 
 struct AdabeliefOptions {
   double learning_rate = 0.001;
@@ -59,7 +60,7 @@ struct AdabeliefOptions {
 /// g = clip(rescale_grad*g + wd*w); s = b2*s + (1-b2)*(g - m)^2 + epsilon;
 /// w -= l*m / (sqrt(s) + epsilon).
 /// Source  Zhuang et al., NeurIPS 2020.
-std::shared_ptr<Optimizer> adabelief(const AdabeliefOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adabelief(const AdabeliefOptions& options = {});
 
 struct AdamaxOptions {
   double learning_rate = 0.002;
@@ -75,7 +76,7 @@ struct AdamaxOptions {
 
 /// u = max(b2*u, |gd|); w -= lr/(1 - b1^t)*m / (u + epsilon).
 /// Source  Kingma and Ba, ICLR 2015, section 7.1.
-std::shared_ptr<Optimizer> adamax(const AdamaxOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adamax(const AdamaxOptions& options = {});
 
 struct NadamOptions {
   double learning_rate = 0.001;
@@ -93,7 +94,7 @@ struct NadamOptions {
 /// With mu(t) = b1*(1 - 0.96^(t*schedule_decay)/2) and P = mu(1)*...*mu(t), moments of gd:
 /// w -= lr*((1 - mu(t))*gd/(1 - P) + mu(t+1)*m/(1 - P*mu(t+1))) / (sqrt(v^) + epsilon).
 /// Source  Dozat, ICLR workshop 2016.
-std::shared_ptr<Optimizer> nadam(const NadamOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> nadam(const NadamOptions& options = {});
 
 struct FtmlOptions {
   double learning_rate = 0.0025;
@@ -110,7 +111,7 @@ struct FtmlOptions {
 /// Follow the moving leader, v of gd: e = (1 - b1^t)/lr*(sqrt(v^) + epsilon);
 /// z = b1*z + (1-b1)*gd - (e - b1*d)*w; d = e; w = -z/d. A rate of 0 changes nothing.
 /// Source  Zheng and Kwok, ICML 2017.
-std::shared_ptr<Optimizer> ftml(const FtmlOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> ftml(const FtmlOptions& options = {});
 
 struct LambOptions {
   double learning_rate = 0.001;
@@ -128,7 +129,7 @@ struct LambOptions {
 /// Moments of g'; u = m^ / (sqrt(v^) + epsilon) + wd*w; w -= lr*|w|/|u|*u, the ratio 1 if a norm
 /// is 0. Norms are Euclidean, of the whole tensor. Without bias_correction m^ = m and v^ = v.
 /// Source  You et al., ICLR 2020.
-std::shared_ptr<Optimizer> lamb(const LambOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> lamb(const LambOptions& options = {});
 
 struct LansOptions {
   double learning_rate = 0.001;
@@ -146,6 +147,6 @@ struct LansOptions {
 /// b = g/D + wd*w; w -= lr*(b1*|w|/|a|*a + (1-b1)*|w|/|b|*b), a ratio is 1 if a norm is 0. Norms
 /// are Euclidean, of the whole tensor.
 /// Source  Zheng et al., arXiv:2006.13484, 2020.
-std::shared_ptr<Optimizer> lans(const LansOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> lans(const LansOptions& options = {});
 
 }  // namespace tutti::optimizer

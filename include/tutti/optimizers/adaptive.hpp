@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "tutti/export.h"
 #include "tutti/optimizer.hpp"
 
 namespace tutti::optimizer {
@@ -22,7 +23,7 @@ struct AdagradOptions {
 
 /// h += gd^2; w -= lr*gd / (sqrt(h) + epsilon).
 /// Source  Duchi, Hazan, Singer, JMLR 12, 2011.
-std::shared_ptr<Optimizer> adagrad(const AdagradOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adagrad(const AdagradOptions& options = {});
 
 struct AdadeltaOptions {
   double learning_rate = 1.0;
@@ -38,7 +39,7 @@ struct AdadeltaOptions {
 /// a = rho*a + (1-rho)*gd^2; d = sqrt(b+epsilon)/sqrt(a+epsilon)*gd; b = rho*b + (1-rho)*d^2;
 /// w -= lr*d.
 /// Source  Zeiler, arXiv:1212.5701, 2012.
-std::shared_ptr<Optimizer> adadelta(const AdadeltaOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> adadelta(const AdadeltaOptions& options = {});
 
 struct RmspropOptions {
   double learning_rate = 0.001;
@@ -57,7 +58,7 @@ struct RmspropOptions {
 /// a = rho*a + (1-rho)*gd; d = momentum*d - lr*gd/sqrt(max(v - a^2, 0) + epsilon); w += d instead.
 /// Without `centered`, momentum has no part in it.
 /// Source  Tieleman and Hinton, lecture 6.5, 2012; centered: Graves, arXiv:1308.0850, 2013.
-std::shared_ptr<Optimizer> rmsprop(const RmspropOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> rmsprop(const RmspropOptions& options = {});
 
 struct FtrlOptions {
   double learning_rate = 0.1;
@@ -73,6 +74,6 @@ struct FtrlOptions {
 /// Follow the regularized leader: z += g' - (sqrt(n + g'^2) - sqrt(n))/lr*w; n += g'^2;
 /// w = -sign(z)*max(|z| - lambda1, 0) / ((beta + sqrt(n))/lr + wd). A rate of 0 changes nothing.
 /// Source  McMahan et al., KDD 2013.
-std::shared_ptr<Optimizer> ftrl(const FtrlOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> ftrl(const FtrlOptions& options = {});
 
 }  // namespace tutti::optimizer

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "tutti/export.h"
 #include "tutti/optimizer.hpp"
 
 namespace tutti::optimizer {
@@ -23,7 +24,7 @@ struct SgdOptions {
 
 /// Stochastic gradient descent: m = momentum*m - lr*gd; w += m.
 /// With momentum 0: w -= lr*gd, without state.
-std::shared_ptr<Optimizer> sgd(const SgdOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> sgd(const SgdOptions& options = {});
 
 struct NagOptions {
   double learning_rate = 0.1;
@@ -37,7 +38,7 @@ struct NagOptions {
 
 /// Nesterov's accelerated gradient: m = momentum*m - lr*gd; w += momentum*m - lr*gd.
 /// Source  Sutskever et al., ICML 2013.
-std::shared_ptr<Optimizer> nag(const NagOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> nag(const NagOptions& options = {});
 
 struct SignumOptions {
   double learning_rate = 0.01;
@@ -53,7 +54,7 @@ struct SignumOptions {
 /// The sign of the momentum: m = momentum*m - (1-momentum)*gd;
 /// w = (1 - lr*wd_lh)*w + lr*sign(m). With momentum 0 (signSGD) without state.
 /// Source  Bernstein et al., ICML 2018; wd_lh: Loshchilov and Hutter, ICLR 2019.
-std::shared_ptr<Optimizer> signum(const SignumOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> signum(const SignumOptions& options = {});
 
 struct DcasgdOptions {
   double learning_rate = 0.1;
@@ -69,7 +70,7 @@ struct DcasgdOptions {
 /// Delay-compensated SGD: d = gd + lambda*gd^2*(w - w_before); m = momentum*m - lr*d;
 /// w_before = w; w += m, where w_before starts as the weight itself.
 /// Source  Zheng et al., ICML 2017.
-std::shared_ptr<Optimizer> dcasgd(const DcasgdOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> dcasgd(const DcasgdOptions& options = {});
 
 struct SgldOptions {
   double learning_rate = 0.1;
@@ -85,7 +86,7 @@ struct SgldOptions {
 /// sqrt(lr). The noise is a function of seed, key, t and the element's index, so that every rank
 /// draws the same.
 /// Source  Welling and Teh, ICML 2011; noise: SplitMix64 (Steele et al., OOPSLA 2014), Box-Muller.
-std::shared_ptr<Optimizer> sgld(const SgldOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> sgld(const SgldOptions& options = {});
 
 struct LarsOptions {
   double learning_rate = 0.1;
@@ -103,6 +104,6 @@ struct LarsOptions {
 /// eta*|w| / (|rescale_grad*g| + wd*|w| + epsilon), or times 1 if |w| or |g| is 0. Norms are
 /// Euclidean, of the whole tensor; this g is not clipped.
 /// Source  You, Gitman, Ginsburg, arXiv:1708.03888, 2017.
-std::shared_ptr<Optimizer> lars(const LarsOptions& options = {});
+TUTTI_API std::shared_ptr<Optimizer> lars(const LarsOptions& options = {});
 
 }  // namespace tutti::optimizer
