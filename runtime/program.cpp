@@ -50,6 +50,8 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
   end_job(kRuntimeFailure, /*reporter=*/true);
 }
 
+std::string version() { return TUTTI_VERSION; }
+
 std::string build_info() {
   return std::string("tutti ") + TUTTI_VERSION + "\ncompiler: " + __VERSION__ +
          "\nMPI: " + mpi::version() +

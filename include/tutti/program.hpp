@@ -19,6 +19,9 @@ namespace tutti {
 ///     }
 TUTTI_API int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
+/// The version of the library, "0.1.0".
+TUTTI_API std::string version();
+
 /// Library version, compiler, MPI and the vector instructions in use: a few lines, for --version.
 TUTTI_API std::string build_info();
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Findings for people and for programs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apps/doctor/checks.hpp"
+
+namespace apps::doctor {
+
+/// A line for each finding, with the remedy below what is not ok; `colour` for a terminal.
+std::string to_lines(const Findings& findings, bool colour);
+/// "2 errors, 1 warning".
+std::string verdict(const Findings& findings);
+/// {"errors": 1, "warnings": 0, "findings": [{level, topic, text, remedy}], "ranks": [facts]}.
+std::string to_json(const Findings& findings, const std::vector<Facts>& ranks);
+/// True if a finding is an error.
+bool has_error(const Findings& findings);
+
+}  // namespace apps::doctor

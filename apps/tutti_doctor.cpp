@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds what a job would fail on, or be slow by, before it starts.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <optional>
+
+#include <tutti/mpi.hpp>
+#include <tutti/tutti.hpp>
+
+#include "apps/doctor/gather.hpp"
+#include "apps/doctor/options.hpp"
+#include "apps/doctor/report.hpp"
+#include "apps/doctor/self_test.hpp"
+#include "support/terminal.hpp"
+
+namespace {
+
+namespace doctor = apps::doctor;
+
+constexpr int kHealthy = 0;
+constexpr int kErrorFound = 2;
+constexpr std::chrono::duration<double> kPatience{60};
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
+/// All ranks have the same command line, and fail alike.
+doctor::Options parse_on_all(int argc, char** argv, bool reporter) {
+  try {
+    return doctor::parse_options(argc, argv);
+  } catch (const tutti::Error& error) {
+    throw tutti::Error(error.code(), error.what(), tutti::ErrorScope::agreed, reporter);
+  }
+}
+
+/// The library's own view of the job, or why there is none: that is a finding like others.
+struct World {
+  std::optional<tutti::Communicator> communicator;
+  std::string error;
+};
+
+World open_world(bool has_settings) {
+  World world;
+  if (!has_settings) return {{}, "not run: ranks have settings that cannot be used"};
+  try {
+    tutti::Settings settings = tutti::Settings::from_environment();
+    settings.timeout = std::min(settings.timeout, kPatience);
+    world.communicator = tutti::Communicator::world(settings);
+  } catch (const tutti::Error& error) {
+    world.error = error.what();
+  }
+  return world;
+}
+
+doctor::Finding test(World& world, double seconds) {
+  const std::string topic = "self-test";
+  const std::string remedy = "do what the text says; then start tutti-doctor again";
+  if (!world.communicator) return {doctor::Level::error, topic, world.error, remedy};
+  try {
+    const doctor::SelfTest result = doctor::run_self_test(*world.communicator, seconds);
+    if (result.wrong == 0) return {doctor::Level::ok, topic, doctor::in_words(result), ""};
+    return {doctor::Level::error, topic, doctor::in_words(result),
+            "test this machine's memory and network: the same sums were right elsewhere"};
+  } catch (const tutti::Error& error) {
+    return {doctor::Level::error, topic, error.what(), remedy};
+  }
+}
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw tutti::Error(tutti::ErrorCode::io, path.string() + ": cannot be written");
+}
+
+int tutti_doctor(int argc, char** argv) {
+  const MPI_Comm comm = tutti::duplicate_world();
+  const bool speaks = rank_in(comm) == 0;
+  const doctor::Options options = parse_on_all(argc, argv, speaks);
+  if (options.help || options.version) {
+    if (speaks) std::cout << (options.help ? doctor::help() : tutti::build_info());
+    return kHealthy;
+  }
+  doctor::Facts mine = doctor::look_around(options.plan.directory);
+  mine.library = tutti::version();
+  std::vector<doctor::Facts> ranks = doctor::gather(comm, std::move(mine));
+  doctor::Findings findings;
+  if (speaks) doctor::check_settings(ranks, findings);
+  World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);
+  doctor::gather_nodes(comm, world.communicator ? world.communicator->node() : -1, ranks);
+
+  const bool colour = apps::stdout_is_watched();
+  if (speaks) {
+    findings = doctor::check_all(ranks, options.plan);
+    std::cout << doctor::to_lines(findings, colour) << std::flush;
+  }
+  if (options.seconds > 0 || !world.communicator) {
+    findings.push_back(test(world, options.seconds));
+    if (speaks) std::cout << doctor::to_lines({findings.back()}, colour);
+  }
+  if (speaks) {
+    std::cout << doctor::verdict(findings) << std::endl;
+    write(options.json, doctor::to_json(findings, ranks));
+  }
+  return doctor::share(comm, speaks && doctor::has_error(findings) ? kErrorFound : kHealthy);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::run_program("tutti-doctor", [&] { return tutti_doctor(argc, argv); });
+}

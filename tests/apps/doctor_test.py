@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tutti-doctor as its users start it: a healthy job, and mistakes that are really made."""
+
+import json
+import os
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+import programs
+
+QUICK = ["--seconds", "0.1"]
+
+
+def run_shell(script, ranks=2):
+    """Runs mpirun from a shell that sets limits or variables first; $RUN starts the doctor."""
+    command = " ".join(programs.mpirun(ranks, [programs.program("tutti-doctor"), *QUICK]))
+    return programs.run_command(["bash", "-c", script.replace("$RUN", command)])
+
+
+class Doctor(unittest.TestCase):
+    def check(self, result, code, *words):
+        self.assertEqual(result.code, code, result.out + result.err)
+        for word in words:
+            self.assertRegex(result.out, word)
+
+    def test_alone(self):
+        result = programs.run("tutti-doctor", *QUICK)
+        self.check(result, 0, r"(?m)^ok +self-test +\d+ collectives, 0 wrong elements$",
+                   r"(?m)^0 errors, ")
+
+    def test_healthy_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = programs.run("tutti-doctor", *QUICK, "--need", "1M", "--json",
+                                  Path(folder) / "doctor.json", "--checkpoint-dir", folder, ranks=2)
+            self.check(result, 0, r"(?m)^ok +software +Tutti ", r"(?m)^ok +checkpoints ",
+                       r"(?m)^ok +self-test .* 0 wrong elements; allreduce of 8 B in ")
+            report = json.loads((Path(folder) / "doctor.json").read_text(encoding="utf-8"))
+        self.assertEqual(report["errors"], 0)
+        self.assertEqual([facts["rank"] for facts in report["ranks"]], [0, 1])
+        self.assertIn("remedy", report["findings"][0])
+
+    def test_too_little_memory(self):
+        self.check(programs.run("tutti-doctor", *QUICK, "--need", "1000000G", ranks=2), 2,
+                   r"(?m)^error +memory .* 2 ranks need ", r"(?m)^ +-> fewer ranks per host")
+
+    def test_no_directory(self):
+        self.check(programs.run("tutti-doctor", *QUICK, "--checkpoint-dir", "/no/such", ranks=2), 2,
+                   r"(?m)^error +checkpoints .*/no/such: No such file")
+
+    def test_open_files(self):
+        self.check(run_shell("ulimit -n 70; $RUN"), 2, r"(?m)^error +limits .*ulimit -n allows 70")
+
+    def test_different_settings(self):
+        """A variable on one rank alone. The library itself is not asked: it would not start."""
+        doctor = programs.program("tutti-doctor")
+        launcher = programs.mpirun(1, ["env", "TUTTI_TIMEOUT=7", doctor])
+        result = programs.run_command([*launcher, ":", "-np", "1", doctor])
+        self.check(result, 2, r"(?m)^error +settings .*rank 0 .* has TUTTI_TIMEOUT=7, rank 1 ",
+                   r"(?m)^error +self-test +not run")
+
+    def test_misspelt_setting(self):
+        self.check(run_shell("export TUTTI_TIMOUT=7; $RUN"), 0,
+                   r"(?m)^warning +settings .*TUTTI_TIMOUT .* did you mean TUTTI_TIMEOUT")
+
+    @unittest.skipUnless(os.cpu_count() > 1, "binding to one processor of one is no mistake")
+    def test_same_processor(self):
+        first = min(os.sched_getaffinity(0))
+        self.check(run_shell(f"taskset -c {first} $RUN"), 2,
+                   r"(?m)^error +binding .*ranks 0 and 1 are bound to the same processor")
+
+    def test_stale_segment(self):
+        name = Path("/dev/shm/tutti-4194305-0123456789abcdef")  # above the largest process id
+        name.touch()
+        self.addCleanup(name.unlink)
+        self.check(programs.run("tutti-doctor", *QUICK, ranks=2), 0,
+                   r"(?m)^warning +segments .*" + re.escape(str(name)))
+
+    def test_network_of_another_host(self):
+        """One host needs no network, so a wrong one is no mistake there."""
+        self.check(run_shell("export OMPI_MCA_btl_tcp_if_include=ib7; $RUN"), 0,
+                   r"(?m)^ok +network +one host")
+
+    def test_usage(self):
+        result = programs.run("tutti-doctor", "--sedonds", "1", ranks=2)
+        self.assertEqual(result.code, 1)
+        self.assertEqual(result.err.count("unrecognised option '--sedonds'"), 1, result.err)
+        result = programs.run("tutti-doctor", "--seconds", "-1")
+        self.assertIn("--seconds -1.000000: expected 0 to 3600", result.err)
+        self.check(programs.run("tutti-doctor", "--help"), 0, "--checkpoint-dir", "TUTTI_TIMEOUT")
+
+
+if __name__ == "__main__":
+    unittest.main()

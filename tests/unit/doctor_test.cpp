@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every check of tutti-doctor on machines that are made up: one mistake each, and none.
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <functional>
+
+#include "apps/doctor/by_host.hpp"
+#include "apps/doctor/checks.hpp"
+#include "apps/doctor/report.hpp"
+
+using apps::doctor::Facts;
+using apps::doctor::Finding;
+using apps::doctor::Findings;
+using apps::doctor::Level;
+using apps::doctor::Plan;
+
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+/// Two hosts of two ranks, nothing to complain about.
+std::vector<Facts> healthy() {
+  std::vector<Facts> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    Facts facts;
+    facts.rank = rank;
+    facts.host = rank < 2 ? "a" : "b";
+    facts.pid = 100 + rank;
+    facts.library = "0.1.0";
+    facts.mpi = "Open MPI v4.1.4";
+    facts.thread_level = 1;
+    facts.processors = {rank % 2};
+    facts.host_processors = 2;
+    facts.memory = 8 * kGiB;
+    facts.shm_free = 4 * kGiB;
+    facts.open_files = 1024;
+    facts.interfaces = {{"eth0", "10.1.0.0/16"}};
+    facts.node = rank / 2;
+    facts.has_directory = true;
+    facts.directory_free = 100 * kGiB;
+    ranks.push_back(facts);
+  }
+  return ranks;
+}
+
+using Mistake = std::function<void(std::vector<Facts>& ranks, Plan& plan)>;
+
+Findings complaints_after(const Mistake& mistake) {
+  std::vector<Facts> ranks = healthy();
+  Plan plan{.need = kGiB, .directory = "/checkpoints"};
+  mistake(ranks, plan);
+  Findings findings = check_all(ranks, plan);
+  std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::ok; });
+  return findings;
+}
+
+/// True if the mistake gives exactly one complaint, with these words and a remedy.
+bool finds(Level level, const std::string& topic, const std::vector<std::string>& words,
+           const Mistake& mistake) {
+  const Findings complaints = complaints_after(mistake);
+  for (const Finding& finding : complaints) {
+    MESSAGE(finding.topic, ": ", finding.text, " -> ", finding.remedy);
+  }
+  if (complaints.size() != 1) return false;
+  const Finding& finding = complaints.front();
+  const bool has_words = std::ranges::all_of(
+      words, [&](const std::string& word) { return finding.text.find(word) != std::string::npos; });
+  return finding.level == level && finding.topic == topic && has_words && !finding.remedy.empty();
+}
+
+}  // namespace
+
+TEST_CASE("a healthy job has no complaint, and a line for every check") {
+  CHECK(complaints_after([](auto&, auto&) {}).empty());
+  const Findings all = check_all(healthy(), {});
+  CHECK(all.size() == 11);
+  CHECK_FALSE(has_error(all));
+  CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
+}
+
+TEST_CASE("different libraries are found") {
+  CHECK(finds(Level::error, "software",
+              {"rank 0 (host a) has Tutti 0.1.0", "rank 3 (host b)", "0.2.0"},
+              [](auto& ranks, auto&) { ranks[3].library = "0.2.0"; }));
+  CHECK(finds(Level::error, "software", {"MPI: ", "rank 2 (host b) has Open MPI v5.0.1"},
+              [](auto& ranks, auto&) { ranks[2].mpi = "Open MPI v5.0.1"; }));
+  CHECK(finds(Level::error, "software", {"rank 1 (host a)", "thread level single"},
+              [](auto& ranks, auto&) { ranks[1].thread_level = 0; }));
+}
+
+TEST_CASE("settings that differ, are misspelt or unreadable are found") {
+  CHECK(finds(Level::error, "settings",
+              {"rank 0 (host a) has nothing", "rank 2 (host b) has TUTTI_TIMEOUT=5"},
+              [](auto& ranks, auto&) { ranks[2].settings["TUTTI_TIMEOUT"] = "5"; }));
+  CHECK(finds(Level::warning, "settings", {"TUTTI_TIMOUT", "did you mean TUTTI_TIMEOUT?"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.settings["TUTTI_TIMOUT"] = "5";
+              }));
+  CHECK(finds(Level::error, "settings", {"rank 0 (host a): TUTTI_TIMEOUT=never"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.settings["TUTTI_TIMEOUT"] = "never";
+              }));
+}
+
+TEST_CASE("bindings that overlap and too few processors are found") {
+  CHECK(finds(Level::error, "binding", {"b: ranks 2 and 3 are bound to the same processor, of 8"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.host_processors = 8;
+                ranks[2].processors = {0, 1};
+                ranks[3].processors = {1, 2};
+              }));
+  CHECK(finds(Level::warning, "processors", {"a: 2 ranks take turns on 1 usable processors"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.processors = {0, 1};
+                ranks[0].quota = 1.5;
+              }));
+  CHECK(finds(Level::warning, "load", {"b: other programs use about 2 of 2 processors"},
+              [](auto& ranks, auto&) { ranks[2].load = 2.1; }));
+}
+
+TEST_CASE("ranks that may all use the same sufficient processors overlap without harm") {
+  CHECK(complaints_after([](auto& ranks, auto&) {
+          for (Facts& facts : ranks) {
+            facts.host_processors = 64;
+            facts.processors = {4, 5};
+          }
+        }).empty());
+}
+
+TEST_CASE("too little memory is found, where it is") {
+  CHECK(finds(Level::error, "memory",
+              {"a: 2 ranks need 10.0 GiB together; it has available 8.0 GiB"},
+              [](auto& ranks, Plan& plan) {
+                plan.need = 5 * kGiB - (std::uint64_t{16} << 20);
+                ranks[2].memory = ranks[3].memory = 100 * kGiB;
+              }));
+  CHECK(finds(Level::error, "memory",
+              {"b: 2 ranks need 2.0 GiB together; its cgroup leaves 1.0 GiB"},
+              [](auto& ranks, auto&) { ranks[2].cgroup_memory = kGiB; }));
+  CHECK(finds(Level::error, "shared memory",
+              {"a: the ranks need 2.0 GiB in /dev/shm", "64.0 MiB are free"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.settings["TUTTI_SHARED_MEMORY"] = "shm";
+                ranks[0].shm_free = std::uint64_t{64} << 20;
+              }));
+  CHECK(finds(Level::error, "shared memory", {"b: ranks 2 and 3 are on one host and cannot map"},
+              [](auto& ranks, auto&) { ranks[3].node = 2; }));
+}
+
+TEST_CASE("limits of the process are found") {
+  CHECK(finds(Level::warning, "limits", {"a: ulimit -v allows 4.0 GiB of addresses"},
+              [](auto& ranks, auto&) { ranks[0].address_space = 4 * kGiB; }));
+  CHECK(finds(Level::error, "limits",
+              {"b: ulimit -n allows 60 open files", "2 ranks need about 72"},
+              [](auto& ranks, auto&) { ranks[2].open_files = 60; }));
+}
+
+TEST_CASE("segments of ended jobs are found") {
+  CHECK(finds(Level::warning, "segments", {"b: processes that have ended left /dev/shm/tutti-1-2"},
+              [](auto& ranks, auto&) { ranks[2].stale_segments = {"/dev/shm/tutti-1-2"}; }));
+}
+
+TEST_CASE("hosts that got no ranks or uneven ones are found") {
+  CHECK(finds(Level::error, "hosts", {"gave 3 hosts, the job runs on 2"},
+              [](auto& ranks, auto&) { ranks[0].allocated_hosts = 3; }));
+  CHECK(finds(Level::warning, "hosts", {"a runs 2 ranks, b 1"},
+              [](auto& ranks, auto&) { ranks.pop_back(); }));
+}
+
+TEST_CASE("networks that do not agree are found") {
+  CHECK(finds(Level::error, "network", {"no network has addresses on all hosts", "192.168.0.0/24"},
+              [](auto& ranks, auto&) {
+                ranks[2].interfaces = {{"eth0", "192.168.0.0/24"}};
+              }));
+  CHECK(finds(Level::error, "network", {"b: MPI is told to use ib0, which this host has not"},
+              [](auto& ranks, auto&) {
+                for (Facts& facts : ranks) facts.tcp_include = "ib0";
+                ranks[0].interfaces.push_back({"ib0", "10.2.0.0/16"});
+              }));
+  CHECK(finds(Level::warning, "network", {"a has several networks", "172.17.0.0/16"},
+              [](auto& ranks, auto&) {
+                ranks[0].interfaces.push_back({"docker0", "172.17.0.0/16"});
+              }));
+  CHECK(complaints_after([](auto& ranks, auto&) {
+          for (Facts& facts : ranks) facts.tcp_include = "10.1.0.0/16";
+          ranks[0].interfaces.push_back({"docker0", "172.17.0.0/16"});
+        }).empty());
+}
+
+TEST_CASE("a clock that is wrong is found, in its direction") {
+  CHECK(finds(Level::warning, "clocks", {"b: its clock is 3.5 s ahead of a's"},
+              [](auto& ranks, auto&) { ranks[2].clock_offset_s = 3.5; }));
+  CHECK(finds(Level::warning, "clocks", {"b: its clock is 60 s behind a's"},
+              [](auto& ranks, auto&) { ranks[3].clock_offset_s = -60; }));
+}
+
+TEST_CASE("a GPU that two ranks share is found") {
+  const auto with_gpus = [](std::vector<Facts>& ranks) {
+    for (Facts& facts : ranks) {
+      facts.gpus = 2;
+      facts.restricts_gpus = true;
+      facts.my_gpus = {std::to_string(facts.rank % 2)};
+    }
+  };
+  CHECK(complaints_after([&](auto& ranks, auto&) { with_gpus(ranks); }).empty());
+  CHECK(finds(Level::error, "GPUs", {"b: ranks 2 and 3 share GPU 0"}, [&](auto& ranks, auto&) {
+    with_gpus(ranks);
+    ranks[3].my_gpus = {"0"};
+  }));
+  CHECK(finds(Level::warning, "GPUs", {"different numbers of GPUs"},
+              [](auto& ranks, auto&) { ranks[0].gpus = ranks[1].gpus = 4; }));
+}
+
+TEST_CASE("a directory for checkpoints that will not do is found") {
+  CHECK(finds(Level::error, "checkpoints", {"a: no file can be written in /checkpoints: Read-only"},
+              [](auto& ranks, auto&) {
+                ranks[0].has_directory = false;
+                ranks[0].directory_error = "Read-only file system";
+              }));
+  CHECK(finds(Level::error, "checkpoints", {"three generations take 3.0 GiB, 2.0 GiB are free"},
+              [](auto& ranks, auto&) { ranks[0].directory_free = 2 * kGiB; }));
+  CHECK(complaints_after([](auto& ranks, auto&) { ranks[3].has_directory = false; }).empty());
+}
+
+TEST_CASE("facts survive the way to rank 0, and the report names level and remedy") {
+  std::vector<Facts> ranks = healthy();
+  ranks[1].settings["TUTTI_TIMEOUT"] = "5";
+  CHECK(to_text(apps::doctor::from_text(to_text(ranks[1]))) == to_text(ranks[1]));
+  const Findings findings = {{Level::ok, "clocks", "fine", ""},
+                             {Level::error, "memory", "no", "buy"}};
+  CHECK(to_lines(findings, false) ==
+        "ok       clocks         fine\n"
+        "error    memory         no\n"
+        "                        -> buy\n");
+  CHECK(to_lines(findings, true).find("\x1b[31merror") != std::string::npos);
+  const std::string json = to_json(findings, ranks);
+  for (const char* word : {"\"errors\": 1", "\"remedy\": \"buy\"", "\"host\": \"b\""}) {
+    CHECK(json.find(word) != std::string::npos);
+  }
+}
