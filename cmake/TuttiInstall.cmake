@@ -41,4 +41,14 @@ foreach(name tutti tutti-static)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${TUTTI_PC_DIR})
 endforeach()
 
+# The launcher with its parts, also under a name of its own in the folder of programs.
+set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
+foreach(name launch bind_gpu slurm_cpu slurm_gpu pbs_cpu pbs_gpu)
+  install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
+endforeach()
+install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh scripts/mpirun/batch.sh
+        DESTINATION ${TUTTI_SCRIPTS})
+file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
+
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # What the scripts of this folder share: finding the tools, installing what is missing, building.
 # To be sourced. Messages go to standard error; standard output belongs to the programs.
-set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=machine.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/machine.sh"
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." >/dev/null && pwd)
 
@@ -11,44 +12,9 @@ dataset_folder=/usr/share/datasets/fashion-mnist
 dataset_files=(train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz
                t10k-images-idx3-ubyte.gz t10k-labels-idx1-ubyte.gz)
 
-say() { printf '%s\n' "$*" >&2; }
-
-fail() {
-  say "error: $*"
-  exit 1
-}
-
-has_command() { command -v "$1" >/dev/null 2>&1; }
-
 read -ra compiler <<<"${CXX:-c++}"  # what CMake will use; may be two words, as in "ccache g++"
 
 # --- what the machine has ------------------------------------------------------------------------
-
-# CPUs that this process may use: the affinity mask, and a container's share where that is less.
-# (nproc would count OMP_NUM_THREADS, which is about something else.)
-usable_cpus() {
-  local cpus quota period
-  cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
-    quota=$(((quota + period - 1) / period))
-    if [ "$quota" -lt "$cpus" ]; then cpus=$quota; fi
-  fi
-  printf '%s\n' "$cpus"
-}
-
-# Physical cores that this process may use: what Open MPI counts as the slots of a host.
-usable_cores() {
-  local range cpu siblings
-  local -A seen=()
-  for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' ' '); do
-    for ((cpu = ${range%-*}; cpu <= ${range#*-}; ++cpu)); do
-      siblings=$(cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" 2>/dev/null) ||
-        siblings=$cpu
-      seen[$siblings]=1
-    done
-  done
-  printf '%s\n' "${#seen[@]}"
-}
 
 # Compilers to run at once: one per CPU, and one GiB of memory for each.
 build_jobs() {
@@ -63,17 +29,6 @@ build_jobs() {
   printf '%s\n' "${CMAKE_BUILD_PARALLEL_LEVEL:-$((jobs > 0 ? jobs : 1))}"
 }
 
-# open_mpi COMMAND OPTION: the path of Open MPI's COMMAND, or nothing. Where several MPI libraries
-# are installed, Debian gives each one's commands a suffix and the plain name to one of them.
-# OPTION makes COMMAND print its version.
-open_mpi() {
-  if has_command "$1" && [[ $("$1" "$2" 2>&1) == *"Open MPI"* ]]; then
-    command -v "$1"
-  else
-    command -v "$1.openmpi" || true
-  fi
-}
-open_mpi_launcher() { printf '%s\n' "${MPIRUN:-$(open_mpi mpirun --version)}"; }
 open_mpi_compiler() { open_mpi mpicxx --showme:version; }
 
 # --- what is missing -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ skip() {
 on_host() {
   local name=$1
   shift
+  # shellcheck disable=SC2016
   exec ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh \
     "h${name##*-h}" "$@"
 }
@@ -59,7 +60,9 @@ done
 [ $# != 0 ] || fail "$usage"
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-has_command ip && has_command tc || skip "ip and tc are missing: apt-get install iproute2"
+if ! has_command ip || ! has_command tc; then
+  skip "ip and tc are missing: apt-get install iproute2"
+fi
 
 # --- the hosts -----------------------------------------------------------------------------------
 

@@ -1,51 +1,156 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # mpirun, with the options that the situation needs. All launcher options of the project are here.
-#
-#   scripts/mpirun/launch.sh -np N [OPTIONS OF mpirun...] PROGRAM [ARGUMENTS...]
-#
-# MPIRUN=/path/to/mpirun chooses another launcher than Open MPI's first one in the PATH.
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source-path=SCRIPTDIR
+folder=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+# shellcheck source=machine.sh
+source "$folder/machine.sh"
+# shellcheck source=placement.sh
+source "$folder/placement.sh"
 
-usage="usage: launch.sh -np N [OPTIONS OF mpirun...] PROGRAM [ARGUMENTS...]"
+help() {
+  cat <<'END'
+usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENTS...]
 
-# In a batch job, and with a list of hosts, the launcher knows its slots and this script does not.
-has_allocation() {
-  local argument
-  [ -z "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_JOBID:-}${PE_HOSTFILE:-}" ] || return 0
-  for argument in "$@"; do
-    case $argument in
-      -H | -host | --host | -hostfile | --hostfile | -machinefile | --machinefile) return 0 ;;
-    esac
-    if has_command "$argument"; then return 1; fi  # the program: what follows is its own
-  done
-  return 1
+  -np N, -n N         ranks; without it, all slots of the batch job or of the hosts, and on one
+                      machine one rank per core
+  --hostfile FILE     the hosts, a line each: "name slots=4" (as mpirun's; so is --host a:4,b:4)
+  --gpus auto|yes|no  give each rank one GPU of its host, by its local rank (default auto: where
+                      this host has GPUs)
+  --max-restarts N    start a job that failed again, up to N times; the program goes on from its
+                      last checkpoint (train-fashion-mnist: --checkpoint-dir DIR --resume auto)
+  --requeue-exit N    end with N instead of 75, for batch systems that requeue on their own code
+  --dry-run           print the mpirun command and end
+  --help              this text
+
+Every other option is mpirun's. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
+LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage), 3 (wrong result) and 75 (requeue me)
+of the program are passed on at once, all others after the last restart. Signals are passed on to
+mpirun: SIGUSR1 reaches the ranks and leaves them time to save; after SIGTERM it kills them, and
+after SIGTERM or SIGINT nothing is started again.
+MPIRUN=/path/to/mpirun chooses another launcher than Open MPI's first one in the PATH.
+END
 }
 
-if ! [[ $# -ge 3 && ($1 == -np || $1 == -n) && $2 =~ ^[1-9][0-9]*$ ]]; then
-  say "$usage"
+usage() {
+  say "error: $*"
+  help | head -n 1 >&2
   exit 1
-fi
-ranks=$2
-shift 2
+}
+
+# --- the arguments -------------------------------------------------------------------------------
+
+ranks='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
+placed=no          # the user says where ranks go, or what they are bound to
+several_hosts=no   # a batch job or a list of hosts: mpirun knows its slots, this script does not
+forwarded=' '      # variables that the user forwards
+passed=()          # for mpirun
+
+number() {  # OPTION TEXT LEAST
+  [[ $2 =~ ^[0-9]+$ && $2 -ge $3 ]] || usage "$1 takes a number from $3 on, not '$2'"
+}
+
+# pass_on OPTION [VALUE...]: an option of mpirun's; sets `words` to how many arguments it takes.
+pass_on() {
+  words=1
+  case $1 in
+    --mca | -mca | --gmca | -gmca | --prtemca | --pmixmca) words=3 ;;
+    -x) words=2 forwarded+="${2%%=*} " ;;
+    -H | -host | --host | -hostfile | --hostfile | -machinefile | --machinefile | \
+      --default-hostfile) words=2 several_hosts=yes ;;
+    --map-by | -map-by | --bind-to | -bind-to | --rank-by | -rank-by | -rf | --rankfile | \
+      --cpu-set | --cpu-list | -npernode | --npernode | -N | --ppr) words=2 placed=yes ;;
+    --oversubscribe | -oversubscribe | --nooversubscribe | --bind-to-*) placed=yes ;;
+    -wdir | --wdir | -wd | --wd | -path | --path | --prefix | --output-filename | --output | \
+      --timeout | --tune | --stdin | --am | --personality | --display) words=2 ;;
+    *)
+      # Unknown here: the next word is its value, unless that is an option or can be started.
+      if [ $# -ge 3 ] && [[ $2 != -* ]] && ! has_command "$2"; then words=2; fi
+      ;;
+  esac
+  [ $# -ge "$words" ] || usage "mpirun's $1 needs a value"
+}
+
+while [ $# != 0 ]; do
+  case $1 in
+    -np | -n | --np | --n | -c) number "$1" "${2:-}" 1; ranks=$2; shift 2 ;;
+    --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
+    --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
+    --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;
+    --dry-run) dry_run=yes; shift ;;
+    --help | -h) help; exit 0 ;;
+    --) shift; break ;;
+    -*) pass_on "$@"; passed+=("${@:1:words}"); shift "$words" ;;
+    *) break ;;
+  esac
+done
+[ $# != 0 ] || usage "no program is named"
+[[ $gpus =~ ^(auto|yes|no)$ ]] || usage "--gpus takes auto, yes or no, not '$gpus'"
+case $1 in
+  -*) usage "'$1' is no program" ;;
+  *) has_command "$1" || usage "cannot start '$1': no such program, or not executable" ;;
+esac
 
 mpirun=$(open_mpi_launcher)
-[ -n "$mpirun" ] || fail "Open MPI's mpirun is not in the PATH: sudo apt-get install openmpi-bin"
+[ -n "$mpirun" ] || fail "Open MPI's mpirun is not in the PATH: sudo apt-get install openmpi-bin," \
+  "or load your cluster's module, or MPIRUN=/path/to/mpirun"
+version=$(open_mpi_version "$mpirun")
+[ -n "$version" ] || fail "$mpirun is not Open MPI's mpirun, which this script needs:" \
+  "MPIRUN=/path/to/mpirun"
+
+# --- the command ---------------------------------------------------------------------------------
 
 options=()
-if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
-  say "launch.sh: running as root, which Open MPI allows because OMPI_ALLOW_RUN_AS_ROOT is set now."
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-fi
+choose_root
+choose_hosts
+choose_ranks
+choose_placement
+choose_forwarding
+program=("$@")
+choose_gpus
+command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
 
-cores=$(usable_cores)
-if [ "$ranks" -gt "$cores" ] && ! has_allocation "$@"; then
-  say "launch.sh: $ranks ranks on $cores usable cores: they take turns (oversubscribed)."
-  if [[ $("$mpirun" --version 2>/dev/null) =~ \((Open MPI|OpenRTE)\)\ [1-4]\. ]]; then
-    options+=(--oversubscribe)
-  else
-    options+=(--map-by :OVERSUBSCRIBE)
-  fi
+if [ "$dry_run" = yes ]; then
+  quoted "${command[@]}"
+  exit 0
 fi
-exec "$mpirun" -np "$ranks" "${options[@]}" "$@"
+if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ]; then exec "${command[@]}"; fi
+
+# --- starting again ------------------------------------------------------------------------------
+
+stopped=no
+job=''
+forward() {
+  case $1 in INT | TERM) stopped=yes ;; esac
+  [ -z "$job" ] || kill -s "$1" "$job" 2>/dev/null || true
+}
+for name in USR1 USR2 TERM INT; do
+  # shellcheck disable=SC2064
+  trap "forward $name" "$name"
+done
+
+# Runs the command; its exit code is in `status`. `wait` also returns when a signal was forwarded.
+run_once() {
+  exec 3<&0
+  "${command[@]}" <&3 3<&- &
+  job=$!
+  wait "$job" || true
+  while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # a signal ended the wait
+  status=0
+  wait "$job" || status=$?  # known to the shell also after the process has gone
+  job=''
+}
+
+for ((restart = 0;; ++restart)); do
+  run_once
+  case $status in
+    75) exit "$requeue_exit" ;;
+    0 | 1 | 3) exit "$status" ;;
+  esac
+  if [ "$stopped" = yes ]; then exit "$status"; fi
+  if [ "$restart" -ge "$max_restarts" ]; then
+    say "launch.sh: the job ended with $status; no restart is left of $max_restarts."
+    exit "$status"
+  fi
+  say "launch.sh: the job ended with $status; restart $((restart + 1)) of $max_restarts."
+done

@@ -42,7 +42,20 @@ if [ "${1:-}" = --sanitizers ]; then
   shift
 fi
 
+# What single tests need besides; without these tools they are skipped, and say so.
+install_test_tools() {
+  local tool missing=()
+  for tool in pkg-config shellcheck; do
+    has_command "$tool" || missing+=("$tool")
+  done
+  if [ "${#missing[@]}" = 0 ] || ! has_command apt-get; then return 0; fi
+  if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
+    (apt_install "${missing[@]}") || say "not installed: ${missing[*]}; their tests are skipped."
+  fi
+}
+
 install_missing
+install_test_tools
 build release
 run_ctest release "$@"
 if [ "$sanitizers" = yes ]; then

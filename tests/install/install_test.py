@@ -166,6 +166,20 @@ class CMakeProjects(Installed):
             self.assertIn(f"tutti::tutti is {target}\n", done.stdout)
 
 
+class Launcher(Installed):
+    def test_the_launcher_and_the_templates_come_with_it(self):
+        launch = self.prefix / "bin" / "tutti-launch"
+        program = self.prefix / "bin" / "kvstore-tour"
+        if not program.exists():
+            program = Path("/bin/true")
+        line = run(launch, "--dry-run", "--gpus", "yes", "-np", 2, program).stdout
+        scripts = self.prefix / "share" / "tutti" / "mpirun"
+        self.assertIn(str(scripts / "bind_gpu.sh"), line)
+        run(launch, "-np", 2, program)
+        for name in ("slurm_cpu.sh", "slurm_gpu.sh", "pbs_cpu.sh", "pbs_gpu.sh", "batch.sh"):
+            self.assertTrue((scripts / name).exists(), name)
+
+
 class PkgConfig(Installed):
     def setUp(self):
         if not shutil.which("pkg-config"):

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What the batch templates of this folder share. To be sourced. It sets `code` and `ended`.
+# shellcheck disable=SC2034,SC2064
+set -u
+
+batch_folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" >/dev/null && pwd)
+
+log() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
+
+# A deadline well below any time limit: a job that hangs says which rank is missing.
+export TUTTI_TIMEOUT=${TUTTI_TIMEOUT:-300}
+
+# run_job [OPTIONS OF launch.sh] PROGRAM [ARGUMENTS...]: its exit code is in `code`.
+#
+# SIGUSR1 is the warning before the time limit. The batch system sends it to the script alone; the
+# script tells mpirun, and mpirun each rank once. SIGTERM comes when the batch system ends the job
+# by itself (a user's order, or a preemption): the ranks save then, too, if they are given the time,
+# but `ended` says that the job is not to be put back by its script.
+run_job() {
+  local job
+  ended=no
+  "$batch_folder/launch.sh" --max-restarts "${MAX_RESTARTS:-2}" "$@" &
+  job=$!
+  trap "kill -USR1 $job 2>/dev/null" USR1
+  trap "ended=yes; kill -USR1 $job 2>/dev/null" TERM
+  wait "$job"
+  while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ended the wait, not the job
+  wait "$job"
+  code=$?
+}
+
+# warn_before_the_limit SECONDS: SIGUSR1 for this script so long before a PBS job's limit, since PBS
+# sends no warning itself. The limit is asked for once; without one there is no warning.
+warn_before_the_limit() {
+  local limit script=$$ hours minutes seconds
+  limit=$(qstat -f "$PBS_JOBID" | sed -n 's/^ *Resource_List\.walltime = //p')
+  IFS=: read -r hours minutes seconds <<<"$limit"
+  if [ -z "${seconds:-}" ]; then
+    log "no walltime found for $PBS_JOBID: there will be no warning before its end"
+    return
+  fi
+  limit=$((10#$hours * 3600 + 10#$minutes * 60 + 10#$seconds - $1))
+  # A read that nothing answers: unlike `sleep`, no process is left when it is ended.
+  (read -r -t "$((limit > 0 ? limit : 1))" _ <> <(:); kill -USR1 "$script" 2>/dev/null) &
+  trap "kill $! 2>/dev/null" EXIT
+}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What the machine has: processors, and Open MPI. To be sourced; also by an installed launch.sh.
+# Messages go to standard error; standard output belongs to the programs.
+set -euo pipefail
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "error: $*"
+  exit 1
+}
+
+has_command() { command -v "$1" >/dev/null 2>&1; }
+
+# CPUs that this process may use: the affinity mask, and a container's share where that is less.
+# (nproc would count OMP_NUM_THREADS, which is about something else.)
+usable_cpus() {
+  local cpus quota period
+  cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
+    quota=$(((quota + period - 1) / period))
+    if [ "$quota" -lt "$cpus" ]; then cpus=$quota; fi
+  fi
+  printf '%s\n' "$cpus"
+}
+
+# Physical cores that this process may use: what Open MPI counts as the slots of a host.
+usable_cores() {
+  local range cpu siblings
+  local -A seen=()
+  for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' ' '); do
+    for ((cpu = ${range%-*}; cpu <= ${range#*-}; ++cpu)); do
+      siblings=$(cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" 2>/dev/null) ||
+        siblings=$cpu
+      seen[$siblings]=1
+    done
+  done
+  printf '%s\n' "${#seen[@]}"
+}
+
+# open_mpi COMMAND OPTION: the path of Open MPI's COMMAND, or nothing. Where several MPI libraries
+# are installed, Debian gives each one's commands a suffix and the plain name to one of them.
+# OPTION makes COMMAND print its version.
+open_mpi() {
+  if has_command "$1" && [[ $("$1" "$2" 2>&1) == *"Open MPI"* ]]; then
+    command -v "$1"
+  else
+    command -v "$1.openmpi" || true
+  fi
+}
+open_mpi_launcher() { printf '%s\n' "${MPIRUN:-$(open_mpi mpirun --version)}"; }

@@ -1,0 +1,30 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A PBS job on CPU nodes that saves itself before its time is up, and goes on in another job. Change
+# the numbers and the program here; submit it from the source folder, on a file system that all
+# nodes share:  qsub scripts/mpirun/pbs_cpu.sh
+#
+# Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
+# 75, and this script submits itself again: PBS lets operators alone requeue a job that runs.
+#PBS -N tutti
+#PBS -l select=2:ncpus=8:mpiprocs=8
+#PBS -l walltime=04:00:00
+#PBS -r y
+#PBS -j oe
+
+cd "$PBS_O_WORKDIR" || exit 1
+# shellcheck source-path=SCRIPTDIR source=batch.sh
+source "${SCRIPTS:-scripts/mpirun}/batch.sh" || exit 1
+
+this_script=${THIS_SCRIPT:-scripts/mpirun/pbs_cpu.sh}
+program=(build/bin/train-fashion-mnist --checkpoint-dir run --resume auto)
+
+log "job $PBS_JOBID on $(sort -u "$PBS_NODEFILE" | tr '\n' ' ')"
+warn_before_the_limit 120
+run_job "${program[@]}"
+log "job $PBS_JOBID ended with $code"
+
+if [ "$code" = 75 ] && [ "$ended" = no ]; then
+  log "submitted again as $(qsub "$this_script")" || code=2
+fi
+exit "$code"

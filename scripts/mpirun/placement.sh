@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What launch.sh adds to the command of mpirun, one function per question. To be sourced: they read
+# the variables that launch.sh sets from its arguments, and append to `options`. Each choice that
+# the user would wonder about is said on standard error.
+# shellcheck disable=SC2154
+
+# open_mpi_version MPIRUN: the major version, or nothing if it is another MPI's.
+open_mpi_version() {
+  local text
+  text=$("$1" --version 2>/dev/null) || true
+  if [[ $text =~ \((Open MPI|OpenRTE|PRTE)\)\ ([0-9]+)\. ]]; then
+    printf '%s\n' "${BASH_REMATCH[2]}"
+  fi
+}
+
+# The words as a shell would read them again.
+quoted() {
+  local word text=()
+  for word in "$@"; do
+    if [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then text+=("$word"); else text+=("${word@Q}"); fi
+  done
+  printf '%s\n' "${text[*]}"
+}
+
+# In a batch job, and with a list of hosts, mpirun knows its slots.
+has_allocation() {
+  [ "$several_hosts" = yes ] || [ -n "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_JOBID:-}" ] ||
+    [ -n "${PE_HOSTFILE:-}${OMPI_MCA_orte_default_hostfile:-}" ] ||
+    [ -n "${PRTE_MCA_prte_default_hostfile:-}" ]
+}
+
+# Containers run as root, which Open MPI refuses unless it is told that it is meant.
+choose_root() {
+  if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
+    say "launch.sh: running as root: --allow-run-as-root."
+    options+=(--allow-run-as-root)
+  fi
+}
+
+# PBS lists a host once per rank. An mpirun that knows PBS takes the same from it.
+choose_hosts() {
+  if [ "$several_hosts" = no ] && [ -n "${PBS_NODEFILE:-}" ]; then
+    options+=(--hostfile "$PBS_NODEFILE")
+  fi
+}
+
+choose_ranks() {
+  if [ -z "$ranks" ] && ! has_allocation; then
+    ranks=$(usable_cpus)
+    cores=$(usable_cores)
+    if [ "$cores" -lt "$ranks" ]; then ranks=$cores; fi
+    say "launch.sh: $ranks ranks, one per usable core."
+  fi
+  if [ -n "$ranks" ]; then options+=(-np "$ranks"); fi
+}
+
+# Threads that one rank is meant to run: what the batch system was asked for, or OpenMP's setting.
+threads_per_rank() {
+  local threads=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
+  threads=${threads%%,*}
+  if [[ $threads =~ ^[1-9][0-9]*$ ]]; then printf '%s\n' "$threads"; else echo 1; fi
+}
+
+# Where ranks go and what they are bound to:
+#   a batch job, several hosts   mpirun's own rule: slots of the hosts, bound to cores or packages;
+#                                ranks with threads to the NUMA domain, since one core is too little
+#   more ranks than cores        bound to nothing; they take turns
+#   most cores of this machine   a core each
+#   fewer, or with threads       bound to nothing: mpirun begins at the first core, and a second job
+#                                beside this one would be given the same
+choose_placement() {
+  local cores threads
+  if [ "$placed" = yes ] || [ -n "${OMPI_MCA_hwloc_base_binding_policy:-}" ] ||
+    [ -n "${PRTE_MCA_hwloc_default_binding_policy:-}" ]; then
+    return
+  fi
+  threads=$(threads_per_rank)
+  if has_allocation; then
+    if [ "$threads" -gt 1 ]; then options+=(--bind-to numa); fi
+    return
+  fi
+  cores=$(usable_cores)
+  if [ "$ranks" -gt "$cores" ]; then
+    say "launch.sh: $ranks ranks on $cores usable cores: they take turns (oversubscribed)."
+    if [ "$version" -le 4 ]; then
+      options+=(--oversubscribe)
+    else
+      options+=(--map-by :OVERSUBSCRIBE)
+    fi
+    options+=(--bind-to none)
+  elif [ $((2 * ranks)) -gt "$cores" ] && [ "$threads" = 1 ]; then
+    options+=(--bind-to core)
+  else
+    options+=(--bind-to none)
+  fi
+}
+
+# One host's processes inherit the environment; those of other hosts get what is named.
+choose_forwarding() {
+  local name
+  has_allocation || return 0
+  while read -r name; do
+    case $name in
+      TUTTI_* | NCCL_* | OMP_* | LD_LIBRARY_PATH)
+        [[ $forwarded == *" $name "* ]] || options+=(-x "$name")
+        ;;
+    esac
+  done < <(compgen -e | sort)
+}
+
+# bind_gpu.sh gives each rank its GPU when it starts, on its own host.
+choose_gpus() {
+  local devices
+  devices=$(compgen -G "${LAUNCH_DEVICES:-/dev/nvidia}[0-9]*" | wc -l) || true
+  if [ "$gpus" = yes ] || { [ "$gpus" = auto ] && [ "$devices" != 0 ]; }; then
+    program=("$folder/bind_gpu.sh" "${program[@]}")
+  fi
+}

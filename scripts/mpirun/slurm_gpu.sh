@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A Slurm job with a rank per GPU that saves itself before its time is up, and goes on in a later
+# run. Change the numbers here or on the command line, which wins; submit it from the source folder,
+# on a file system that all nodes share:
+#
+#   sbatch --nodes=4 --time=12:00:00 scripts/mpirun/slurm_gpu.sh PROGRAM [ARGUMENTS...]
+#
+# Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
+# 75, and the job goes back into the queue under the same number; its log goes on, too.
+#
+# Each rank sees one GPU of its node, by its local rank. The programs of this project compute on the
+# CPU; the template is for programs that use GPUs themselves.
+#SBATCH --job-name=tutti
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --gpus-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+
+# shellcheck source-path=SCRIPTDIR source=batch.sh
+source "${SCRIPTS:-scripts/mpirun}/batch.sh" || exit 1
+
+attempt="job $SLURM_JOB_ID, attempt ${SLURM_RESTART_COUNT:-0},"
+log "$attempt on $SLURM_JOB_NODELIST"
+run_job --gpus yes "$@"
+log "$attempt ended with $code"
+
+if [ "$code" = 75 ] && [ "$ended" = no ]; then
+  scontrol requeue "$SLURM_JOB_ID" && sleep 60  # Slurm ends this script meanwhile
+fi
+exit "$code"

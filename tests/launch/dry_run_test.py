@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command that launch.sh would run: every option in it is there for a reason."""
+
+import os
+import subprocess
+import unittest
+
+import launcher
+from launcher import launch
+
+
+class DryRun(launcher.Folder):
+    def setUp(self):
+        super().setUp()
+        self.mpirun = self.fake_mpirun()
+
+    def command(self, *arguments, mpirun=None, **options):
+        """What is printed after the name of the launcher."""
+        mpirun = mpirun or self.mpirun
+        result = launch("--dry-run", *arguments, MPIRUN=mpirun, **options)
+        self.assertEqual(result.code, 0, result.err)
+        name, command = result.out.rstrip("\n").split(" ", 1)
+        self.assertEqual(name, mpirun)
+        return command
+
+    def test_as_many_ranks_as_cores_get_a_core_each(self):
+        self.assertEqual(self.command("-np", 1, "true", one_core=True),
+                         "-np 1 --bind-to core true")
+
+    def test_without_a_number_there_is_a_rank_per_core(self):
+        self.assertEqual(self.command("true", one_core=True), "-np 1 --bind-to core true")
+
+    def test_more_ranks_than_cores_take_turns_in_the_words_of_either_version(self):
+        self.assertEqual(self.command("-np", 2, "true", one_core=True),
+                         "-np 2 --oversubscribe --bind-to none true")
+        self.mpirun = self.fake_mpirun("5.0.3")
+        self.assertEqual(self.command("-n", 2, "true", one_core=True),
+                         "-np 2 --map-by :OVERSUBSCRIBE --bind-to none true")
+        result = launch("-np", 2, "--dry-run", "true", one_core=True)
+        self.assertIn("2 ranks on 1 usable cores: they take turns (oversubscribed).", result.err)
+
+    def test_ranks_with_threads_are_not_bound_to_one_core(self):
+        self.assertEqual(self.command("-np", 1, "true", one_core=True, OMP_NUM_THREADS="4"),
+                         "-np 1 --bind-to none true")
+
+    def test_a_job_that_leaves_most_cores_free_is_not_bound_to_the_first(self):
+        if len(os.sched_getaffinity(0)) < 2 or "-np 2" not in self.command("-np", 2, "true"):
+            self.skipTest("one usable core")
+        if "oversubscribe" in self.command("-np", 2, "true"):
+            self.skipTest("one usable core")
+        self.assertEqual(self.command("-np", 1, "true"), "-np 1 --bind-to none true")
+
+    def test_what_the_user_says_about_places_stands_alone(self):
+        for option in ("--map-by ppr:2:node", "--bind-to socket", "--rankfile f", "--oversubscribe",
+                       "-npernode 2"):
+            self.assertEqual(self.command("-np", 2, *option.split(), "true", one_core=True),
+                             f"-np 2 {option} true")
+        self.assertEqual(self.command("-np", 2, "true", one_core=True,
+                                      OMPI_MCA_hwloc_base_binding_policy="none"), "-np 2 true")
+
+    def test_in_a_batch_job_mpirun_knows_ranks_and_places(self):
+        for name in ("SLURM_JOB_ID", "LSB_JOBID", "PE_HOSTFILE"):
+            self.assertEqual(self.command("true", **{name: "1"}), "true")
+            self.assertEqual(self.command("-np", 64, "true", **{name: "1"}), "-np 64 true")
+        self.assertEqual(self.command("true", SLURM_JOB_ID="1", SLURM_CPUS_PER_TASK="4"),
+                         "--bind-to numa true")
+
+    def test_in_a_pbs_job_the_hosts_are_those_of_its_list_unless_others_are_named(self):
+        self.assertEqual(self.command("true", PBS_NODEFILE="/p"), "--hostfile /p true")
+        self.assertEqual(self.command("-np", 4, "true", PBS_NODEFILE="/p"),
+                         "--hostfile /p -np 4 true")
+        self.assertEqual(self.command("--host", "a:2", "true", PBS_NODEFILE="/p"),
+                         "--host a:2 true")
+
+    def test_several_hosts_get_the_settings(self):
+        settings = {"TUTTI_TIMEOUT": "5", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "1",
+                    "LD_LIBRARY_PATH": "/l"}
+        forwarded = "-x LD_LIBRARY_PATH -x NCCL_DEBUG -x OMP_NUM_THREADS -x TUTTI_TIMEOUT"
+        for hosts in ("--hostfile h", "--host a:2,b:2", "-machinefile h"):
+            self.assertEqual(self.command("-np", 4, *hosts.split(), "true", **settings),
+                             f"-np 4 {forwarded} {hosts} true")
+        self.assertEqual(self.command("true", SLURM_JOB_ID="1", **settings), f"{forwarded} true")
+        self.assertNotIn("-x", self.command("-np", 1, "true", **settings))
+
+    def test_a_variable_that_the_user_forwards_is_not_forwarded_twice(self):
+        self.assertEqual(self.command("-x", "TUTTI_TIMEOUT=7", "--host", "a", "true",
+                                      TUTTI_TIMEOUT="5", NCCL_DEBUG="INFO"),
+                         "-x NCCL_DEBUG -x TUTTI_TIMEOUT=7 --host a true")
+
+    def test_other_options_are_passed_on_with_their_values(self):
+        options = "--mca btl tcp,self --tag-output --timeout 5 --new-option value --flag"
+        self.assertEqual(self.command("-np", 1, *options.split(), "true", "--dry-run", "-np",
+                                      one_core=True),
+                         f"-np 1 --bind-to core {options} true --dry-run -np")
+        self.assertEqual(self.command("-np", 1, "--flag", "--", "true", "-x", one_core=True),
+                         "-np 1 --bind-to core --flag true -x")
+
+    def test_the_line_can_be_pasted_into_a_shell(self):
+        words = ["a b", "it's", "$HOME", "", "*", "x;y", "line\nbreak"]
+        self.mpirun = self.fake_mpirun(body='while [ "$1" != printf ]; do shift; done; "$@"')
+        line = launch("--dry-run", "-np", 1, "printf", r"%s\n", *words, MPIRUN=self.mpirun).out
+        pasted = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+        self.assertEqual(pasted.stdout, "\n".join(words) + "\n")
+
+    def test_root_is_allowed_where_nobody_has_said_so_yet(self):
+        command = self.command("-np", 1, "true", one_core=True, OMPI_ALLOW_RUN_AS_ROOT="")
+        self.assertEqual("--allow-run-as-root" in command, os.geteuid() == 0)
+
+    def test_wrong_arguments_are_one_sentence_and_the_usage(self):
+        for arguments, text in (
+                (["-np", "two", "true"], "error: -np takes a number from 1 on, not 'two'"),
+                (["-np"], "error: -np takes a number from 1 on, not ''"),
+                (["--max-restarts", "-1", "true"],
+                 "error: --max-restarts takes a number from 0 on, not '-1'"),
+                (["--requeue-exit", "0", "true"],
+                 "error: --requeue-exit takes a number from 1 on, not '0'"),
+                (["--gpus", "two", "true"], "error: --gpus takes auto, yes or no, not 'two'"),
+                (["-np", "2"], "error: no program is named"),
+                (["-np", "2", "--mca", "btl"], "error: mpirun's --mca needs a value"),
+                (["-np", "2", "no-such-program"],
+                 "error: cannot start 'no-such-program': no such program, or not executable")):
+            result = launch(*arguments)
+            self.assertEqual((result.code, result.out), (1, ""))
+            self.assertEqual(result.err.splitlines(), [text, "usage: launch.sh [-np N] [OPTIONS] "
+                             "[OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENTS...]"])
+
+    def test_another_mpi_is_refused(self):
+        result = launch("true", MPIRUN=self.fake_mpirun("4.2", "HYDRA"))
+        self.assertEqual(result.code, 1)
+        self.assertIn("is not Open MPI's mpirun, which this script needs", result.err)
+
+    def test_help_goes_to_standard_output(self):
+        result = launch("--help")
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertIn("--max-restarts N", result.out)
+
+
+class Gpus(launcher.Folder):
+    """With files that stand for the devices, and the variables of a rank."""
+
+    def setUp(self):
+        super().setUp()
+        for index in range(2):
+            (self.folder / f"nvidia{index}").touch()
+        (self.folder / "nvidiactl").touch()
+        self.devices = {"LAUNCH_DEVICES": str(self.folder / "nvidia")}
+
+    def visible(self, local_rank, **changed):
+        done = subprocess.run([launcher.SCRIPTS / "bind_gpu.sh", "sh", "-c",
+                               'echo "${CUDA_VISIBLE_DEVICES-unset}"'],
+                              capture_output=True, text=True, check=True, env=launcher.environment(
+                                  OMPI_COMM_WORLD_LOCAL_RANK=str(local_rank), SLURM_LOCALID="7",
+                                  **{**self.devices, **changed}))
+        return done.stdout.strip()
+
+    def test_each_local_rank_sees_its_gpu_and_they_go_round(self):
+        self.assertEqual([self.visible(rank) for rank in range(4)], ["0", "1", "0", "1"])
+
+    def test_a_list_is_chosen_from(self):
+        self.assertEqual([self.visible(rank, CUDA_VISIBLE_DEVICES="5,GPU-8,3")
+                          for rank in range(3)], ["5", "GPU-8", "3"])
+
+    def test_one_gpu_that_is_visible_already_stays_and_so_does_none(self):
+        self.assertEqual(self.visible(1, CUDA_VISIBLE_DEVICES="3"), "3")
+        self.assertEqual(self.visible(1, CUDA_VISIBLE_DEVICES=""), "")
+
+    def test_a_host_without_gpus_changes_nothing(self):
+        self.assertEqual(self.visible(1, LAUNCH_DEVICES="/no/device"), "unset")
+
+    def test_under_srun_the_local_rank_is_slurms(self):
+        done = subprocess.run([launcher.SCRIPTS / "bind_gpu.sh", "sh", "-c",
+                               'echo "$CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"'],
+                              capture_output=True, text=True, check=True,
+                              env=launcher.environment(SLURM_LOCALID="1", **self.devices))
+        self.assertEqual(done.stdout, "1 PCI_BUS_ID\n")
+
+    def test_launch_sh_binds_where_there_are_gpus_or_when_asked(self):
+        binder = str(launcher.SCRIPTS / "bind_gpu.sh")
+        for option, devices, bound in (("auto", self.devices, True), ("auto", {}, False),
+                                       ("yes", {}, True), ("no", self.devices, False)):
+            out = launch("--dry-run", "--gpus", option, "-np", 1, "true", **devices).out
+            self.assertEqual(binder in out, bound, (option, out))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that launch.sh starts with the real mpirun: here, and on several hosts."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import launcher
+import programs
+from checkpoints import newest, weights
+from launcher import launch
+
+TRAIN = programs.program("train-fashion-mnist")
+
+
+class Job(launcher.Folder):
+    def test_programs_run_on_the_ranks_that_were_asked_for(self):
+        for ranks in (1, 2, 4):
+            result = launch("-np", ranks, programs.program("kvstore-tour"))
+            self.assertEqual(result.code, 0, result.err)
+            self.assertRegex(result.out, f"checks right on {ranks} ranks?\n$")
+
+    def test_the_exit_code_is_the_programs(self):
+        for code in (1, 2, 3, 4, 75):
+            self.assertEqual(launch("-np", 2, "sh", "-c", f"exit {code}").code, code)
+            self.assertEqual(launch("--max-restarts", 1, "-np", 2, "sh", "-c",
+                                    f"exit {code}").code, code)
+
+    def test_the_dry_run_is_what_is_run(self):
+        line = launch("--dry-run", "-np", 3, "sh", "-c", 'echo "a  b" $OMPI_COMM_WORLD_SIZE').out
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True,
+                              env=launcher.environment())
+        self.assertEqual(done.stdout, "a  b 3\n" * 3)
+
+    def test_each_rank_gets_its_gpu(self):
+        for index in range(2):
+            (self.folder / f"nvidia{index}").touch()
+        result = launch("-np", 3, "sh", "-c", "echo $OMPI_COMM_WORLD_RANK:$CUDA_VISIBLE_DEVICES",
+                        LAUNCH_DEVICES=str(self.folder / "nvidia"))
+        self.assertEqual(sorted(result.out.split()), ["0:0", "1:1", "2:0"])
+
+    def train(self, directory):
+        data = self.folder / "data"
+        if not data.exists():
+            data.mkdir()
+            programs.write_data(data)
+        return ["-np", "2", TRAIN, "--data", str(data), "--epochs", "4", "--batch-size", "64",
+                "--hidden", "32,16", "--checkpoint-every", "4", "--resume", "auto",
+                "--checkpoint-dir", str(directory)]
+
+    def test_a_job_with_a_killed_rank_is_started_again_and_ends_with_the_same_bits(self):
+        whole, killed = self.folder / "whole", self.folder / "killed"
+        result = launch(*self.train(whole))
+        self.assertEqual(result.code, 0, result.err)
+        with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "9", *self.train(killed)],
+                              env=launcher.environment(), stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            for generation in (3, 8):
+                self.kill_a_rank_after(process, killed, generation)
+            out, err = process.communicate(timeout=launcher.TIMEOUT_S)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertGreaterEqual(err.count("launch.sh: the job ended with 137; restart "), 1, err)
+        self.assertRegex(out, "going on from generation [0-9]+ in ")
+        self.assertEqual(weights(killed), weights(whole))
+
+    def kill_a_rank_after(self, process, directory, generation):
+        deadline = time.monotonic() + launcher.TIMEOUT_S
+        while newest(directory) < generation and process.poll() is None:
+            self.assertLess(time.monotonic(), deadline)
+        ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
+        if ranks:
+            os.kill(ranks[-1], signal.SIGKILL)
+
+
+def children(process):
+    try:
+        path = Path(f"/proc/{process}/task/{process}/children")
+        return [int(child) for child in path.read_text(encoding="ascii").split()]
+    except FileNotFoundError:
+        return []
+
+
+class Hosts(launcher.Folder):
+    """On two hosts with two ranks each, which are network namespaces."""
+
+    def on_hosts(self, *arguments, **changed):
+        command = [launcher.SCRIPTS / "hosts.sh", "2", "--slots", "2", "--", launcher.LAUNCH]
+        done = subprocess.run([*map(str, command), *map(str, arguments)], capture_output=True,
+                              text=True, timeout=launcher.TIMEOUT_S, check=False,
+                              env=launcher.environment(**changed))
+        if done.returncode == 77:
+            launcher.skip(done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_the_ranks_fill_the_hosts_and_have_the_settings(self):
+        script = 'echo "$OMPI_COMM_WORLD_RANK $(hostname) $TUTTI_TIMEOUT $NCCL_DEBUG"'
+        lines = self.on_hosts("sh", "-c", script, TUTTI_TIMEOUT="a b", NCCL_DEBUG="INFO")
+        self.assertEqual(sorted(lines.splitlines()),
+                         ["0 h0 a b INFO", "1 h0 a b INFO", "2 h1 a b INFO", "3 h1 a b INFO"])
+
+    def test_each_rank_gets_a_gpu_of_its_host(self):
+        for index in range(2):
+            (self.folder / f"nvidia{index}").touch()
+        script = 'echo "$OMPI_COMM_WORLD_RANK $CUDA_VISIBLE_DEVICES"'
+        lines = self.on_hosts("--gpus", "yes", "-x", "LAUNCH_DEVICES", "sh", "-c", script,
+                              LAUNCH_DEVICES=str(self.folder / "nvidia"))
+        self.assertEqual(sorted(lines.splitlines()), ["0 0", "1 1", "2 0", "3 1"])
+
+    def test_a_program_of_ours_runs_on_four_ranks_of_two_hosts(self):
+        self.assertRegex(self.on_hosts(programs.program("kvstore-tour")), "right on 4 ranks\n$")
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()

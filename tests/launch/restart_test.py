@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""When launch.sh starts a job again. Its mpirun ends with the codes of a list, one per start."""
+
+import signal
+import subprocess
+import time
+import unittest
+
+import launcher
+from launcher import launch
+
+BODY = """
+echo start >> {folder}/starts
+code=$(sed -n "$(wc -l < {folder}/starts)p" {folder}/codes)
+cat
+{more}
+exit ${{code:-99}}
+"""
+
+
+class Restarts(launcher.Folder):
+    def prepare(self, *codes, more=""):
+        (self.folder / "codes").write_text("".join(f"{code}\n" for code in codes),
+                                           encoding="utf-8")
+        (self.folder / "starts").unlink(missing_ok=True)
+        return self.fake_mpirun(body=BODY.format(folder=self.folder, more=more))
+
+    def starts(self):
+        path = self.folder / "starts"
+        return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+    def run_with(self, codes, *options):
+        return launch(*options, "-np", 1, "true", MPIRUN=self.prepare(*codes))
+
+    def test_a_failure_is_followed_by_a_start_until_it_succeeds(self):
+        result = self.run_with([2, 137, 0, 2], "--max-restarts", 5)
+        self.assertEqual((result.code, self.starts()), (0, 3))
+        self.assertIn("launch.sh: the job ended with 2; restart 1 of 5.", result.err)
+        self.assertIn("launch.sh: the job ended with 137; restart 2 of 5.", result.err)
+
+    def test_the_last_failure_is_passed_on(self):
+        result = self.run_with([4, 2, 134, 0], "--max-restarts", 2)
+        self.assertEqual((result.code, self.starts()), (134, 3))
+        self.assertIn("launch.sh: the job ended with 134; no restart is left of 2.", result.err)
+
+    def test_without_the_option_there_is_one_start(self):
+        self.assertEqual((self.run_with([2, 0]).code, self.starts()), (2, 1))
+
+    def test_what_another_start_would_not_change_is_passed_on(self):
+        for code in (0, 1, 3, 75):
+            result = self.run_with([code, 0], "--max-restarts", 3)
+            self.assertEqual((result.code, self.starts()), (code, 1))
+
+    def test_a_checkpoint_on_a_signal_after_a_restart_ends_with_the_code_of_requeueing(self):
+        result = self.run_with([2, 75], "--max-restarts", 3)
+        self.assertEqual((result.code, self.starts()), (75, 2))
+        result = self.run_with([75], "--requeue-exit", 99)
+        self.assertEqual((result.code, self.starts()), (99, 1))
+
+    def test_standard_input_reaches_the_job(self):
+        done = subprocess.run([launcher.LAUNCH, "--max-restarts", "1", "-np", "1", "true"],
+                              input="typed\n", capture_output=True, text=True, check=True,
+                              timeout=launcher.TIMEOUT_S,
+                              env=launcher.environment(MPIRUN=self.prepare(0)))
+        self.assertEqual(done.stdout, "typed\n")
+
+    def send(self, number, more):
+        """(exit code, starts) of a job that gets the signal once it has begun."""
+        mpirun = self.prepare("$code", more=more)
+        with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "3", "-np", "1", "true"],
+                              env=launcher.environment(MPIRUN=mpirun), stdin=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + launcher.TIMEOUT_S
+            while not (self.folder / "ready").exists():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            process.send_signal(number)
+            return process.wait(timeout=launcher.TIMEOUT_S), self.starts()
+
+    def test_a_signal_reaches_the_job_which_decides_how_it_ends(self):
+        wait = 'trap "exit 75" {name}; touch {folder}/ready; while :; do sleep 0.02; done'
+        for number, name in ((signal.SIGUSR1, "USR1"), (signal.SIGUSR2, "USR2"),
+                             (signal.SIGTERM, "TERM")):
+            (self.folder / "ready").unlink(missing_ok=True)
+            more = wait.format(name=name, folder=self.folder)
+            self.assertEqual(self.send(number, more), (75, 1))
+
+    def test_a_signal_that_the_job_survives_does_not_end_the_waiting(self):
+        for code in (0, 75):
+            (self.folder / "ready").unlink(missing_ok=True)
+            more = f'trap : USR1; touch {self.folder}/ready; sleep 0.3 & wait; wait; exit {code}'
+            self.assertEqual(self.send(signal.SIGUSR1, more), (code, 1))
+
+    def test_nothing_is_started_again_after_a_signal_to_end(self):
+        more = f'trap "exit 143" TERM; touch {self.folder}/ready; while :; do sleep 0.02; done'
+        self.assertEqual(self.send(signal.SIGTERM, more), (143, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Slurm templates under a real Slurm: warned, saved, requeued, resumed, done."""
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import launcher
+import programs
+from checkpoints import weights
+from slurm_cluster import Cluster
+
+os.environ["SCRIPTS"] = str(launcher.SCRIPTS)
+
+# A rank that stops in the middle of its first two runs until it is warned, so that no machine is
+# too fast to be interrupted. Arguments: the folder of the checkpoints, the program.
+PAUSING = """
+newest() {
+  ls "$folder" 2>/dev/null | sed -n 's/^generation-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1
+}
+folder=$1; shift
+attempt=${SLURM_RESTART_COUNT:-0}
+least=$(newest); least=$((${least:-0} + 4))
+"$@" & program=$!
+trap 'kill -CONT $program; kill -USR1 $program' USR1
+if [ "$attempt" -lt 2 ]; then
+  until [ "$(newest)" -ge "$least" ] 2>/dev/null; do sleep 0.01; done
+  kill -STOP $program
+  touch "$folder.paused.$attempt.$OMPI_COMM_WORLD_RANK"
+fi
+wait $program
+while kill -0 $program 2>/dev/null; do wait $program; done
+wait $program
+"""
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
+
+
+class Slurm(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="slurm_test.", ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.cluster = Cluster(self.folder)
+        self.addCleanup(self.cluster.stop)
+
+    def wait_for_state(self, job, *states):
+        self.cluster.wait(lambda: self.cluster.job(job)["JobState"] in states,
+                          launcher.TIMEOUT_S)
+        return self.cluster.job(job)
+
+    def wait_for_log(self, text):
+        self.cluster.wait(lambda: text in self.cluster.log(), launcher.TIMEOUT_S)
+
+    def script(self, text):
+        path = self.folder / "program"
+        path.write_text("#!/bin/bash\n" + text, encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def train(self, directory):
+        return [programs.program("train-fashion-mnist"), "--data", self.folder / "data", "--epochs",
+                "30", "--batch-size", "64", "--hidden", "32,16", "--checkpoint-every", "2",
+                "--resume", "auto", "--checkpoint-dir", directory]
+
+    def test_training_that_is_warned_twice_ends_with_the_weights_of_one_that_is_not(self):
+        (self.folder / "data").mkdir()
+        programs.write_data(self.folder / "data")
+        whole, warned = self.folder / "whole", self.folder / "warned"
+        result = launcher.launch("-np", 2, *self.train(whole))
+        self.assertEqual(result.code, 0, result.err)
+
+        job = self.cluster.submit("slurm_cpu.sh", self.script(PAUSING), warned,
+                                  *self.train(warned))
+        for attempt in range(2):
+            paused = [Path(f"{warned}.paused.{attempt}.{rank}") for rank in range(2)]
+            self.cluster.wait(lambda: all(path.exists() for path in paused), launcher.TIMEOUT_S)
+            self.cluster.run("scancel", "--batch", "--signal=USR1", job)
+            self.wait_for_log(f"attempt {attempt}, ended with")
+        self.wait_for_log("attempt 2, ended with")
+        ended = self.wait_for_state(job, *ENDED)
+        log = self.cluster.log()
+        self.assertEqual((ended["JobState"], ended["Restarts"]), ("COMPLETED", "2"), log)
+        for attempt in range(2):
+            self.assertIn(f"job {job}, attempt {attempt}, ended with 75\n", log)
+        self.assertIn(f"job {job}, attempt 2, ended with 0\n", log)
+        self.assertRegex(log, "going on from generation [0-9]+ in ")
+        self.assertEqual(weights(warned), weights(whole))
+
+    def test_a_cancelled_job_may_save_but_is_not_requeued(self):
+        program = self.script(f'trap "touch {self.folder}/saved; exit 75" USR1\n'
+                              f'touch {self.folder}/ready\nwhile :; do sleep 0.05; done\n')
+        job = self.cluster.submit("slurm_cpu.sh", program)
+        self.cluster.wait(lambda: (self.folder / "ready").exists())
+        self.cluster.run("scancel", "--batch", "--signal=TERM", job)
+        ended = self.wait_for_state(job, *ENDED)
+        self.assertEqual((ended["JobState"], ended["Restarts"]), ("FAILED", "0"))
+        self.assertTrue((self.folder / "saved").exists())
+        self.assertIn("attempt 0, ended with 75\n", self.cluster.log())
+
+    def test_a_failure_is_the_jobs_after_the_restarts(self):
+        job = self.cluster.submit("slurm_cpu.sh", self.script("exit 2\n"))
+        ended = self.wait_for_state(job, *ENDED)
+        self.assertEqual((ended["JobState"], ended["ExitCode"]), ("FAILED", "2:0"))
+        self.assertIn("restart 2 of 2.", self.cluster.log())
+
+    def test_each_rank_of_the_gpu_template_sees_one_gpu_of_its_node(self):
+        program = self.script('echo "rank $OMPI_COMM_WORLD_RANK gpu $CUDA_VISIBLE_DEVICES"\n')
+        job = self.cluster.submit("slurm_gpu.sh", program, options=(
+            "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1"))
+        ended = self.wait_for_state(job, *ENDED)
+        log = self.cluster.log()
+        self.assertEqual(ended["JobState"], "COMPLETED", log)
+        self.assertEqual(sorted(line for line in log.splitlines() if line.startswith("rank")),
+                         ["rank 0 gpu 0", "rank 1 gpu 1", "rank 2 gpu 0", "rank 3 gpu 1"])
+
+
+if __name__ == "__main__":
+    unittest.main()
