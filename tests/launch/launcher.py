@@ -17,7 +17,7 @@ LAUNCH = str(SCRIPTS / "launch.sh")
 TIMEOUT_S = 120
 # What would change a command, and may be set where the tests run.
 CHOICES = ("SLURM_", "PBS_", "LSB_", "PE_HOSTFILE", "OMPI_MCA_", "PRTE_MCA_", "TUTTI_", "NCCL_",
-           "OMP_", "LD_LIBRARY_PATH", "CUDA_", "MPIRUN", "LAUNCH_DEVICES")
+           "OMP_", "LD_LIBRARY_PATH", "CUDA_", "MPIRUN", "LAUNCH_DEVICES", "LAUNCH_NUMA")
 
 Result = namedtuple("Result", "code out err")
 
@@ -31,7 +31,8 @@ def skip(reason):
 def environment(**changed):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(CHOICES)}
     return {**kept, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "MPIRUN": os.environ["LAUNCH_MPIRUN"], "LAUNCH_DEVICES": "/no/device", **changed}
+            "MPIRUN": os.environ["LAUNCH_MPIRUN"], "LAUNCH_DEVICES": "/no/device",
+            "LAUNCH_NUMA": "/no/domain", **changed}
 
 
 def launch(*arguments, one_core=False, **changed):
