@@ -14,9 +14,9 @@ export TUTTI_TIMEOUT=${TUTTI_TIMEOUT:-300}
 # run_job [OPTIONS OF launch.sh] PROGRAM [ARGUMENTS...]: its exit code is in `code`.
 #
 # SIGUSR1 is the warning before the time limit. The batch system sends it to the script alone; the
-# script tells mpirun, and mpirun each rank once. SIGTERM comes when the batch system ends the job
-# by itself (a user's order, or a preemption): the ranks save then, too, if they are given the time,
-# but `ended` says that the job is not to be put back by its script.
+# script tells mpirun, and mpirun each rank once. SIGTERM comes when somebody else ends the job (a
+# user's order, a preemption): where only the script gets it the ranks save, too, but `ended` says
+# that the script is not to put the job back.
 run_job() {
   local job
   ended=no

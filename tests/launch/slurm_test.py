@@ -88,7 +88,7 @@ class Slurm(unittest.TestCase):
         self.assertRegex(log, "going on from generation [0-9]+ in ")
         self.assertEqual(weights(warned), weights(whole))
 
-    def test_a_cancelled_job_may_save_but_is_not_requeued(self):
+    def test_a_script_that_is_told_to_end_saves_and_does_not_requeue(self):
         program = self.script(f'trap "touch {self.folder}/saved; exit 75" USR1\n'
                               f'touch {self.folder}/ready\nwhile :; do sleep 0.05; done\n')
         job = self.cluster.submit("slurm_cpu.sh", program)
@@ -98,6 +98,15 @@ class Slurm(unittest.TestCase):
         self.assertEqual((ended["JobState"], ended["Restarts"]), ("FAILED", "0"))
         self.assertTrue((self.folder / "saved").exists())
         self.assertIn("attempt 0, ended with 75\n", self.cluster.log())
+
+    def test_a_cancelled_job_ends_and_is_not_requeued(self):
+        job = self.cluster.submit("slurm_cpu.sh", self.script(
+            f"touch {self.folder}/ready\nwhile :; do sleep 0.05; done\n"))
+        self.cluster.wait(lambda: (self.folder / "ready").exists())
+        self.cluster.run("scancel", job)
+        self.wait_for_log("attempt 0, ended with")
+        ended = self.wait_for_state(job, *ENDED)
+        self.assertEqual((ended["JobState"], ended["Restarts"]), ("CANCELLED", "0"))
 
     def test_a_failure_is_the_jobs_after_the_restarts(self):
         job = self.cluster.submit("slurm_cpu.sh", self.script("exit 2\n"))
