@@ -22,6 +22,7 @@ tutti::Metadata identity_of(const TrainOptions& options) {
     hidden += (hidden.empty() ? "" : ",") + std::to_string(width);
   }
   return {{"batch-size", std::to_string(options.batch_size)},
+          {"compression", options.compression},
           {"epochs", std::to_string(options.epochs)},  // the learning rate decays over them
           {"hidden", hidden},
           {"limit", std::to_string(options.limit)},

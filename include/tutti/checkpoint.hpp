@@ -27,6 +27,9 @@ struct LoadResult {
   Metadata metadata{};
   /// Newer generations that are damaged and were passed over: one sentence each, newest first.
   std::vector<std::string> damaged{};
+  /// Why the residuals of gradient compression that were saved begin at zero: another compression,
+  /// number of ranks, or layout. Empty if they were taken, or if none were saved or asked for.
+  std::string reset_residuals{};
 
   explicit operator bool() const noexcept { return generation != 0; }
 };

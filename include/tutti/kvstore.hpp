@@ -116,11 +116,12 @@ class TUTTI_API KVStore {
   void set_gradient_compression(const Compression& compression);
   void set_gradient_compression(std::string_view compression);
 
-  /// Saves all values, the optimizer's states and counts, and `metadata` as a new generation in a
-  /// directory, and keeps the one before. Whenever the process or the machine stops, what load()
-  /// finds is whole: the new generation or the one before. Files are safetensors, written in
-  /// parallel by all ranks that share a file system with rank 0. Collective. Nothing else may use
-  /// the directory meanwhile; "local" stores of several processes take one each.
+  /// Saves all values, the optimizer's states and counts, residuals, and `metadata` as a new
+  /// generation in a directory, and keeps the one before. Whenever the process or the machine
+  /// stops, what load() finds is whole: the new generation or the one before. Files are
+  /// safetensors, written in parallel by all ranks that share a file system with rank 0.
+  /// Collective. Nothing else may use the directory meanwhile; "local" stores of several processes
+  /// take one each.
   /// Errors  io (no space, no permission, no parent folder), mismatch if ranks save to different
   ///         directories, invalid_argument for a key or metadata that is not UTF-8. Older
   ///         generations stay, and the store goes on.
@@ -129,8 +130,8 @@ class TUTTI_API KVStore {
   /// of ranks; a warning on standard error and the result name those that were passed over. All is
   /// read and verified before anything changes. A store without keys gets those of the checkpoint;
   /// else keys, shapes and dtypes must be the same. The optimizer must be set before, to one of the
-  /// same name and options (see LoadOptions). Residuals of gradient compression are not saved: they
-  /// start at zero. Collective.
+  /// same name and options (see LoadOptions). The same compression, set before, on the same ranks
+  /// takes the residuals, too; else they start at zero, which warning and result say. Collective.
   /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});

@@ -72,6 +72,30 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
   file.sync();
 }
 
+std::string residuals_of(int rank) { return "residuals-" + std::to_string(rank) + ".safetensors"; }
+
+/// A file for each rank. A rank's residuals come to all ranks first, so that also those that do not
+/// see rank 0's folder are saved, and all that see it write. Collective.
+void write_residuals(Communicator& ranks, const fs::path& folder, const Content& own,
+                     std::span<const int> writers, Manifest& manifest) {
+  std::vector<Tensor> copies;
+  Content content{.tensors = {}, .texts = own.texts};
+  ranks.agree([&] {
+    for (const auto& [name, tensor] : own.tensors) {
+      copies.push_back(Tensor::empty(tensor.shape(), tensor.dtype()));
+      content.tensors.push_back({name, copies.back().view()});
+    }
+  });
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (rank == ranks.rank()) copies[i].view().copy_from(own.tensors[i].tensor);
+      ranks.broadcast(copies[i], rank);
+    }
+    const std::string name = residuals_of(rank);
+    manifest.files[name] = write_tensor_file(ranks, folder / name, content, writers);
+  }
+}
+
 /// Fills the partial folder and gives it its name. Collective.
 void write_generation(Communicator& ranks, const Generations& generations, std::uint64_t generation,
                       const StoreContent& content) {
@@ -82,6 +106,9 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
   if (content.optimizer) {
     manifest.files[kOptimizer] =
         write_tensor_file(ranks, folder / kOptimizer, *content.optimizer, writers);
+  }
+  if (content.residuals) {
+    write_residuals(ranks, folder, *content.residuals, writers, manifest);
   }
   ranks.agree([&] {
     if (ranks.rank() != 0) return;
@@ -98,7 +125,7 @@ void require_there(const fs::path& path) {
 }
 
 TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
-                     const char* name) {
+                     const std::string& name) {
   const fs::path path = folder / name;
   ranks.agree([&] {
     if (ranks.rank() == 0) require_there(path);
@@ -126,9 +153,13 @@ LoadedStore read_generation(Communicator& ranks, const Generations& generations,
   ranks.agree([&] { in_place(path.string(), [&] { manifest = parse_manifest(text); }); });
   LoadedStore loaded{.weights = read_part(ranks, folder, manifest, kWeights),
                      .optimizer = {},
+                     .residuals = {},
                      .result = {generation, manifest.metadata}};
   if (!weights_only && manifest.files.contains(kOptimizer)) {
     loaded.optimizer = read_part(ranks, folder, manifest, kOptimizer);
+  }
+  for (int rank = 0; !weights_only && manifest.files.contains(residuals_of(rank)); ++rank) {
+    loaded.residuals.push_back(read_part(ranks, folder, manifest, residuals_of(rank)));
   }
   return loaded;
 }

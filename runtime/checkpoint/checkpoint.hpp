@@ -15,10 +15,11 @@
 
 namespace tutti::checkpoint {
 
-/// What a checkpoint holds. Equal on every rank.
+/// What a checkpoint holds. Equal on every rank, but for the residuals.
 struct StoreContent {
   Content weights;
   std::optional<Content> optimizer;  ///< if the store runs one
+  std::optional<Content> residuals;  ///< each rank's own, of equal names, shapes and texts
   Metadata metadata;
 };
 
@@ -26,6 +27,7 @@ struct StoreContent {
 struct LoadedStore {
   TensorFile weights;
   std::optional<TensorFile> optimizer;
+  std::vector<TensorFile> residuals;  ///< of each rank that saved; none if there were none
   LoadResult result;
 };
 

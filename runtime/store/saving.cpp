@@ -7,6 +7,7 @@
 
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/store/compression/saved_residuals.hpp"
 #include "runtime/store/entering.hpp"
 #include "runtime/store/optimizer_file.hpp"
 #include "runtime/store/sparse/saved_rows.hpp"
@@ -46,6 +47,7 @@ std::uint64_t digest_of(const std::filesystem::path& path, std::span<Entry* cons
   digest.add(std::string_view(path.native()));
   for (const Entry* entry : entries) {
     digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->updates);
+    digest.add(std::uint64_t{entry->residual.has_value()});
   }
   for (const auto& [name, text] : metadata) {
     digest.add(std::string_view(name)).add(std::string_view(text));
@@ -129,10 +131,12 @@ bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_onl
   return is_saved;
 }
 
-void warn(const std::filesystem::path& directory, const LoadResult& result) {
+void warn_if_any(const std::filesystem::path& directory, const LoadResult& result) {
+  if (result.damaged.empty() && result.reset_residuals.empty()) return;
   std::string text = "tutti: warning: loaded generation " + std::to_string(result.generation) +
                      " of " + directory.string();
   for (const std::string& reason : result.damaged) text += "; " + reason;
+  if (!result.reset_residuals.empty()) text += "; " + result.reset_residuals;
   std::fputs((text + "\n").c_str(), stderr);
 }
 
@@ -161,15 +165,20 @@ Optimizer& KVStore::Impl::required_optimizer() {
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
   const Entering entering(*this, Entering::Kind::collective, "save");
   const std::vector<Entry*> entries = entries_in_order();
-  checkpoint::StoreContent content{.weights = {}, .optimizer = {}, .metadata = metadata};
+  const std::string owner = owner_of_residuals(compression_, *group);
+  checkpoint::StoreContent content{
+      .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
   validate("save", [&] {
     require_utf8(metadata);
     content.weights = weights_content(entries);
     if (Optimizer* running = rule_.optimizer()) {
       content.optimizer = optimizer_content(*running, entries);
     }
+    content.residuals = residual_content(entries, owner);
   });
-  announce("save to " + directory.string(), digest_of(directory, entries, metadata));
+  const std::uint64_t digest = digest_of(directory, entries, metadata);
+  announce("save to " + directory.string(),
+           Digest().add(digest).add(std::string_view(owner)).value());
   if (group->settings().verify != Verify::off) compare(entries);
   Communicator ranks(group);
   std::uint64_t& good = good_[std::filesystem::absolute(directory)];
@@ -179,15 +188,18 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
 
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
   const Entering entering(*this, Entering::Kind::collective, "load");
-  announce("load of " + directory.string(), digest_of(directory, options));
+  const std::string owner = owner_of_residuals(compression_, *group);
+  announce("load of " + directory.string(),
+           Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group);
-  const auto loaded = checkpoint::load(ranks, directory, options.weights_only);
+  auto loaded = checkpoint::load(ranks, directory, options.weights_only);
   if (!loaded && options.may_be_absent) return {};
 
   std::vector<Entry> created;
   std::vector<Entry*> entries;
   std::vector<std::byte*> replicas;
   std::optional<StagedStates> states;
+  std::optional<StagedResiduals> residuals;
   validate("load", [&] {
     if (!loaded) throw Error(ErrorCode::io, "there is no checkpoint in " + directory.string());
     const Header& header = loaded->weights.header();
@@ -198,6 +210,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
       entries = match(header, table_);
     }
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
+    residuals.emplace(loaded->residuals, entries, owner);
     if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
                            options.weights_only)) {
       return;
@@ -207,18 +220,19 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
 
   loaded->weights.deliver(ranks, replicas);
   if (states) loaded->optimizer->deliver(ranks, states->destinations());
+  residuals->deliver(ranks);
   for (Entry* entry : entries) {
     entry->updates = 0;
     entry->states.clear();
-    entry->residual.reset();
   }
+  residuals->commit();
   if (states) states->commit();
   for (Entry& entry : created) table_.insert(std::move(entry));
   if (!options.weights_only) {
     good_[std::filesystem::absolute(directory)] = loaded->result.generation;
   }
-  const bool is_worth_a_word = !loaded->result.damaged.empty() && group->settings().warnings;
-  if (is_worth_a_word && ranks.rank() == 0) warn(directory, loaded->result);
+  loaded->result.reset_residuals = residuals->refusal();
+  if (group->settings().warnings && ranks.rank() == 0) warn_if_any(directory, loaded->result);
   return loaded->result;
 }
 

@@ -68,7 +68,7 @@ class Resume(unittest.TestCase):
 
     def check_killed_run(self, changed, ranks):
         """Kills a run again and again; each start goes on, and the end is that of a whole run."""
-        name = f"{changed.get('--optimizer', 'sgd')}{ranks}{changed.get('--kvstore', '')}"
+        name = "".join(changed.values()) + str(ranks)
         expected = self.train(self.root / f"whole.{name}", changed, ranks)
         directory = self.root / f"killed.{name}"
         moments = random.Random(ranks or 0)
@@ -96,6 +96,22 @@ class Resume(unittest.TestCase):
 
     def test_so_does_one_with_adam_in_a_local_store(self):
         self.check_killed_run({"--optimizer": "adam", "--kvstore": "local"}, None)
+
+    def test_so_does_one_with_compressed_gradients(self):
+        self.check_killed_run({"--compression": "2bit,threshold=2"}, 2)
+
+    def test_residuals_of_another_number_of_ranks_are_dropped_with_one_warning(self):
+        directory = self.root / "residuals"
+        compressed = {"--compression": "2bit,threshold=2"}
+        self.kill_after(directory, compressed, 2, 6)
+        result = programs.run("train-fashion-mnist", *self.arguments(directory, compressed),
+                              ranks=4)
+        self.assertEqual(result.code, 0)
+        self.assertRegex(result.err, r"^tutti: warning: loaded generation \d+ of \S+; its "
+                                     r"residuals of gradient compression are of "
+                                     r"2bit,threshold=2,leg=all on 2 ranks, this store's would be "
+                                     r"of 2bit,threshold=2,leg=all on 4 ranks: they begin at "
+                                     r"zero\n$")
 
     def test_checkpoints_change_nothing_and_come_at_the_end_of_epochs_by_default(self):
         self.train(self.root / "steps")
@@ -139,7 +155,8 @@ class Resume(unittest.TestCase):
         self.train(directory)
         for option, value in (("--seed", 2), ("--epochs", 5), ("--hidden", "32,16,8"),
                               ("--learning-rate", 0.01), ("--momentum", 0.5),
-                              ("--limit", 900), ("--batch-size", 32), ("--optimizer", "adam")):
+                              ("--limit", 900), ("--batch-size", 32), ("--optimizer", "adam"),
+                              ("--compression", "1bit")):
             with self.subTest(option=option):
                 result = programs.run("train-fashion-mnist",
                                       *self.arguments(directory, {option: value}))

@@ -151,7 +151,7 @@ TEST_CASE("setting a compression begins with residuals of zero; none sends every
       kv, test::reduced_random(tutti::ReduceOp::sum, {kCount}, DType::float32, test::size(), 5)));
 }
 
-TEST_CASE("a checkpoint that is loaded begins with residuals of zero") {
+TEST_CASE("a checkpoint from before the first push begins with residuals of zero") {
   test::with_folder([](const test::fs::path& folder) {
     KVStore kv = two_bit_store();
     kv.save(folder / "dist");
