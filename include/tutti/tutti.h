@@ -17,10 +17,12 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+#include "tutti/c/checkpoint.h"
 #include "tutti/c/communicator.h"
 #include "tutti/c/key.h"
 #include "tutti/c/kvstore.h"
 #include "tutti/c/optimizer.h"
+#include "tutti/c/row_sparse.h"
 #include "tutti/c/status.h"
 #include "tutti/c/tensor.h"
 

@@ -28,13 +28,6 @@ void require_range(const Place& place, int value, int least, int most, const cha
   refuse(place, what, std::to_string(value));
 }
 
-template <class T>
-std::span<const T> read_list(const Place& place, const T* list, int count) {
-  if (count < 0) refuse(place, "a count of at least 0", std::to_string(count));
-  if (list == nullptr && count > 0) refuse(place, "a list of " + std::to_string(count), "NULL");
-  return {list, static_cast<std::size_t>(count)};
-}
-
 Device read_device(const Place& tensor, int kind, int index) {
   require_range({&tensor, "device_kind"}, kind, TUTTI_CPU, TUTTI_GPU, "0 (cpu) or 1 (gpu)");
   if (index < 0) refuse({&tensor, "device_index"}, "at least 0", std::to_string(index));
@@ -112,6 +105,23 @@ Items read_items(const Place& here, const tutti_item* items, int num_items, Side
     }
     if (sides != Sides::values) {
       all.outputs.push_back(read_tensors({&place, "outputs"}, item.outputs, item.num_outputs));
+    }
+  }
+  return all;
+}
+
+RowsItems read_items(const Place& here, const tutti_rows_item* items, int num_items) {
+  RowsItems all;
+  int index = 0;
+  for (const tutti_rows_item& item : read_list({&here, "items"}, items, num_items)) {
+    const Place place{&here, "items", index++};
+    all.keys.push_back(read_key(place, &item.key));
+    all.values.emplace_back();
+    int number = 0;
+    for (const tutti_rows& value : read_list({&place, "values"}, item.values, item.num_values)) {
+      const Place at{&place, "values", number++};
+      all.values.back().push_back(
+          row_sparse(read_tensor(at, "ids", &value.ids), read_tensor(at, "rows", &value.rows)));
     }
   }
   return all;

@@ -5,11 +5,14 @@
 // Errors  invalid_argument with the place of the argument, what was expected and what it is.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
-#include "tutti/c/kvstore.h"
+#include "tutti/c/row_sparse.h"
 #include "tutti/communicator.hpp"
 #include "tutti/key.hpp"
+#include "tutti/row_sparse.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
 
@@ -35,6 +38,21 @@ struct Items {
 };
 enum class Sides { values, outputs, both };  ///< that a call needs
 Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
+
+/// The same of a push of rows.
+struct RowsItems {
+  std::vector<Key> keys;
+  std::vector<std::vector<RowSparseView>> values{};
+};
+RowsItems read_items(const Place& here, const tutti_rows_item* items, int num_items);
+
+/// Errors: as all here, for NULL with a count, or a negative count.
+template <class T>
+std::span<const T> read_list(const Place& place, const T* list, int count) {
+  if (count < 0) refuse(place, "a count of at least 0", std::to_string(count));
+  if (list == nullptr && count > 0) refuse(place, "a list of " + std::to_string(count), "NULL");
+  return {list, static_cast<std::size_t>(count)};
+}
 
 /// Refers to the shape, which must live as long as the result.
 tutti_tensor to_c(const void* data, const Shape& shape, DType dtype, Device device = cpu());

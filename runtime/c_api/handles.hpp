@@ -45,6 +45,8 @@ struct tutti_kvstore {
   std::string type{store.type()};
   std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< shapes that were handed out
   bool in_updater = false;
+  tutti::LoadResult loaded{};  ///< of the last load
+  std::string warnings{};
 };
 
 struct tutti_communicator {

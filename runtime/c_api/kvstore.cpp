@@ -4,22 +4,11 @@
 #include <algorithm>
 
 #include "runtime/c_api/arguments.hpp"
-#include "runtime/c_api/handles.hpp"
-#include "runtime/c_api/status.hpp"
+#include "runtime/c_api/on_store.hpp"
 #include "runtime/c_api/updater.hpp"
 
 using namespace tutti::c_api;  // NOLINT: what follows is their face
 using tutti::KVStore;
-
-namespace {
-
-/// Runs the body of an exported function on a store.
-template <class Handle, class Body>
-int on_store(const char* function, Handle* kv, Body&& body) noexcept {
-  return guarded(function, [&](const Place& here) { body(here, open(here, "kv", kv).store); });
-}
-
-}  // namespace
 
 int tutti_kvstore_create(const char* type, const char* const* settings, tutti_kvstore** kv) {
   return guarded(__func__, [&](const Place& here) {
@@ -70,6 +59,18 @@ int tutti_kvstore_pull(tutti_kvstore* kv, const tutti_item* items, int num_items
   });
 }
 
+int tutti_kvstore_pull_with(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                            const tutti_pull_options* options) {
+  return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
+    const tutti_pull_options& chosen = required(here, "options", options);
+    const Items given = read_items(here, items, num_items, Sides::outputs);
+    store.pull(given.keys, given.outputs,
+               {.cast = chosen.cast == 0 ? tutti::Cast::no : tutti::Cast::yes,
+                .ignore_sparse = chosen.whole_tables == 0,
+                .priority = chosen.priority});
+  });
+}
+
 int tutti_kvstore_pushpull(tutti_kvstore* kv, const tutti_item* items, int num_items,
                            int priority) {
   return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
@@ -117,6 +118,12 @@ int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater, void* us
 int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer) {
   return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
     store.set_optimizer(open(here, "optimizer", optimizer).optimizer);
+  });
+}
+
+int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    store.set_gradient_compression(&required(here, "compression", compression));
   });
 }
 

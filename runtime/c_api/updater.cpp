@@ -19,22 +19,38 @@ class Running {
   tutti_kvstore& kv_;
 };
 
+/// `call` is the C function with its arguments.
+template <class Call>
+void run(tutti_kvstore& kv, const Key& key, Call call) {
+  const tutti_key given = to_c(key);
+  const Running running(kv);
+  const int status = call(&given);
+  if (status == 0) return;
+  throw Error(ErrorCode::user_code,
+              "the updater of key " + to_string(key) + ": expected it to return 0, got " +
+                  std::to_string(status) + "; the store has failed",
+              ErrorScope::failed);
+}
+
 }  // namespace
 
 Updater make_updater(tutti_kvstore& kv, tutti_updater function, void* user_data) {
   if (function == nullptr) return nullptr;
   return [&kv, function, user_data](const Key& key, const ConstTensorView& merged,
                                     const TensorView& stored) {
-    const tutti_key key_given = to_c(key);
-    const tutti_tensor merged_given = to_c(merged);
-    const tutti_tensor stored_given = to_c(stored);
-    const Running running(kv);
-    const int status = function(user_data, &key_given, &merged_given, &stored_given);
-    if (status == 0) return;
-    throw Error(ErrorCode::user_code,
-                "the updater of key " + to_string(key) + ": expected it to return 0, got " +
-                    std::to_string(status) + "; the store has failed",
-                ErrorScope::failed);
+    const tutti_tensor sum = to_c(merged);
+    const tutti_tensor target = to_c(stored);
+    run(kv, key, [&](const tutti_key* given) { return function(user_data, given, &sum, &target); });
+  };
+}
+
+RowSparseUpdater make_updater(tutti_kvstore& kv, tutti_row_updater function, void* user_data) {
+  if (function == nullptr) return nullptr;
+  return [&kv, function, user_data](const Key& key, const RowSparseView& merged,
+                                    const TensorView& stored) {
+    const tutti_rows sum = {to_c(merged.ids()), to_c(merged.rows())};
+    const tutti_tensor target = to_c(stored);
+    run(kv, key, [&](const tutti_key* given) { return function(user_data, given, &sum, &target); });
   };
 }
 

@@ -61,6 +61,18 @@ TUTTI_API int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int
 TUTTI_API int tutti_kvstore_pull(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                  int cast);
 
+/// What a pull may be asked for. All zero is what tutti_kvstore_pull does without `cast`.
+typedef struct tutti_pull_options {
+  int cast;          ///< not 0: elements are converted to the outputs' dtypes
+  int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
+                     ///< ignored, with a warning once per key
+  int priority;  ///< a hint, as of push; a pull is local and waits for nobody
+} tutti_pull_options;
+
+/// As tutti_kvstore_pull, with options. Local.
+int tutti_kvstore_pull_with(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                            const tutti_pull_options* options);
+
 /// push, then pull of the updated values into the outputs. If no item has an output, they are
 /// written over the values. Collective. Errors  as push and pull.
 TUTTI_API int tutti_kvstore_pushpull(tutti_kvstore* kv, const tutti_item* items, int num_items,
@@ -94,6 +106,12 @@ TUTTI_API int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater
 
 /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
 TUTTI_API int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer);
+
+/// Compresses what later pushes send: "2bit,threshold=0.5", "none". Names and options are those of
+/// tutti/compression.hpp. All residuals start at zero again. Call it on every rank.
+/// Errors  invalid_argument: an unknown name or option, a value out of its range (on this rank
+///         alone). A push that is compressed otherwise on another rank is an error on all.
+int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression);
 
 /// Returns when every rank has called it. Collective.
 TUTTI_API int tutti_kvstore_barrier(tutti_kvstore* kv);

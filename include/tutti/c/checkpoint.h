@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores as files. What they hold and promise: KVStore::save in tutti/kvstore.hpp.
+#ifndef TUTTI_C_CHECKPOINT_H
+#define TUTTI_C_CHECKPOINT_H
+
+#include "tutti/c/kvstore.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// What a program saves with a store: epoch, position, seed. Both are UTF-8 and end with a 0 byte.
+typedef struct tutti_metadata {
+  const char* name;
+  const char* text;
+} tutti_metadata;
+
+/// All zero is the default.
+typedef struct tutti_load_options {
+  int weights_only;   ///< takes the values alone, whatever updated them
+  int other_options;  ///< takes the states of an optimizer of the same name with other options
+  int may_be_absent;  ///< where there is no checkpoint, nothing happens; else it is an error
+} tutti_load_options;
+
+/// Saves values, the optimizer's states and counts, residuals and metadata as a new generation in a
+/// directory, and keeps the one before. Whenever the process or the machine stops, a load finds the
+/// one or the other, whole. Collective.
+/// Errors  io, mismatch if ranks save to different directories, invalid_argument for a text that is
+///         not UTF-8. Older generations stay, and the store goes on.
+int tutti_kvstore_save(tutti_kvstore* kv, const char* directory, const tutti_metadata* metadata,
+                       int num_metadata);
+
+/// Takes back the newest generation that is not damaged, into any type of store with any number of
+/// ranks. Optimizer and compression are set before. `options` may be NULL. `generation`, which may
+/// be NULL, becomes 0 if there was no checkpoint. Collective.
+/// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
+///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
+int tutti_kvstore_load(tutti_kvstore* kv, const char* directory, const tutti_load_options* options,
+                       uint64_t* generation);
+
+/// A text that was saved with what the handle loaded last; NULL if there is none of this name.
+/// Valid until the next load. Local.
+int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name, const char** text);
+
+/// What the last load has to say: generations that are damaged and were passed over, residuals that
+/// begin at zero; a sentence per line, or an empty text. Valid until the next load. Local.
+int tutti_kvstore_loaded_warnings(const tutti_kvstore* kv, const char** text);
+
+/// The optimizer's states and counts alone, in one file, which is replaced in one step. The store
+/// must hold the same keys when it loads; of the options, other_options counts. Collective.
+/// Errors  as above; invalid_argument without an optimizer.
+int tutti_kvstore_save_optimizer_states(tutti_kvstore* kv, const char* path);
+int tutti_kvstore_load_optimizer_states(tutti_kvstore* kv, const char* path,
+                                        const tutti_load_options* options);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row-sparse keys: tables of which a push changes some rows.
+#ifndef TUTTI_C_ROW_SPARSE_H
+#define TUTTI_C_ROW_SPARSE_H
+
+#include "tutti/c/kvstore.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Row i of `rows` is, or is added to, row ids[i] of a table.
+/// Shape   `ids` has n elements of an integer type, in any order and with repetitions; `rows` is
+///         (n, ...), where ... are the table's dimensions but the first.
+typedef struct tutti_rows {
+  tutti_tensor ids;
+  tutti_tensor rows;
+} tutti_rows;
+
+/// One key of a push of rows.
+typedef struct tutti_rows_item {
+  tutti_key key;
+  const tutti_rows* values;  ///< summed by row
+  int num_values;
+} tutti_rows_item;
+
+/// As tutti_kvstore_init, of tables. Collective.
+int tutti_kvstore_init_row_sparse(tutti_kvstore* kv, const tutti_item* items, int num_items);
+
+/// A table of zeros, which takes no time or memory for its size. Collective.
+/// Errors  invalid_argument: a key that exists, a scalar.
+int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti_key* key,
+                                        const int64_t* shape, int ndim, int dtype);
+
+/// Sums the union of the rows over values and ranks, then updates these rows: without an updater
+/// the sums replace them; sgd, adam and adagrad update them alone. What it moves and computes is in
+/// proportion to the rows. Ranks may push different rows, or none. Collective. Otherwise as
+/// tutti_kvstore_push.
+/// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
+///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
+int tutti_kvstore_push_rows(tutti_kvstore* kv, const tutti_rows_item* items, int num_items,
+                            int priority);
+
+/// Copies rows of this rank's replica: each that `row_ids` name once, ascending, into new buffers,
+/// `ids` of int64. The caller destroys both. Local.
+/// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
+int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
+                                  const tutti_tensor* row_ids, tutti_buffer** ids,
+                                  tutti_buffer** rows);
+
+/// An updater of row-sparse keys: `merged` has each pushed row once, ascending, and `stored` is the
+/// whole table, of which it changes rows in place. Otherwise as tutti_updater.
+typedef int (*tutti_row_updater)(void* user_data, const tutti_key* key, const tutti_rows* merged,
+                                 const tutti_tensor* stored);
+
+/// As tutti_kvstore_set_updater, with a second function for row-sparse keys.
+/// Errors  invalid_argument: `rows` without `dense`.
+int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense, tutti_row_updater rows,
+                               void* user_data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
