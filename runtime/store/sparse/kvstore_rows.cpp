@@ -7,6 +7,7 @@
 #include "runtime/store/entering.hpp"
 #include "runtime/store/sparse/replica.hpp"
 #include "runtime/store/sparse/rows.hpp"
+#include "runtime/store/sparse/sort.hpp"
 
 namespace tutti {
 
@@ -102,7 +103,7 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
   const Entering entering(*this, Entering::Kind::local, "row_sparse_pull");
   try {
     for (auto& [entry, target, ids] : requests_of(table_, keys, outputs, row_ids)) {
-      std::ranges::sort(ids);
+      sort_by_digits(ids, std::identity());
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
       copy_rows(*entry, ids, *target);
     }

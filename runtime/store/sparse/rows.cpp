@@ -81,11 +81,6 @@ void find_rows(const Entry& entry, const RowSparseView& value, std::vector<Found
   }
 }
 
-void sort_by_id(std::vector<FoundRow>& rows) {
-  if (std::ranges::is_sorted(rows, {}, &FoundRow::id)) return;
-  std::ranges::stable_sort(rows, {}, &FoundRow::id);
-}
-
 void merge_by_id(std::vector<FoundRow>& rows, std::vector<std::size_t> bounds) {
   std::vector<FoundRow> merged(bounds.size() > 2 ? rows.size() : 0);
   while (bounds.size() > 2) {

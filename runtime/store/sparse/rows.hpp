@@ -39,10 +39,8 @@ std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& id
 /// Appends a value's rows. Errors  invalid_argument: as read_ids; rows of another dtype or shape.
 void find_rows(const Entry& entry, const RowSparseView& value, std::vector<FoundRow>& found);
 
-/// Sorts by id; rows of one id keep their order.
-void sort_by_id(std::vector<FoundRow>& rows);
-
-/// The same for lists that are sorted each: list i is rows bounds[i] .. bounds[i + 1] - 1.
+/// Sorts lists that are sorted each by id: list i is rows bounds[i] .. bounds[i + 1] - 1. Rows of
+/// one id keep their order.
 void merge_by_id(std::vector<FoundRow>& rows, std::vector<std::size_t> bounds);
 
 /// Calls visit(the rows of one id) for each id, ascending. The rows are sorted.

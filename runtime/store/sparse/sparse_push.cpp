@@ -7,6 +7,7 @@
 
 #include "runtime/digest.hpp"
 #include "runtime/store/sparse/row_update.hpp"
+#include "runtime/store/sparse/sort.hpp"
 
 namespace tutti {
 
@@ -43,7 +44,7 @@ void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
     require_row_sparse(*item.entry);
     require_rows_rule(rule_, *item.entry);
     for (const RowSparseView& value : rows) find_rows(*item.entry, value, item.found);
-    sort_by_id(item.found);
+    sort_by_digits(item.found, &FoundRow::id);
     items_.push_back(std::move(item));
   }
   std::ranges::sort(items_, [](const Item& left, const Item& right) {

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/factoriser.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include <tutti/error.hpp>
+
+#include "support/random.hpp"
+#include "support/terminal.hpp"
+
+namespace apps {
+namespace {
+
+const std::vector<tutti::Key> kTables = {"users", "items"};
+
+/// First factors, which only have to differ from each other; rank 0's count.
+tutti::Tensor first_factors(int rows, int factors, std::uint64_t seed) {
+  tutti::Tensor table = tutti::Tensor::empty({rows, factors});
+  Random random(seed);
+  for (float& value : table.values<float>()) {
+    value = static_cast<float>(random.uniform() - 0.5) / static_cast<float>(std::sqrt(factors));
+  }
+  return table;
+}
+
+/// Where a row of the table is among the rows that were pulled.
+std::size_t place_of(const tutti::RowSparse& factors, std::int64_t id) {
+  const auto ids = factors.ids.values<std::int64_t>();
+  return static_cast<std::size_t>(std::ranges::lower_bound(ids, id) - ids.begin());
+}
+
+float product(const float* left, const float* right, std::size_t count) {
+  float sum = 0.0f;
+  for (std::size_t i = 0; i < count; ++i) sum += left[i] * right[i];
+  return sum;
+}
+
+}  // namespace
+
+std::string epoch_line(const FactorResult& result) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(),
+                "epoch %d/%d  RMSE %.4f  test RMSE %.4f  %.0f ratings/s  store %.1f %%",
+                result.epoch, result.epochs, result.train_rmse, result.test_rmse,
+                result.ratings_per_second, result.store_share * 100.0);
+  return text.data();
+}
+
+std::string summary_line(const FactorResult& last) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), "test RMSE %.4f  %.0f ratings/s  store %.2f s (%.1f %%)",
+                last.test_rmse, last.ratings_per_second, last.store_seconds,
+                last.store_share * 100.0);
+  return text.data();
+}
+
+Factoriser::Factoriser(tutti::Communicator world, tutti::KVStore& store,
+                       const FactorOptions& options, const Ratings& ratings)
+    : world_(std::move(world)),
+      store_(store),
+      options_(options),
+      ratings_(ratings),
+      bar_(world_.rank() == 0 && stdout_is_watched()) {
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  store_.init_row_sparse(kTables, {first_factors(options.users, options.factors, seed),
+                                   first_factors(options.items, options.factors, seed + 1)});
+}
+
+/// Each rank takes its contiguous part of each batch.
+FactorResult Factoriser::run_epoch(int epoch) {
+  const auto batch = static_cast<std::size_t>(options_.batch_size);
+  const std::size_t share = batch / static_cast<std::size_t>(world_.size());
+  const std::size_t steps = ratings_.train.size() / batch;
+  const Stopwatch watch;
+  double squares = 0.0;
+  for (std::size_t i = 0; i < steps; ++i) {
+    const std::size_t first = i * batch + share * static_cast<std::size_t>(world_.rank());
+    squares += step(std::span(ratings_.train).subspan(first, share));
+    trained_ += batch;
+    if (bar_.due()) show(epoch, i + 1, squares, seconds_ + watch.seconds());
+  }
+  seconds_ += watch.seconds();
+
+  std::array sums{squares, test()};
+  world_.allreduce(tutti::view(sums.data(), {2}));
+  bar_.clear();
+  world_.agree([&] {
+    if (std::isfinite(sums[0])) return;
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       "the training diverged: the error of epoch " + std::to_string(epoch) +
+                           " is not a finite number; lower the learning rate");
+  });
+  return {.epoch = epoch,
+          .epochs = options_.epochs,
+          .train_rmse = std::sqrt(sums[0] / static_cast<double>(steps * batch)),
+          .test_rmse = std::sqrt(sums[1] / static_cast<double>(ratings_.test.size())),
+          .ratings_per_second = static_cast<double>(trained_) / seconds_,
+          .store_seconds = store_seconds_,
+          .store_share = store_seconds_ / seconds_};
+}
+
+/// Rows that several ratings name are pulled once, and pushed as often: the store sums them.
+double Factoriser::step(std::span<const Rating> ratings) {
+  users_.ids.clear();
+  items_.ids.clear();
+  for (const Rating& rating : ratings) {
+    users_.ids.push_back(rating.user);
+    items_.ids.push_back(rating.item);
+  }
+  const auto count = static_cast<std::int64_t>(ratings.size());
+  const auto users = tutti::view(users_.ids.data(), {count});
+  const auto items = tutti::view(items_.ids.data(), {count});
+
+  const Stopwatch pull_watch;
+  store_.row_sparse_pull(kTables, {users_.factors, items_.factors}, {users, items});
+  store_seconds_ += pull_watch.seconds();
+  const double squares = compute(ratings);
+  const tutti::Shape shape = {count, options_.factors};
+  const Stopwatch push_watch;
+  store_.push(kTables, {row_sparse(users, tutti::view(users_.gradients.data(), shape)),
+                        row_sparse(items, tutti::view(items_.gradients.data(), shape))});
+  store_seconds_ += push_watch.seconds();
+  return squares;
+}
+
+/// The gradients of half the squared errors.
+double Factoriser::compute(std::span<const Rating> ratings) {
+  const auto factors = static_cast<std::size_t>(options_.factors);
+  users_.gradients.resize(ratings.size() * factors);
+  items_.gradients.resize(ratings.size() * factors);
+  const float* users = users_.factors.rows.values<float>().data();
+  const float* items = items_.factors.rows.values<float>().data();
+  double squares = 0.0;
+  for (std::size_t i = 0; i < ratings.size(); ++i) {
+    const float* user = users + place_of(users_.factors, ratings[i].user) * factors;
+    const float* item = items + place_of(items_.factors, ratings[i].item) * factors;
+    const float error = product(user, item, factors) - ratings[i].value;
+    squares += static_cast<double>(error * error);
+    for (std::size_t j = 0; j < factors; ++j) {
+      users_.gradients[i * factors + j] = error * item[j];
+      items_.gradients[i * factors + j] = error * user[j];
+    }
+  }
+  return squares;
+}
+
+/// The squared errors of this rank's share of the test ratings, straight from the replicas.
+double Factoriser::test() const {
+  const auto factors = static_cast<std::size_t>(options_.factors);
+  const auto users = store_.view("users");
+  const auto items = store_.view("items");
+  double squares = 0.0;
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  for (auto i = static_cast<std::size_t>(world_.rank()); i < ratings_.test.size(); i += ranks) {
+    const Rating& rating = ratings_.test[i];
+    const float* user =
+        users.values<float>().data() + static_cast<std::size_t>(rating.user) * factors;
+    const float* item =
+        items.values<float>().data() + static_cast<std::size_t>(rating.item) * factors;
+    const auto error = static_cast<double>(product(user, item, factors) - rating.value);
+    squares += error * error;
+  }
+  return squares;
+}
+
+void Factoriser::show(int epoch, std::size_t done, double squares, double seconds) {
+  const auto batch = static_cast<std::size_t>(options_.batch_size);
+  bar_.show({.epoch = epoch,
+             .epochs = options_.epochs,
+             .images_done = done * batch,
+             .images_total = ratings_.train.size() / batch * batch,
+             .images_per_second = static_cast<double>(trained_) / seconds,
+             .loss = squares * world_.size() / static_cast<double>(done * batch),
+             .unit = "ratings"});
+}
+
+}  // namespace apps
