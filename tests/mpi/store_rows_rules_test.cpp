@@ -184,6 +184,24 @@ TEST_CASE("init refuses a scalar, a key that exists, and more than there is memo
   store.check_usable();
 }
 
+TEST_CASE("rows that do not fit into the ranks' shared memory are refused on all ranks") {
+  tutti::Settings settings = test::settings();
+  settings.arena_bytes = std::size_t{16} << 20;
+  KVStore kv = KVStore::create("dist", settings);
+  kv.init_row_sparse(3, {1000, 10000});
+  std::vector<std::int64_t> many(is_last() ? 1000 : 1);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i);
+  const auto count = static_cast<std::int64_t>(many.size());
+  CHECK(test::throws_on_all(
+      [&] {
+        kv.push(3, row_sparse(ids(many), test::filled(1, {count, 10000})));
+      },
+      ErrorCode::out_of_memory, {"push", "MiB do not fit into the 16 MiB reserved"}));
+  CHECK(test::all_are(kv.view(3), 0));
+  kv.push(3, row_sparse(ids({7}), test::filled(1, {1, 10000})));
+  CHECK(test::agree(kv.view(3).values<float>()[70000] == static_cast<float>(test::size())));
+}
+
 TEST_CASE("a wrong pull of rows is an error on its rank alone and writes nothing") {
   Store store;
   RowSparse out;

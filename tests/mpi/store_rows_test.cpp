@@ -95,6 +95,36 @@ TEST_CASE("a push of rows has the bits of a dense push whose other rows are zero
   CHECK(test::agree(test::same_bits(kv.view(1), kv.view(2))));
 }
 
+TEST_CASE("many rows cross in many pieces, with the bits of a dense push, in every layout") {
+  constexpr std::int64_t kRows = 30000;
+  const auto own_rows = [](int owner) {
+    std::vector<std::int64_t> some;
+    for (std::int64_t id = 0; id < kRows; ++id) {
+      if (test::mix(static_cast<std::uint64_t>(id * 8 + owner)) % 3 == 0) some.push_back(id);
+    }
+    return some;
+  };
+  const std::vector<std::int64_t> mine = own_rows(test::rank());
+  const Tensor values = test::random_tensor({static_cast<std::int64_t>(mine.size()), 8},
+                                            DType::float32, test::rank());
+  Tensor dense = Tensor::zeros({kRows, 8});
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    std::copy_n(values.values<float>().begin() + static_cast<int>(i) * 8, 8,
+                dense.values<float>().begin() + mine[i] * 8);
+  }
+  for (const test::Layout& layout : test::all_layouts()) {
+    CAPTURE(test::to_string(layout));
+    KVStore kv = KVStore::create("dist", test::settings_for(layout, /*reproducible=*/true));
+    kv.init(1, Tensor::zeros({kRows, 8}));
+    kv.init_row_sparse(2, {kRows, 8});
+    for (int i = 0; i < 2; ++i) {
+      kv.push(1, dense);
+      kv.push(2, row_sparse(ids(mine), values));
+    }
+    CHECK(test::agree(test::same_bits(kv.view(1), kv.view(2))));
+  }
+}
+
 TEST_CASE("rows of other ranks, no rows at all, and rows that only one rank has") {
   test::for_each_type([](KVStore& kv, float pushed) {
     kv.init_row_sparse(3, {6, 2});

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every form in which a call takes rows compiles and means what it says; what an ignored pull says.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <cstdio>
+#include <deque>
+#include <doctest/doctest.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+using namespace tutti;
+
+namespace {
+
+RowSparse rows(std::int64_t id, double value) {
+  return {Tensor::full({1}, static_cast<double>(id), DType::int64), Tensor::full({1, 2}, value)};
+}
+
+KVStore store() {
+  KVStore kv = KVStore::create("local");
+  kv.init_row_sparse({3, 4}, {Tensor::zeros({5, 2}), Tensor::zeros({5, 2})});
+  return kv;
+}
+
+float first(const KVStore& kv, const Key& key, std::size_t row) {
+  return kv.view(key).values<float>()[2 * row];
+}
+
+/// What is written to standard error meanwhile.
+template <class Body>
+std::string written_by(Body body) {
+  std::FILE* file = std::tmpfile();
+  std::fflush(stderr);
+  const int before = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  body();
+  std::fflush(stderr);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("pushes of rows: one value, lists, lists of lists, views, containers") {
+  KVStore kv = store();
+  const RowSparse a = rows(1, 10);
+  RowSparse b = rows(1, 20);
+  kv.push(3, a);
+  CHECK(first(kv, 3, 1) == 10);
+  kv.push(3, {a, b});
+  CHECK(first(kv, 3, 1) == 30);
+  kv.push({3, 4}, {a, b}, /*priority=*/1);
+  CHECK(first(kv, 4, 1) == 20);
+  kv.push({3, 4}, {{a, b}, {b}});
+  CHECK(first(kv, 3, 1) == 30);
+  kv.push(3, row_sparse(a.ids, b.rows));
+  CHECK(first(kv, 3, 1) == 20);
+  std::vector<RowSparse> owned;
+  owned.push_back(rows(0, 7));
+  owned.push_back(rows(2, 8));
+  kv.push({3, 4}, owned);
+  CHECK(first(kv, 4, 2) == 8);
+  const std::vector<RowSparseView> views = {a, b};
+  kv.push(3, views);
+  const std::deque<RowSparseView> some(views.begin(), views.end());
+  kv.push(3, some);
+  CHECK(first(kv, 3, 1) == 30);
+  kv.push(std::vector<Key>{}, std::vector<RowSparse>{});
+}
+
+TEST_CASE("pulls of rows: one output, lists, one list of ids or several") {
+  KVStore kv = store();
+  kv.push(3, rows(1, 10));
+  RowSparse a;
+  RowSparse b;
+  const Tensor ids = Tensor::full({2, 2}, 1, DType::int32);
+  kv.row_sparse_pull(3, a, ids);
+  CHECK(a.rows.values<float>()[0] == 10);
+  kv.row_sparse_pull(3, {a, b}, {ids, ids});
+  kv.row_sparse_pull({3, 4}, {a, b}, ids);
+  CHECK(b.rows.values<float>()[0] == 0);
+  std::vector<RowSparse> outputs(2);
+  kv.row_sparse_pull(std::vector<int>{4, 3}, outputs, ids);
+  CHECK(outputs[1].rows.values<float>()[0] == 10);
+  std::vector<std::vector<RowSparse>> lists(2);
+  lists[0].resize(1);
+  lists[1].resize(2);
+  kv.row_sparse_pull({4, 3}, lists, {ids, ids, ids});
+  CHECK(lists[1][1].rows.values<float>()[0] == 10);
+  RowSparse wide{Tensor::zeros({1}, DType::int64), Tensor::zeros({9}, DType::float64)};
+  kv.row_sparse_pull(3, wide, ids);  // made anew as it has to be
+  CHECK(wide.rows.shape() == Shape{1, 2});
+  CHECK(wide.rows.dtype() == DType::float32);
+}
+
+TEST_CASE("an ignored pull of a row-sparse key warns once, and not where warnings are off") {
+  KVStore kv = store();
+  Tensor out = Tensor::full({5, 2}, 77);
+  const std::string text = written_by([&] {
+    kv.pull({3, 4}, {out, out});
+    kv.pull(3, out);
+  });
+  CHECK(text.find("tutti: warning: rank 0 (host ") == 0);
+  CHECK(
+      text.find("key 3 (5, 2) float32 is row-sparse and was ignored; use row_sparse_pull, or pull "
+                "with ignore_sparse = false\n") != std::string::npos);
+  CHECK(text.find("key 4") != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);
+  CHECK(out.values<float>()[0] == 77);
+  Settings settings;
+  settings.warnings = false;
+  KVStore silent = KVStore::create("local", settings);
+  silent.init_row_sparse(3, {5, 2});
+  CHECK(written_by([&] { silent.pull(3, out); }).empty());
+}
