@@ -66,7 +66,7 @@ typedef struct tutti_pull_options {
   int cast;          ///< not 0: elements are converted to the outputs' dtypes
   int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
                      ///< ignored, with a warning once per key
-  int priority;  ///< a hint, as of push; a pull is local and waits for nobody
+  int priority;      ///< a hint, as of push; a pull is local and waits for nobody
 } tutti_pull_options;
 
 /// As tutti_kvstore_pull, with options. Local.
