@@ -4,6 +4,7 @@
 #define TUTTI_C_CHECKPOINT_H
 
 #include "tutti/c/kvstore.h"
+#include "tutti/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,31 +28,32 @@ typedef struct tutti_load_options {
 /// one or the other, whole. Collective.
 /// Errors  io, mismatch if ranks save to different directories, invalid_argument for a text that is
 ///         not UTF-8. Older generations stay, and the store goes on.
-int tutti_kvstore_save(tutti_kvstore* kv, const char* directory, const tutti_metadata* metadata,
-                       int num_metadata);
+TUTTI_API int tutti_kvstore_save(tutti_kvstore* kv, const char* directory,
+                                 const tutti_metadata* metadata, int num_metadata);
 
 /// Takes back the newest generation that is not damaged, into any type of store with any number of
 /// ranks. Optimizer and compression are set before. `options` may be NULL. `generation`, which may
 /// be NULL, becomes 0 if there was no checkpoint. Collective.
 /// Errors  io: no checkpoint, no permission, a later format; corrupt_file: every generation is
 ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
-int tutti_kvstore_load(tutti_kvstore* kv, const char* directory, const tutti_load_options* options,
-                       uint64_t* generation);
+TUTTI_API int tutti_kvstore_load(tutti_kvstore* kv, const char* directory,
+                                 const tutti_load_options* options, uint64_t* generation);
 
 /// A text that was saved with what the handle loaded last; NULL if there is none of this name.
 /// Valid until the next load. Local.
-int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name, const char** text);
+TUTTI_API int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name,
+                                            const char** text);
 
 /// What the last load has to say: generations that are damaged and were passed over, residuals that
 /// begin at zero; a sentence per line, or an empty text. Valid until the next load. Local.
-int tutti_kvstore_loaded_warnings(const tutti_kvstore* kv, const char** text);
+TUTTI_API int tutti_kvstore_loaded_warnings(const tutti_kvstore* kv, const char** text);
 
 /// The optimizer's states and counts alone, in one file, which is replaced in one step. The store
 /// must hold the same keys when it loads; of the options, other_options counts. Collective.
 /// Errors  as above; invalid_argument without an optimizer.
-int tutti_kvstore_save_optimizer_states(tutti_kvstore* kv, const char* path);
-int tutti_kvstore_load_optimizer_states(tutti_kvstore* kv, const char* path,
-                                        const tutti_load_options* options);
+TUTTI_API int tutti_kvstore_save_optimizer_states(tutti_kvstore* kv, const char* path);
+TUTTI_API int tutti_kvstore_load_optimizer_states(tutti_kvstore* kv, const char* path,
+                                                  const tutti_load_options* options);
 
 #ifdef __cplusplus
 }

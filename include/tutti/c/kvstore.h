@@ -70,8 +70,8 @@ typedef struct tutti_pull_options {
 } tutti_pull_options;
 
 /// As tutti_kvstore_pull, with options. Local.
-int tutti_kvstore_pull_with(tutti_kvstore* kv, const tutti_item* items, int num_items,
-                            const tutti_pull_options* options);
+TUTTI_API int tutti_kvstore_pull_with(tutti_kvstore* kv, const tutti_item* items, int num_items,
+                                      const tutti_pull_options* options);
 
 /// push, then pull of the updated values into the outputs. If no item has an output, they are
 /// written over the values. Collective. Errors  as push and pull.
@@ -111,7 +111,7 @@ TUTTI_API int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimiz
 /// tutti/compression.hpp. All residuals start at zero again. Call it on every rank.
 /// Errors  invalid_argument: an unknown name or option, a value out of its range (on this rank
 ///         alone). A push that is compressed otherwise on another rank is an error on all.
-int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression);
+TUTTI_API int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression);
 
 /// Returns when every rank has called it. Collective.
 TUTTI_API int tutti_kvstore_barrier(tutti_kvstore* kv);

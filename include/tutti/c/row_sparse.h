@@ -4,6 +4,7 @@
 #define TUTTI_C_ROW_SPARSE_H
 
 #include "tutti/c/kvstore.h"
+#include "tutti/export.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,12 +26,13 @@ typedef struct tutti_rows_item {
 } tutti_rows_item;
 
 /// As tutti_kvstore_init, of tables. Collective.
-int tutti_kvstore_init_row_sparse(tutti_kvstore* kv, const tutti_item* items, int num_items);
+TUTTI_API int tutti_kvstore_init_row_sparse(tutti_kvstore* kv, const tutti_item* items,
+                                            int num_items);
 
 /// A table of zeros, which takes no time or memory for its size. Collective.
 /// Errors  invalid_argument: a key that exists, a scalar.
-int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti_key* key,
-                                        const int64_t* shape, int ndim, int dtype);
+TUTTI_API int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti_key* key,
+                                                  const int64_t* shape, int ndim, int dtype);
 
 /// Sums the union of the rows over values and ranks, then updates these rows: without an updater
 /// the sums replace them; sgd, adam and adagrad update them alone. What it moves and computes is in
@@ -38,15 +40,15 @@ int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti_key* key,
 /// tutti_kvstore_push.
 /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
 ///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
-int tutti_kvstore_push_rows(tutti_kvstore* kv, const tutti_rows_item* items, int num_items,
-                            int priority);
+TUTTI_API int tutti_kvstore_push_rows(tutti_kvstore* kv, const tutti_rows_item* items,
+                                      int num_items, int priority);
 
 /// Copies rows of this rank's replica: each that `row_ids` name once, ascending, into new buffers,
 /// `ids` of int64. The caller destroys both. Local.
 /// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
-int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
-                                  const tutti_tensor* row_ids, tutti_buffer** ids,
-                                  tutti_buffer** rows);
+TUTTI_API int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
+                                            const tutti_tensor* row_ids, tutti_buffer** ids,
+                                            tutti_buffer** rows);
 
 /// An updater of row-sparse keys: `merged` has each pushed row once, ascending, and `stored` is the
 /// whole table, of which it changes rows in place. Otherwise as tutti_updater.
@@ -55,8 +57,8 @@ typedef int (*tutti_row_updater)(void* user_data, const tutti_key* key, const tu
 
 /// As tutti_kvstore_set_updater, with a second function for row-sparse keys.
 /// Errors  invalid_argument: `rows` without `dense`.
-int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense, tutti_row_updater rows,
-                               void* user_data);
+TUTTI_API int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense,
+                                         tutti_row_updater rows, void* user_data);
 
 #ifdef __cplusplus
 }
