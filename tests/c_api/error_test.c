@@ -51,8 +51,8 @@ void test_agree(void) {
   CHECK_ERROR(tutti_communicator_agree(world, 7 * is_last(), "cut off"), TUTTI_ERROR_CORRUPT_FILE,
               "cut off");
   CHECK_ERROR(tutti_communicator_agree(world, status, NULL), TUTTI_ERROR_IO, "rank ", ": io");
-  CHECK_ERROR(tutti_communicator_agree(world, 9 * is_last(), "?"), TUTTI_ERROR_INVALID_ARGUMENT,
-              "tutti_communicator_agree: status: expected 0 to 8, got 9");
+  CHECK_ERROR(tutti_communicator_agree(world, 10 * is_last(), "?"), TUTTI_ERROR_INVALID_ARGUMENT,
+              "tutti_communicator_agree: status: expected 0 to 9, got 10");
   CHECK(tutti_last_error_is_recoverable());
   CHECK_OK(tutti_communicator_agree(world, TUTTI_OK, NULL));
   CHECK_OK(tutti_communicator_destroy(world));
