@@ -11,6 +11,7 @@ import time
 import unittest
 
 import launcher
+import verdict
 
 MPIRUN = """
 printf '%s ' "$@" >> {folder}/command; echo >> {folder}/command
@@ -94,4 +95,4 @@ class Pbs(launcher.Folder):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    verdict.main()

@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 import launcher
+import verdict
 from launcher import launch
 
 
@@ -192,4 +193,4 @@ class Gpus(launcher.Folder):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    verdict.main()

@@ -8,6 +8,7 @@ import time
 import unittest
 
 import launcher
+import verdict
 from launcher import launch
 
 BODY = """
@@ -98,4 +99,4 @@ class Restarts(launcher.Folder):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    verdict.main()

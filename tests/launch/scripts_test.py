@@ -7,12 +7,13 @@ import subprocess
 import unittest
 
 import launcher
+import verdict
 
 
 class Shellcheck(unittest.TestCase):
     def setUp(self):
         if not shutil.which("shellcheck"):
-            launcher.skip("no shellcheck in the PATH")
+            raise unittest.SkipTest("no shellcheck in the PATH")
 
     def test_shellcheck_finds_nothing(self):
         scripts = sorted(launcher.SCRIPTS.glob("*.sh")) + [launcher.SCRIPTS.parents[1] / ".ci/run"]
@@ -23,4 +24,4 @@ class Shellcheck(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    verdict.main()

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
+import unittest
 from pathlib import Path
 
 import launcher
@@ -70,12 +71,12 @@ def free_ports(count):
 
 class Cluster:
     def __init__(self, folder):
-        """Starts it, or ends the program as skipped, with the reason."""
+        """Starts it, or skips the test, with the reason."""
         self.folder = folder
         os.environ["PATH"] += ":/usr/sbin:/sbin"
         missing = [name for name in COMMANDS if not shutil.which(name)]
         if missing:
-            launcher.skip(f"no {', '.join(missing)} here: apt-get install slurm-wlm")
+            raise unittest.SkipTest(f"no {', '.join(missing)} here: apt-get install slurm-wlm")
         for name in ("state", "tmp-v0", "tmp-v1", "dev"):
             (folder / name).mkdir()
         for index in range(2):
@@ -95,7 +96,7 @@ class Cluster:
             logs = "".join(path.read_text(encoding="utf-8", errors="replace")[-1000:]
                            for path in sorted(folder.glob("*.log")))
             self.stop()
-            launcher.skip(f"Slurm does not start here: {error}\n{logs}")
+            raise unittest.SkipTest(f"Slurm does not start here: {error}\n{logs}")
 
     def stop(self):
         for path in self.folder.glob("*.pid"):

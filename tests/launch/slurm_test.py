@@ -9,6 +9,7 @@ from pathlib import Path
 
 import launcher
 import programs
+import verdict
 from checkpoints import weights
 from slurm_cluster import Cluster
 
@@ -126,4 +127,4 @@ class Slurm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    verdict.main()
