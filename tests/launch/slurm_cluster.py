@@ -16,7 +16,7 @@ from pathlib import Path
 
 import launcher
 
-COMMANDS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo")
+COMMANDS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue")
 WAIT_S = 30
 
 CONFIGURATION = """
@@ -98,7 +98,17 @@ class Cluster:
             self.stop()
             raise unittest.SkipTest(f"Slurm does not start here: {error}\n{logs}")
 
+    def end_jobs(self):
+        """What a failed test left running would outlive the daemons."""
+        if self.run("squeue", "-h", "-t", "all", "-o", "%i"):
+            self.run("scancel", "--user", getpass.getuser())
+            self.wait(lambda: not self.run("squeue", "-h"))
+
     def stop(self):
+        try:
+            self.end_jobs()
+        except AssertionError:
+            pass  # the daemons do not answer: they may never have started
         for path in self.folder.glob("*.pid"):
             try:
                 os.kill(int(path.read_text(encoding="ascii")), 15)
