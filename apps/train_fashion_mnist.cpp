@@ -6,8 +6,10 @@
 // contiguous P-th of each global batch: any number of ranks gives the same loss, up to rounding.
 //
 // A checkpoint holds the weights, the optimizer's states, and how far the run is: a run that is
-// killed and started again ends with the same weights as one that is not.
+// killed and started again ends with the same weights as one that is not. Asked to stop by SIGTERM
+// or SIGUSR1, it saves itself first and ends with exit code 75: to be started again.
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include <tutti/tutti.hpp>
@@ -37,6 +39,8 @@ int train_fashion_mnist(int argc, char** argv) {
     apps::check_data(options, data.train.count());
   });
 
+  std::optional<tutti::PreemptionSignals> signals;
+  if (options.checkpoint.is_on()) signals.emplace();
   tutti::KVStore store = options.one_process() ? tutti::KVStore::create(options.kvstore)
                                                : tutti::KVStore::create(world);
   store.set_optimizer(apps::make_optimizer(options));
@@ -49,12 +53,16 @@ int train_fashion_mnist(int argc, char** argv) {
     return 0;
   }
 
-  apps::EpochResult result;
+  std::optional<apps::EpochResult> result;
   while (!trainer.is_done()) {
     result = trainer.run_epoch();
-    say(apps::epoch_line(result) + '\n');
+    if (result) say(apps::epoch_line(*result) + '\n');
+    if (trainer.is_stopped()) {
+      say(apps::stopped_line(trainer.position(), options) + '\n');
+      return tutti::kExitRequeue;
+    }
   }
-  say(apps::summary_line(result) + '\n');
+  say(apps::summary_line(*result) + '\n');
   return 0;
 }
 

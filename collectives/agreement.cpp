@@ -12,7 +12,8 @@ namespace tutti::collectives {
 struct Agreement::Greeting {
   std::uint64_t sequence;
   Signature signature;
-  std::uint64_t agrees;  ///< 1 if the ranks of the node agree among themselves
+  std::uint32_t agrees;          ///< 1 if the ranks of the node agree among themselves
+  std::uint32_t stop_requested;  ///< 1 if one of them was asked to stop
   std::uint64_t partial_bytes;
 };
 
@@ -71,7 +72,8 @@ std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
-  const Greeting greeting{call.sequence(), call.signature(), call.node_agrees() ? 1u : 0u, bytes};
+  const Greeting greeting{call.sequence(), call.signature(), call.node_agrees() ? 1u : 0u,
+                          call.stop_requested() ? 1u : 0u, bytes};
   buffers_->outgoing.resize(sizeof greeting + partials.size() * kInlineBytes);
   std::memcpy(buffers_->outgoing.data(), &greeting, sizeof greeting);
   std::byte* to = buffers_->outgoing.data() + sizeof greeting;
@@ -125,6 +127,14 @@ bool Agreement::greetings_agree(const Call& call) const {
     std::memcpy(&greeting, bytes.data(), sizeof greeting);
     return greeting.agrees != 0 && greeting.sequence == call.sequence() &&
            greeting.signature == call.signature();
+  });
+}
+
+bool Agreement::stop_requested() const {
+  return std::any_of(buffers_->incoming.begin(), buffers_->incoming.end(), [](const auto& bytes) {
+    Greeting greeting;
+    std::memcpy(&greeting, bytes.data(), sizeof greeting);
+    return greeting.stop_requested != 0;
   });
 }
 

@@ -56,6 +56,8 @@ class Agreement {
   /// True if all nodes agree. If `with_payload`, result() then holds the reduced wire elements.
   bool reach(Call& call, bool with_payload);
   [[nodiscard]] const std::byte* result() const { return result_; }
+  /// True if a rank of any node announced the call with a request to stop.
+  [[nodiscard]] bool stop_requested() const;
 
   /// Every node's statements, in the order of ranks.
   std::vector<Statement> exchange(const std::vector<Statement>& of_this_node);

@@ -119,6 +119,8 @@ void Call::announce() {
 void Call::announce_refusal() { publish(kRefused); }
 
 void Call::publish(std::uint32_t flags) {
+  const bool stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) != Stop::none;
+  if (stop || asks_to_stop_) flags |= kStopRequested;
   AnnounceLine& mine = line(memory_.local_rank);
   mine.signature = signature_;
   mine.flags = flags;
@@ -142,10 +144,12 @@ void Call::wait_for_announcements() {
   waiter_.until(ready, [&] { return ranks_where(missing); });
   node_agrees_ = (own_flags_ & kRefused) == 0;
   common_flags_ = own_flags_;
+  any_flags_ = own_flags_;
   for (int peer = 0; peer < memory_.size(); ++peer) {
     if (peer == self) continue;
     const AnnounceLine& other = line(peer);
     common_flags_ &= other.flags;
+    any_flags_ |= other.flags;
     if ((other.flags & kRefused) != 0 || !(other.signature == signature_)) node_agrees_ = false;
   }
   if (node_agrees_ && !is_inline()) find_directories();

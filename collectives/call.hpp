@@ -15,6 +15,7 @@
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/reduce.hpp"
+#include "collectives/stop.hpp"
 #include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
 
@@ -86,6 +87,13 @@ class Call {
 
   /// Draws the next sequence number. `wide`: see FlatLayout.
   void begin(const Operation& operation, bool wide);
+
+  /// Announcements say from now on whether this flag is set.
+  void watch(const StopFlag& stop) { stop_ = &stop; }
+  /// So do they whatever the flag says.
+  void request_stop() { asks_to_stop_ = true; }
+  /// True if a rank of the node announced this call with a request to stop.
+  [[nodiscard]] bool stop_requested() const { return (any_flags_ & kStopRequested) != 0; }
 
   [[nodiscard]] const Operation& operation() const { return *operation_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
@@ -193,6 +201,9 @@ class Call {
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
+  std::uint32_t any_flags_ = 0;     ///< of any rank of the node
+  const StopFlag* stop_ = nullptr;
+  bool asks_to_stop_ = false;
   std::span<SharedSegment> tables_[2];
   std::vector<const SharedSegment*> directories_;  ///< of each local rank, in this call
   std::vector<const std::byte*> sources_;          ///< of the part that is being reduced

@@ -82,10 +82,25 @@ bool Engine::finish() {
   }
 }
 
-bool Engine::carry_out() {
+void Engine::watch(const StopFlag& stop) {
+  call_.watch(stop);
+  waiter_.watch(&stop);
+}
+
+bool Engine::meet() {
   call_.wait_for_announcements();
-  const bool agreed = topology_.num_nodes() == 1 ? call_.node_agrees() : agree_between_nodes();
-  if (!agreed) {
+  const bool alone = topology_.num_nodes() == 1;
+  const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
+  const bool stop = alone ? call_.stop_requested() : call_.verdict().stop_requested != 0;
+  if (stop && !stop_requested_) {
+    stop_requested_ = true;
+    waiter_.watch(nullptr);  // all ranks are there, and will come to a good end together
+  }
+  return agreed;
+}
+
+bool Engine::carry_out() {
+  if (!meet()) {
     const Statement own = statement_of(0, call_.operation().describe());
     if (find_verdict(own) == ErrorCode::divergence) return false;
     throw_verdict();
@@ -118,6 +133,7 @@ bool Engine::agree_between_nodes() {
       std::memcpy(verdict.payload, agreement_->result(), call_.layout().total());
     }
     verdict.agreed = agreed ? 1 : 0;
+    verdict.stop_requested = agreement_->stop_requested() ? 1 : 0;
     verdict.sequence.store(call_.sequence(), std::memory_order_release);
     waiter_.wake();
     return agreed;
@@ -135,8 +151,7 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   call_.begin(refused, wide_);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
-  call_.wait_for_announcements();
-  if (topology_.num_nodes() > 1) static_cast<void>(agree_between_nodes());
+  static_cast<void>(meet());
   find_verdict(statement_of(static_cast<std::uint32_t>(code) + 1, why));
   throw_verdict();
 }

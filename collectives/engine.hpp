@@ -54,12 +54,21 @@ class Engine {
   /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
   void leave() { waiter_.leave(call_.sequence()); }
 
+  /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Local.
+  void request_stop() { call_.request_stop(); }
+  void watch(const StopFlag& stop);
+  /// True once a call that all ranks have made carried a request to stop: the same on all ranks
+  /// after the same call.
+  [[nodiscard]] bool stop_requested() const { return stop_requested_; }
+
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
 
  private:
   bool carry_out();
+  /// Waits for all ranks' announcements; true if all are of one call.
+  [[nodiscard]] bool meet();
   void require_mpi_types(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
   ErrorCode find_verdict(const Statement& own);
@@ -72,6 +81,7 @@ class Engine {
   Topology topology_;
   Tuning tuning_;
   bool wide_;
+  bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
   Call call_;

@@ -78,13 +78,15 @@ enum AnnounceFlags : std::uint32_t {
   kInputsPrivate = 4,   ///< no input lies in the arena
   kPayload = 16,        ///< the inputs are in the line
   kOutputsInPlace = 8,  ///< all outputs lie in the arena and peers may write them
+  kStopRequested = 32,  ///< this rank has been asked to stop
 };
 
-/// What the first rank of a node passes on from other nodes: their agreement and, for small
-/// payloads, the result. Two lines in turn, like AnnounceLine.
+/// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any
+/// was asked to stop and, for small payloads, the result. Two lines in turn, like AnnounceLine.
 struct alignas(kLineBytes) VerdictLine {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t agreed = 0;
+  std::uint32_t stop_requested = 0;
   std::byte payload[kInlineBytes];
 };
 

@@ -55,6 +55,7 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       topology_(topology),
       transport_(transport),
       deadline_(std::chrono::duration_cast<Clock::duration>(settings.timeout)),
+      grace_(std::chrono::duration_cast<Clock::duration>(settings.grace)),
       spin_(topology.oversubscribed ? Clock::duration::zero() : Clock::duration(kSpin)),
       fast_polls_(topology.oversubscribed ? kFewPolls : kManyPolls),
       warnings_(settings.warnings) {}
@@ -63,10 +64,13 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   const auto begin = Clock::now();
   auto last = begin;
   Clock::duration polled{0};
+  Clock::duration polled_in_grace{0};
   bool warned = !warnings_;
   while (!ready()) {
     const auto now = Clock::now();
-    polled += std::min<Clock::duration>(now - last, kLongestPoll);
+    const auto one_poll = std::min<Clock::duration>(now - last, kLongestPoll);
+    polled += one_poll;
+    if (terminating()) polled_in_grace += one_poll;
     last = now;
     if (poll_ != nullptr) (*poll_)();
     if (polled >= kProgressAfter) {
@@ -81,7 +85,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       warn(missing, polled);
       warned = true;
     }
-    if (polled >= deadline_) {
+    if (polled >= deadline_ || polled_in_grace >= grace_) {
       if (ready()) return;
       expire(missing(), polled);
     }
@@ -223,10 +227,15 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 }
 
 void Waiter::expire(const std::vector<int>& missing, Clock::duration waited) {
-  fail(ErrorCode::timeout,
-       call_name() + ": " + name_of(topology_, topology_.rank) + " waited " + in_seconds(waited) +
-           " for " + names_of(topology_, missing) +
-           ", which did not arrive; see what they are doing, or raise TUTTI_TIMEOUT");
+  const std::string text = call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
+                           in_seconds(waited) + " for " + names_of(topology_, missing) +
+                           ", which did not arrive; ";
+  if (waited < deadline_) {
+    fail(ErrorCode::timeout, text +
+                                 "this process was told to end by SIGTERM, so it stops waiting (" +
+                                 in_seconds(grace_) + ", TUTTI_GRACE); nothing was saved");
+  }
+  fail(ErrorCode::timeout, text + "see what they are doing, or raise TUTTI_TIMEOUT");
 }
 
 }  // namespace tutti::collectives

@@ -14,6 +14,7 @@
 
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
+#include "collectives/stop.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
 
@@ -66,6 +67,10 @@ class Waiter {
   /// The call that later messages name; null after it. The callee must outlive the call.
   void set_call(const CallInProgress* call) { call_ = call; }
 
+  /// Once this flag says that the process is terminating, calls wait for Settings::grace only. Null
+  /// to end that.
+  void watch(const StopFlag* stop) { stop_ = stop; }
+
   /// Something to poll in every wait: the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
 
@@ -101,17 +106,22 @@ class Waiter {
   void notify_other_nodes(const Notice& notice) noexcept;
   void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
   [[nodiscard]] std::string call_name() const;
+  [[nodiscard]] bool terminating() const {
+    return stop_ != nullptr && stop_->load(std::memory_order_relaxed) == Stop::terminating;
+  }
   [[noreturn]] void expire(const std::vector<int>& missing, Clock::duration waited);
 
   const NodeMemory& memory_;
   const Topology& topology_;
   Transport* transport_;
   Clock::duration deadline_;
+  Clock::duration grace_;
   Clock::duration spin_;
   int fast_polls_;  ///< before the first look at the clock
   bool warnings_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
+  const StopFlag* stop_ = nullptr;
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
 };
 

@@ -210,6 +210,9 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
               .describe = describe});
 }
 
+bool Communicator::stop_requested() const noexcept { return group_->engine().stop_requested(); }
+void Communicator::request_stop() noexcept { group_->engine().request_stop(); }
+
 void Communicator::barrier() {
   const auto describe = [] { return std::string("barrier"); };
   group_->engine().run({.kind = Kind::barrier, .segments = {}, .describe = describe});

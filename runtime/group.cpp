@@ -6,6 +6,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/keep.hpp"
+#include "runtime/stop_flag.hpp"
 
 namespace tutti {
 
@@ -46,6 +47,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, tuning);
+  engine_->watch(stop_flag());
 }
 
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still

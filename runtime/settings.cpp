@@ -101,6 +101,8 @@ const std::vector<Variable>& variables_known() {
   static const std::vector<Variable> kVariables = {
       {"TUTTI_TIMEOUT", "seconds, default 300", "how long a collective call waits for other ranks",
        [](S& s, Text name, Text value) { s.timeout = parse_seconds(name, value); }},
+      {"TUTTI_GRACE", "seconds, default 30", "the same after SIGTERM, where a program saves itself",
+       [](S& s, Text name, Text value) { s.grace = parse_seconds(name, value); }},
       {"TUTTI_RANKS_PER_NODE", "ranks, default: all of a host",
        "splits a host into virtual nodes: 4, or 3,5",
        [](S& s, Text name, Text value) { s.ranks_per_node = parse_node_sizes(name, value); }},

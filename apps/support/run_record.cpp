@@ -75,6 +75,12 @@ Position position_in(const tutti::Metadata& metadata, const TrainOptions& option
           number_in<double>(metadata, "loss", options)};
 }
 
+std::string stopped_line(const Position& position, const TrainOptions& options) {
+  return "stopped by a signal: epoch " + std::to_string(position.epoch + 1) + ", step " +
+         std::to_string(position.step) + " is saved in " + options.checkpoint.directory.string() +
+         "; start it again to go on";
+}
+
 std::string resumed_line(const tutti::LoadResult& loaded, const TrainOptions& options) {
   const std::string& ranks = loaded.metadata.at("ranks");
   const Position position = position_in(loaded.metadata, options);

@@ -29,4 +29,7 @@ Position position_in(const tutti::Metadata& metadata, const TrainOptions& option
 /// "going on from generation 7 in ckpt, saved by 2 ranks: epoch 3, step 120"
 std::string resumed_line(const tutti::LoadResult& loaded, const TrainOptions& options);
 
+/// "stopped by a signal: epoch 3, step 120 is saved in ckpt; start it again to go on"
+std::string stopped_line(const Position& position, const TrainOptions& options);
+
 }  // namespace apps

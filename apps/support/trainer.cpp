@@ -46,13 +46,18 @@ std::string Trainer::resume() {
   return resumed_line(loaded, options_);
 }
 
-EpochResult Trainer::run_epoch() {
+std::optional<EpochResult> Trainer::run_epoch() {
   if (!store_.optimizer().options().schedule) {
     store_.optimizer().set_learning_rate(
         learning_rate_at(base_rate_, position_.epoch, options_.epochs));
   }
   shuffle_epoch(static_cast<std::uint64_t>(options_.seed), position_.epoch, order_);
   train();
+  if (position_.step < steps_per_epoch()) {
+    bar_.clear();
+    save();
+    return std::nullopt;
+  }
 
   // Besides the pushes and the checkpoints, the only message of an epoch.
   std::array sums{position_.loss, count_correct()};
@@ -61,17 +66,17 @@ EpochResult Trainer::run_epoch() {
   const int epoch = position_.epoch + 1;
   world_.agree([&] { check_loss(sums[0], epoch); });
   position_ = {.epoch = epoch, .step = 0, .loss = 0.0};
-  if (is_due() || is_done()) save();
-  return {.epoch = epoch,
-          .epochs = options_.epochs,
-          .loss = sums[0] / static_cast<double>(steps_per_epoch() * batch()),
-          .accuracy = sums[1] / static_cast<double>(data_.test.count()),
-          .images_per_second = static_cast<double>(images_) / seconds_,
-          .store_seconds = store_seconds_,
-          .store_share = store_seconds_ / seconds_};
+  if (is_due() || is_done() || is_stopped()) save();
+  return EpochResult{.epoch = epoch,
+                     .epochs = options_.epochs,
+                     .loss = sums[0] / static_cast<double>(steps_per_epoch() * batch()),
+                     .accuracy = sums[1] / static_cast<double>(data_.test.count()),
+                     .images_per_second = static_cast<double>(images_) / seconds_,
+                     .store_seconds = store_seconds_,
+                     .store_share = store_seconds_ / seconds_};
 }
 
-/// The rest of the epoch under way.
+/// The rest of the epoch under way, or what there is time for.
 void Trainer::train() {
   Stopwatch watch;
   while (position_.step < steps_per_epoch()) {
@@ -84,7 +89,9 @@ void Trainer::train() {
     images_ += batch();
     ++position_.step;
     if (bar_.due()) show(seconds_ + watch.seconds());
-    if (position_.step == steps_per_epoch() || !is_due()) continue;
+    if (position_.step == steps_per_epoch()) break;
+    if (store_.stop_requested()) break;
+    if (!is_due()) continue;
     seconds_ += watch.seconds();
     save();
     watch = Stopwatch();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,13 @@ class Trainer {
   std::string resume();
 
   [[nodiscard]] bool is_done() const { return position_.epoch == options_.epochs; }
-  /// Trains to the end of the epoch under way, then tests, then saves if it is time.
+  /// Trains to the end of the epoch under way, then tests, then saves if it is time. If the job is
+  /// asked to stop, saves at once and returns nothing, unless the end of the epoch is there.
   /// Errors  invalid_argument: the training diverged.
-  EpochResult run_epoch();
+  std::optional<EpochResult> run_epoch();
+  /// True if the run ends before its end, because it was asked to stop. It is saved then.
+  [[nodiscard]] bool is_stopped() const { return store_.stop_requested() && !is_done(); }
+  [[nodiscard]] const Position& position() const { return position_; }
   /// Of the test images, over all ranks.
   double accuracy();
 

@@ -81,6 +81,10 @@ class TUTTI_API Communicator {
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
 
+  /// As KVStore::stop_requested() and request_stop().
+  [[nodiscard]] bool stop_requested() const noexcept;
+  void request_stop() noexcept;
+
   /// Returns when every rank has called it. Collective.
   void barrier();
 

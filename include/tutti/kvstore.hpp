@@ -160,6 +160,12 @@ class TUTTI_API KVStore {
   /// True for "optimizer": the store can run one, so workers need not.
   [[nodiscard]] bool is_capable(std::string_view capability) const noexcept;
 
+  /// True once a signal (see PreemptionSignals) or request_stop() on any rank has asked the job to
+  /// stop: the same on all ranks after the same collective call. Ask it after each push. Local.
+  [[nodiscard]] bool stop_requested() const noexcept;
+  /// Asks all ranks to stop; they know after the next collective call. Local.
+  void request_stop() noexcept;
+
   /// Returns when every rank has called it. Collective.
   void barrier();
   /// Runs `body` on every rank; if it throws on any, every rank throws the error of the lowest such

@@ -20,6 +20,11 @@ struct TUTTI_API Settings {
   /// Seconds (fractions allowed). Default 300. A warning names the missing ranks at a tenth of it.
   std::chrono::duration<double> timeout{300.0};
 
+  /// TUTTI_GRACE: how long a call waits for the other ranks after this process was told to end by
+  /// SIGTERM (see PreemptionSignals). Seconds (fractions allowed). Default 30: what batch systems
+  /// leave a job before they kill it.
+  std::chrono::duration<double> grace{30.0};
+
   /// TUTTI_RANKS_PER_NODE: splits a host into virtual nodes, for tests and experiments: "4" gives
   /// nodes of four ranks, "3,5" a node of three and one of five. Default empty: a host is a node.
   std::vector<int> ranks_per_node;

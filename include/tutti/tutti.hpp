@@ -12,6 +12,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizer.hpp"
 #include "tutti/optimizers.hpp"
+#include "tutti/preemption.hpp"
 #include "tutti/program.hpp"
 #include "tutti/row_sparse.hpp"
 #include "tutti/schedule.hpp"

@@ -36,7 +36,8 @@ std::uint32_t float_control() {
 std::string in_words(const Settings& settings) {
   std::string nodes;
   for (const int size : settings.ranks_per_node) nodes += " " + std::to_string(size);
-  return "timeout " + std::to_string(settings.timeout.count()) + " s, ranks per node" +
+  return "timeout " + std::to_string(settings.timeout.count()) + " s, grace " +
+         std::to_string(settings.grace.count()) + " s, ranks per node" +
          (nodes.empty() ? " all" : nodes) + ", reproducible " +
          std::to_string(settings.reproducible) + ", chunk " + std::to_string(settings.chunk_bytes) +
          ", piece " + std::to_string(settings.piece_bytes) + ", algorithms '" +

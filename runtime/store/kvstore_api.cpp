@@ -152,6 +152,8 @@ std::string_view KVStore::type() const noexcept { return impl_->type; }
 bool KVStore::is_capable(std::string_view capability) const noexcept {
   return capability == "optimizer";
 }
+bool KVStore::stop_requested() const noexcept { return impl_->group->engine().stop_requested(); }
+void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
 void KVStore::barrier() { impl_->barrier(); }
 VerifyResult KVStore::verify() { return impl_->verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }

@@ -39,6 +39,7 @@ TEST_CASE("without variables the settings have their defaults") {
 
 TEST_CASE("every variable is read") {
   const Settings settings = read({{"TUTTI_TIMEOUT", "2.5"},
+                                  {"TUTTI_GRACE", "0.5"},
                                   {"TUTTI_RANKS_PER_NODE", "3,5"},
                                   {"TUTTI_REPRODUCIBLE", "1"},
                                   {"TUTTI_CHUNK_BYTES", "64K"},
@@ -49,6 +50,7 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_VERIFY", "full"},
                                   {"TUTTI_WARNINGS", "0"}});
   CHECK(settings.timeout.count() == 2.5);
+  CHECK(settings.grace.count() == 0.5);
   CHECK(settings.ranks_per_node == std::vector<int>{3, 5});
   CHECK(settings.reproducible);
   CHECK(settings.chunk_bytes == 64 * 1024);
@@ -101,9 +103,10 @@ TEST_CASE("what is not a size is refused") {
 
 TEST_CASE("the help names every variable") {
   const std::string help = Settings::help();
-  for (const char* name : {"TUTTI_TIMEOUT", "TUTTI_RANKS_PER_NODE", "TUTTI_REPRODUCIBLE",
-                           "TUTTI_CHUNK_BYTES", "TUTTI_PIECE_BYTES", "TUTTI_ARENA_BYTES",
-                           "TUTTI_SHARED_MEMORY", "TUTTI_VERIFY", "TUTTI_WARNINGS"}) {
+  for (const char* name :
+       {"TUTTI_TIMEOUT", "TUTTI_GRACE", "TUTTI_RANKS_PER_NODE", "TUTTI_REPRODUCIBLE",
+        "TUTTI_CHUNK_BYTES", "TUTTI_PIECE_BYTES", "TUTTI_ARENA_BYTES", "TUTTI_SHARED_MEMORY",
+        "TUTTI_VERIFY", "TUTTI_WARNINGS"}) {
     CHECK(help.find(name) != std::string::npos);
   }
 }

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/stop.hpp"
+
+namespace tutti {
+
+/// What signals have asked this process for. One per process, because a signal handler has no
+/// arguments; PreemptionSignals sets it, every group reads it.
+collectives::StopFlag& stop_flag() noexcept;
+
+}  // namespace tutti
