@@ -38,12 +38,12 @@ void Call::begin(const Operation& operation, bool wide) {
   step_ = sequence_ << kStepBits;
   layout_.assign(operation.segments, wide);
   signature_ = sign(operation, layout_.total());
-}
-
-int Call::local_rank_of(int rank) const {
-  const auto& ranks = topology_.local_ranks();
-  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
-  return found != ranks.end() && *found == rank ? static_cast<int>(found - ranks.begin()) : -1;
+  memory_.control().calls.begin({.sequence = sequence_,
+                                 .kind = static_cast<std::uint32_t>(operation.kind),
+                                 .keys = static_cast<std::uint32_t>(operation.keys),
+                                 .first_key = operation.first_key,
+                                 .digest = operation.digest,
+                                 .bytes = layout_.total()});
 }
 
 bool Call::is_source(const Segment& segment) const {
@@ -127,6 +127,7 @@ void Call::publish(std::uint32_t flags) {
   mine.sequence.store(sequence_, std::memory_order_release);
   own_flags_ = flags;
   waiter_.wake();
+  mark(Phase::announced);
 }
 
 /// Leaves this rank's own line alone: reading back what was written a moment ago, while the peers

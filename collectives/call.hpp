@@ -29,6 +29,7 @@ enum class Kind : std::uint8_t {
   reduce,
   reduce_scatter,
   allgather,
+  refusal,  ///< in records: what this rank makes instead of an invalid call
 };
 
 /// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
@@ -61,6 +62,8 @@ struct Operation {
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank
   const Packing* packing = nullptr;     ///< null: elements cross between nodes as they are
+  const Key* first_key = nullptr;       ///< of `keys` keys, for the record; null if there are none
+  std::size_t keys = 0;
 };
 
 /// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
@@ -94,6 +97,9 @@ class Call {
   void request_stop() { asks_to_stop_ = true; }
   /// True if a rank of the node announced this call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return (any_flags_ & kStopRequested) != 0; }
+
+  /// Notes in this rank's record how far the call is.
+  void mark(Phase phase) { memory_.control().calls.mark(sequence_, phase); }
 
   [[nodiscard]] const Operation& operation() const { return *operation_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
@@ -157,8 +163,6 @@ class Call {
   [[nodiscard]] const Segment& segment(const FlatLayout::Part& part) const {
     return layout_.segments()[part.segment];
   }
-  /// The local rank of a rank; -1 if it is on another node.
-  [[nodiscard]] int local_rank_of(int rank) const;
 
  private:
   /// Where a local rank's segment lies. Of a call that is not inline.

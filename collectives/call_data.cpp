@@ -21,7 +21,7 @@ void Call::find_directories() {
 template <class Address>
 void Call::gather(const Segment& segment, int first, int count, Address address) {
   if (segment.source != kEveryRank) {
-    first = local_rank_of(segment.source);
+    first = topology_.local_rank_of(segment.source);
     count = 1;
   }
   sources_.resize(count);
@@ -64,7 +64,7 @@ void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
   destinations_.clear();
   if (segment(part).destination == kEveryRank) {
     for (int peer = 0; peer < memory_.size(); ++peer) add_destinations(part, peer, chunk, slot);
-  } else if (const int peer = local_rank_of(segment(part).destination); peer >= 0) {
+  } else if (const int peer = topology_.local_rank_of(segment(part).destination); peer >= 0) {
     add_destinations(part, peer, chunk, slot);
   }
 }
@@ -174,7 +174,8 @@ void Call::reduce_payloads_to_self() {
 
 void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
   layout_.for_each_segment([&](const FlatLayout::Part& part) {
-    if (segment(part).source != kEveryRank && local_rank_of(segment(part).source) < 0) return;
+    if (segment(part).source != kEveryRank && topology_.local_rank_of(segment(part).source) < 0)
+      return;
     gather_payloads(part, first, count);
     std::byte* to = buffer + part.position;
     reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);

@@ -105,7 +105,9 @@ bool Engine::carry_out() {
     if (find_verdict(own) == ErrorCode::divergence) return false;
     throw_verdict();
   }
+  call_.mark(Phase::moving);
   if (call_.layout().total() > 0) reduce();
+  call_.mark(Phase::done);
   return true;
 }
 
@@ -147,7 +149,7 @@ bool Engine::agree_between_nodes() {
 void Engine::refuse(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
-  const Operation refused{.segments = {}, .describe = describe};
+  const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
   call_.begin(refused, wide_);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
@@ -181,6 +183,7 @@ ErrorCode Engine::find_verdict(const Statement& own) {
   } else {
     call_.wait_for(0, 2);
   }
+  call_.mark(Phase::refused);
   return static_cast<ErrorCode>(first.verdict_code);
 }
 

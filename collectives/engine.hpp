@@ -52,7 +52,12 @@ class Engine {
   /// Fails the group because this rank cannot go on; the caller throws.
   void raise_failure(ErrorCode code, const std::string& text) { waiter_.raise_failure(code, text); }
   /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
-  void leave() { waiter_.leave(call_.sequence()); }
+  void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
+
+  /// The last call's record: the program's updater runs, and has ended.
+  void begin_update() { call_.mark(Phase::updating); }
+  void end_update() { call_.mark(Phase::done); }
+  void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
 
   /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Local.
   void request_stop() { call_.request_stop(); }

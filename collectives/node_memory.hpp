@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/record.hpp"
+
 namespace tutti::collectives {
 
 /// Two cache lines: what the hardware prefetches together must not be written by two ranks.
@@ -101,7 +103,8 @@ struct ControlBlock {
   /// The same of all ranks of a group, of its first rank: see Call::wait_for_all().
   alignas(kLineBytes) std::atomic<std::uint64_t> group_step{0};
 
-  /// The last sequence number that the rank took part in, plus one, once it has left for good.
+  /// The last sequence number that the rank took part in, plus one, once it has left for good;
+  /// with kLeftByException.
   alignas(kLineBytes) std::atomic<std::uint64_t> left{0};
 
   /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
@@ -117,11 +120,15 @@ struct ControlBlock {
   alignas(kLineBytes) std::uint64_t stage[2] = {0, 0};
   std::uint64_t result[2] = {0, 0};
 
+  RecordBook calls;  ///< this rank's last ones
+
   char text[kTextBytes] = {};      ///< this rank's call in words, after a disagreement
   std::uint32_t text_code = 0;     ///< its ErrorCode if it was refused
   std::uint32_t verdict_code = 0;  ///< of the first rank: what all ranks throw
   char verdict_text[kVerdictBytes] = {};
 };
+
+inline constexpr std::uint64_t kLeftByException = std::uint64_t{1} << 63;
 
 enum FailureState : std::uint32_t { kHealthy = 0, kRaising = 1, kRaised = 2 };
 

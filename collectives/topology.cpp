@@ -23,6 +23,13 @@ int Topology::node_of(int rank_asked) const {
   return static_cast<int>(std::find_if(nodes.begin(), nodes.end(), has_rank) - nodes.begin());
 }
 
+int Topology::local_rank_of(int rank_asked) const {
+  const auto& ranks = local_ranks();
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank_asked);
+  return found != ranks.end() && *found == rank_asked ? static_cast<int>(found - ranks.begin())
+                                                      : -1;
+}
+
 Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
   Topology topology;
   topology.rank = rank;
@@ -40,7 +47,9 @@ Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
 }
 
 std::string name_of(const Topology& topology, int rank) {
-  return "rank " + std::to_string(rank) + " (host " + topology.hosts[rank] + ")";
+  std::string text = "rank " + std::to_string(rank) + " (host " + topology.hosts[rank];
+  if (!topology.processes.empty()) text += ", pid " + std::to_string(topology.processes[rank]);
+  return text + ")";
 }
 
 namespace {
@@ -62,9 +71,15 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
     const std::string& host = topology.hosts[rank];
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
   }
+  std::string pids;
+  constexpr std::size_t kFew = 8;
+  if (!topology.processes.empty() && ranks.size() <= kFew) {
+    pids = ", pids " +
+           listed(ranks, ", ", [&](int rank) { return std::to_string(topology.processes[rank]); });
+  }
   return "ranks " + listed(ranks, " and ", [](int rank) { return std::to_string(rank); }) +
          (hosts.size() == 1 ? " (host " : " (hosts ") +
-         listed(hosts, ", ", [](const std::string& host) { return host; }) + ")";
+         listed(hosts, ", ", [](const std::string& host) { return host; }) + pids + ")";
 }
 
 }  // namespace tutti::collectives

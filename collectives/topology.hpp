@@ -16,6 +16,7 @@ struct Topology {
   /// nodes[i] lists the ranks of node i in ascending order; nodes are ordered by first rank.
   std::vector<std::vector<int>> nodes{{0}};
   std::vector<std::string> hosts{"localhost"};  ///< host name of each rank
+  std::vector<long> processes;  ///< process number of each rank; empty if ranks are threads
   /// Ranks of this host exceed the cores they may use: spinning would take the core from a peer.
   bool oversubscribed = false;
 
@@ -25,6 +26,8 @@ struct Topology {
 
   /// The index of a rank's node.
   [[nodiscard]] int node_of(int rank_asked) const;
+  /// The local rank of a rank; -1 if it is on another node.
+  [[nodiscard]] int local_rank_of(int rank_asked) const;
 
   /// Local ranks that speak to other nodes, each for its share: as many as the smallest node has.
   [[nodiscard]] int num_lanes() const {
@@ -39,9 +42,10 @@ struct Topology {
   static Topology consecutive(int rank, const std::vector<int>& node_sizes);
 };
 
-/// "rank 3 (host b)".
+/// "rank 3 (host b, pid 4711)".
 std::string name_of(const Topology& topology, int rank);
-/// "rank 1 (host a)" or "ranks 1, 2 and 5 (hosts a, b)".
+/// "rank 1 (host a, pid 12)" or "ranks 1, 2 and 5 (hosts a, b, pids 12, 13, 14)"; of many ranks
+/// without process numbers.
 std::string names_of(const Topology& topology, const std::vector<int>& ranks);
 
 }  // namespace tutti::collectives

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <linux/futex.h>
 #include <sched.h>
@@ -28,16 +27,12 @@ constexpr auto kNap = microseconds(20);
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
 constexpr auto kLongestPoll = seconds(1);
+constexpr auto kLookAfter = seconds(2);  // a launcher that ends the job itself is faster
+constexpr auto kLookEvery = milliseconds(500);
 
 void nap() {
   const timespec time{0, std::chrono::nanoseconds(kNap).count()};
   nanosleep(&time, nullptr);
-}
-
-std::string in_seconds(std::chrono::steady_clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
 }
 
 template <std::size_t Size>
@@ -66,6 +61,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
   bool warned = !warnings_;
+  auto look_at = Clock::duration(kLookAfter);
   while (!ready()) {
     const auto now = Clock::now();
     const auto one_poll = std::min<Clock::duration>(now - last, kLongestPoll);
@@ -81,13 +77,19 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       check_failure();
       check_leavers(missing);
     }
+    if (polled >= look_at) {
+      check_processes(missing);
+      look_at = polled + kLookEvery;
+    }
     if (!warned && polled >= deadline_ / 10) {
       warn(missing, polled);
       warned = true;
     }
     if (polled >= deadline_ || polled_in_grace >= grace_) {
       if (ready()) return;
-      expire(missing(), polled);
+      const std::vector<int> late = missing();
+      const auto extra = patience(late);
+      if (polled - extra >= deadline_ || polled_in_grace - extra >= grace_) expire(late, polled);
     }
     pause(polled, ready);
   }
@@ -144,25 +146,6 @@ void Waiter::check_failure() {
               /*reporter=*/false);
 }
 
-void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
-  if (call_ == nullptr) return;
-  for (int i = 0; i < memory_.size(); ++i) {
-    const auto left = memory_.peers[i].control().left.load(std::memory_order_acquire);
-    if (left != 0) left_elsewhere_[topology_.local_ranks()[i]] = left;
-  }
-  if (left_elsewhere_.empty()) return;
-  std::vector<int> gone;
-  for (const int rank : missing()) {
-    const auto found = left_elsewhere_.find(rank);
-    if (found != left_elsewhere_.end() && found->second <= call_->sequence) gone.push_back(rank);
-  }
-  if (gone.empty()) return;
-  fail(ErrorCode::communication,
-       call_name() + ": " + names_of(topology_, gone) + " left before this call, which " +
-           name_of(topology_, topology_.rank) +
-           " waits in; every rank must make the same calls before its store is destroyed");
-}
-
 bool Waiter::raise_failure(ErrorCode code, const std::string& text) {
   ControlBlock& node = memory_.first();
   std::uint32_t healthy = kHealthy;
@@ -180,22 +163,23 @@ bool Waiter::raise_failure(ErrorCode code, const std::string& text) {
   return true;
 }
 
-void Waiter::fail(ErrorCode code, const std::string& text) {
+void Waiter::fail(ErrorCode code, const std::string& text, bool reporter) {
   if (!raise_failure(code, text)) {
     const auto limit = Clock::now() + kLongestPoll;  // who raises may be killed meanwhile
     while (!raised() && Clock::now() < limit) sched_yield();
     check_failure();
   }
-  throw Error(code, text, ErrorScope::failed);
+  throw Error(code, text, ErrorScope::failed, reporter);
 }
 
-void Waiter::leave(std::uint64_t last_sequence) {
-  memory_.control().left.store(last_sequence + 1, std::memory_order_release);
+void Waiter::leave(std::uint64_t last_sequence, bool by_exception) {
+  const std::uint64_t left = (last_sequence + 1) | (by_exception ? kLeftByException : 0);
+  memory_.control().left.store(left, std::memory_order_release);
   wake();
   Notice notice;
   notice.kind = Notice::Kind::left;
   notice.rank = topology_.rank;
-  notice.sequence = last_sequence + 1;
+  notice.sequence = left;
   notify_other_nodes(notice);
 }
 
@@ -205,37 +189,6 @@ void Waiter::notify_other_nodes(const Notice& notice) noexcept {
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     if (node != topology_.node) transport_->notify(topology_.nodes[node].front(), notice);
   }
-}
-
-std::string Waiter::call_name() const {
-  if (call_ == nullptr) return "collective call";
-  return call_->describe() + " (call " + std::to_string(call_->sequence) + ")";
-}
-
-void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration waited) const {
-  const std::vector<int> missing = missing_ranks();
-  const auto is_missing = [&](int rank) {
-    return std::find(missing.begin(), missing.end(), rank) != missing.end();
-  };
-  const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
-  const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
-  if (speaker == local.end() || *speaker != topology_.rank) return;
-  const std::string text = "tutti: warning: " + name_of(topology_, topology_.rank) +
-                           " has waited " + in_seconds(waited) + " for " +
-                           names_of(topology_, missing) + " in " + call_name() + "\n";
-  std::fputs(text.c_str(), stderr);
-}
-
-void Waiter::expire(const std::vector<int>& missing, Clock::duration waited) {
-  const std::string text = call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
-                           in_seconds(waited) + " for " + names_of(topology_, missing) +
-                           ", which did not arrive; ";
-  if (waited < deadline_) {
-    fail(ErrorCode::timeout, text +
-                                 "this process was told to end by SIGTERM, so it stops waiting (" +
-                                 in_seconds(grace_) + ", TUTTI_GRACE); nothing was saved");
-  }
-  fail(ErrorCode::timeout, text + "see what they are doing, or raise TUTTI_TIMEOUT");
 }
 
 }  // namespace tutti::collectives

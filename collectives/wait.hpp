@@ -14,6 +14,7 @@
 
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
+#include "collectives/observer.hpp"
 #include "collectives/stop.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
@@ -71,11 +72,14 @@ class Waiter {
   /// to end that.
   void watch(const StopFlag* stop) { stop_ = stop; }
 
+  /// Who can tell about ranks that do not come. May be null.
+  void set_observer(const Observer* observer) { observer_ = observer; }
+
   /// Something to poll in every wait: the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
 
   /// Raises the node's failure, tells the other nodes, and throws. The first failure stands.
-  [[noreturn]] void fail(ErrorCode code, const std::string& text);
+  [[noreturn]] void fail(ErrorCode code, const std::string& text, bool reporter = true);
   /// The same without throwing, for a rank that has an exception of its own to throw. False if the
   /// node had failed before.
   bool raise_failure(ErrorCode code, const std::string& text);
@@ -91,8 +95,9 @@ class Waiter {
     return memory_.first().failure.load(std::memory_order_acquire) == kRaised;
   }
 
-  /// Tells all ranks that this one takes part in no call after `last_sequence`.
-  void leave(std::uint64_t last_sequence);
+  /// Tells all ranks that this one takes part in no call after `last_sequence`; if an exception is
+  /// why, the others leave it to this rank to say so.
+  void leave(std::uint64_t last_sequence, bool by_exception);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -103,6 +108,9 @@ class Waiter {
   void wake_sleepers();
   void read_notices();
   void check_leavers(FunctionRef<std::vector<int>()> missing);
+  void check_processes(FunctionRef<std::vector<int>()> missing);
+  [[nodiscard]] Clock::duration patience(const std::vector<int>& missing) const;
+  [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
   void notify_other_nodes(const Notice& notice) noexcept;
   void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
   [[nodiscard]] std::string call_name() const;
@@ -122,6 +130,7 @@ class Waiter {
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
   const StopFlag* stop_ = nullptr;
+  const Observer* observer_ = nullptr;
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
 };
 

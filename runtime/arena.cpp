@@ -105,6 +105,8 @@ Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
   if (backing == Backing::memfd) {
     file_ = FileDescriptor(memfd_create("tutti-arena", MFD_CLOEXEC));
     if (file_.get() < 0) throw_errno(ErrorCode::io, "memfd_create");
+    fchmod(file_.get(),
+           0600);  // it begins as 0777; only /proc, which is the user's own, leads there
   } else if (backing == Backing::dev_shm) {
     name_ = random_name();
     file_ = FileDescriptor(retry_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
@@ -202,7 +204,8 @@ std::byte* Arena::allocate(std::size_t bytes) {
   if (fits == free_.end()) {
     throw Error(ErrorCode::out_of_memory, "node-shared memory: " + mebibytes(bytes) +
                                               " do not fit into the " + mebibytes(mapping_.size()) +
-                                              " reserved; raise TUTTI_ARENA_BYTES");
+                                              " reserved; raise TUTTI_ARENA_BYTES, and ulimit -v "
+                                              "if it is set");
   }
   const auto [offset, size] = *fits;
   commit(offset + bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/group.hpp"
 
+#include <exception>
 #include <unistd.h>
 
 #include "tutti/error.hpp"
@@ -48,18 +49,23 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, tuning);
   engine_->watch(stop_flag());
+  observer_ =
+      std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
+  engine_->set_observer(observer_.get());
 }
 
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still
 /// read or write stays mapped until the process ends.
 Group::~Group() {
+  observer_.reset();
+  engine_->set_observer(nullptr);
   if (parts_.topology.size == 1) return;
   if (engine_->failed()) {
     collectives::keep_until_exit(
         std::make_shared<std::vector<Mapping>>(std::move(parts_.mappings)));
     collectives::keep_until_exit(parts_.arena);
   } else {
-    engine_->leave();
+    engine_->leave(std::uncaught_exceptions() > 0);
   }
 }
 

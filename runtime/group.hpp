@@ -10,12 +10,14 @@
 
 #include "collectives/engine.hpp"
 #include "runtime/arena.hpp"
+#include "runtime/node_observer.hpp"
 
 namespace tutti {
 
 /// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
 struct GroupParts {
   collectives::Topology topology;
+  std::vector<pid_t> processes;  ///< of the node's ranks, 0 where /proc here is not theirs
   Settings settings;
   std::shared_ptr<Arena> arena;                       ///< this rank's
   std::vector<Mapping> mappings;                      ///< of peers in other processes
@@ -47,6 +49,7 @@ class Group {
  private:
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
+  std::unique_ptr<NodeObserver> observer_;
 };
 
 /// Reserves the scratch slots that the engine needs in an arena.

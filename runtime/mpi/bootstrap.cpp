@@ -129,6 +129,11 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     lanes_by_mpi = tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1;
     allocate_slots(*parts.arena, collectives::slot_bytes(parts.topology, settings));
   });
+  for (const int local : parts.topology.local_ranks()) {
+    const bool is_near =
+        cards[local].process_space == cards[rank].process_space && cards[local].process_space != 0;
+    parts.processes.push_back(is_near ? static_cast<pid_t>(cards[local].process) : 0);
+  }
   // On one node, too: a wait there must let the application's own messages progress, because the
   // missing rank may be waiting for one of them.
   if (parts.topology.size > 1) {

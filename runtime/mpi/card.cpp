@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -125,6 +126,9 @@ std::vector<Card> exchange_cards(MPI_Comm comm, const Settings& settings) {
   own.float_control = float_control();
   own.host_first = first_rank_of_host(comm, rank);
   fill_cores(own);
+  own.process = getpid();
+  struct stat space {};
+  own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
   std::vector<Card> cards(size);
   check(MPI_Allgather(&own, sizeof own, MPI_BYTE, cards.data(), sizeof own, MPI_BYTE, comm),
         "MPI_Allgather");
@@ -151,6 +155,7 @@ collectives::Topology topology_of(const std::vector<Card>& cards, int rank,
   topology.hosts.clear();
   for (int other = 0; other < topology.size; ++other) {
     topology.hosts.emplace_back(cards[other].host);
+    topology.processes.push_back(cards[other].process);
     hosts[cards[other].host_first].push_back(other);
   }
   std::vector<std::vector<int>> nodes;

@@ -22,6 +22,8 @@ struct Card {
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
   std::int32_t host_first;        ///< lowest rank that MPI says shares memory with this one
   std::uint64_t cores[16];        ///< bit i: this process may use core i
+  std::int64_t process;           ///< its number
+  std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };
 
 /// This rank's card and everybody's. Collective over `comm`.

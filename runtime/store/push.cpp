@@ -161,12 +161,16 @@ void Push::run() {
                                    .digest = Digest().add(fingerprint).add(digest_).value(),
                                    .segments = segments_,
                                    .consumer = piecewise_consumer(),
-                                   .describe = describe};
+                                   .describe = describe,
+                                   .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+                                   .keys = entries_.size()};
   compress(operation);
   reduce(operation);
   sample_.commit();
   if (consumer_ && needs_whole_sums()) {
+    group_.engine().begin_update();
     consumer_->update_whole(segments_);
+    group_.engine().end_update();
   } else if (consumer_) {
     consumer_->commit();
   }
@@ -191,6 +195,7 @@ void Push::reduce(collectives::Operation& operation) {
 }
 
 void Push::call_updater(const Updater& updater) {
+  group_.engine().begin_update();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = *entries_[i];
     const auto fail = [&](const char* what) {
@@ -209,6 +214,7 @@ void Push::call_updater(const Updater& updater) {
       throw;
     }
   }
+  group_.engine().end_update();
 }
 
 void Push::broadcast_new(std::span<Entry> entries,
@@ -231,7 +237,9 @@ void Push::broadcast_new(std::span<Entry> entries,
   group_.engine().run({.kind = collectives::Kind::broadcast,
                        .digest = digest_of(entries_),
                        .segments = segments_,
-                       .describe = describe});
+                       .describe = describe,
+                       .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+                       .keys = entries_.size()});
 }
 
 }  // namespace tutti

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job in which one rank does something wrong. faults_test.py starts it and looks at the end.
+//
+//   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
+#include <array>
+#include <csignal>
+#include <ctime>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+
+#include "tutti/tutti.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr int kSteps = 20;
+constexpr int kStepOfFault = 7;
+const Shape kShape{30, 40};
+
+/// On the clock of the machine, so that the test knows how long the job went on.
+void say_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  std::array<char, 64> line{};
+  const int length = std::snprintf(line.data(), line.size(), "fault at %lld.%09ld\n",
+                                   static_cast<long long>(now.tv_sec), now.tv_nsec);
+  static_cast<void>(!write(STDOUT_FILENO, line.data(), static_cast<std::size_t>(length)));
+}
+
+/// Ends this process or its part in the job.
+void do_wrong(const std::string& fault) {
+  if (fault == "killed") std::raise(SIGKILL);
+  if (fault == "stopped") std::raise(SIGSTOP);
+  if (fault == "aborts") std::abort();
+  if (fault == "vanishes") _exit(0);
+  if (fault == "throws") throw std::runtime_error("the data loader has no more images");
+}
+
+/// The pushes of the rank with the fault, in its step.
+void push_wrong(KVStore& kv, const std::string& fault, const Tensor& value) {
+  if (fault == "order") {
+    kv.push("b", value);
+    kv.push("a", value);
+  } else if (fault == "shape") {
+    kv.push("a", Tensor::ones({40, 30}));
+  } else if (fault == "dtype") {
+    kv.push("a", Tensor::ones(kShape, DType::float64));
+  } else {
+    if (fault != "skips") kv.push("a", value);
+    kv.push("b", value);
+  }
+}
+
+int run(const std::string& fault, int victim) {
+  KVStore kv = KVStore::create("dist");
+  const bool is_victim = kv.rank() == victim;
+  kv.init({"a", "b"}, {Tensor::zeros(kShape), Tensor::zeros(kShape)});
+  int step = 0;
+  kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
+    if (fault == "updater" && is_victim && step == kStepOfFault) {
+      throw std::runtime_error("the learning rate is not a number");
+    }
+  });
+  const Tensor value = Tensor::ones(kShape);
+  for (; step < kSteps; ++step) {
+    if (step != kStepOfFault || !is_victim) {
+      kv.push("a", value);
+      kv.push("b", value);
+      continue;
+    }
+    say_now();
+    if (fault == "steps") break;
+    if (fault == "exits") return 0;
+    do_wrong(fault);
+    push_wrong(kv, fault, value);
+  }
+  kv.barrier();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("fault_worker", [&] {
+    if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM");
+    return run(argv[1], std::stoi(argv[2]));
+  });
+}

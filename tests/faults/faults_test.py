@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a job does something wrong: the job ends, says why, and with the documented code.
+
+    faults_test.py LAYOUT            one of LAYOUTS; a test
+    faults_test.py --table [LAYOUT]  prints what was seen, for the README
+
+Environment: FAULT_WORKER, the program; FAULT_MPIRUN, the launcher and its flags; FAULT_HOSTS, the
+script that makes hosts.
+"""
+
+import concurrent.futures
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import unittest
+from collections import namedtuple
+
+WORKER = os.environ["FAULT_WORKER"]
+MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
+DEADLINE_S = 4
+SLACK_S = 20  # a busy machine; what is promised is 2 s
+AT_ONCE_S = 3  # below the deadline
+LIMIT_S = 100
+NOT_HERE = 77
+
+Layout = namedtuple("Layout", "ranks victim environment hosts")
+LAYOUTS = {
+    "node2": Layout(2, 0, {}, None),
+    "node4": Layout(4, 2, {}, None),
+    "nodes2x1": Layout(2, 1, {"TUTTI_RANKS_PER_NODE": "1"}, None),
+    "nodes2x2": Layout(4, 3, {"TUTTI_RANKS_PER_NODE": "2"}, None),
+    "hosts2x2": Layout(4, 2, {}, 2),
+}
+
+# `words` are in the message, with the victim for V; codes is what mpirun may end with; `when`: at
+# once, or at the deadline.
+Fault = namedtuple("Fault", "codes when words program_says", defaults=(True,))
+PID = r"rank V \(host \S+, pid \d+\)"
+# The call of the fault is 16: one for init, two in each of seven steps.
+FAULTS = {
+    "killed": Fault({137}, "at once", [r"rank V with PID \d+ on node \S+ exited on signal 9"],
+                    False),
+    "stopped": Fault({4}, "deadline", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+", "waited"]),
+    "aborts": Fault({134}, "at once", [r"rank V with PID \d+ on node \S+ exited on signal 6"],
+                    False),
+    "vanishes": Fault({1}, "at once", [r"rank V", "without calling"], False),
+    "exits": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",
+                                    "left before this call"]),
+    "throws": Fault({2}, "at once", [PID + ", after call 15, push of key b",
+                                     "the data loader has no more images"]),
+    "updater": Fault({2}, "at once", [PID + ", after call 16, push of key a", "in the updater",
+                                      "the learning rate is not a number"]),
+    "skips": Fault({2}, "at once", [r"ranks disagree in call 16\b", "push of key a", PID
+                                    + " called push of key b"]),
+    "order": Fault({2}, "at once", [r"ranks disagree in call 16\b", "push of key a", PID
+                                    + " called push of key b"]),
+    "shape": Fault({1}, "at once", [PID, "push", "key a", r"\(40, 30\)", r"\(30, 40\)"]),
+    "dtype": Fault({1}, "at once", [PID, "push", "key a", "float64", "float32"]),
+    "steps": Fault({2}, "at once", [r"ranks disagree in call 16\b", "push of key a", PID
+                                    + " called barrier"]),
+}
+
+Seen = namedtuple("Seen", "code seconds messages err")
+
+
+def command(layout, fault):
+    exported = [word for name in layout.environment for word in ("-x", name)]
+    quiet = ["--quiet"] if FAULTS[fault].program_says else []  # else mpirun has the message
+    launcher = [*MPIRUN, *quiet, *exported, "-x", "TUTTI_TIMEOUT", "-np", str(layout.ranks)]
+    if layout.hosts:
+        launcher = [os.environ["FAULT_HOSTS"], str(layout.hosts), "--slots",
+                    str(layout.ranks // layout.hosts), "--", *launcher]
+    return [*launcher, WORKER, fault, str(layout.victim)]
+
+
+def see(layout, fault):
+    """Runs the job; None if hosts cannot be made here."""
+    environment = {**os.environ, **layout.environment, "TUTTI_TIMEOUT": str(DEADLINE_S),
+                   "TUTTI_WARNINGS": "0"}
+    done = subprocess.run(command(layout, fault), capture_output=True, text=True, timeout=LIMIT_S,
+                          env=environment, stdin=subprocess.DEVNULL, check=False)
+    end = time.monotonic()
+    if layout.hosts and done.returncode == NOT_HERE:
+        print(done.stderr, file=sys.stderr)
+        return None
+    begin = re.search(r"fault at (\d+\.\d+)", done.stdout)
+    messages = [line for line in done.stderr.splitlines()
+                if line.startswith("fault_worker: error: ")]
+    return Seen(done.returncode, end - float(begin[1]) if begin else None, messages, done.stderr)
+
+
+def see_all(layout):
+    """Several jobs at once: they mostly wait."""
+    jobs = 1 if layout.hosts else 2
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return dict(zip(FAULTS, pool.map(lambda fault: see(layout, fault), FAULTS)))
+
+
+class Faults(unittest.TestCase):
+    layout = None
+
+    def check(self, fault, seen):
+        expected = FAULTS[fault]
+        self.assertIsNotNone(seen.seconds, f"the job did not come to the fault: {seen.err}")
+        self.assertIn(seen.code, expected.codes, seen.err)
+        latest = SLACK_S + (DEADLINE_S if expected.when == "deadline" else AT_ONCE_S)
+        self.assertLess(seen.seconds, latest)
+        if expected.when == "deadline":
+            self.assertGreater(seen.seconds, DEADLINE_S * 0.9)
+        self.assertEqual(len(seen.messages), 1 if expected.program_says else 0, seen.err)
+        text = seen.messages[0] if expected.program_says else " ".join(seen.err.split())
+        for words in expected.words:
+            self.assertRegex(text, words.replace("V", str(self.layout.victim)))
+
+    def test_the_job_ends_and_says_why(self):
+        everything = see_all(self.layout)
+        if None in everything.values():
+            sys.exit(NOT_HERE)
+        for fault, seen in everything.items():
+            with self.subTest(fault=fault):
+                self.check(fault, seen)
+
+
+def print_table(names):
+    for name in names:
+        for fault, seen in see_all(LAYOUTS[name]).items():
+            text = (seen.messages or seen.err.splitlines() or [""])[0]
+            print(f"| {name} | {fault} | {seen.code} | {seen.seconds:.2f} s | "
+                  f"{len(seen.messages)} | {text} |", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--table":
+        print_table(sys.argv[2:] or LAYOUTS)
+    else:
+        Faults.layout = LAYOUTS[sys.argv.pop(1)]
+        unittest.main()

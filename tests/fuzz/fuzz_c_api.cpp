@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of the C API with arguments of any value; pointers are either null or good. Each call
+// returns a status, and a text where it is not 0.
+#include <cstring>
+#include <string>
+
+#include "tutti/tutti.h"
+
+#include "fuzz/target.hpp"
+
+namespace {
+
+/// Takes values off the input; zeros after its end.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  template <class Value>
+  Value take() {
+    Value value{};
+    const std::size_t bytes = sizeof value < size_ ? sizeof value : size_;
+    std::memcpy(&value, data_, bytes);
+    data_ += bytes;
+    size_ -= bytes;
+    return value;
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t size_;
+};
+
+void expect_text(int status) {
+  if (status != 0 && std::strlen(tutti_last_error()) == 0) __builtin_trap();
+}
+
+/// A tensor over `memory`, whose extents are small or absurd: absurd ones must be refused, or hold
+/// no element.
+struct AnyTensor {
+  std::int64_t shape[4];
+  tutti_tensor tensor;
+};
+
+void fill(AnyTensor& any, Input& input, float* memory) {
+  std::memset(&any.tensor, 0, sizeof any.tensor);
+  for (std::int64_t& extent : any.shape) {
+    const auto small = input.take<std::int8_t>();
+    extent = small > 3 ? 3 : small;
+  }
+  any.tensor.data = input.take<std::uint8_t>() % 8 == 0 ? nullptr : memory;
+  any.tensor.shape = input.take<std::uint8_t>() % 16 == 0 ? nullptr : any.shape;
+  any.tensor.ndim = input.take<std::int8_t>() % 5;
+  any.tensor.dtype = input.take<std::int8_t>() % 10;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static float memory[3 * 3 * 3 * 3 * 2];
+  Input input(data, size);
+  static const char* const kSettings[] = {"TUTTI_ARENA_BYTES=4M", "TUTTI_WARNINGS=0", nullptr};
+  tutti_kvstore* kv = nullptr;
+  if (tutti_kvstore_create("local", kSettings, &kv) != 0) __builtin_trap();
+  for (int call = 0; call < 12 && !input.empty(); ++call) {
+    AnyTensor value{};
+    AnyTensor output{};
+    fill(value, input, memory);
+    fill(output, input, memory);
+    const auto number = input.take<std::int8_t>();
+    const tutti_tensor values[] = {value.tensor, output.tensor};
+    const tutti_tensor outputs[] = {output.tensor};
+    tutti_item item{};
+    item.key.number = number % 4;
+    item.values = number % 7 == 0 ? nullptr : values;
+    item.num_values = number % 3;
+    item.outputs = number % 5 == 0 ? nullptr : outputs;
+    item.num_outputs = number % 2;
+    const int items = input.take<std::int8_t>() % 3 == 0 ? -1 : 1;
+    switch (input.take<std::uint8_t>() % 4) {
+      case 0:
+        expect_text(tutti_kvstore_init(kv, &item, items));
+        break;
+      case 1:
+        expect_text(tutti_kvstore_push(kv, &item, items, number));
+        break;
+      case 2:
+        expect_text(tutti_kvstore_pull(kv, &item, items, number & 1));
+        break;
+      default:
+        expect_text(tutti_kvstore_push(kv, items > 0 ? nullptr : &item, 1, 0));
+        break;
+    }
+  }
+  tutti_kvstore_destroy(kv);
+  return 0;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the machine may have against a job: limits, other users, another version of the library.
+#include <cstring>
+#include <doctest/doctest.h>
+#include <functional>
+#include <set>
+#include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+
+#include "runtime/arena.hpp"
+#include "runtime/mpi/card.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  REQUIRE(stat(path.c_str(), &info) == 0);
+  return info.st_mode & 0777;
+}
+
+std::string text_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return std::string(to_string(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+mpi::Card card_of(const char* host) {
+  mpi::Card card{};
+  std::snprintf(card.host, sizeof card.host, "%s", host);
+  std::snprintf(card.version, sizeof card.version, "0.1.0");
+  std::snprintf(card.settings, sizeof card.settings, "timeout 300 s");
+  card.control_bytes = 4096;
+  return card;
+}
+
+}  // namespace
+
+TEST_CASE("shared memory belongs to its user alone, under names that cannot be foreseen") {
+  std::set<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    const Arena arena(Backing::dev_shm, kMiB);
+    const std::string name = arena.address().name;
+    CHECK(mode_of(name) == 0600);
+    CHECK(names.insert(name.substr(name.rfind('-'))).second);
+  }
+  for (const std::string& name : names) CHECK(name.size() >= 1 + 16);
+  const Arena arena(Backing::memfd, kMiB);
+  CHECK(mode_of("/proc/self/fd/" + std::to_string(arena.address().file)) == 0600);
+}
+
+TEST_CASE("nothing is left in /dev/shm after an arena") {
+  std::string name;
+  {
+    const Arena arena(Backing::dev_shm, kMiB);
+    name = arena.address().name;
+    CHECK(access(name.c_str(), F_OK) == 0);
+  }
+  CHECK(access(name.c_str(), F_OK) != 0);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes
+TEST_CASE("with ulimit -v a store takes less, and an allocation beyond it names the limit") {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{1024 * kMiB, 1024 * kMiB};
+    setrlimit(RLIMIT_AS, &limit);
+    Settings settings;
+    const std::string text = text_of([&] {
+      Communicator comm = Communicator::self(settings);
+      const Tensor fits = comm.allocate({64, 1 << 18});
+      const Tensor large = comm.allocate({1024, 1 << 18});
+    });
+    const bool right = text.find("out_of_memory") == 0 &&
+                       text.find("ulimit -v") != std::string::npos &&
+                       text.find("TUTTI_ARENA_BYTES") != std::string::npos;
+    if (!right) static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+#endif
+
+TEST_CASE("ranks with other versions of the library are refused, with both versions") {
+  std::vector<mpi::Card> cards = {card_of("a"), card_of("b")};
+  CHECK(text_of([&] { mpi::require_equal_cards(cards, 1); }) == "no error");
+  std::snprintf(cards[1].version, sizeof cards[1].version, "0.2.0");
+  const std::string text = text_of([&] { mpi::require_equal_cards(cards, 1); });
+  for (const char* words : {"invalid_argument", "library version", "rank 0 (host a) has 0.1.0",
+                            "rank 1 (host b) has 0.2.0", "the same program"}) {
+    CHECK(text.find(words) != std::string::npos);
+  }
+  cards[1] = card_of("b");
+  cards[1].control_bytes = 8192;
+  CHECK(text_of([&] { mpi::require_equal_cards(cards, 0); }).find("(layout 8192)") !=
+        std::string::npos);
+  cards[1] = card_of("b");
+  std::snprintf(cards[1].settings, sizeof cards[1].settings, "timeout 5 s");
+  CHECK(text_of([&] { mpi::require_equal_cards(cards, 0); }).find("their settings") !=
+        std::string::npos);
+}
