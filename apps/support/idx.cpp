@@ -48,10 +48,20 @@ class GzipReader {
 
   void read_all(std::span<std::uint8_t> target, const std::string& what) {
     const std::size_t got = read(target);
-    if (got < target.size()) {
-      refuse("ends early: expected " + std::to_string(target.size()) + " bytes of " + what +
-             ", found " + std::to_string(got));
+    if (got < target.size()) refuse_short(target.size(), what, got);
+  }
+
+  /// Grows with the data: a header may announce what is not there.
+  std::vector<std::uint8_t> read_data(std::size_t count) {
+    constexpr std::size_t kFirst = std::size_t{1} << 20;
+    std::vector<std::uint8_t> bytes;
+    while (bytes.size() < count) {
+      const std::size_t before = bytes.size();
+      bytes.resize(std::min(count, std::max(kFirst, 2 * before)));
+      const std::size_t got = before + read(std::span(bytes).subspan(before));
+      if (got < bytes.size()) refuse_short(count, "data", got);
     }
+    return bytes;
   }
 
   [[noreturn]] void refuse(const std::string& reason) const {
@@ -64,6 +74,12 @@ class GzipReader {
     int code = Z_OK;
     gzerror(file_.get(), &code);
     if (code != Z_OK && code != Z_STREAM_END) fail_read();
+  }
+
+  [[noreturn]] void refuse_short(std::size_t expected, const std::string& what,
+                                 std::size_t found) const {
+    refuse("ends early: expected " + std::to_string(expected) + " bytes of " + what + ", found " +
+           std::to_string(found));
   }
 
   [[noreturn]] void fail_read() const {
@@ -110,8 +126,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank) {
     count *= array.extents.back();
     if (count > kMaxBytes) reader.refuse("announces more than 2 GiB of data");
   }
-  array.bytes.resize(count);
-  reader.read_all(array.bytes, "data");
+  array.bytes = reader.read_data(count);
   std::array<std::uint8_t, 1> beyond{};
   if (reader.read(beyond) != 0) {
     reader.refuse("has more than the " + std::to_string(count) +
