@@ -2,6 +2,8 @@
 #include "collectives/engine.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 
 namespace tutti::collectives {
@@ -71,7 +73,7 @@ void Engine::require_mpi_types(const Operation& operation) {
 bool Engine::finish() {
   const NamedCall named(waiter_, call_);
   try {
-    return carry_out();
+    return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   } catch (const Error& error) {
     if (error.scope() != ErrorScope::caller) throw;
     waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
@@ -85,6 +87,17 @@ bool Engine::finish() {
 void Engine::watch(const StopFlag& stop) {
   call_.watch(stop);
   waiter_.watch(&stop);
+}
+
+bool Engine::carry_out_logged() {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool done = carry_out();
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+  char text[40];
+  std::snprintf(text, sizeof text, ": %.1f us", time.count());
+  log().write(LogLevel::debug, "call " + std::to_string(call_.sequence()) + ", " +
+                                   call_.operation().describe() + text);
+  return done;
 }
 
 bool Engine::meet() {

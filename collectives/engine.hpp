@@ -69,9 +69,11 @@ class Engine {
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
+  [[nodiscard]] const Log& log() const { return waiter_.log(); }
 
  private:
   bool carry_out();
+  bool carry_out_logged();
   /// Waits for all ranks' announcements; true if all are of one call.
   [[nodiscard]] bool meet();
   void require_mpi_types(const Operation& operation);

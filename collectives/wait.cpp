@@ -53,14 +53,14 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       grace_(std::chrono::duration_cast<Clock::duration>(settings.grace)),
       spin_(topology.oversubscribed ? Clock::duration::zero() : Clock::duration(kSpin)),
       fast_polls_(topology.oversubscribed ? kFewPolls : kManyPolls),
-      warnings_(settings.warnings) {}
+      log_(topology, settings.log) {}
 
 void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing) {
   const auto begin = Clock::now();
   auto last = begin;
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
-  bool warned = !warnings_;
+  bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
   while (!ready()) {
     const auto now = Clock::now();

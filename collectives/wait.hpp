@@ -13,6 +13,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/function_ref.hpp"
+#include "collectives/log.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/observer.hpp"
 #include "collectives/stop.hpp"
@@ -95,6 +96,8 @@ class Waiter {
     return memory_.first().failure.load(std::memory_order_acquire) == kRaised;
   }
 
+  [[nodiscard]] const Log& log() const { return log_; }
+
   /// Tells all ranks that this one takes part in no call after `last_sequence`; if an exception is
   /// why, the others leave it to this rank to say so.
   void leave(std::uint64_t last_sequence, bool by_exception);
@@ -126,7 +129,7 @@ class Waiter {
   Clock::duration grace_;
   Clock::duration spin_;
   int fast_polls_;  ///< before the first look at the clock
-  bool warnings_;
+  Log log_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
   const StopFlag* stop_ = nullptr;

@@ -88,10 +88,8 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
   const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
   const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
   if (speaker == local.end() || *speaker != topology_.rank) return;
-  const std::string text = "tutti: warning: " + name_of(topology_, topology_.rank) +
-                           " has waited " + in_seconds(waited) + " for " +
-                           names_of(topology_, missing) + " in " + call_name() + "\n";
-  std::fputs(text.c_str(), stderr);
+  log_.warn("has waited " + in_seconds(waited) + " for " + names_of(topology_, missing) + " in " +
+            call_name());
 }
 
 /// Time beyond the deadline for those who are better placed to say who is missing. A rank that has

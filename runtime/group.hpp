@@ -40,6 +40,7 @@ class Group {
   [[nodiscard]] collectives::Engine& engine() { return *engine_; }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
+  [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
 

@@ -80,6 +80,14 @@ Verify parse_verify(const std::string& variable, const std::string& value) {
   throw_bad_value(variable, value, "off, sampled or full");
 }
 
+LogLevel parse_log_level(const std::string& variable, const std::string& value) {
+  if (value == "quiet") return LogLevel::quiet;
+  if (value == "warning") return LogLevel::warning;
+  if (value == "info") return LogLevel::info;
+  if (value == "debug") return LogLevel::debug;
+  throw_bad_value(variable, value, "quiet, warning, info or debug");
+}
+
 /// As the launcher tells, before MPI can be asked: so that a job warns once, not once per rank.
 bool is_first_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -129,8 +137,9 @@ const std::vector<Variable>& variables_known() {
       {"TUTTI_VERIFY", "off, sampled or full, default sampled",
        "what of the replicas each push compares between ranks",
        [](S& s, Text name, Text value) { s.verify = parse_verify(name, value); }},
-      {"TUTTI_WARNINGS", "0 or 1, default 1", "0 silences warnings on standard error",
-       [](S& s, Text name, Text value) { s.warnings = parse_flag(name, value); }},
+      {"TUTTI_LOG", "quiet, warning, info or debug, default warning",
+       "what is written to standard error; debug has every collective call",
+       [](S& s, Text name, Text value) { s.log = parse_log_level(name, value); }},
   };
   return kVariables;
 }
@@ -195,7 +204,7 @@ Settings Settings::from_environment() {
   Settings settings = from_variables(variables, warnings);
   static std::once_flag said;  // a program may read its settings for every store that it makes
   std::call_once(said, [&] {
-    if (!settings.warnings || !is_first_rank()) return;
+    if (settings.log == LogLevel::quiet || !is_first_rank()) return;
     for (const std::string& warning : warnings) {
       std::fprintf(stderr, "tutti: warning: %s It is ignored.\n", warning.c_str());
     }

@@ -13,6 +13,8 @@
 
 namespace tutti {
 
+enum class LogLevel { quiet, warning, info, debug };
+
 /// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
 /// struct itself. All ranks must have the same settings: they are compared when a store is created.
 struct TUTTI_API Settings {
@@ -64,8 +66,11 @@ struct TUTTI_API Settings {
   /// reads them once more). Default sampled.
   Verify verify = Verify::sampled;
 
-  /// TUTTI_WARNINGS: 0 silences warnings on standard error. Default 1.
-  bool warnings = true;
+  /// TUTTI_LOG: what is written to standard error, a line each with the rank in front: "quiet"
+  /// (nothing), "warning", "info" (also what was chosen at the start, and what was saved and
+  /// loaded) or "debug" (also every collective call with its time). Errors are thrown, not logged.
+  /// Default warning.
+  LogLevel log = LogLevel::warning;
 
   /// Reads the TUTTI_* variables of this process. A variable with the prefix that is not a setting
   /// is reported as a warning that names the nearest one.

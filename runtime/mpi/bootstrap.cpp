@@ -90,17 +90,28 @@ void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
       continue;
     }
     for (const int rank : ranks) nodes.push_back({rank});
-    if (parts.settings.warnings && parts.topology.rank == ranks.front()) {
-      const std::string text = "tutti: warning: " + names_of(parts.topology, ranks) +
-                               " cannot map each other's memory and will use MPI instead\n";
-      std::fputs(text.c_str(), stderr);
-    }
+    if (parts.topology.rank != ranks.front()) continue;
+    const collectives::Log log(parts.topology, parts.settings.log);
+    log.warn(names_of(parts.topology, ranks) +
+             " cannot map each other's memory and will use MPI instead");
   }
   parts.topology.set_nodes(std::move(nodes));
   if (parts.topology.local_size() < static_cast<int>(parts.arenas.size()) ||
       parts.topology.local_size() == 1) {
     parts.mappings.clear();
     parts.arenas = {parts.arena->data()};
+  }
+}
+
+/// What the ranks are and how they will work together.
+void log_choices(Group& group) {
+  if (!group.log().writes(LogLevel::info)) return;
+  const auto& topology = group.topology();
+  group.log().write(LogLevel::info, std::string("version ") + TUTTI_VERSION + ", " +
+                                        std::to_string(topology.size) + " ranks on " +
+                                        std::to_string(topology.num_nodes()) + " nodes");
+  for (const std::string& line : group.engine().tuning().table(topology)) {
+    group.log().write(LogLevel::info, line);
   }
 }
 
@@ -145,6 +156,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     parts.transport = std::move(transport);
   }
   auto group = std::make_shared<Group>(std::move(parts));
+  if (rank == 0) log_choices(*group);
   check(MPI_Barrier(comm), "MPI_Barrier");
   return group;
 }

@@ -119,12 +119,10 @@ std::string KVStore::Impl::name_of_call(const char* call) const {
 }
 
 void KVStore::Impl::warn_of_ignored(const Entry& entry) {
-  if (!ignored_.insert(entry.key).second || !group->settings().warnings) return;
-  const std::string text = "tutti: warning: " + name_of_call("pull") +
-                           in_words(entry.key, entry.shape(), entry.dtype()) +
-                           " is row-sparse and was ignored; use row_sparse_pull, or pull with "
-                           "ignore_sparse = false\n";
-  std::fputs(text.c_str(), stderr);
+  if (!ignored_.insert(entry.key).second) return;
+  group->log().warn("pull: " + in_words(entry.key, entry.shape(), entry.dtype()) +
+                    " is row-sparse and was ignored; use row_sparse_pull, or pull with "
+                    "ignore_sparse = false");
 }
 
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {

@@ -131,13 +131,15 @@ bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_onl
   return is_saved;
 }
 
-void warn_if_any(const std::filesystem::path& directory, const LoadResult& result) {
-  if (result.damaged.empty() && result.reset_residuals.empty()) return;
-  std::string text = "tutti: warning: loaded generation " + std::to_string(result.generation) +
-                     " of " + directory.string();
+/// A warning if something of the checkpoint could not be used.
+void log_load(const collectives::Log& log, const std::filesystem::path& directory,
+              const LoadResult& result) {
+  const bool is_whole = result.damaged.empty() && result.reset_residuals.empty();
+  std::string text =
+      "loaded generation " + std::to_string(result.generation) + " of " + directory.string();
   for (const std::string& reason : result.damaged) text += "; " + reason;
   if (!result.reset_residuals.empty()) text += "; " + result.reset_residuals;
-  std::fputs((text + "\n").c_str(), stderr);
+  log.write(is_whole ? LogLevel::info : LogLevel::warning, text);
 }
 
 }  // namespace
@@ -184,6 +186,9 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
   std::uint64_t& good = good_[std::filesystem::absolute(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
   good = checkpoint::save(ranks, directory, content, known);
+  if (ranks.rank() != 0) return;
+  group->log().write(LogLevel::info,
+                     "saved generation " + std::to_string(good) + " in " + directory.string());
 }
 
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
@@ -232,7 +237,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
     good_[std::filesystem::absolute(directory)] = loaded->result.generation;
   }
   loaded->result.reset_residuals = residuals->refusal();
-  if (group->settings().warnings && ranks.rank() == 0) warn_if_any(directory, loaded->result);
+  if (ranks.rank() == 0) log_load(group->log(), directory, loaded->result);
   return loaded->result;
 }
 

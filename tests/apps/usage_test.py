@@ -3,6 +3,7 @@
 """Wrong use of a program: one clear line for the job, exit code 1 on every rank, no hang."""
 
 import gzip
+import re
 import shutil
 import tempfile
 import unittest
@@ -49,6 +50,35 @@ REFUSED = [
     (["--resume", "must"], "--resume must needs --checkpoint-dir"),
     (["--resume", "yes"], "--resume: expected auto, never or must, found 'yes'"),
 ]
+
+
+class Log(unittest.TestCase):
+    def lines(self, level, ranks):
+        command = programs.mpirun(ranks, [programs.program("kvstore-tour")])
+        result = programs.run_command(["env", f"TUTTI_LOG={level}", *command])
+        self.assertEqual(result.code, 0, result.err)
+        return result.err.splitlines()
+
+    def test_a_healthy_job_logs_nothing_unless_asked(self):
+        self.assertEqual(self.lines("quiet", 2), [])
+        self.assertEqual(self.lines("warning", 2), [])
+
+    def test_info_says_what_was_chosen_once(self):
+        lines = self.lines("info", 2)
+        self.assertRegex(lines[0], r"^tutti: rank 0 \(host .+\): info: version .+, 2 ranks on")
+        self.assertTrue(all(" rank 0 (host " in line for line in lines), lines)
+
+    def test_debug_has_every_call_of_every_rank(self):
+        lines = self.lines("debug", 2)
+        for rank in (0, 1):
+            self.assertTrue(any(
+                re.search(rf"^tutti: rank {rank} \(host .+\): debug: call \d+, push of key 3 "
+                          r"\(2, 3\) float32.*: [0-9.]+ us$", line) for line in lines), lines)
+
+    def test_another_level_is_refused(self):
+        result = programs.run_command(["env", "TUTTI_LOG=loud", programs.program("kvstore-tour")])
+        self.assertEqual(result.code, 1)
+        self.assertIn("TUTTI_LOG=loud: expected quiet, warning, info or debug", result.err)
 
 
 class Usage(unittest.TestCase):

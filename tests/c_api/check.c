@@ -6,7 +6,7 @@
 
 int test_rank = 0;
 int test_size = 1;
-const char* const test_settings[] = {"TUTTI_TIMEOUT=60", "TUTTI_WARNINGS=0", NULL};
+const char* const test_settings[] = {"TUTTI_TIMEOUT=60", "TUTTI_LOG=quiet", NULL};
 
 static int failures = 0;
 

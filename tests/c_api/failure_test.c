@@ -69,7 +69,7 @@ static void test_rank_that_leaves(void) {
 
 static void test_deadline(void) {
   if (test_size == 1) return;
-  static const char* const kSettings[] = {"TUTTI_TIMEOUT=0.5", "TUTTI_WARNINGS=0", NULL};
+  static const char* const kSettings[] = {"TUTTI_TIMEOUT=0.5", "TUTTI_LOG=quiet", NULL};
   char missing[32];
   snprintf(missing, sizeof missing, "rank %d", test_size - 1);
   tutti_communicator* world = NULL;

@@ -110,8 +110,8 @@ class Damage(Folder):
         result = run(3, "load", directory)
         self.assertEqual((result.returncode, result.stdout), (0, "generation 1\n"))
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
-        for words in (r"^tutti: warning: loaded generation 1 of ", "generation 2 is damaged",
-                      "weights.safetensors", "key4", "checksum"):
+        for words in (r"^tutti: rank 0 \(host .*\): warning: loaded generation 1 of ",
+                      "generation 2 is damaged", "weights.safetensors", "key4", "checksum"):
             self.assertRegex(result.stderr, words)
 
 

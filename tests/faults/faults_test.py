@@ -112,7 +112,7 @@ def run(layout, fault, environment):
 def see(layout, fault):
     """Runs the job; None if hosts cannot be made here."""
     environment = {**os.environ, **layout.environment, "TUTTI_TIMEOUT": str(DEADLINE_S),
-                   "TUTTI_WARNINGS": "0"}
+                   "TUTTI_LOG": "quiet"}
     done = run(layout, fault, environment)
     end = time.monotonic()
     if layout.hosts and done.returncode == NOT_HERE:

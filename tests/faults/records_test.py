@@ -39,7 +39,7 @@ class Records(unittest.TestCase):
         launcher = subprocess.Popen(
             [*MPIRUN, "--quiet", "-np", "2", WORKER, "stopped", "1"], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            env={**os.environ, "TUTTI_TIMEOUT": str(LIMIT_S), "TUTTI_WARNINGS": "0"})
+            env={**os.environ, "TUTTI_TIMEOUT": str(LIMIT_S), "TUTTI_LOG": "quiet"})
         self.addCleanup(launcher.kill)
         while not launcher.stdout.readline().startswith("fault at"):
             self.assertIsNone(launcher.poll())

@@ -58,7 +58,7 @@ void fill(AnyTensor& any, Input& input, float* memory) {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static float memory[3 * 3 * 3 * 3 * 2];
   Input input(data, size);
-  static const char* const kSettings[] = {"TUTTI_ARENA_BYTES=4M", "TUTTI_WARNINGS=0", nullptr};
+  static const char* const kSettings[] = {"TUTTI_ARENA_BYTES=4M", "TUTTI_LOG=quiet", nullptr};
   tutti_kvstore* kv = nullptr;
   if (tutti_kvstore_create("local", kSettings, &kv) != 0) __builtin_trap();
   for (int call = 0; call < 12 && !input.empty(); ++call) {

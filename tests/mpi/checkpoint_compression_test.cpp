@@ -20,7 +20,7 @@ void train(KVStore& kv, std::uint64_t first, std::uint64_t last) {
 
 KVStore store(const char* compression, const test::Layout& layout, bool with_keys = true) {
   tutti::Settings settings = test::settings_for(layout);
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   KVStore kv = KVStore::create("dist", settings);
   kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.1, .momentum = 0.9}));
   kv.set_gradient_compression(compression);
@@ -84,7 +84,7 @@ TEST_CASE("another compression or layout, or weights alone, begin with residuals
     check(store("2bit,threshold=0.5,leg=between", test::one_node()), "leg=between");
 
     tutti::Settings silent = test::settings();
-    silent.warnings = false;
+    silent.log = tutti::LogLevel::quiet;
     KVStore local = KVStore::create("local", silent);
     local.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.1, .momentum = 0.9}));
     local.set_gradient_compression("2bit,threshold=0.5");

@@ -205,7 +205,7 @@ TEST_CASE("a pull of rows gives each row once, ascending, and follows types and 
 TEST_CASE(
     "a pull of the whole table is ignored unless asked for, and a dense pull beside it works") {
   tutti::Settings settings = test::settings();
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   KVStore kv = KVStore::create("dist", settings);
   kv.init_row_sparse(3, Tensor::ones({3, 2}));
   kv.init(4, Tensor::full({2}, 4));

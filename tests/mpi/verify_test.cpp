@@ -19,7 +19,7 @@ namespace {
 tutti::Settings with(Verify verify, const test::Layout& layout = test::one_node()) {
   tutti::Settings settings = test::settings_for(layout);
   settings.verify = verify;
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   return settings;
 }
 

@@ -127,7 +127,7 @@ bool same_bits(const tutti::ConstTensorView& left, const tutti::ConstTensorView&
 tutti::Settings settings() {
   tutti::Settings settings = tutti::Settings::from_environment();
   settings.timeout = std::chrono::duration<double>(60);
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   return settings;
 }
 

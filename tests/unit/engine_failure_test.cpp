@@ -18,7 +18,7 @@ Settings with_timeout(double seconds) {
   settings.chunk_bytes = 4096;
   settings.piece_bytes = 4096;
   settings.timeout = std::chrono::duration<double>(seconds);
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   return settings;
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("plain text has all numbers, and cuts off what does not fit") {
 TEST_CASE("the deadline's error says what the missing rank did last") {
   Settings settings;
   settings.timeout = std::chrono::duration<double>(0.3);
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   std::atomic<bool> done{false};
   const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
     Tensor data = Tensor::ones({16});
@@ -112,7 +112,7 @@ TEST_CASE("a rank that waits itself is not blamed: the one who is missing is") {
   for (int trial = 0; trial < 5; ++trial) {
     Settings settings;
     settings.timeout = std::chrono::duration<double>(0.3);
-    settings.warnings = false;
+    settings.log = tutti::LogLevel::quiet;
     std::atomic<int> waiting{3};
     const auto outcomes = test::as_ranks({2, 2}, settings, [&](Communicator& comm) {
       if (comm.rank() == 1) {

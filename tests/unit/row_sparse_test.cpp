@@ -115,7 +115,7 @@ TEST_CASE("an ignored pull of a row-sparse key warns once, and not where warning
   CHECK(std::count(text.begin(), text.end(), '\n') == 2);
   CHECK(out.values<float>()[0] == 77);
   Settings settings;
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   KVStore silent = KVStore::create("local", settings);
   silent.init_row_sparse(3, {5, 2});
   CHECK(written_by([&] { silent.pull(3, out); }).empty());

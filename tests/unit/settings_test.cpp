@@ -48,7 +48,7 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_ARENA_BYTES", "2G"},
                                   {"TUTTI_SHARED_MEMORY", "shm"},
                                   {"TUTTI_VERIFY", "full"},
-                                  {"TUTTI_WARNINGS", "0"}});
+                                  {"TUTTI_LOG", "info"}});
   CHECK(settings.timeout.count() == 2.5);
   CHECK(settings.grace.count() == 0.5);
   CHECK(settings.ranks_per_node == std::vector<int>{3, 5});
@@ -59,7 +59,7 @@ TEST_CASE("every variable is read") {
   CHECK(settings.arena_bytes == std::size_t{2} << 30);
   CHECK(settings.shared_memory == "shm");
   CHECK(settings.verify == Verify::full);
-  CHECK_FALSE(settings.warnings);
+  CHECK(settings.log == LogLevel::info);
 }
 
 TEST_CASE("a value that cannot be read is refused with variable, value and what is expected") {
@@ -74,6 +74,7 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
         "TUTTI_CHUNK_BYTES=100: expected 4K to 16M, a multiple of 64 bytes");
   CHECK(refusal_of({{"TUTTI_SHARED_MEMORY", "posix"}}) ==
         "TUTTI_SHARED_MEMORY=posix: expected auto, memfd, shm or none");
+  CHECK(refusal_of({{"TUTTI_LOG", "1"}}) == "TUTTI_LOG=1: expected quiet, warning, info or debug");
   CHECK(refusal_of({{"TUTTI_VERIFY", "1"}}) == "TUTTI_VERIFY=1: expected off, sampled or full");
 }
 
@@ -106,7 +107,7 @@ TEST_CASE("the help names every variable") {
   for (const char* name :
        {"TUTTI_TIMEOUT", "TUTTI_GRACE", "TUTTI_RANKS_PER_NODE", "TUTTI_REPRODUCIBLE",
         "TUTTI_CHUNK_BYTES", "TUTTI_PIECE_BYTES", "TUTTI_ARENA_BYTES", "TUTTI_SHARED_MEMORY",
-        "TUTTI_VERIFY", "TUTTI_WARNINGS"}) {
+        "TUTTI_VERIFY", "TUTTI_LOG"}) {
     CHECK(help.find(name) != std::string::npos);
   }
 }

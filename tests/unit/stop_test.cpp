@@ -18,7 +18,7 @@ namespace {
 Settings quiet() {
   Settings settings;
   settings.timeout = std::chrono::duration<double>(60);
-  settings.warnings = false;
+  settings.log = tutti::LogLevel::quiet;
   return settings;
 }
 

@@ -59,13 +59,12 @@ VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* o
   if (std::ranges::any_of(findings, has_no_majority)) refuse(findings);
   for (const Finding& finding : findings) heal(finding);
   result.healed = findings.size();
-  if (findings.empty() || group_.topology().rank != 0 || !group_.settings().warnings) return result;
+  if (group_.topology().rank != 0) return result;
   for (std::size_t i = 0; i < std::min(findings.size(), kMostNamed); ++i) {
-    std::fprintf(stderr, "tutti: warning: %s\n", healed_in_words(findings[i]).c_str());
+    group_.log().warn(healed_in_words(findings[i]));
   }
   if (findings.size() > kMostNamed) {
-    std::fprintf(stderr, "tutti: warning: %zu more chunks were healed.\n",
-                 findings.size() - kMostNamed);
+    group_.log().warn(std::to_string(findings.size() - kMostNamed) + " more chunks were healed");
   }
   return result;
 }
