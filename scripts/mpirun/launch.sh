@@ -24,10 +24,10 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
   --help              this text
 
 Every other option is mpirun's. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
-LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage), 3 (wrong result) and 75 (requeue me)
-of the program are passed on at once, all others after the last restart. Signals are passed on to
-mpirun: SIGUSR1 reaches the ranks and leaves them time to save; after SIGTERM it kills them, and
-after SIGTERM or SIGINT nothing is started again.
+LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage) and 75 (requeue me) of the program are
+passed on at once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1
+reaches the ranks and leaves them time to save; after SIGTERM it kills them, and after SIGTERM or
+SIGINT nothing is started again.
 MPIRUN=/path/to/mpirun chooses another launcher than Open MPI's first one in the PATH.
 END
 }
@@ -145,7 +145,7 @@ for ((restart = 0;; ++restart)); do
   run_once
   case $status in
     75) exit "$requeue_exit" ;;
-    0 | 1 | 3) exit "$status" ;;
+    0 | 1) exit "$status" ;;
   esac
   if [ "$stopped" = yes ]; then exit "$status"; fi
   if [ "$restart" -ge "$max_restarts" ]; then
