@@ -107,7 +107,7 @@ TEST_CASE("an ignored pull of a row-sparse key warns once, and not where warning
     kv.pull({3, 4}, {out, out});
     kv.pull(3, out);
   });
-  CHECK(text.find("tutti: warning: rank 0 (host ") == 0);
+  CHECK(text.find("tutti: warning: pull: key ") == 0);
   CHECK(
       text.find("key 3 (5, 2) float32 is row-sparse and was ignored; use row_sparse_pull, or pull "
                 "with ignore_sparse = false\n") != std::string::npos);
