@@ -89,7 +89,7 @@ def all_have_ended(launcher):
 
 
 def run(layout, fault, environment):
-    """Open MPI's mpirun 4.1 sometimes crashes or hangs where one rank calls MPI_Abort while another
+    """Open MPI's mpirun 4.1 sometimes crashes or hangs where ranks end with an error while another
     is in MPI_Finalize, after every rank has ended. Such a run says nothing; there is another."""
     for _ in range(4):
         with subprocess.Popen(command(layout, fault), stdout=subprocess.PIPE, text=True,
