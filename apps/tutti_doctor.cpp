@@ -50,7 +50,8 @@ World open_world(bool has_settings) {
   if (!has_settings) return {{}, "not run: ranks have settings that cannot be used"};
   try {
     tutti::Settings settings = tutti::Settings::from_environment();
-    settings.timeout = std::min(settings.timeout, kPatience);
+    const bool is_never = settings.timeout.count() == 0;
+    if (is_never || settings.timeout > kPatience) settings.timeout = kPatience;
     world.communicator = tutti::Communicator::world(settings);
   } catch (const tutti::Error& error) {
     world.error = error.what();

@@ -27,6 +27,7 @@ constexpr auto kNap = microseconds(20);
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
 constexpr auto kLongestPoll = seconds(1);
+constexpr auto kWarnAtLast = seconds(30);
 constexpr auto kLookAfter = seconds(2);  // a launcher that ends the job itself is faster
 constexpr auto kLookEvery = milliseconds(500);
 
@@ -44,12 +45,18 @@ void copy_text(char (&destination)[Size], const std::string& text) {
 
 }  // namespace
 
+Waiter::Clock::duration Waiter::deadline_of(const Settings& settings) {
+  if (settings.timeout.count() == 0) return Clock::duration::max();
+  return std::chrono::duration_cast<Clock::duration>(settings.timeout);
+}
+
 Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
                Transport* transport)
     : memory_(memory),
       topology_(topology),
       transport_(transport),
-      deadline_(std::chrono::duration_cast<Clock::duration>(settings.timeout)),
+      deadline_(deadline_of(settings)),
+      warn_after_(std::min<Clock::duration>(deadline_ / 10, kWarnAtLast)),
       grace_(std::chrono::duration_cast<Clock::duration>(settings.grace)),
       spin_(topology.oversubscribed ? Clock::duration::zero() : Clock::duration(kSpin)),
       fast_polls_(topology.oversubscribed ? kFewPolls : kManyPolls),
@@ -81,7 +88,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       check_processes(missing);
       look_at = polled + kLookEvery;
     }
-    if (!warned && polled >= deadline_ / 10) {
+    if (!warned && polled >= warn_after_) {
       warn(missing, polled);
       warned = true;
     }

@@ -105,6 +105,7 @@ class Waiter {
  private:
   using Clock = std::chrono::steady_clock;
 
+  static Clock::duration deadline_of(const Settings& settings);
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing);
   void pause(Clock::duration waited, FunctionRef<bool()> ready);
   void sleep(FunctionRef<bool()> ready);
@@ -125,7 +126,8 @@ class Waiter {
   const NodeMemory& memory_;
   const Topology& topology_;
   Transport* transport_;
-  Clock::duration deadline_;
+  Clock::duration deadline_;  ///< the largest duration for none
+  Clock::duration warn_after_;
   Clock::duration grace_;
   Clock::duration spin_;
   int fast_polls_;  ///< before the first look at the clock

@@ -42,6 +42,11 @@ std::chrono::duration<double> parse_seconds(const std::string& variable, const s
   throw_bad_value(variable, value, "a number of seconds above 0, such as 300 or 2.5");
 }
 
+std::chrono::duration<double> parse_timeout(const std::string& variable, const std::string& value) {
+  if (value == "0") return std::chrono::duration<double>(0);
+  return parse_seconds(variable, value);
+}
+
 std::size_t parse_piece(const std::string& variable, const std::string& value) {
   constexpr std::size_t kLeast = 4096;
   constexpr std::size_t kMost = std::size_t{16} << 20;
@@ -107,8 +112,9 @@ const std::vector<Variable>& variables_known() {
   using S = Settings;
   using Text = const std::string&;
   static const std::vector<Variable> kVariables = {
-      {"TUTTI_TIMEOUT", "seconds, default 300", "how long a collective call waits for other ranks",
-       [](S& s, Text name, Text value) { s.timeout = parse_seconds(name, value); }},
+      {"TUTTI_TIMEOUT", "seconds, default 300, 0: never",
+       "how long a collective call waits for other ranks",
+       [](S& s, Text name, Text value) { s.timeout = parse_timeout(name, value); }},
       {"TUTTI_GRACE", "seconds, default 30", "the same after SIGTERM, where a program saves itself",
        [](S& s, Text name, Text value) { s.grace = parse_seconds(name, value); }},
       {"TUTTI_RANKS_PER_NODE", "ranks, default: all of a host",

@@ -19,7 +19,8 @@ enum class LogLevel { quiet, warning, info, debug };
 /// struct itself. All ranks must have the same settings: they are compared when a store is created.
 struct TUTTI_API Settings {
   /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
-  /// Seconds (fractions allowed). Default 300. A warning names the missing ranks at a tenth of it.
+  /// Seconds (fractions allowed). Default 300; 0 is never. A warning names the missing ranks at a
+  /// tenth of it, at the latest after 30 s.
   std::chrono::duration<double> timeout{300.0};
 
   /// TUTTI_GRACE: how long a call waits for the other ranks after this process was told to end by

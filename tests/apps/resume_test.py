@@ -107,8 +107,8 @@ class Resume(unittest.TestCase):
         result = programs.run("train-fashion-mnist", *self.arguments(directory, compressed),
                               ranks=4)
         self.assertEqual(result.code, 0)
-        self.assertRegex(result.err, r"^tutti: warning: loaded generation \d+ of \S+; its "
-                                     r"residuals of gradient compression are of "
+        self.assertRegex(result.err, r"^tutti: rank 0 \(host .+\): warning: loaded generation "
+                                     r"\d+ of \S+; its residuals of gradient compression are of "
                                      r"2bit,threshold=2,leg=all on 2 ranks, this store's would be "
                                      r"of 2bit,threshold=2,leg=all on 4 ranks: they begin at "
                                      r"zero\n$")

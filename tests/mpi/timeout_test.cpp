@@ -145,3 +145,13 @@ TEST_CASE("after a failed store a new one works") {
   kv.push(3, filled(test::one_plus_rank()));
   CHECK(test::all_are(test::stored(kv, 3), test::sum_of_ranks()));
 }
+
+TEST_CASE("a deadline of 0 is none: a late rank is waited for") {
+  tutti::Settings settings = test::settings();
+  settings.timeout = std::chrono::duration<double>(0);
+  KVStore kv = KVStore::create("dist", settings);
+  kv.init(3, filled(1));
+  if (test::rank() == kMissing) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kv.push(3, filled(2));
+  CHECK(test::all_are(kv.view(3), 2.0f * static_cast<float>(test::size())));
+}

@@ -65,7 +65,8 @@ TEST_CASE("every variable is read") {
 TEST_CASE("a value that cannot be read is refused with variable, value and what is expected") {
   CHECK(refusal_of({{"TUTTI_TIMEOUT", "soon"}}) ==
         "TUTTI_TIMEOUT=soon: expected a number of seconds above 0, such as 300 or 2.5");
-  CHECK(refusal_of({{"TUTTI_TIMEOUT", "0"}}).find("above 0") != std::string::npos);
+  CHECK(refusal_of({{"TUTTI_TIMEOUT", "-1"}}).find("above 0") != std::string::npos);
+  CHECK(read({{"TUTTI_TIMEOUT", "0"}}).timeout.count() == 0);  // never
   CHECK(refusal_of({{"TUTTI_TIMEOUT", "5m"}}).find("TUTTI_TIMEOUT=5m") != std::string::npos);
   CHECK(refusal_of({{"TUTTI_RANKS_PER_NODE", "3,0"}}) ==
         "TUTTI_RANKS_PER_NODE=3,0: expected numbers of ranks above 0, such as 4 or 3,5");
