@@ -29,13 +29,13 @@ AT_ONCE_S = 3  # below the deadline
 LIMIT_S = 40
 NOT_HERE = 77
 
-Layout = namedtuple("Layout", "ranks victim environment hosts")
+Layout = namedtuple("Layout", "ranks victim nodes environment hosts")
 LAYOUTS = {
-    "node2": Layout(2, 0, {}, None),
-    "node4": Layout(4, 2, {}, None),
-    "nodes2x1": Layout(2, 1, {"TUTTI_RANKS_PER_NODE": "1"}, None),
-    "nodes2x2": Layout(4, 3, {"TUTTI_RANKS_PER_NODE": "2"}, None),
-    "hosts2x2": Layout(4, 2, {}, 2),
+    "node2": Layout(2, 0, 1, {}, None),
+    "node4": Layout(4, 2, 1, {}, None),
+    "nodes2x1": Layout(2, 1, 2, {"TUTTI_RANKS_PER_NODE": "1"}, None),
+    "nodes2x2": Layout(4, 3, 2, {"TUTTI_RANKS_PER_NODE": "2"}, None),
+    "hosts2x2": Layout(4, 2, 2, {}, 2),
 }
 
 # `words` are in the message, with the victim for V; codes is what mpirun may end with; `when`: at
@@ -142,10 +142,14 @@ class Faults(unittest.TestCase):
         self.assertLess(seen.seconds, latest)
         if expected.when == "deadline":
             self.assertGreater(seen.seconds, DEADLINE_S * 0.9)
-        self.assertEqual(len(seen.messages), 1 if expected.program_says else 0, seen.err)
-        text = seen.messages[0] if expected.program_says else " ".join(seen.err.split())
-        for words in expected.words:
-            self.assertRegex(text, words.replace("V", str(self.layout.victim)))
+        # Nodes that notice at the same time say so both. Where the launcher is slower than the 2 s
+        # after which ranks look for each other's processes, one of them speaks, too.
+        self.assertLessEqual(len(seen.messages), self.layout.nodes, seen.err)
+        texts = seen.messages if expected.program_says else [" ".join(seen.err.split())]
+        self.assertGreaterEqual(len(texts), 1, seen.err)
+        for text in texts:
+            for words in expected.words:
+                self.assertRegex(text, words.replace("V", str(self.layout.victim)))
 
     def test_the_job_ends_and_says_why(self):
         everything = see_all(self.layout)
