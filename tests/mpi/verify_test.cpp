@@ -229,6 +229,20 @@ TEST_CASE("verify looks at keys that are never pushed, and save looks first") {
   });
 }
 
+TEST_CASE("verify looks at the tables of row-sparse keys") {
+  if (!can_heal()) return;
+  KVStore kv = store_with(Verify::sampled);
+  kv.init_row_sparse(1, {50000, 4});
+  kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 1, .momentum = 0.5}));
+  const std::vector<std::int64_t> ids = {3, 49999};
+  const Tensor rows = filled(1, {2, 4});
+  kv.push(1, tutti::row_sparse(tutti::view(ids.data(), {2}), rows));
+  CHECK(kv.verify().healed == 0);
+  flip(kv, 1, 32 * (4 * 49999 + 1), 2);
+  CHECK(kv.verify().healed == 1);
+  CHECK(kv.view(1).values<float>()[4 * 49999 + 1] == -static_cast<float>(test::size()));
+}
+
 TEST_CASE("half of the ranks are no majority") {
   if (test::size() < 4 || test::size() % 2 != 0) return;
   KVStore kv = store_with(Verify::full);
