@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
+#include <mutex>
 #include <sched.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ constexpr std::size_t kCallsOfPeers = 8;
 struct Observers {
   std::array<std::atomic<const NodeObserver*>, kMostObservers> places{};
   std::atomic<int> printing{0};
+  std::mutex words_mutex;
   std::string last_words;  ///< see last_words(); written while an exception ends a group
 };
 
@@ -94,6 +96,7 @@ NodeObserver::~NodeObserver() {
     char words[RecordBook::kWords];
     const RecordBook& calls = memory_.control().calls;
     const std::size_t length = calls.describe(calls.newest(), words);
+    const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
     observers().last_words = name_of(topology_, topology_.rank) + ", after " +
                              (length == 0 ? "no call" : std::string(words, length)) + ": ";
   }
@@ -155,7 +158,10 @@ void NodeObserver::print(int file) const noexcept {
   print_calls(file, memory_.local_rank, RecordBook::kCalls);
 }
 
-std::string last_words() { return observers().last_words; }
+std::string last_words() {
+  const std::lock_guard lock(observers().words_mutex);
+  return observers().last_words;
+}
 
 void print_calls() noexcept {
   Observers& all = observers();
