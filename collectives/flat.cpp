@@ -9,6 +9,17 @@ constexpr std::size_t rounded_up(std::size_t bytes) {
 }
 }  // namespace
 
+std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
+                                        std::size_t count, DType dtype) {
+  std::vector<Segment> segments;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::byte* place = output + static_cast<std::size_t>(rank) * count * size_of(dtype);
+    segments.push_back(
+        {.input = input, .output = place, .count = count, .dtype = dtype, .source = rank});
+  }
+  return segments;
+}
+
 Range share_of(Range range, int parts, int index) {
   const auto count = static_cast<std::size_t>(parts);
   const std::size_t each = rounded_up((range.size() + count - 1) / count);

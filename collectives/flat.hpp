@@ -34,6 +34,11 @@ struct Segment {
   std::byte* also = nullptr;  ///< a second output, on this rank; null for none
 };
 
+/// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
+/// one after the other.
+std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
+                                        std::size_t count, DType dtype);
+
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;

@@ -197,12 +197,8 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
   const auto ranks = static_cast<std::size_t>(size());
   std::string why = refusal_of_blocks(input, output, ranks * input.count() == output.count());
   if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "allgather: " + why);
-  const std::size_t block = input.size_bytes();
-  std::vector<Segment> segments;
-  for (int from = 0; from < size(); ++from) {
-    segments.push_back({input.bytes(), output.bytes() + static_cast<std::size_t>(from) * block,
-                        input.count(), input.dtype(), from});
-  }
+  const std::vector<Segment> segments = collectives::allgather_segments(
+      size(), input.bytes(), output.bytes(), input.count(), input.dtype());
   const auto describe = [&] { return "allgather of " + in_words(input); };
   engine.run({.kind = Kind::allgather,
               .digest = Digest().add(input.shape(), input.dtype()).value(),

@@ -58,17 +58,11 @@ void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
 
 void SparsePush::announce() {
   const auto describe = [&] { return call_in_words("push of rows", entries_) + rule_.in_words(); };
-  const auto ranks = static_cast<std::size_t>(group_.topology().size);
-  counts_.resize(ranks * items_.size());
-  std::vector<Segment> segments;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    segments.push_back(
-        {.input = reinterpret_cast<const std::byte*>(own_.data()),
-         .output = reinterpret_cast<std::byte*>(counts_.data() + rank * items_.size()),
-         .count = items_.size(),
-         .dtype = DType::int64,
-         .source = static_cast<int>(rank)});
-  }
+  const int ranks = group_.topology().size;
+  counts_.resize(static_cast<std::size_t>(ranks) * items_.size());
+  const std::vector<Segment> segments = collectives::allgather_segments(
+      ranks, reinterpret_cast<const std::byte*>(own_.data()),
+      reinterpret_cast<std::byte*>(counts_.data()), items_.size(), DType::int64);
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
                        .segments = segments,

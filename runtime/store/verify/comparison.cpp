@@ -54,7 +54,7 @@ VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* o
       }
     }
   }
-  compare_these();
+  if (!chunks.empty()) compare_these();
   const auto has_no_majority = [](const Finding& finding) { return finding.source < 0; };
   if (std::ranges::any_of(findings, has_no_majority)) refuse(findings);
   for (const Finding& finding : findings) heal(finding);
@@ -77,14 +77,9 @@ void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& fi
     own.push_back(XXH3_64bits(bytes, chunk.bytes));
   }
   std::vector<std::uint64_t> all(ranks * own.size());
-  std::vector<collectives::Segment> segments;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    segments.push_back({.input = reinterpret_cast<const std::byte*>(own.data()),
-                        .output = reinterpret_cast<std::byte*>(&all[rank * own.size()]),
-                        .count = own.size(),
-                        .dtype = DType::int64,
-                        .source = static_cast<int>(rank)});
-  }
+  const std::vector<collectives::Segment> segments = collectives::allgather_segments(
+      group_.topology().size, reinterpret_cast<const std::byte*>(own.data()),
+      reinterpret_cast<std::byte*>(all.data()), own.size(), DType::int64);
   const auto describe = [&] {
     return "comparison of " + std::to_string(chunks.size()) + " chunks of the replicas";
   };
