@@ -8,6 +8,7 @@
 
 #include "collectives/reduce.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/store/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
@@ -195,26 +196,12 @@ void Push::reduce(collectives::Operation& operation) {
 }
 
 void Push::call_updater(const Updater& updater) {
-  group_.engine().begin_update();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = *entries_[i];
-    const auto fail = [&](const char* what) {
-      const auto& topology = group_.topology();
-      group_.engine().raise_failure(ErrorCode::user_code,
-                                    name_of(topology, topology.rank) + ": the updater of key " +
-                                        to_string(entry.key) + " threw: " + what);
-    };
-    try {
+    run_updater(group_, entry.key, [&] {
       updater(entry.key, {segments_[i].output, entry.shape(), entry.dtype()}, entry.replica);
-    } catch (const std::exception& error) {
-      fail(error.what());
-      throw;
-    } catch (...) {
-      fail("an exception of unknown type");
-      throw;
-    }
+    });
   }
-  group_.engine().end_update();
 }
 
 void Push::broadcast_new(std::span<Entry> entries,

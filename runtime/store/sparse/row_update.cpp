@@ -8,6 +8,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/store/optimizers/catalogue.hpp"
+#include "runtime/store/user_updater.hpp"
 
 namespace tutti {
 
@@ -134,21 +135,7 @@ void RowUpdate::call_updater(std::span<const FoundRow> found) const {
     merged.ids.values<std::int64_t>()[place] = rows.front().id;
     sum.of_ranks(rows, merged.rows.bytes() + place++ * format.bytes());
   });
-  const auto fail = [&](const char* what) {
-    group.engine().raise_failure(ErrorCode::user_code,
-                                 name_of(group.topology(), group.topology().rank) +
-                                     ": the updater of key " + to_string(entry.key) +
-                                     " threw: " + what);
-  };
-  try {
-    rule.row_updater(entry.key, merged, entry.replica);
-  } catch (const std::exception& error) {
-    fail(error.what());
-    throw;
-  } catch (...) {
-    fail("an exception of unknown type");
-    throw;
-  }
+  run_updater(group, entry.key, [&] { rule.row_updater(entry.key, merged, entry.replica); });
 }
 
 }  // namespace tutti
