@@ -116,7 +116,7 @@ int collective_benchmark(int argc, char** argv) {
   std::vector<bench::Row> rows;
   for (const bench::Layout& layout : layouts) {
     screen.show_progress(bench::format("measuring %s, %zu of %zu",
-                                       bench::bytes_text(static_cast<double>(layout.bytes)).c_str(),
+                                       apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
                                        rows.size() + 1, layouts.size()));
     rows.push_back(runner.measure(layout));
     screen.say(bench::table_row(rows.back(), options));

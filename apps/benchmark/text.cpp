@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/benchmark/text.hpp"
 
-#include <cmath>
-
 namespace apps::benchmark {
-
-std::string bytes_text(double bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024.0 && unit + 1 < kUnits.size()) {
-    bytes /= 1024.0;
-    ++unit;
-  }
-  const bool whole = std::abs(bytes - std::round(bytes)) < 0.05;
-  return format(whole ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-}
 
 std::string time_text(double microseconds) {
   if (microseconds < 100.0) return format("%.2f", microseconds);

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "support/bytes_text.hpp"
+
 namespace apps::benchmark {
 
 /// printf into a string of at most 255 characters.
@@ -21,9 +23,6 @@ std::string format(const char* pattern, Arguments... arguments) {
 inline std::string column(const std::string& text, std::size_t width) {
   return text.size() + 1 >= width ? " " + text : std::string(width - text.size(), ' ') + text;
 }
-
-/// "8 B", "1 KiB", "1.5 MiB": powers of 1024, at most one decimal.
-std::string bytes_text(double bytes);
 
 /// At least three significant digits, hundredths at most: "0.17", "12.35", "123.4", "64211".
 std::string time_text(double microseconds);

@@ -2,8 +2,6 @@
 #include "apps/doctor/by_host.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 namespace apps::doctor {
 
@@ -15,19 +13,6 @@ std::vector<Host> by_host(const std::vector<Facts>& ranks) {
     host->ranks.push_back(&facts);
   }
   return hosts;
-}
-
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto size = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (size >= 1024 && unit + 1 < kUnits.size()) {
-    size /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", size, kUnits[unit]);
-  return text.data();
 }
 
 std::string list_text(const std::vector<std::string>& words) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/doctor/facts.hpp"
+#include "support/bytes_text.hpp"
 
 namespace apps::doctor {
 
@@ -20,7 +21,7 @@ struct Host {
 std::vector<Host> by_host(const std::vector<Facts>& ranks);
 
 /// "1.5 GiB".
-std::string size_text(std::uint64_t bytes);
+inline std::string size_text(std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 /// "0, 1 and 5".
 std::string list_text(const std::vector<std::string>& words);
 /// "rank 3" or "ranks 0 and 3".

@@ -69,10 +69,10 @@ constexpr MemorySpeed kMemory{.per_rank_gbs = 12.5, .total_gbs = 25.0};
 }  // namespace
 
 TEST_CASE("sizes and times are readable") {
-  CHECK(bytes_text(8) == "8 B");
-  CHECK(bytes_text(1024) == "1 KiB");
-  CHECK(bytes_text(1.5 * 1024 * 1024) == "1.5 MiB");
-  CHECK(bytes_text(128.0 * 1024 * 1024) == "128 MiB");
+  CHECK(apps::bytes_text(8) == "8 B");
+  CHECK(apps::bytes_text(1024) == "1 KiB");
+  CHECK(apps::bytes_text(1.5 * 1024 * 1024) == "1.5 MiB");
+  CHECK(apps::bytes_text(128.0 * 1024 * 1024) == "128 MiB");
   CHECK(time_text(0.174) == "0.17");
   CHECK(time_text(123.44) == "123.4");
   CHECK(time_text(64211.3) == "64211");

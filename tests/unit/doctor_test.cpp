@@ -128,18 +128,15 @@ TEST_CASE("ranks that may all use the same sufficient processors overlap without
 }
 
 TEST_CASE("too little memory is found, where it is") {
-  CHECK(finds(Level::error, "memory",
-              {"a: 2 ranks need 10.0 GiB together; it has available 8.0 GiB"},
+  CHECK(finds(Level::error, "memory", {"a: 2 ranks need 10 GiB together; it has available 8 GiB"},
               [](auto& ranks, Plan& plan) {
                 plan.need = 5 * kGiB - (std::uint64_t{16} << 20);
                 ranks[2].memory = ranks[3].memory = 100 * kGiB;
               }));
-  CHECK(finds(Level::error, "memory",
-              {"b: 2 ranks need 2.0 GiB together; its cgroup leaves 1.0 GiB"},
+  CHECK(finds(Level::error, "memory", {"b: 2 ranks need 2 GiB together; its cgroup leaves 1 GiB"},
               [](auto& ranks, auto&) { ranks[2].cgroup_memory = kGiB; }));
   CHECK(finds(Level::error, "shared memory",
-              {"a: the ranks need 2.0 GiB in /dev/shm", "64.0 MiB are free"},
-              [](auto& ranks, auto&) {
+              {"a: the ranks need 2 GiB in /dev/shm", "64 MiB are free"}, [](auto& ranks, auto&) {
                 for (Facts& facts : ranks) facts.settings["TUTTI_SHARED_MEMORY"] = "shm";
                 ranks[0].shm_free = std::uint64_t{64} << 20;
               }));
@@ -148,7 +145,7 @@ TEST_CASE("too little memory is found, where it is") {
 }
 
 TEST_CASE("limits of the process are found") {
-  CHECK(finds(Level::warning, "limits", {"a: ulimit -v allows 4.0 GiB of addresses"},
+  CHECK(finds(Level::warning, "limits", {"a: ulimit -v allows 4 GiB of addresses"},
               [](auto& ranks, auto&) { ranks[0].address_space = 4 * kGiB; }));
   CHECK(finds(Level::error, "limits",
               {"b: ulimit -n allows 60 open files", "2 ranks need about 72"},
@@ -217,7 +214,7 @@ TEST_CASE("a directory for checkpoints that will not do is found") {
                 ranks[0].has_directory = false;
                 ranks[0].directory_error = "Read-only file system";
               }));
-  CHECK(finds(Level::error, "checkpoints", {"three generations take 3.0 GiB, 2.0 GiB are free"},
+  CHECK(finds(Level::error, "checkpoints", {"three generations take 3 GiB, 2 GiB are free"},
               [](auto& ranks, auto&) { ranks[0].directory_free = 2 * kGiB; }));
   CHECK(complaints_after([](auto& ranks, auto&) { ranks[3].has_directory = false; }).empty());
 }
