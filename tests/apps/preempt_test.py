@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -30,15 +29,7 @@ def newest(directory):
                key=lambda path: int(path.name.split("-")[1]))
 
 
-class Preempt(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="preempt_test.")
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = Path(folder.name)
-        (cls.root / "data").mkdir()
-        programs.write_data(cls.root / "data")
-
+class Preempt(programs.TrainingTest):
     def command(self, directory, ranks):
         # Checkpoints but at signals: the beginning and the end.
         program = [programs.program("train-fashion-mnist"), "--data", self.root / "data",

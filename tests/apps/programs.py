@@ -10,6 +10,8 @@ import random
 import shlex
 import struct
 import subprocess
+import tempfile
+import unittest
 from collections import namedtuple
 from pathlib import Path
 
@@ -61,6 +63,18 @@ def _idx(path, extents, data):
     header = bytes([0, 0, 8, len(extents)]) + struct.pack(f">{len(extents)}I", *extents)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(header + bytes(data))
+
+
+class TrainingTest(unittest.TestCase):
+    """Has a folder for the files of a class, with a small data set in `data`."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix=f"{cls.__name__.lower()}_test.")
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = Path(folder.name)
+        (cls.root / "data").mkdir()
+        write_data(cls.root / "data")
 
 
 def write_data(folder, train=1000, test=200):

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -25,15 +24,7 @@ def newest(directory):
     return max(found, default=(0, None))
 
 
-class Resume(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="resume_test.")
-        cls.addClassCleanup(folder.cleanup)
-        cls.root = Path(folder.name)
-        (cls.root / "data").mkdir()
-        programs.write_data(cls.root / "data")
-
+class Resume(programs.TrainingTest):
     def arguments(self, directory, changed=None):
         # 15 steps of each of 4 epochs.
         options = {"--data": self.root / "data", "--epochs": 4, "--batch-size": 64,

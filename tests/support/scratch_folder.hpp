@@ -13,7 +13,8 @@ namespace test {
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "tutti_test.XXXXXX";
+    const std::string place_of_letters(6, 'X');  // as mkdtemp wants it
+    std::string name = std::filesystem::temp_directory_path() / ("tutti_test." + place_of_letters);
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
     path_ = name;
   }

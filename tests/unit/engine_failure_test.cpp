@@ -140,10 +140,7 @@ TEST_CASE("the deadline's error names the missing rank of the same node") {
       while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
-    const std::unique_ptr<int, std::function<void(int*)>> leaving(new int, [&](int* number) {
-      delete number;
-      --waiting;
-    });
+    const test::CountDown leaving(waiting);
     comm.barrier();
   });
   REQUIRE(outcomes[0]);

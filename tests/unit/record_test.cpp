@@ -119,10 +119,7 @@ TEST_CASE("a rank that waits itself is not blamed: the one who is missing is") {
         while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return;
       }
-      const std::unique_ptr<int, std::function<void(int*)>> leaving(new int, [&](int* number) {
-        delete number;
-        --waiting;
-      });
+      const test::CountDown leaving(waiting);
       comm.barrier();
     });
     int reporters = 0;

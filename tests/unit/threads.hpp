@@ -2,6 +2,7 @@
 // Threads that play the ranks of a job.
 #pragma once
 
+#include <atomic>
 #include <doctest/doctest.h>
 #include <functional>
 #include <optional>
@@ -51,6 +52,18 @@ inline bool all_returned(const Outcomes& outcomes) {
   }
   return true;
 }
+
+/// Counts down when a rank's body ends, however it ends.
+class CountDown {
+ public:
+  explicit CountDown(std::atomic<int>& count) : count_(count) {}
+  ~CountDown() { --count_; }
+  CountDown(const CountDown&) = delete;
+  CountDown& operator=(const CountDown&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 /// All sequences of positive numbers that add up to n: every way to cut n ranks into nodes.
 inline std::vector<std::vector<int>> layouts_of(int n) {
