@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The third seam: the GPUs of this process.
+//
+// In a job this is the CUDA runtime (runtime/cuda); in tests it is host memory with streams that
+// run late and in a random order (tests/support/fake_accelerator.hpp), so that a missing wait is
+// seen without a GPU. No file here includes a header of CUDA.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tutti/dtype.hpp"
+
+#include "runtime/gpu/kernels.hpp"
+
+namespace tutti::gpu {
+
+/// A point in a stream. Null: nothing to wait for.
+using Event = void*;
+
+struct DeviceInfo {
+  std::string name;    ///< "NVIDIA H200"
+  std::string bus_id;  ///< "0000:18:00.0": what tells two GPUs of a host apart
+  std::size_t memory_bytes = 0;
+};
+
+/// Work is put into streams and runs later: in order within a stream; between streams only as
+/// wait() says. Memory addresses are unique over the host and all devices.
+/// Errors, of every call: communication, with the call of CUDA, the device and the cause.
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+
+  /// Number of devices; at least 1.
+  [[nodiscard]] virtual int count() const = 0;
+  [[nodiscard]] virtual DeviceInfo info(int device) const = 0;
+  /// "CUDA 13.0, driver 13.0": for --version and messages.
+  [[nodiscard]] virtual std::string in_words() const = 0;
+
+  /// Memory of a device, aligned to 256 bytes; null if there is not enough. May wait for the
+  /// device: nothing that is called in every step allocates (see Pool).
+  [[nodiscard]] virtual std::byte* allocate(int device, std::size_t bytes) = 0;
+  virtual void release(int device, std::byte* memory) noexcept = 0;
+  /// Pinned memory of the host, which copies run at full speed from and to, without waiting.
+  [[nodiscard]] virtual std::byte* allocate_pinned(std::size_t bytes) = 0;
+  virtual void release_pinned(std::byte* memory) noexcept = 0;
+
+  [[nodiscard]] virtual Stream create_stream(int device) = 0;
+  virtual void destroy_stream(int device, Stream stream) noexcept = 0;
+
+  [[nodiscard]] virtual Event create_event(int device) = 0;
+  virtual void destroy_event(Event event) noexcept = 0;
+  /// The event is now what has been put into the stream so far.
+  virtual void record(Event event, int device, Stream stream) = 0;
+  /// What is put into the stream from now on runs after the event.
+  virtual void wait(int device, Stream stream, Event event) = 0;
+  /// True once everything before the event has run. Never waits. Errors: also of that work.
+  [[nodiscard]] virtual bool done(Event event) = 0;
+
+  /// Copies between any two of device memory and pinned memory, in the stream's turn. Of other
+  /// memory of the host: the call may wait, and then has read what it copies from.
+  virtual void copy(int device, Stream stream, std::byte* to, const std::byte* from,
+                    std::size_t bytes) = 0;
+
+  /// The kernels of a device. They live as long as the accelerator.
+  [[nodiscard]] virtual Kernels& kernels(int device) = 0;
+};
+
+}  // namespace tutti::gpu

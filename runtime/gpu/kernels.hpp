@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GPU computes for the store: sums, updates by an optimizer, and the arithmetic of tensors.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tutti/dtype.hpp"
+#include "tutti/optimizer.hpp"
+
+namespace tutti::gpu {
+
+/// A queue of a device's work; null is the device's default stream.
+using Stream = void*;
+
+/// One tensor of a launch that covers many. All pointers are to memory of the launch's device.
+struct TensorRow {
+  static constexpr int kMostInputs = 8;
+  static constexpr int kMostStates = Optimizer::kMostStates + 1;
+
+  std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right
+  int num_inputs = 1;                                  ///< 1 to kMostInputs
+  std::byte* output = nullptr;                         ///< of a sum; the weight of an update
+  std::array<std::byte*, kMostStates> states{};        ///< of an update; the float32 copy of a
+                                                       ///< 16-bit weight comes after the others
+  std::size_t count = 0;
+  DType dtype = DType::float32;  ///< of inputs and output
+
+  friend bool operator==(const TensorRow&, const TensorRow&) = default;
+};
+
+/// The rows of a launch as the device has them, cut into tiles. Kept from launch to launch: rows
+/// that are the same as last time are not sent again.
+class LaunchTable {
+ public:
+  virtual ~LaunchTable() = default;
+};
+
+/// Enqueues; nothing here waits for the device, or allocates once a table has seen its rows.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  [[nodiscard]] virtual std::unique_ptr<LaunchTable> make_table() = 0;
+
+  /// output = input 0 + input 1 + ..., of every row, in one launch; one input is copied. 16-bit
+  /// floats add in float32 and round once. Integers wrap. An output may be one of its inputs.
+  virtual void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) = 0;
+
+  /// True if update() can run this optimizer: those of tutti/optimizers.hpp.
+  [[nodiscard]] virtual bool can_update(const Optimizer& optimizer) const = 0;
+
+  /// Sums each row's inputs as sum() does and updates its output (the weight) and states by the
+  /// optimizer; the sum itself is not written anywhere. steps[i] belongs to rows[i]. Elementwise
+  /// optimizers take one launch whatever the number of rows. Where `not_finite` is not null, a
+  /// sum that is not finite sets this word of device memory to 1.
+  virtual void update(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                      const Optimizer& optimizer, std::span<const UpdateStep> steps,
+                      std::uint32_t* not_finite) = 0;
+
+  /// The arithmetic of TensorView (tensor.hpp), with its conversions, bit for bit.
+  virtual void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,
+                    double value) = 0;
+  virtual void scale(Stream stream, std::byte* target, DType dtype, std::size_t count,
+                     double factor) = 0;
+  /// target += factor * source
+  virtual void add_scaled(Stream stream, std::byte* target, DType dtype, std::size_t count,
+                          double factor, const std::byte* source) = 0;
+  /// target -= factor * source
+  virtual void subtract_scaled(Stream stream, std::byte* target, DType dtype, std::size_t count,
+                               double factor, const std::byte* source) = 0;
+  virtual void convert(Stream stream, std::byte* target, DType to, const std::byte* source,
+                       DType from, std::size_t count) = 0;
+};
+
+}  // namespace tutti::gpu
