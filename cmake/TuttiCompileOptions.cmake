@@ -8,17 +8,18 @@
 # hidden.
 #
 # -Wno-restrict: g++ 12 warns about "text" + std::string (GCC bug 105651).
+#
+# nvcc has options of its own: tutti_cuda_options in TuttiCuda.cmake.
 function(tutti_compile_options target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-                                           -Wno-sign-conversion -ffp-contract=off
-                                           -fvisibility=hidden
-                                           $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
-                                           $<$<CXX_COMPILER_ID:GNU>:-Wno-attributes>
-                                           $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  set(options -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+              -ffp-contract=off -fvisibility=hidden
+              $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+              $<$<CXX_COMPILER_ID:GNU>:-Wno-attributes> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   if(TUTTI_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
-                                             -fno-sanitize-recover=all)
+    list(APPEND options -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
+                        -fno-sanitize-recover=all)
   endif()
+  target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>")
   tutti_link_options(${target})
 endfunction()
 

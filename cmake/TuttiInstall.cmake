@@ -24,7 +24,8 @@ install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake
               ${PROJECT_BINARY_DIR}/tutti-config-version.cmake
         DESTINATION ${TUTTI_PACKAGE_DIR})
 
-# pkg-config: `tutti` is the shared library, `tutti-static` the archive and the MPI that it needs.
+# pkg-config: `tutti` is the shared library, `tutti-static` the archive, and the MPI and the runtime
+# of CUDA that it needs.
 # The prefix follows from where the file is, so that the installed folder can be moved.
 set(TUTTI_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
@@ -36,6 +37,9 @@ endif()
 set(TUTTI_PC_MPI ${MPI_CXX_LINK_FLAGS} ${MPI_CXX_LIBRARIES})
 list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_cxx")  # the C interface alone
 list(JOIN TUTTI_PC_MPI " " TUTTI_PC_MPI)
+if(TUTTI_WITH_CUDA)
+  set(TUTTI_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
 foreach(name tutti tutti-static)
   configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${TUTTI_PC_DIR})

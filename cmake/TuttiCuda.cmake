@@ -1,0 +1,79 @@
+# Whether GPUs are built for, by nvcc, and with which headers of NCCL. Sets TUTTI_WITH_CUDA and
+# TUTTI_NCCL_INCLUDE; what is built with it runs on machines without a GPU, too.
+#
+# tutti_cuda_options(target) is tutti_compile_options() for a target with .cu files.
+set(TUTTI_CUDA AUTO CACHE STRING "Build for GPUs: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE TUTTI_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(TUTTI_CUDA_OLDEST 12.0)  # the first nvcc that compiles C++20
+
+# Sets the variable to why nvcc cannot be used, or to nothing.
+function(tutti_look_for_nvcc reason)
+  set(${reason} "" PARENT_SCOPE)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(${reason} "no nvcc that compiles with this C++ compiler: put its folder into PATH or set \
+CUDACXX; if it was installed only now, delete CMakeCache.txt" PARENT_SCOPE)
+    return()
+  endif()
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE text ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" found "${text}")
+  if(NOT found OR CMAKE_MATCH_1 VERSION_LESS TUTTI_CUDA_OLDEST)
+    set(${reason} "${CMAKE_CUDA_COMPILER} is CUDA ${CMAKE_MATCH_1}, and ${TUTTI_CUDA_OLDEST} or \
+later is needed" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# NCCL's library is loaded when a program runs; here its header is enough. pip installs it, too.
+function(tutti_look_for_nccl)
+  set(folders $ENV{NCCL_ROOT} $ENV{NCCL_HOME} ${NCCL_ROOT} ${NCCL_HOME})
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(Python3_FOUND)
+    execute_process(COMMAND ${Python3_EXECUTABLE} -c "import nvidia.nccl as n; print(n.__path__[0])"
+                    OUTPUT_VARIABLE from_pip OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  find_path(TUTTI_NCCL_INCLUDE nccl.h HINTS ${folders} ${CUDAToolkit_INCLUDE_DIRS} ${from_pip}
+            PATH_SUFFIXES include DOC "The folder of nccl.h")
+endfunction()
+
+set(TUTTI_WITH_CUDA OFF)
+set(TUTTI_WHY_NO_CUDA "TUTTI_CUDA is OFF")
+if(TUTTI_CUDA STREQUAL "AUTO" AND TUTTI_SANITIZE)
+  set(TUTTI_WHY_NO_CUDA "sanitizers see the CPU alone, and so do the kernels' tests without a GPU")
+elseif(TUTTI_CUDA)
+  tutti_look_for_nvcc(TUTTI_WHY_NO_CUDA)
+  if(NOT TUTTI_WHY_NO_CUDA)
+    set(TUTTI_WITH_CUDA ON)
+  elseif(NOT TUTTI_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "TUTTI_CUDA=${TUTTI_CUDA}, but ${TUTTI_WHY_NO_CUDA}. TUTTI_CUDA=OFF builds "
+                        "without GPUs.")
+  endif()
+endif()
+
+if(TUTTI_WITH_CUDA)
+  # Machine code for Turing, Ampere and Hopper, and what a driver translates for later ones.
+  set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90" CACHE STRING "GPUs that are built for")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)  # after enable_language, whose own trial does not know it yet
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit REQUIRED)
+  tutti_look_for_nccl()
+  message(STATUS "GPUs: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}; "
+                 "NCCL: ${TUTTI_NCCL_INCLUDE}")
+else()
+  message(STATUS "GPUs: not built for: ${TUTTI_WHY_NO_CUDA}")
+endif()
+
+# -fmad=false: the counterpart of -ffp-contract=off, so that a GPU computes the bits that a CPU
+# does. constexpr functions (bit_cast, the conversions of 16-bit floats) run on both as they are.
+function(tutti_cuda_options target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr
+                               -Xcompiler=-Wall,-Wextra,-fvisibility=hidden,-ffp-contract=off>)
+  target_include_directories(${target} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endfunction()

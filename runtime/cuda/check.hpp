@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of the CUDA runtime, whose errors become exceptions.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <string>
+
+#include "tutti/error.hpp"
+
+namespace tutti::cuda {
+
+/// Errors  communication, with the call, the device and CUDA's own words. The process's other
+///         calls do not meet the error again, unless it is one that CUDA does not recover from.
+inline void check(cudaError_t status, const char* call, int device) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  throw Error(ErrorCode::communication, std::string(call) + " on gpu(" + std::to_string(device) +
+                                            "): " + cudaGetErrorName(status) + ": " +
+                                            cudaGetErrorString(status));
+}
+
+/// Makes a device the calling thread's current one for as long as it lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : device_(device) {
+    check(cudaGetDevice(&before_), "cudaGetDevice", device);
+    if (before_ != device) check(cudaSetDevice(device), "cudaSetDevice", device);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    if (before_ != device_) static_cast<void>(cudaSetDevice(before_));
+  }
+
+ private:
+  int device_;
+  int before_ = 0;
+};
+
+}  // namespace tutti::cuda
