@@ -22,6 +22,7 @@
 namespace {
 
 int train_fashion_mnist(int argc, char** argv) {
+  tutti::PreemptionSignals signals;  // a signal that comes while the job starts is not lost
   tutti::Communicator world = tutti::Communicator::world();
   const auto say = [&](const std::string& text) {
     if (world.rank() == 0) std::cout << text << std::flush;
@@ -38,9 +39,8 @@ int train_fashion_mnist(int argc, char** argv) {
     data = apps::load_fashion_mnist(options.data, static_cast<std::size_t>(options.limit));
     apps::check_data(options, data.train.count());
   });
+  if (!options.checkpoint.is_on()) signals.pass_on();
 
-  std::optional<tutti::PreemptionSignals> signals;
-  if (options.checkpoint.is_on()) signals.emplace();
   tutti::KVStore store = options.one_process() ? tutti::KVStore::create(options.kvstore)
                                                : tutti::KVStore::create(world);
   store.set_optimizer(apps::make_optimizer(options));

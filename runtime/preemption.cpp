@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -58,6 +59,17 @@ void on_signal(int signal) {
   errno = error;
 }
 
+/// Returns what the signals have asked for.
+Stop remove_handlers() noexcept {
+  Handlers& own = handlers();
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &own.before[i], nullptr);
+  }
+  const Stop asked = stop_flag().exchange(Stop::none);
+  own.installed = false;
+  return asked;
+}
+
 }  // namespace
 
 collectives::StopFlag& stop_flag() noexcept {
@@ -83,14 +95,17 @@ PreemptionSignals::PreemptionSignals() {
 }
 
 PreemptionSignals::~PreemptionSignals() {
-  Handlers& own = handlers();
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], &own.before[i], nullptr);
-  }
-  stop_flag().store(Stop::none);
-  own.installed = false;
+  if (has_signals_) remove_handlers();
 }
 
-bool PreemptionSignals::received() const noexcept { return stop_flag().load() != Stop::none; }
+void PreemptionSignals::pass_on() noexcept {
+  if (!std::exchange(has_signals_, false)) return;
+  const Stop asked = remove_handlers();
+  if (asked != Stop::none) std::raise(asked == Stop::terminating ? SIGTERM : SIGUSR1);
+}
+
+bool PreemptionSignals::received() const noexcept {
+  return has_signals_ && stop_flag().load() != Stop::none;
+}
 
 }  // namespace tutti

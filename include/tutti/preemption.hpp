@@ -30,7 +30,8 @@ inline constexpr int kExitRequeue = 75;
 /// also comes when another rank has failed, the next call must be joined by all ranks within
 /// Settings::grace; else it fails, and nothing is saved.
 ///
-/// Order   local, at most one at a time in a process. Make it before the store, on every rank.
+/// Order   local, at most one at a time in a process. Make it on every rank, as the program's first
+///         act: until then a signal ends the process, as ever.
 /// Errors  invalid_argument: there is one already.
 class TUTTI_API PreemptionSignals {
  public:
@@ -40,8 +41,16 @@ class TUTTI_API PreemptionSignals {
   PreemptionSignals(const PreemptionSignals&) = delete;
   PreemptionSignals& operator=(const PreemptionSignals&) = delete;
 
+  /// For a program that learns from its options, after the first signals could come, that it cannot
+  /// save itself: from now on it is as if there had never been this object. A signal that has come
+  /// already comes again, and so usually ends the process. Local.
+  void pass_on() noexcept;
+
   /// True once a signal has come to this rank. Other ranks may not know of it.
   [[nodiscard]] bool received() const noexcept;
+
+ private:
+  bool has_signals_ = true;  ///< false once they were passed on
 };
 
 }  // namespace tutti

@@ -113,6 +113,31 @@ class Preempt(programs.TrainingTest):
                 os.kill(victim, number)
         self.check_stops(2, to_all)
 
+    def test_a_signal_that_comes_while_the_data_are_read_is_not_lost(self):
+        images = self.root / "data" / "train-images-idx3-ubyte.gz"
+        expected = self.whole_run(None)
+        content = images.read_bytes()
+        directory = self.root / "early"
+
+        def restore():
+            images.unlink()
+            images.write_bytes(content)
+        images.unlink()
+        os.mkfifo(images)
+        self.addCleanup(restore)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            process = self.start(directory)
+            with open(images, "wb") as file:  # waits for the program to read
+                process.send_signal(number)
+                file.write(content)
+            result = self.finish(process)
+            self.assertEqual((result.code, result.err), (REQUEUE, ""))
+            self.assertRegex(result.out.splitlines()[-1], STOPPED)
+        restore()
+        result = self.finish(self.start(directory))
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertEqual(self.weights(directory), expected)
+
     def test_without_a_folder_to_save_in_a_signal_ends_the_run_as_ever(self):
         command = self.command("unused", None)
         del command[command.index("--checkpoint-dir"):]

@@ -96,6 +96,30 @@ TEST_CASE("a process has one PreemptionSignals at a time") {
   CHECK(signals.received());
 }
 
+TEST_CASE("a signal that is passed on ends the process, whether it came before or comes later") {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    for (const bool is_early : {true, false}) {
+      const int status = status_of([&] {
+        PreemptionSignals signals;
+        if (is_early) std::raise(signal);
+        signals.pass_on();
+        if (!is_early) std::raise(signal);
+      });
+      CHECK(WIFSIGNALED(status));
+      CHECK(WTERMSIG(status) == signal);
+    }
+  }
+}
+
+TEST_CASE("signals that were passed on can be taken again") {
+  PreemptionSignals first;
+  first.pass_on();
+  const PreemptionSignals second;
+  first.pass_on();
+  std::raise(SIGUSR1);
+  CHECK(second.received());
+}
+
 TEST_CASE("a signal that is delivered twice is one; a later one ends the process at once") {
   CHECK(status_of([] {
           const PreemptionSignals signals;
