@@ -22,6 +22,7 @@
 #include "tutti/c/key.h"
 #include "tutti/c/kvstore.h"
 #include "tutti/c/optimizer.h"
+#include "tutti/c/preemption.h"
 #include "tutti/c/row_sparse.h"
 #include "tutti/c/status.h"
 #include "tutti/c/tensor.h"

@@ -17,6 +17,8 @@ const char* in_words(Kind kind) {
       return "a tutti_optimizer";
     case Kind::buffer:
       return "a tutti_buffer";
+    case Kind::preemption:
+      return "a tutti_preemption";
   }
   return "what is no handle of this library";
 }

@@ -7,7 +7,9 @@
 #include <unordered_map>
 
 #include "tutti/c/kvstore.h"
+#include "tutti/c/preemption.h"
 #include "tutti/kvstore.hpp"
+#include "tutti/preemption.hpp"
 
 #include "runtime/c_api/place.hpp"
 
@@ -18,6 +20,7 @@ enum class Kind : std::uint32_t {
   communicator,
   optimizer,
   buffer,
+  preemption,
 };
 
 /// Errors: invalid_argument for NULL, or what is not a handle of this kind.
@@ -66,4 +69,10 @@ struct tutti_buffer {
   static constexpr auto kKind = tutti::c_api::Kind::buffer;
   tutti::c_api::Kind kind = kKind;
   tutti::Tensor tensor;
+};
+
+struct tutti_preemption {
+  static constexpr auto kKind = tutti::c_api::Kind::preemption;
+  tutti::c_api::Kind kind = kKind;
+  tutti::PreemptionSignals signals{};
 };

@@ -54,6 +54,12 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_optimizer_set_lr_mult, "optimizer", (NULL, NULL, 1));
   CHECK_NO_HANDLE(tutti_optimizer_set_wd_mult, "optimizer", (NULL, NULL, 1));
   CHECK_NO_HANDLE(tutti_buffer_tensor, "buffer", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_preemption_pass_on, "signals", (NULL));
+  CHECK_NO_HANDLE(tutti_preemption_received, "signals", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_kvstore_stop_requested, "kv", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_kvstore_request_stop, "kv", (NULL));
+  CHECK_NO_HANDLE(tutti_communicator_stop_requested, "communicator", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_request_stop, "communicator", (NULL));
 
   tutti_communicator* self = NULL;
   CHECK_OK(tutti_communicator_self(test_settings, &self));
@@ -100,6 +106,8 @@ void test_bad_local_arguments(void) {
   CHECK_INVALID(tutti_kvstore_rank(kv, NULL), "tutti_kvstore_rank: rank" NO_POINTER);
   CHECK_INVALID(tutti_kvstore_num_workers(kv, NULL), "num_workers" NO_POINTER);
   CHECK_INVALID(tutti_kvstore_type(kv, NULL), "tutti_kvstore_type: type" NO_POINTER);
+  CHECK_INVALID(tutti_kvstore_stop_requested(kv, NULL), "requested" NO_POINTER);
+  CHECK_INVALID(tutti_preemption_create(NULL), "tutti_preemption_create: signals" NO_POINTER);
   CHECK_INVALID(tutti_kvstore_is_capable(kv, NULL, &capable), "capability" NO_POINTER);
   CHECK_INVALID(tutti_kvstore_is_capable(kv, "optimizer", NULL), "capable" NO_POINTER);
   CHECK_INVALID(tutti_kvstore_set_optimizer(kv, NULL),
