@@ -4,12 +4,24 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
-function(tutti_test_program name)
-  add_executable(${name} ${ARGN})
+# -O1: tests are compiled more often than they are run long.
+function(tutti_test_options name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti doctest::doctest MPI::MPI_CXX)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   tutti_compile_options(${name})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# A main function, with all of doctest: compiled once, as $<TARGET_OBJECTS:tests_${kind}_main>.
+function(tutti_test_main kind source)
+  add_library(tests_${kind}_main OBJECT ${source})
+  tutti_test_options(tests_${kind}_main)
+endfunction()
+
+function(tutti_test_program name)
+  add_executable(${name} ${ARGN})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  tutti_test_options(${name})
 endfunction()
 
 function(tutti_unit_test name)
@@ -17,7 +29,7 @@ function(tutti_unit_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  tutti_test_program(${name} ${arg_FILES})
+  tutti_test_program(${name} ${arg_FILES} $<TARGET_OBJECTS:tests_unit_main>)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}")
 endfunction()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that leaves MPI to the library, with mpirun or without. That MPI is ended as well is
 // seen in the status: mpirun fails a job whose process ends without it.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 #include <mpi.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every form in which a call takes keys and values compiles and means what it says.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <array>
 #include <deque>
 #include <doctest/doctest.h>

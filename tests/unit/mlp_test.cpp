@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network's gradients against finite differences of a reference in double precision, for every
 // instruction set that this processor has.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "apps/support/mlp.hpp"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every form in which a call takes rows compiles and means what it says; what an ignored pull says.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <cstdio>
 #include <deque>
 #include <doctest/doctest.h>
