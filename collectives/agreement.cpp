@@ -2,6 +2,7 @@
 #include "collectives/agreement.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "collectives/combine.hpp"
@@ -9,12 +10,21 @@
 
 namespace tutti::collectives {
 
+namespace {
+
+/// Messages that are there so soon were on their way before this node greeted: it came last itself.
+constexpr auto kTogether = std::chrono::microseconds(30);
+
+}  // namespace
+
+/// Of several greetings in one message, the sender's own says whom the sender saw coming last.
 struct Agreement::Greeting {
   std::uint64_t sequence;
   Signature signature;
   std::uint32_t agrees;          ///< 1 if the ranks of the node agree among themselves
   std::uint32_t stop_requested;  ///< 1 if one of them was asked to stop
   std::uint64_t partial_bytes;
+  std::int64_t last_rank;  ///< to announce the call, among those that its sender knows of
 };
 
 struct Agreement::Buffers {
@@ -58,7 +68,7 @@ bool Agreement::reach(Call& call, bool with_payload) {
     receive_from_all(kGreetingTag, most_bytes_);
     const std::size_t length = compose_greeting(call, with_payload);
     send_to_all(kGreetingTag, std::span(buffers_->outgoing).first(length));
-    wait_for_messages();
+    if (wait_for_greetings()) learn_last_rank();
   } else {
     compose_greeting(call, with_payload);
     pass_on_greetings();
@@ -72,8 +82,13 @@ std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
-  const Greeting greeting{call.sequence(), call.signature(), call.node_agrees() ? 1u : 0u,
-                          call.stop_requested() ? 1u : 0u, bytes};
+  const Greeting greeting{call.sequence(),
+                          call.signature(),
+                          call.node_agrees() ? 1u : 0u,
+                          call.stop_requested() ? 1u : 0u,
+                          bytes,
+                          call.last_rank()};
+  last_rank_ = call.last_rank();
   buffers_->outgoing.resize(sizeof greeting + partials.size() * kInlineBytes);
   std::memcpy(buffers_->outgoing.data(), &greeting, sizeof greeting);
   std::byte* to = buffers_->outgoing.data() + sizeof greeting;
@@ -104,13 +119,14 @@ void Agreement::pass_on_greetings() {
     buffers_->receives[from] =
         transport_.receive(topology_.nodes[from].front(), kGreetingTag, arrived);
     buffers_->passed_on.clear();
+    tell_last_rank();
     for (int i = 0; i < count; ++i) {
       const auto& known = buffers_->incoming[(topology_.node + nodes - i) % nodes];
       buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
     }
     buffers_->sends.push_back(
         transport_.send(topology_.nodes[to].front(), kGreetingTag, buffers_->passed_on));
-    wait_for_messages();
+    const bool waited = wait_for_greetings();
     std::span<const std::byte> rest(arrived);
     for (int i = 0; i < count; ++i) {
       const int node = (from + nodes - i) % nodes;
@@ -118,7 +134,30 @@ void Agreement::pass_on_greetings() {
       buffers_->incoming[node].assign(rest.begin(), rest.begin() + length);
       rest = rest.subspan(length);
     }
+    if (waited) learn_last_rank();
   }
+}
+
+/// True if another node came later than this one; last_node_ is the last of them.
+bool Agreement::wait_for_greetings() {
+  const auto begin = std::chrono::steady_clock::now();
+  last_node_ = -1;
+  wait_for_messages();
+  return last_node_ >= 0 && std::chrono::steady_clock::now() - begin > kTogether;
+}
+
+void Agreement::learn_last_rank() {
+  Greeting greeting;
+  std::memcpy(&greeting, buffers_->incoming[last_node_].data(), sizeof greeting);
+  last_rank_ = static_cast<int>(greeting.last_rank);
+}
+
+void Agreement::tell_last_rank() {
+  Greeting greeting;
+  std::byte* own = buffers_->incoming[topology_.node].data();
+  std::memcpy(&greeting, own, sizeof greeting);
+  greeting.last_rank = last_rank_;
+  std::memcpy(own, &greeting, sizeof greeting);
 }
 
 bool Agreement::greetings_agree(const Call& call) const {
@@ -204,9 +243,12 @@ void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
 void Agreement::wait_for_messages() {
   const auto ready = [&] {
     bool all = true;
-    for (auto& request : buffers_->receives) {
+    for (int node = 0; node < topology_.num_nodes(); ++node) {
+      auto& request = buffers_->receives[node];
       if (request != Transport::kDone && transport_.done(request)) request = Transport::kDone;
-      all = all && request == Transport::kDone;
+      if (request == Transport::kDone) continue;
+      all = false;
+      last_node_ = node;
     }
     std::erase_if(buffers_->sends, [&](int request) { return transport_.done(request); });
     return all && buffers_->sends.empty();

@@ -58,6 +58,8 @@ class Agreement {
   [[nodiscard]] const std::byte* result() const { return result_; }
   /// True if a rank of any node announced the call with a request to stop.
   [[nodiscard]] bool stop_requested() const;
+  /// The rank that announced the call last, as far as this node saw: see Greeting.
+  [[nodiscard]] int last_rank() const { return last_rank_; }
 
   /// Every node's statements, in the order of ranks.
   std::vector<Statement> exchange(const std::vector<Statement>& of_this_node);
@@ -74,6 +76,9 @@ class Agreement {
   void send_to_all(int tag, std::span<const std::byte> message);
   void receive_from_all(int tag, std::size_t room);
   void wait_for_messages();
+  bool wait_for_greetings();
+  void learn_last_rank();
+  void tell_last_rank();
 
   const Topology& topology_;
   const CombinePlan& plan_;
@@ -84,6 +89,8 @@ class Agreement {
   std::size_t most_bytes_ = 0;  ///< of a greeting
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
+  int last_node_ = -1;  ///< whose message was missing last
+  int last_rank_ = 0;
 };
 
 }  // namespace tutti::collectives

@@ -32,7 +32,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {}
 
-void Call::begin(const Operation& operation, bool wide) {
+void Call::begin(const Operation& operation, bool wide, std::uint64_t begun) {
   operation_ = &operation;
   ++sequence_;
   step_ = sequence_ << kStepBits;
@@ -43,7 +43,8 @@ void Call::begin(const Operation& operation, bool wide) {
                                  .keys = static_cast<std::uint32_t>(operation.keys),
                                  .first_key = operation.first_key,
                                  .digest = operation.digest,
-                                 .bytes = layout_.total()});
+                                 .bytes = layout_.total(),
+                                 .begun = begun});
 }
 
 bool Call::is_source(const Segment& segment) const {
@@ -132,15 +133,24 @@ void Call::publish(std::uint32_t flags) {
 
 /// Leaves this rank's own line alone: reading back what was written a moment ago, while the peers
 /// take the line over, would double the time of a small call.
+///
+/// Peers are looked at in turn, and one that came meanwhile takes no further look: the last one
+/// that was found missing is the last one to come.
 void Call::wait_for_announcements() {
+  if (memory_.size() > 1) turn_to(Activity::wait_for_ranks);
   const auto missing = [&](int peer) {
     return line(peer).sequence.load(std::memory_order_acquire) != sequence_;
   };
   const int self = memory_.local_rank;
   int arrived = 0;
+  waiting_since_ = 0;
+  last_ = self;
   const auto ready = [&] {
     while (arrived < memory_.size() && (arrived == self || !missing(arrived))) ++arrived;
-    return arrived == memory_.size();
+    if (arrived == memory_.size()) return true;
+    if (waiting_since_ == 0) waiting_since_ = ticks();  // costs a rank that waits nothing
+    last_ = arrived;
+    return false;
   };
   waiter_.until(ready, [&] { return ranks_where(missing); });
   node_agrees_ = (own_flags_ & kRefused) == 0;
@@ -208,6 +218,7 @@ void Call::wait_for_groups() {
 }
 
 void Call::wait_for_all() {
+  turn_to(Activity::wait_in_node);
   if (tuning_.wait_group >= memory_.size()) return wait_for_steps(0, memory_.size());
   wait_for_groups();
 }

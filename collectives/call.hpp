@@ -15,6 +15,7 @@
 #include "collectives/function_ref.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/reduce.hpp"
+#include "collectives/spans.hpp"
 #include "collectives/stop.hpp"
 #include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
@@ -88,8 +89,15 @@ class Call {
   Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
        AllocateShared allocate_shared);
 
-  /// Draws the next sequence number. `wide`: see FlatLayout.
-  void begin(const Operation& operation, bool wide);
+  /// Draws the next sequence number. `wide`: see FlatLayout. `begun`: in ticks.
+  void begin(const Operation& operation, bool wide, std::uint64_t begun);
+
+  /// Where it keeps what it does when; null: nowhere.
+  void keep_in(SpanLog* spans) { spans_ = spans; }
+  [[nodiscard]] SpanLog* spans() const { return spans_; }
+  void turn_to(Activity activity) const {
+    if (spans_ != nullptr) spans_->switch_to(activity);
+  }
 
   /// Announcements say from now on whether this flag is set.
   void watch(const StopFlag& stop) { stop_ = &stop; }
@@ -120,6 +128,16 @@ class Call {
   void announce_refusal();
   /// Waits until all ranks of the node have, and reads their flags and signatures.
   void wait_for_announcements();
+  /// Since when this rank has waited for others to announce the call, in ticks; 0 if it did not.
+  [[nodiscard]] std::uint64_t waiting_since() const { return waiting_since_; }
+  /// From now on it waits for other nodes.
+  void wait_for_others() {
+    if (waiting_since_ == 0) waiting_since_ = ticks();
+    turn_to(Activity::wait_for_nodes);
+  }
+  /// The rank of this node that announced it last, as far as this one saw: itself, if it found all
+  /// others there.
+  [[nodiscard]] int last_rank() const { return topology_.local_ranks()[last_]; }
 
   [[nodiscard]] const Signature& signature() const { return signature_; }
   /// True if every rank of the node announced this rank's signature and none refused its call.
@@ -200,6 +218,9 @@ class Call {
   const Operation* operation_ = nullptr;
   std::uint64_t sequence_ = 0;
   std::uint64_t step_ = 0;
+  std::uint64_t waiting_since_ = 0;
+  SpanLog* spans_ = nullptr;
+  int last_ = 0;  ///< local rank
   FlatLayout layout_;
   Signature signature_;
   bool node_agrees_ = false;

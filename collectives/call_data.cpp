@@ -81,6 +81,7 @@ Reduction Call::to_wire(std::size_t segment) const {
 // --- moving data --------------------------------------------------------------------------------
 
 void Call::stage(Range chunk, int slot, Stores stores) const {
+  turn_to(Activity::copy_in);
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
     const Segment& own = segment(part);
@@ -94,6 +95,7 @@ void Call::stage(Range chunk, int slot, Stores stores) const {
 }
 
 void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
+  turn_to(Activity::reduce);
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_inputs(part, sources);
     gather_outputs(part, sources.chunk, sources.slot);
@@ -127,6 +129,7 @@ void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& re
 }
 
 void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
+  turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_inputs(part, sources);
@@ -137,6 +140,7 @@ void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
 }
 
 void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
+  turn_to(Activity::reduce);
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_inputs(part, sources);
     std::byte* to = buffer + (part.position - range.begin);
@@ -145,6 +149,7 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
 }
 
 void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {
+  turn_to(Activity::copy_out);
   layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
     gather_outputs(part, chunk, slot);
     const std::byte* from = buffer + (part.position - range.begin);
@@ -154,6 +159,7 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
 }
 
 void Call::deliver(Range chunk, int slot, Stores stores) const {
+  turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
   std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
@@ -165,6 +171,7 @@ void Call::deliver(Range chunk, int slot, Stores stores) const {
 // --- small calls --------------------------------------------------------------------------------
 
 void Call::reduce_payloads_to_self() {
+  turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_segment([&](const FlatLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
@@ -183,6 +190,7 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 }
 
 void Call::deliver_wire(const std::byte* buffer) const {
+  turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
   alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_segment([&](const FlatLayout::Part& part) {
     const std::byte* from = buffer + part.position;

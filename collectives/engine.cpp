@@ -26,6 +26,19 @@ class NamedCall {
   CallInProgress progress_;
 };
 
+/// The end of an operation, however it ends.
+class OperationEnd {
+ public:
+  OperationEnd(Meter& meter, const Call& call) : meter_(meter), call_(call) {}
+  ~OperationEnd() { meter_.leave_operation(call_.operation().kind, call_.layout().total()); }
+  OperationEnd(const OperationEnd&) = delete;
+  OperationEnd& operator=(const OperationEnd&) = delete;
+
+ private:
+  Meter& meter_;
+  const Call& call_;
+};
+
 }  // namespace
 
 Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
@@ -52,8 +65,13 @@ void Engine::check_usable() { waiter_.check_failure(); }
 void Engine::start(const Operation& operation) {
   check_usable();
   require_mpi_types(operation);
-  call_.begin(operation, wide_);
-  call_.announce();
+  call_.begin(operation, wide_, meter_.enter_operation());
+  try {
+    call_.announce();
+  } catch (...) {
+    meter_.leave_operation(operation.kind, 0);
+    throw;
+  }
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
@@ -71,6 +89,7 @@ void Engine::require_mpi_types(const Operation& operation) {
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
 bool Engine::finish() {
+  const OperationEnd end(meter_, call_);
   const NamedCall named(waiter_, call_);
   try {
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
@@ -104,6 +123,7 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
+  meter_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.verdict().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.verdict().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
@@ -140,6 +160,7 @@ void Engine::reduce() {
 
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
 bool Engine::agree_between_nodes() {
+  call_.wait_for_others();
   VerdictLine& verdict = call_.verdict();
   if (agreement_ != nullptr) {
     const bool payload = call_.is_inline() && call_.layout().total() > 0;
@@ -149,6 +170,7 @@ bool Engine::agree_between_nodes() {
     }
     verdict.agreed = agreed ? 1 : 0;
     verdict.stop_requested = agreement_->stop_requested() ? 1 : 0;
+    verdict.last_rank = agreement_->last_rank();
     verdict.sequence.store(call_.sequence(), std::memory_order_release);
     waiter_.wake();
     return agreed;
@@ -163,7 +185,8 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
-  call_.begin(refused, wide_);
+  call_.begin(refused, wide_, meter_.enter_operation());
+  const OperationEnd end(meter_, call_);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   static_cast<void>(meet());

@@ -8,6 +8,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/meter.hpp"
 #include "collectives/wait.hpp"
 
 namespace tutti::collectives {
@@ -55,8 +56,14 @@ class Engine {
   void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
 
   /// The last call's record: the program's updater runs, and has ended.
-  void begin_update() { call_.mark(Phase::updating); }
-  void end_update() { call_.mark(Phase::done); }
+  void begin_update() {
+    call_.mark(Phase::updating);
+    call_.turn_to(Activity::update);
+  }
+  void end_update() {
+    call_.mark(Phase::done);
+    call_.turn_to(Activity::finish);
+  }
   void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
 
   /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Local.
@@ -70,6 +77,12 @@ class Engine {
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
   [[nodiscard]] const Log& log() const { return waiter_.log(); }
+  [[nodiscard]] Meter& meter() { return meter_; }
+  /// See Meter::keep_spans().
+  void keep_spans(std::size_t most) {
+    meter_.keep_spans(most);
+    call_.keep_in(meter_.spans());
+  }
 
  private:
   bool carry_out();
@@ -91,6 +104,7 @@ class Engine {
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
+  Meter meter_;
   Call call_;
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes

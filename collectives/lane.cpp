@@ -79,7 +79,9 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
 void LaneExchange::advance(Call& call, Flight& flight, std::size_t limit) {
   while (flight.stage < std::min(limit, flight.num_stages) &&
          all_done(flight.receives[flight.stage])) {
+    const Activity before = call.spans() == nullptr ? Activity::network : call.spans()->activity();
     algorithm_->act(call, flight);
+    call.turn_to(before);
     ++flight.stage;
   }
   if (flight.stage == flight.num_stages && all_done(flight.sends)) flight.under_way = false;
@@ -102,6 +104,7 @@ void LaneExchange::poll(Call& call) {
 
 void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
   Flight& finishing = flight(chunk_index);
+  call.turn_to(Activity::network);
   const auto ready = [&] {
     poll(call);
     return !finishing.under_way;

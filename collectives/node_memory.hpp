@@ -84,11 +84,14 @@ enum AnnounceFlags : std::uint32_t {
 };
 
 /// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any
-/// was asked to stop and, for small payloads, the result. Two lines in turn, like AnnounceLine.
+/// was asked to stop, who came last and, for small payloads, the result. Two lines in turn, like
+/// AnnounceLine.
 struct alignas(kLineBytes) VerdictLine {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t agreed = 0;
   std::uint32_t stop_requested = 0;
+  std::int32_t last_rank = 0;
+  std::uint32_t unused = 0;  ///< the payload begins at a multiple of eight bytes
   std::byte payload[kInlineBytes];
 };
 

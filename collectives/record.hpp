@@ -46,6 +46,7 @@ struct CallFacts {
   const Key* first_key = nullptr;
   std::uint64_t digest = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t begun = 0;  ///< ticks
 };
 
 /// One call: a cache line, written by its rank, read by others at any time. Words are atomic, and a
@@ -78,7 +79,7 @@ class alignas(128) RecordBook {
     record.kind_and_keys.store(facts.kind | facts.keys << 8, kRelaxed);
     record.digest.store(facts.digest, kRelaxed);
     record.bytes.store(facts.bytes, kRelaxed);
-    record.begun.store(ticks(), kRelaxed);
+    record.begun.store(facts.begun, kRelaxed);
     write_key(record, facts.first_key);
     record.sequence.store(facts.sequence, std::memory_order_release);
     newest_.store(facts.sequence, std::memory_order_release);

@@ -10,6 +10,7 @@
 #include "runtime/group.hpp"
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
+#include "runtime/observe/statistics.hpp"
 
 namespace tutti {
 
@@ -204,6 +205,10 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
               .digest = Digest().add(input.shape(), input.dtype()).value(),
               .segments = segments,
               .describe = describe});
+}
+
+Statistics Communicator::statistics() const {
+  return statistics_of(group_->engine().meter(), rank());
 }
 
 bool Communicator::stop_requested() const noexcept { return group_->engine().stop_requested(); }

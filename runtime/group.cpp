@@ -52,11 +52,13 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   observer_ =
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
+  reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
 }
 
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still
 /// read or write stays mapped until the process ends.
 Group::~Group() {
+  reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
   if (parts_.topology.size == 1) return;

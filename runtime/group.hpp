@@ -11,6 +11,7 @@
 #include "collectives/engine.hpp"
 #include "runtime/arena.hpp"
 #include "runtime/node_observer.hpp"
+#include "runtime/observe/reports.hpp"
 
 namespace tutti {
 
@@ -24,6 +25,7 @@ struct GroupParts {
   std::vector<std::shared_ptr<Arena>> peers;          ///< of peers in this process
   std::vector<std::byte*> arenas;                     ///< of the node's ranks, as mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
+  ReportTargets reports;
 };
 
 class Group {
@@ -51,6 +53,7 @@ class Group {
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
   std::unique_ptr<NodeObserver> observer_;
+  std::unique_ptr<Reports> reports_;
 };
 
 /// Reserves the scratch slots that the engine needs in an arena.

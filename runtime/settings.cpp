@@ -146,6 +146,14 @@ const std::vector<Variable>& variables_known() {
       {"TUTTI_LOG", "quiet, warning, info or debug, default warning",
        "what is written to standard error; debug has every collective call",
        [](S& s, Text name, Text value) { s.log = parse_log_level(name, value); }},
+      {"TUTTI_STATISTICS", "1 or a file, default: none",
+       "a table of what calls cost on all ranks, at the end",
+       [](S& s, Text, Text value) { s.statistics = value == "0" ? "" : value; }},
+      {"TUTTI_PROMETHEUS", "a file, default: none",
+       "the same for Prometheus, a file for each rank, every 10 s",
+       [](S& s, Text, Text value) { s.prometheus = value; }},
+      {"TUTTI_TRACE", "a file, default: none", "what all ranks did when, for ui.perfetto.dev",
+       [](S& s, Text, Text value) { s.trace = value; }},
   };
   return kVariables;
 }

@@ -10,6 +10,7 @@
 
 #include "tutti/export.h"
 #include "tutti/settings.hpp"
+#include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"
 
 namespace tutti {
@@ -80,6 +81,9 @@ class TUTTI_API Communicator {
   /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
+
+  /// What the calls of this rank have cost so far, those of stores on it included. Local.
+  [[nodiscard]] Statistics statistics() const;
 
   /// As KVStore::stop_requested() and request_stop().
   [[nodiscard]] bool stop_requested() const noexcept;

@@ -16,6 +16,7 @@
 #include "tutti/export.h"
 #include "tutti/optimizer.hpp"
 #include "tutti/row_sparse.hpp"
+#include "tutti/statistics.hpp"
 #include "tutti/verify.hpp"
 
 namespace tutti {
@@ -149,6 +150,10 @@ class TUTTI_API KVStore {
   /// Errors  divergence: no majority; every rank throws, nothing has changed, and load() is
   /// possible.
   VerifyResult verify();
+
+  /// What the calls of this rank have cost so far, with those of other stores on the same
+  /// communicator. Local.
+  [[nodiscard]] Statistics statistics() const;
 
   /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.
   [[nodiscard]] Tensor allocate(Shape shape, DType dtype = DType::float32);

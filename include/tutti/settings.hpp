@@ -73,6 +73,20 @@ struct TUTTI_API Settings {
   /// Default warning.
   LogLevel log = LogLevel::warning;
 
+  /// TUTTI_STATISTICS: what calls cost on all ranks, as one table in the moment of MPI_Finalize,
+  /// by rank 0: "1" to standard error, or the name of a file. Default empty: none. Like the next
+  /// two, of "dist" stores and Communicator::world(); of several, one table each.
+  std::string statistics;
+
+  /// TUTTI_PROMETHEUS: the name of a file for Prometheus's textfile collector, such as
+  /// /var/lib/node_exporter/tutti.prom. Every rank replaces one of its own (tutti.3.prom), every 10
+  /// seconds in a call, and at the end. Default empty: none.
+  std::string prometheus;
+
+  /// TUTTI_TRACE: the name of a file for a trace of all ranks, written when stores are destroyed,
+  /// which ui.perfetto.dev and chrome://tracing show. Default empty: none.
+  std::string trace;
+
   /// Reads the TUTTI_* variables of this process. A variable with the prefix that is not a setting
   /// is reported as a warning that names the nearest one.
   /// Errors  invalid_argument: a value that cannot be read, with what was expected.

@@ -18,4 +18,5 @@
 #include "tutti/schedule.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/shape.hpp"
+#include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"

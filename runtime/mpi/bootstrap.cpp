@@ -8,6 +8,7 @@
 #include "runtime/mpi/agree.hpp"
 #include "runtime/mpi/card.hpp"
 #include "runtime/mpi/check.hpp"
+#include "runtime/mpi/reports.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
 
@@ -155,6 +156,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     }
     parts.transport = std::move(transport);
   }
+  parts.reports = report_targets(comm, cards, parts.topology, settings);
   auto group = std::make_shared<Group>(std::move(parts));
   if (rank == 0) log_choices(*group);
   check(MPI_Barrier(comm), "MPI_Barrier");

@@ -44,7 +44,8 @@ std::string in_words(const Settings& settings) {
          ", piece " + std::to_string(settings.piece_bytes) + ", algorithms '" +
          settings.algorithms + "', arena " + std::to_string(settings.arena_bytes) +
          ", shared memory " + settings.shared_memory + ", verify " +
-         std::to_string(static_cast<int>(settings.verify));
+         std::to_string(static_cast<int>(settings.verify)) + ", statistics '" +
+         settings.statistics + "', trace '" + settings.trace + "'";
 }
 
 void fill_cores(Card& card) {

@@ -10,13 +10,14 @@
 
 namespace tutti {
 
-/// The scope of a call: at most one thread is in the store, and an updater makes no collective
-/// call.
+/// The scope of a call: at most one thread is in the store, an updater makes no collective call,
+/// and what the call costs is counted, unless it is a look at a value.
 class KVStore::Impl::Entering {
  public:
-  enum class Kind { local, collective };
+  enum class Kind { look, local, collective };
 
-  Entering(Impl& store, Kind kind, const char* call) : store_(store) {
+  Entering(Impl& store, Kind kind, const char* call)
+      : store_(store), is_counted_(kind != Kind::look) {
 #ifndef NDEBUG
     const auto inside = store.thread_.load();
     if (inside != std::thread::id() && inside != std::this_thread::get_id()) {
@@ -33,8 +34,10 @@ class KVStore::Impl::Entering {
     store.engine().check_usable();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
+    if (is_counted_) store_.engine().meter().enter(call);
   }
   ~Entering() {
+    if (is_counted_) store_.engine().meter().leave();
     if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
   }
   Entering(const Entering&) = delete;
@@ -42,6 +45,7 @@ class KVStore::Impl::Entering {
 
  private:
   Impl& store_;
+  bool is_counted_;
 };
 
 template <class Body>

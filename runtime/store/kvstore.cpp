@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "runtime/store/entering.hpp"
+#include "runtime/store/tallies.hpp"
 
 namespace tutti {
 
@@ -125,6 +126,17 @@ void KVStore::Impl::warn_of_ignored(const Entry& entry) {
                     "ignore_sparse = false");
 }
 
+void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, outputs] : groups) {
+    for (const TensorView& output : outputs) bytes += output.size_bytes();
+  }
+  engine().meter().count_as(
+      tally_of(engine().meter(), "pull", groups,
+               [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
+      bytes);
+}
+
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   const Entering entering(*this, Entering::Kind::local, "pull");
   try {
@@ -136,6 +148,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
       return is_ignored;
     });
     require_outputs(groups, options.cast);
+    count_pull(groups);
     for (const auto& [key, tensors] : groups) copy_out(table_.at(key), tensors);
   } catch (const Error& error) {
     throw Error(error.code(), name_of_call("pull") + error.what());
@@ -143,7 +156,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
 }
 
 const Entry& KVStore::Impl::entry(const Key& key) {
-  const Entering entering(*this, Entering::Kind::local, "view");
+  const Entering entering(*this, Entering::Kind::look, "view");
   return table_.at(key);
 }
 

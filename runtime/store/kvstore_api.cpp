@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public face of the store: every call is passed on to KVStore::Impl (kvstore.cpp).
+#include "runtime/observe/statistics.hpp"
 #include "runtime/store/kvstore_impl.hpp"
 
 namespace tutti {
@@ -155,6 +156,9 @@ bool KVStore::is_capable(std::string_view capability) const noexcept {
 bool KVStore::stop_requested() const noexcept { return impl_->group->engine().stop_requested(); }
 void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
 void KVStore::barrier() { impl_->barrier(); }
+Statistics KVStore::statistics() const {
+  return statistics_of(impl_->group->engine().meter(), rank());
+}
 VerifyResult KVStore::verify() { return impl_->verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
 

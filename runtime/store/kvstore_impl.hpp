@@ -57,6 +57,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   [[nodiscard]] std::string name_of_call(const char* call) const;
   void warn_of_ignored(const Entry& entry);
   void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
+  void count_pull(const std::vector<KeyGroup<TensorView>>& groups);
   static void copy_out(const Entry& entry, std::span<const TensorView> outputs);
   [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,

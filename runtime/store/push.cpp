@@ -8,6 +8,7 @@
 
 #include "collectives/reduce.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/store/tallies.hpp"
 #include "runtime/store/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
@@ -44,6 +45,8 @@ void Push::prepare(const Keys& keys, const Values& values) {
             [](const Item& left, const Item& right) { return before(*left.entry, *right.entry); });
   for (const Item& item : items_) entries_.push_back(item.entry);
   digest_ = digest_of(entries_);
+  bytes_ = bytes_of(entries_);
+  tally_ = &tally_of(group_.engine().meter(), "push", entries_);
   if (items_.size() != keys.list().size()) return;
   keys_.assign(keys.list().begin(), keys.list().end());
   std::unordered_map<Key, std::size_t> place;
@@ -166,6 +169,7 @@ void Push::run() {
                                    .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
                                    .keys = entries_.size()};
   compress(operation);
+  group_.engine().meter().count_as(*tally_, bytes_);
   reduce(operation);
   sample_.commit();
   if (consumer_ && needs_whole_sums()) {

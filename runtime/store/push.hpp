@@ -86,6 +86,8 @@ class Push {
   std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
   std::vector<std::size_t> places_;  ///< of each of them in items_
   std::uint64_t digest_ = 0;         ///< of keys, shapes and dtypes, in the order of items_
+  std::uint64_t bytes_ = 0;          ///< of one value of each key
+  collectives::Tally* tally_ = nullptr;  ///< of pushes of this list
   std::vector<Entry*> entries_;
   std::vector<collectives::Segment> segments_;
   bool writes_outputs_ = false;

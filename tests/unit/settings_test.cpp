@@ -48,7 +48,10 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_ARENA_BYTES", "2G"},
                                   {"TUTTI_SHARED_MEMORY", "shm"},
                                   {"TUTTI_VERIFY", "full"},
-                                  {"TUTTI_LOG", "info"}});
+                                  {"TUTTI_LOG", "info"},
+                                  {"TUTTI_STATISTICS", "1"},
+                                  {"TUTTI_PROMETHEUS", "a.prom"},
+                                  {"TUTTI_TRACE", "a.json"}});
   CHECK(settings.timeout.count() == 2.5);
   CHECK(settings.grace.count() == 0.5);
   CHECK(settings.ranks_per_node == std::vector<int>{3, 5});
@@ -60,6 +63,9 @@ TEST_CASE("every variable is read") {
   CHECK(settings.shared_memory == "shm");
   CHECK(settings.verify == Verify::full);
   CHECK(settings.log == LogLevel::info);
+  CHECK(settings.statistics == "1");
+  CHECK(settings.prometheus == "a.prom");
+  CHECK(settings.trace == "a.json");
 }
 
 TEST_CASE("a value that cannot be read is refused with variable, value and what is expected") {

@@ -8,6 +8,7 @@
 #include "runtime/store/sparse/replica.hpp"
 #include "runtime/store/sparse/rows.hpp"
 #include "runtime/store/sparse/sort.hpp"
+#include "runtime/store/tallies.hpp"
 
 namespace tutti {
 
@@ -102,11 +103,16 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
                               const Values& row_ids) {
   const Entering entering(*this, Entering::Kind::local, "row_sparse_pull");
   try {
+    std::uint64_t bytes = 0;
     for (auto& [entry, target, ids] : requests_of(table_, keys, outputs, row_ids)) {
       sort_by_digits(ids, std::identity());
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
       copy_rows(*entry, ids, *target);
+      bytes += ids.size() * RowFormat(*entry).bytes();
     }
+    const auto key_itself = [](const Key& key) -> const Key& { return key; };
+    auto& meter = engine().meter();
+    meter.count_as(tally_of(meter, "row_sparse_pull", keys.list(), key_itself), bytes);
   } catch (const Error& error) {
     throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
   }

@@ -8,6 +8,7 @@
 #include "runtime/digest.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
+#include "runtime/store/tallies.hpp"
 
 namespace tutti {
 
@@ -160,6 +161,9 @@ void SparsePush::update(std::size_t item) {
 }
 
 void SparsePush::run() {
+  const auto self = static_cast<std::size_t>(group_.topology().rank);
+  collectives::Meter& meter = group_.engine().meter();
+  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
   exchange();
   for (std::size_t i = 0; i < items_.size(); ++i) update(i);
   if (rule_.optimizer() == nullptr) return;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls cost this rank: how often, how long, and how much of it was waiting for whom.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/key.hpp"
+
+#include "collectives/function_ref.hpp"
+#include "collectives/record.hpp"
+#include "collectives/spans.hpp"
+
+namespace tutti::collectives {
+
+enum class Kind : std::uint8_t;
+
+/// Calls that came to an end with one rank as the last to arrive.
+struct Lateness {
+  std::uint64_t calls = 0;
+  std::uint64_t waited_ticks = 0;
+};
+
+/// Calls of one kind, with one list of keys.
+struct Tally {
+  std::string call;  ///< "push"
+  std::vector<Key> keys;
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t ticks = 0;
+  std::uint64_t waited_ticks = 0;            ///< of these, until every rank had arrived
+  std::unordered_map<int, Lateness> late{};  ///< by the rank that arrived last
+};
+
+/// Adds up what one rank's calls cost, always: two readings of the processor's clock per call, and
+/// a third if it had to wait.
+///
+/// A call of the program begins with enter() and ends with leave(). An operation of the engine
+/// outside of any is a call of its own; inside, it belongs to it. One thread at a time.
+class Meter {
+ public:
+  Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+
+  /// A call begins; `name` lives on. Calls inside a call, as an updater makes them, count as part
+  /// of it.
+  void enter(const char* name) noexcept {
+    if (depth_++ == 0) begin(name, ticks());
+  }
+  /// What the call is counted as; else as its name, without keys.
+  void count_as(Tally& tally, std::uint64_t bytes) noexcept {
+    if (depth_ != 1) return;
+    tally_ = &tally;
+    bytes_ = bytes;
+  }
+  void leave() noexcept {
+    if (--depth_ == 0) add();
+  }
+
+  /// An operation of the engine begins; returns the time, in ticks.
+  std::uint64_t enter_operation() noexcept {
+    const bool is_call = depth_ == 0;
+    const bool is_first = operations_++ == 0;
+    if (is_call || !is_first) {
+      const std::uint64_t now = ticks();
+      if (is_call) begin(nullptr, now);
+      ++depth_;
+      return now;
+    }
+    ++depth_;
+    return begun_;
+  }
+  void leave_operation(Kind kind, std::uint64_t bytes) noexcept {
+    if (--depth_ > 0) {
+      if (spans_ != nullptr) spans_->switch_to(Activity::finish);
+      return;
+    }
+    kind_ = kind;
+    bytes_ = bytes;
+    add();
+  }
+
+  /// All ranks have come to an operation, this one having waited since a time, or not if that is 0.
+  /// Of several operations of a call, the first one says who came last.
+  void met(std::uint64_t waiting_since, int last_rank) noexcept {
+    if (waiting_since != 0) waited_ += ticks() - waiting_since;
+    if (last_rank_ < 0) last_rank_ = last_rank;
+    if (spans_ != nullptr) spans_->note(static_cast<std::uint64_t>(last_rank));
+  }
+
+  /// Keeps from now on what happens when, up to this many spans.
+  void keep_spans(std::size_t most) { spans_ = std::make_unique<SpanLog>(most); }
+  /// Null if they are not kept.
+  [[nodiscard]] SpanLog* spans() const noexcept { return spans_.get(); }
+
+  /// Something to do after calls, for example to write down what they cost. It may not throw.
+  void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
+
+  /// The tally of a number that the caller has made up of the call and its keys; what `make`
+  /// returns if it is new. It stays where it is.
+  Tally& tally(std::uint64_t id, FunctionRef<Tally()> make);
+
+  /// All tallies, in the order of their first calls.
+  [[nodiscard]] std::span<const std::unique_ptr<Tally>> tallies() const { return order_; }
+  /// Of a tick, from the time since the meter was made.
+  [[nodiscard]] double seconds_per_tick() const;
+  /// Since the meter was made.
+  [[nodiscard]] double seconds() const;
+  [[nodiscard]] std::uint64_t first_ticks() const { return first_ticks_; }
+  [[nodiscard]] std::chrono::steady_clock::time_point first_time() const { return first_time_; }
+
+ private:
+  void begin(const char* name, std::uint64_t now) noexcept {
+    name_ = name;
+    begun_ = now;
+    waited_ = 0;
+    bytes_ = 0;
+    last_rank_ = -1;
+    tally_ = nullptr;
+    operations_ = name == nullptr ? 1 : 0;
+    if (spans_ != nullptr) spans_->begin_call(now);
+  }
+  void add() noexcept;
+  void add_to(Tally& tally, std::uint64_t now);
+  Tally& default_tally();
+
+  const std::uint64_t first_ticks_;
+  const std::chrono::steady_clock::time_point first_time_;
+  int depth_ = 0;
+  const char* name_ = nullptr;  ///< of the current call; null for an operation of its own
+  Kind kind_{};                 ///< of such an operation
+  std::uint64_t begun_ = 0;
+  std::uint64_t waited_ = 0;
+  std::uint64_t bytes_ = 0;
+  int last_rank_ = -1;
+  int operations_ = 0;
+  Tally* tally_ = nullptr;
+  std::vector<Tally*> of_kind_;  ///< by Kind; null until there is one
+  std::unordered_map<std::uint64_t, Tally*> by_id_;
+  std::vector<std::unique_ptr<Tally>> order_;
+  std::unique_ptr<SpanLog> spans_;
+  std::function<void()> listener_;
+};
+
+}  // namespace tutti::collectives

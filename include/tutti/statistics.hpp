@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls have cost this rank, and whom it waited for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/export.h"
+#include "tutti/key.hpp"
+
+namespace tutti {
+
+/// A rank that others waited for.
+struct LastRank {
+  int rank = 0;
+  std::uint64_t calls = 0;  ///< in which it arrived last
+  double seconds = 0;       ///< that this rank waited in these calls
+};
+
+/// Calls of one kind. Of a store's push and pull: with one list of keys, which are one operation.
+struct CallStatistics {
+  std::string call;       ///< "push", "pull", "barrier", "allreduce" and so on; pushpull is a push
+  std::vector<Key> keys;  ///< distinct, in the order of their updates; empty for other calls
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;  ///< of the values on this rank, summed over the calls
+  double seconds = 0;       ///< from begin to end of the calls
+  /// Of these, from this rank's announcement until it knew that every rank had announced the call.
+  double waiting_seconds = 0;
+  /// Who arrived last, the most waited for first. A rank that waits for nobody was last itself.
+  std::vector<LastRank> last{};
+};
+
+/// What this rank has seen since its communicator was made. Counting is always on; it costs some
+/// ten nanoseconds a call.
+struct TUTTI_API Statistics {
+  int rank = 0;
+  double seconds = 0;                 ///< since the communicator was made
+  std::vector<CallStatistics> calls;  ///< the longest seconds first
+
+  /// The sum of all calls of this name, without keys; of all calls for an empty name.
+  [[nodiscard]] CallStatistics total(std::string_view call = {}) const;
+};
+
+/// A table for people, a line per kind of call, at most `most_lines` of them.
+TUTTI_API std::string to_string(const Statistics& statistics, std::size_t most_lines = 20);
+
+}  // namespace tutti

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/reports.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "tutti/error.hpp"
+
+#include "collectives/log.hpp"
+#include "runtime/mpi/agree.hpp"
+#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/clock.hpp"
+#include "runtime/observe/report_names.hpp"
+#include "runtime/observe/summary.hpp"
+#include "runtime/observe/trace_file.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+/// A group's statistics, from its end to MPI_Finalize.
+struct Summary {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::string target;
+  std::vector<std::string> hosts;
+  std::optional<Statistics> own;
+};
+
+/// The texts of all ranks, on rank 0.
+std::vector<std::string> gather(MPI_Comm comm, const std::string& own) {
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  std::vector<std::string> texts;
+  if (rank != 0) {
+    check(MPI_Send(own.data(), static_cast<int>(own.size()), MPI_CHAR, 0, 0, comm),
+          "MPI_Send of the statistics");
+    return texts;
+  }
+  texts.push_back(own);
+  for (int other = 1; other < size; ++other) {
+    MPI_Status status;
+    int length = 0;
+    check(MPI_Probe(other, 0, comm, &status), "MPI_Probe");
+    check(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
+    texts.emplace_back(static_cast<std::size_t>(length), '\0');
+    check(MPI_Recv(texts.back().data(), length, MPI_CHAR, other, 0, comm, MPI_STATUS_IGNORE),
+          "MPI_Recv of the statistics");
+  }
+  return texts;
+}
+
+void print(const Summary& summary) {
+  const auto texts =
+      gather(summary.comm, summary.own ? observe::to_json(*summary.own) : std::string());
+  std::vector<Statistics> ranks;
+  bool any_calls = false;
+  for (const std::string& text : texts) {
+    if (text.empty()) continue;
+    ranks.push_back(observe::from_json(text));
+    any_calls = any_calls || !ranks.back().calls.empty();
+  }
+  if (any_calls)
+    observe::print_summary(summary.target, observe::summary_table(ranks, summary.hosts));
+}
+
+/// MPI_Finalize deletes the attributes of MPI_COMM_SELF while messages can still be sent. It is
+/// collective, so that ranks which meet here wait for nobody that they would not wait for anyway.
+int print_at_finalize(MPI_Comm, int, void* value, void*) {
+  const std::unique_ptr<std::shared_ptr<Summary>> summary(
+      static_cast<std::shared_ptr<Summary>*>(value));
+  try {
+    print(**summary);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tutti: warning: TUTTI_STATISTICS: %s\n", error.what());
+  }
+  MPI_Comm_free(&(*summary)->comm);
+  return MPI_SUCCESS;
+}
+
+std::function<void(const Statistics&)> summary_at_finalize(MPI_Comm comm, std::string target,
+                                                           const std::vector<std::string>& hosts) {
+  auto summary = std::make_shared<Summary>();
+  check(MPI_Comm_dup(comm, &summary->comm), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(summary->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  summary->target = std::move(target);
+  summary->hosts = hosts;
+  int key = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, print_at_finalize, &key, nullptr),
+        "MPI_Comm_create_keyval");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new std::shared_ptr<Summary>(summary)),
+        "MPI_Comm_set_attr");
+  return [summary](const Statistics& statistics) { summary->own = statistics; };
+}
+
+/// One file, if every host sees rank 0's; the hosts that do not have one of their own.
+std::string make_trace(MPI_Comm comm, const std::vector<Card>& cards, int rank,
+                       const std::string& path) {
+  std::uint64_t job = std::random_device()();
+  check(MPI_Bcast(&job, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast of the trace's number");
+  agree(comm, [&] {
+    if (rank == 0) observe::create_trace(path, job);
+  });
+  const bool sees_it = cards[rank].host_first == 0 || observe::is_trace_of(path, job);
+  const std::string own = observe::with_infix(path, cards[rank].host);
+  agree(comm, [&] {
+    if (!sees_it && cards[rank].host_first == rank) observe::create_trace(own, job);
+  });
+  return sees_it ? path : own;
+}
+
+}  // namespace
+
+ReportTargets report_targets(MPI_Comm comm, const std::vector<Card>& cards,
+                             const collectives::Topology& topology, const Settings& settings) {
+  ReportTargets targets;
+  const int group = observe::next_group();
+  const int rank = topology.rank;
+  if (!settings.statistics.empty()) {
+    const bool is_file = settings.statistics != "1";
+    targets.summary = summary_at_finalize(
+        comm, is_file ? observe::of_group(settings.statistics, group) : "1", topology.hosts);
+  }
+  if (!settings.prometheus.empty()) {
+    targets.metrics =
+        observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
+  }
+  if (settings.trace.empty()) return targets;
+  targets.trace = make_trace(comm, cards, rank, observe::of_group(settings.trace, group));
+  targets.trace_origin_ns = common_origin_ns(comm, cards);
+  const bool is_elsewhere = targets.trace != observe::of_group(settings.trace, group);
+  if (is_elsewhere && cards[rank].host_first == rank) {
+    collectives::Log(topology, settings.log)
+        .warn("TUTTI_TRACE: this host does not see rank 0's file; its ranks write " +
+              targets.trace + " here, on the same clock");
+  }
+  return targets;
+}
+
+}  // namespace tutti::mpi

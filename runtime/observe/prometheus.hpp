@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics for Prometheus's textfile collector.
+#pragma once
+
+#include <string>
+
+#include "tutti/statistics.hpp"
+
+namespace tutti::observe {
+
+/// Counters of one rank, in Prometheus's text format.
+std::string prometheus_text(const Statistics& statistics, const std::string& host);
+
+/// Writes a file that a reader never sees half of. Errors: io.
+void replace_file(const std::string& path, const std::string& text);
+
+}  // namespace tutti::observe

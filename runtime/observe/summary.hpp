@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics of all ranks as one table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/statistics.hpp"
+
+namespace tutti::observe {
+
+/// Statistics as text that another rank can read, and back. Errors of the latter: invalid_argument.
+std::string to_json(const Statistics& statistics);
+Statistics from_json(const std::string& text);
+
+/// What a person wants to know of a job: per kind of call and list of keys, over ranks; and the
+/// ranks that the others waited for.
+std::string summary_table(const std::vector<Statistics>& ranks,
+                          const std::vector<std::string>& hosts);
+
+/// To standard error for "1", else to a file of this name.
+void print_summary(const std::string& target, const std::string& table);
+
+}  // namespace tutti::observe

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The reports of a job: its trace, its statistics, its metrics.
+
+Environment: OBSERVE_WORKER, the program; OBSERVE_MPIRUN, the launcher and its flags; OBSERVE_HOSTS,
+the script that makes hosts.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import defaultdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import verdict  # noqa: E402
+
+WORKER = os.environ["OBSERVE_WORKER"]
+MPIRUN = shlex.split(os.environ["OBSERVE_MPIRUN"])
+HOSTS = os.environ["OBSERVE_HOSTS"]
+LIMIT_S = 60
+SLEEP_US = 50e3
+STEPS = 10
+NOT_HERE = 77
+PHASES = {"prepare", "wait for ranks", "wait for nodes", "copy in", "reduce", "reduce and update",
+          "wait for shares", "network", "copy out", "update", "store"}
+PUSH = "push of 2 keys: weight, bias"
+LAYOUTS = ((1, ""), (2, ""), (4, ""), (2, "1"), (4, "2"))  # ranks, ranks per node
+
+
+class Trace:
+    """The slices of a trace: .calls and .phases by rank, each (name, begin, end, args)."""
+
+    def __init__(self, path):
+        events = json.loads(Path(path).read_text(encoding="utf-8"))
+        self.names = {event["pid"] - 1: event["args"]["name"] for event in events
+                      if event["name"] == "process_name"}
+        self.calls, self.phases = defaultdict(list), defaultdict(list)
+        for event in events:
+            if event["ph"] != "X":
+                continue
+            kind = self.phases if event["name"] in PHASES else self.calls
+            kind[event["pid"] - 1].append((event["name"], event["ts"], event["ts"] + event["dur"],
+                                           event.get("args", {})))
+
+    def inside(self, rank, call):
+        return [phase for phase in self.phases[rank]
+                if phase[1] >= call[1] - 0.002 and phase[2] <= call[2] + 0.002]
+
+
+class Reports(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def run_on_hosts(self, file, *before):
+        """Two hosts with two ranks each; `before` starts the program there."""
+        done = self.run_job(4, "sleepy", "3", TRACE=file, may_fail=True, before=before,
+                            launcher=(HOSTS, "2", "--slots", "2", "--"))
+        if done.returncode == NOT_HERE:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def run_job(self, ranks, *words, may_fail=False, launcher=(), before=(), **environment):
+        given = {f"TUTTI_{name}": str(value) for name, value in environment.items() if value}
+        exported = [word for name in given for word in ("-x", name)]
+        done = subprocess.run([*launcher, *MPIRUN, *exported, "-np", str(ranks), *before, WORKER,
+                               *words],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              stdin=subprocess.DEVNULL, env={**os.environ, **given})
+        if not may_fail:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def check_nesting(self, trace):
+        """Phases lie in calls, one after the other and without gaps; calls do not overlap."""
+        for rank, calls in trace.calls.items():
+            self.assertEqual(calls, sorted(calls, key=lambda call: call[1]))
+            for one, following in zip(calls, calls[1:]):
+                self.assertLessEqual(one[2], following[1] + 0.002)
+            found = 0
+            for call in calls:
+                phases = trace.inside(rank, call)
+                found += len(phases)
+                for one, following in zip(phases, phases[1:]):
+                    self.assertAlmostEqual(one[2], following[1], delta=0.002)
+                if phases:
+                    self.assertAlmostEqual(phases[0][1], call[1], delta=0.002)
+                    self.assertAlmostEqual(phases[-1][2], call[2], delta=0.002)
+            self.assertEqual(found, len(trace.phases[rank]))
+
+    def test_the_trace_shows_every_rank_and_who_was_waited_for(self):
+        for ranks, per_node in LAYOUTS:
+            with self.subTest(ranks=ranks, per_node=per_node):
+                file = self.folder / "trace.json"
+                late = ranks - 1
+                self.run_job(ranks, "sleepy", str(late), TRACE=file, RANKS_PER_NODE=per_node)
+                trace = Trace(file)
+                self.assertEqual(sorted(trace.names), list(range(ranks)))
+                for rank, name in trace.names.items():
+                    self.assertRegex(name, rf"^rank {rank}, host \S+$")
+                self.check_nesting(trace)
+                for rank in range(ranks):
+                    pushes = [call for call in trace.calls[rank] if call[0] == PUSH]
+                    self.assertEqual(len(pushes), STEPS)
+                    self.assertEqual({call[3]["bytes"] for call in pushes}, {8000})
+                    pulls = [call for call in trace.calls[rank] if call[0] == "pull of key weight"]
+                    self.assertEqual(len(pulls), STEPS)
+                    waited = [end - begin for call in pushes
+                              for name, begin, end, _ in trace.inside(rank, call)
+                              if name in ("wait for ranks", "wait for nodes")]
+                    if rank == late:
+                        self.assertLess(sum(waited), STEPS * SLEEP_US / 2)
+                    else:
+                        self.assertGreater(sum(waited), STEPS * SLEEP_US * 0.8)
+                self.check_one_clock(trace, ranks)
+
+    def check_one_clock(self, trace, ranks):
+        """A push ends on a rank only after it began on all: in every step, on one clock."""
+        pushes = [[call for call in trace.calls[rank] if call[0] == PUSH] for rank in range(ranks)]
+        for step in zip(*pushes):
+            last_begin = max(call[1] for call in step)
+            for call in step:
+                self.assertGreater(call[2], last_begin)
+
+    def test_the_trace_has_the_phases_of_large_pushes(self):
+        for ranks, per_node in LAYOUTS:
+            with self.subTest(ranks=ranks, per_node=per_node):
+                file = self.folder / "trace.json"
+                self.run_job(ranks, "large", TRACE=file, RANKS_PER_NODE=per_node)
+                trace = Trace(file)
+                self.check_nesting(trace)
+                for rank in range(ranks):
+                    call = next(call for call in trace.calls[rank] if call[0] == "push of key 7")
+                    names = {phase[0] for phase in trace.inside(rank, call)}
+                    self.assertTrue(names & {"reduce", "reduce and update"}, names)
+                    self.assertTrue(names & {"update", "reduce and update"}, names)
+                    self.assertEqual("network" in names, bool(per_node), names)
+                    self.assertIn("push of key 9", {call[0] for call in trace.calls[rank]})
+
+    def test_two_stores_have_two_traces(self):
+        self.run_job(2, "two", TRACE=self.folder / "trace.json")
+        for name, key in (("trace.json", 0), ("trace.1.json", 1)):
+            trace = Trace(self.folder / name)
+            for rank in range(2):
+                self.assertEqual([call[0] for call in trace.calls[rank]],
+                                 ["init", f"push of key {key}"])
+
+    def test_a_trace_can_be_read_after_a_rank_was_killed_or_has_thrown(self):
+        for what in ("killed", "throws"):
+            with self.subTest(what):
+                file = self.folder / "trace.json"
+                done = self.run_job(2, what, "1", may_fail=True, TRACE=file, TIMEOUT=5)
+                self.assertNotEqual(done.returncode, 0)
+                trace = Trace(file)
+                if what == "throws":  # its stack is unwound, so it writes what it has
+                    self.assertEqual(len([call for call in trace.calls[1] if call[0] == PUSH]),
+                                     STEPS - 1)
+
+    def test_a_trace_that_cannot_be_made_is_an_error_before_the_first_call(self):
+        file = self.folder / "nowhere" / "trace.json"
+        done = self.run_job(2, "sleepy", "0", may_fail=True, TRACE=file)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(f"cannot make {file}: No such file or directory", done.stderr)
+
+    def test_hosts_that_share_a_file_have_one_clock(self):
+        file = self.folder / "trace.json"
+        self.run_on_hosts(file)
+        trace = Trace(file)
+        self.assertEqual(len({name.split("host ")[1] for name in trace.names.values()}), 2)
+        self.check_nesting(trace)
+        self.check_one_clock(trace, 4)
+
+    def test_hosts_without_a_common_folder_have_a_file_each(self):
+        """The file's name is relative, and every host has a working folder of its own."""
+        script = 'mkdir -p "$0/$(uname -n)" && cd "$0/$(uname -n)" && exec "$@"'
+        done = self.run_on_hosts("trace.json", "sh", "-c", script, str(self.folder))
+        files = sorted(self.folder.glob("*/*"))
+        self.assertEqual(len(files), 2, files)
+        names = {file.name for file in files}
+        self.assertIn("trace.json", names)
+        other = next(file for file in files if file.name != "trace.json")
+        self.assertEqual(other.name, f"trace.{other.parent.name}.json")
+        self.assertIn(f"its ranks write {other.name} here, on the same clock", done.stderr)
+        both = [Trace(file) for file in files]
+        self.assertEqual(sorted(rank for trace in both for rank in trace.names), [0, 1, 2, 3])
+        for trace in both:
+            self.check_nesting(trace)
+            both[0].calls.update(trace.calls)
+        self.check_one_clock(both[0], 4)
+
+    def test_statistics_are_one_table_of_all_ranks(self):
+        for ranks, per_node in LAYOUTS:
+            with self.subTest(ranks=ranks, per_node=per_node):
+                late = ranks - 1
+                done = self.run_job(ranks, "sleepy", str(late), STATISTICS=1,
+                                    RANKS_PER_NODE=per_node)
+                head = f"tutti: statistics of {ranks} rank" + ("s, " if ranks > 1 else ", ")
+                self.assertEqual(done.stderr.count("tutti: statistics of"), 1, done.stderr)
+                self.assertIn(head, done.stderr)
+                row = next(line for line in done.stderr.splitlines() if PUSH in line)
+                self.assertRegex(row, r"^ +10     80.0 kB ")
+                if ranks > 1:
+                    self.assertRegex(row, rf"rank {late} \(([5-9]\d|100) %\)")
+                    self.assertRegex(done.stderr, rf"rank {late} \(host \S+\) came last in "
+                                     r"\d+ calls; each rank waited \d+ ms for it")
+                self.assertRegex(done.stderr, r"\n +10     40.0 kB .* pull of key weight\n")
+
+    def test_statistics_go_to_a_file(self):
+        file = self.folder / "statistics.txt"
+        done = self.run_job(2, "two", STATISTICS=file)
+        self.assertNotIn("statistics", done.stderr)
+        self.assertIn("push of key 0\n", file.read_text(encoding="utf-8"))
+        self.assertIn("push of key 1\n",
+                      (self.folder / "statistics.1.txt").read_text(encoding="utf-8"))
+
+    def test_metrics_are_a_file_of_each_rank(self):
+        self.run_job(2, "sleepy", "1", PROMETHEUS=self.folder / "tutti.prom")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["tutti.0.prom", "tutti.1.prom"])
+        for rank in range(2):
+            text = (self.folder / f"tutti.{rank}.prom").read_text(encoding="utf-8")
+            metrics = self.check_format(text)
+            self.assertEqual(metrics["tutti_push_total"], 10)
+            self.assertEqual(metrics["tutti_push_bytes_total"], 80000)
+            self.assertEqual(metrics["tutti_pull_total"], 10)
+            waited = metrics["tutti_push_waiting_seconds_total"]
+            self.assertEqual(waited > STEPS * SLEEP_US * 0.8e-6, rank == 0)
+            self.assertIn(f'tutti_push_total{{rank="{rank}",host=', text)
+            self.assertRegex(text, r'tutti_call_total\{rank="\d",host="\S+",call="barrier"\} 1\n')
+        self.assertRegex(text, r'tutti_last_total\{.*last="1"\} \d+\n')
+
+    def check_format(self, text):
+        """Prometheus's text format: every family has its help and type before its values."""
+        values, types = {}, {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, kind = line.split(" ")
+                self.assertNotIn(name, types)
+                types[name] = kind
+            elif not line.startswith("# HELP "):
+                match = re.fullmatch(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} (\S+)', line)
+                self.assertTrue(match, line)
+                self.assertIn(match[1], types)
+                self.assertEqual(types[match[1]] == "counter", match[1].endswith("_total"), line)
+                values[match[1]] = float(match[3])
+        return values
+
+    def test_metrics_that_cannot_be_written_are_a_warning_and_the_job_goes_on(self):
+        done = self.run_job(2, "two", PROMETHEUS=self.folder / "nowhere" / "tutti.prom")
+        self.assertIn("TUTTI_PROMETHEUS: ", done.stderr)
+        self.assertIn("name a file in a folder that this rank may write to", done.stderr)
+
+
+if __name__ == "__main__":
+    verdict.main()

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job whose reports observe_test.py reads.
+//
+//   observe_worker sleepy RANK    ten steps, of two keys; RANK sleeps 50 ms before each
+//   observe_worker killed RANK    the same; RANK kills itself before the last
+//   observe_worker throws RANK    the same; RANK throws before the last
+//   observe_worker large          pushes of 4 MB with an updater, and of rows
+//   observe_worker two            two stores, one after the other
+#include <chrono>
+#include <csignal>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "tutti/tutti.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr int kSteps = 10;
+constexpr auto kSleep = std::chrono::milliseconds(50);
+
+void do_wrong(const std::string& what) {
+  if (what == "killed") std::raise(SIGKILL);
+  if (what == "throws") throw std::runtime_error("the data loader has no more images");
+}
+
+int steps(const std::string& what, int victim) {
+  auto kv = KVStore::create("dist");
+  const Tensor value = Tensor::ones({1000});
+  Tensor pulled = Tensor::zeros({1000});
+  kv.init({"weight", "bias"}, {value, value});
+  for (int step = 0; step < kSteps; ++step) {
+    if (kv.rank() == victim && what == "sleepy") std::this_thread::sleep_for(kSleep);
+    if (kv.rank() == victim && step == kSteps - 1) do_wrong(what);
+    kv.push({"weight", "bias"}, {value, value});
+    kv.pull("weight", pulled);
+  }
+  kv.barrier();
+  return 0;
+}
+
+int large() {
+  auto kv = KVStore::create("dist");
+  const Tensor value = Tensor::ones({1 << 20});
+  kv.init(7, value);
+  kv.set_optimizer(optimizer::sgd({.learning_rate = 0.1}));
+  for (int step = 0; step < 3; ++step) kv.push(7, value);
+  kv.init_row_sparse(9, {1000, 16});
+  const Tensor rows = Tensor::ones({2, 16});
+  const std::vector<std::int64_t> ids = {7, 999};
+  kv.push(9, row_sparse(view(ids.data(), {2}), rows));
+  return 0;
+}
+
+int two() {
+  for (int store = 0; store < 2; ++store) {
+    auto kv = KVStore::create("dist");
+    kv.init(store, Tensor::ones({10}));
+    kv.push(store, Tensor::ones({10}));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("observe_worker", [&] {
+    const std::string what = argc > 1 ? argv[1] : "";
+    if (what == "large") return large();
+    if (what == "two") return two();
+    if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
+    return steps(what, std::stoi(argv[2]));
+  });
+}
