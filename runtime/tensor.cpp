@@ -6,61 +6,19 @@
 #include <limits>
 #include <new>
 #include <string>
-#include <type_traits>
 
 #include "tutti/error.hpp"
+
+#include "runtime/elements.hpp"
 
 namespace tutti {
 namespace {
 
 constexpr std::align_val_t kAlignment{128};
 
-template <class T>
-constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-
-// What arithmetic on T is done in. Unsigned integers wrap where signed ones would overflow; all use
-// 64 bits, of which the lowest are the same for any width.
-template <class T>
-using ComputedIn = std::conditional_t<is_half<T>, float,
-                                      std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
-
-// Defined for every value, unlike the built-in conversion: NaN gives 0, the rest the nearest bound.
-template <class To, class From>
-To float_to_integer(From value) {
-  constexpr From kBelow = static_cast<From>(std::numeric_limits<To>::min());
-  constexpr From kAbove =
-      From{2} * static_cast<From>(std::uint64_t{1} << (std::numeric_limits<To>::digits - 1));
-  if (value != value) return 0;
-  if (value <= kBelow) return std::numeric_limits<To>::min();
-  if (value >= kAbove) return std::numeric_limits<To>::max();
-  return static_cast<To>(value);
-}
-
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, From>) {
-    return value;
-  } else if constexpr (is_half<From>) {
-    return convert<To>(static_cast<float>(value));
-  } else if constexpr (is_half<To>) {
-    return To(static_cast<float>(value));
-  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-    return float_to_integer<To>(value);
-  } else {
-    return static_cast<To>(value);  // between integers: wraps
-  }
-}
-
-// A factor as the type computed in. Integers take it truncated and may be scaled by -1, also where
-// they are unsigned.
-template <class T>
-ComputedIn<T> convert_factor(double factor) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<std::uint64_t>(float_to_integer<std::int64_t>(factor));
-  } else {
-    return static_cast<ComputedIn<T>>(factor);
-  }
-}
+using elements::computed;
+using elements::convert;
+using elements::convert_factor;
 
 [[noreturn]] void refuse(const char* operation, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, std::string(operation) + ": " + why);
@@ -91,12 +49,11 @@ void require_like(const char* operation, const TensorView& target, const ConstTe
 // target[i] = step(target[i], source[i]) in the type computed in.
 template <class T, class Step>
 void update(const TensorView& target, const ConstTensorView& source, Step step) {
-  using Computed = ComputedIn<T>;
   T* out = target.values<T>().data();
   const T* in = source.values<T>().data();
   const std::size_t count = target.count();
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = static_cast<T>(step(static_cast<Computed>(out[i]), static_cast<Computed>(in[i])));
+    out[i] = elements::stored<T>(step(computed(out[i]), computed(in[i])));
   }
 }
 

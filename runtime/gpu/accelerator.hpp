@@ -15,7 +15,7 @@
 
 #include "runtime/gpu/kernels.hpp"
 
-namespace tutti::gpu {
+namespace tutti::gpus {
 
 /// A point in a stream. Null: nothing to wait for.
 using Event = void*;
@@ -68,4 +68,4 @@ class Accelerator {
   [[nodiscard]] virtual Kernels& kernels(int device) = 0;
 };
 
-}  // namespace tutti::gpu
+}  // namespace tutti::gpus

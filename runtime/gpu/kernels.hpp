@@ -11,7 +11,7 @@
 #include "tutti/dtype.hpp"
 #include "tutti/optimizer.hpp"
 
-namespace tutti::gpu {
+namespace tutti::gpus {
 
 /// A queue of a device's work; null is the device's default stream.
 using Stream = void*;
@@ -76,4 +76,4 @@ class Kernels {
                        DType from, std::size_t count) = 0;
 };
 
-}  // namespace tutti::gpu
+}  // namespace tutti::gpus

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/optimizers/rules/dcasgd.hpp"
+
 #include "runtime/store/optimizers/formula.hpp"
 
 namespace tutti::optimizer {
 
 namespace {
 
-struct Dcasgd : ElementwiseRule {
-  using Options = DcasgdOptions;
+struct Dcasgd : Elementwise<DcasgdRule> {
   static constexpr const char* kName = "dcasgd";
   static constexpr int kWeightState = 0;
   static Fields fields(Options& options) {
@@ -14,31 +15,6 @@ struct Dcasgd : ElementwiseRule {
             {"lambda", &options.lambda, &kNotNegative}};
   }
   static int num_states(const Options& options) { return options.momentum == 0 ? 1 : 2; }
-
-  template <class Real>
-  static void apply(const Options& options, const Update<Real>& update) {
-    const auto gradient = update.gradient();
-    const auto rate = update.rate();
-    const auto lambda = static_cast<Real>(options.lambda);
-    const auto momentum = static_cast<Real>(options.momentum);
-    const auto compensated = [=](Real g, Real w, Real before) {
-      const Real decayed = gradient.decayed(g, w);
-      return decayed + lambda * decayed * decayed * (w - before);
-    };
-    if (momentum == 0) {
-      update.each([=](Real g, Real& w, Real& before) {
-        const Real step = rate * compensated(g, w, before);
-        before = w;
-        w -= step;
-      });
-    } else {
-      update.each([=](Real g, Real& w, Real& before, Real& m) {
-        m = momentum * m - rate * compensated(g, w, before);
-        before = w;
-        w += m;
-      });
-    }
-  }
 };
 
 }  // namespace

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a rule, which is little more than its formula, to an Optimizer.
+// From a rule (rules/NAME.hpp), which is little more than its formula, to an Optimizer.
 //
-//   struct Sgd : ElementwiseRule {
-//     using Options = SgdOptions;
+//   struct Sgd : Elementwise<SgdRule> {
 //     static constexpr const char* kName = "sgd";
 //     static Fields fields(Options& options);               // besides the common ones
 //     static int num_states(const Options& options);
-//     template <class Real>
-//     static void apply(const Options& options, const Update<Real>& update);
 //   };
 #pragma once
 
@@ -17,16 +14,20 @@
 
 #include "runtime/store/optimizers/catalogue.hpp"
 #include "runtime/store/optimizers/fields.hpp"
+#include "runtime/store/optimizers/rules/options_of.hpp"
 #include "runtime/store/optimizers/update.hpp"
 
 namespace tutti::optimizer {
 
-struct ElementwiseRule {
+template <class FormulaRule>
+struct Elementwise : FormulaRule {
+  using Formulas = FormulaRule;
   static constexpr bool kElementwise = true;
   static constexpr int kWeightState = -1;      ///< the state that starts as the weight
   static constexpr bool kUpdatesRows = false;  ///< of row-sparse keys, lazily
 };
-struct WholeTensorRule : ElementwiseRule {
+template <class FormulaRule>
+struct WholeTensor : Elementwise<FormulaRule> {
   static constexpr bool kElementwise = false;
 };
 
@@ -52,7 +53,7 @@ Fields all_fields(typename Rule::Options& options) {
 }
 
 template <class Rule>
-class RuleOptimizer final : public Optimizer {
+class RuleOptimizer final : public Optimizer, public OptionsOf<typename Rule::Formulas> {
  public:
   using Options = typename Rule::Options;
 
@@ -64,6 +65,7 @@ class RuleOptimizer final : public Optimizer {
     }
   }
 
+  [[nodiscard]] const Options& own_options() const override { return own_; }
   [[nodiscard]] int num_states() const override { return Rule::num_states(own_); }
   [[nodiscard]] bool elementwise() const override { return Rule::kElementwise; }
   [[nodiscard]] bool updates_rows() const override { return Rule::kUpdatesRows; }

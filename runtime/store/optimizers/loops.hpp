@@ -7,15 +7,11 @@
 
 #include <array>
 #include <cstddef>
-#include <type_traits>
 #include <utility>
 
-namespace tutti::optimizer {
+#include "runtime/store/optimizers/rules/formula.hpp"
 
-/// The index of an element in its tensor, for formulas that ask for it.
-struct Position {
-  std::size_t index;
-};
+namespace tutti::optimizer {
 
 /// Where the elements of a loop are. `results` is written if the formula gives a result.
 template <class Real>
@@ -45,12 +41,12 @@ template <class Real, class Formula, std::size_t... S>
 #pragma GCC ivdep
 #endif
   for (std::size_t i = 0; i < count; ++i) {
-    if constexpr (std::is_invocable_v<Formula, Position, Real, Real&>) {
-      formula(Position{first + i}, g[i], w[i]);
-    } else if constexpr (std::is_void_v<decltype(formula(g[i], w[i], s[S][i]...))>) {
-      formula(g[i], w[i], s[S][i]...);
-    } else {
+    if constexpr (UsesOf<Formula>::kTakesPosition) {
+      formula(Position{first + i}, g[i], w[i], s[S][i]...);
+    } else if constexpr (UsesOf<Formula>::kGivesValue) {
       results[i] = formula(g[i], w[i], s[S][i]...);
+    } else {
+      formula(g[i], w[i], s[S][i]...);
     }
   }
 }
@@ -70,23 +66,9 @@ template <class Real, class Formula, class States>
 }
 #endif
 
-/// How many states a formula takes: it is called as formula(Real g, Real& w, Real& state...), or as
-/// formula(Position, Real g, Real& w).
-template <class Real, class Formula, class... States>
-constexpr std::size_t states_of() {
-  if constexpr (std::is_invocable_v<Formula, Position, Real, Real&>) {
-    return 0;
-  } else if constexpr (std::is_invocable_v<Formula, Real, Real&, States...>) {
-    return sizeof...(States);
-  } else {
-    static_assert(sizeof...(States) < 4, "not a formula of g, w and states");
-    return states_of<Real, Formula, States..., Real&>();
-  }
-}
-
 template <class Real, class Formula>
 void run_loop(const LoopData<Real>& data, Formula formula) {
-  const auto states = std::make_index_sequence<states_of<Real, Formula>()>();
+  const auto states = std::make_index_sequence<UsesOf<Formula>::kStates>();
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) return run_avx2(data, formula, states);
 #endif

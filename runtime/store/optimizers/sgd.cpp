@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/optimizers/rules/sgd.hpp"
+
 #include "runtime/store/optimizers/formula.hpp"
 
 namespace tutti::optimizer {
 
 namespace {
 
-struct Sgd : ElementwiseRule {
-  using Options = SgdOptions;
+struct Sgd : Elementwise<SgdRule> {
   static constexpr const char* kName = "sgd";
   static constexpr bool kUpdatesRows = true;
   static Fields fields(Options& options) { return {{"momentum", &options.momentum, &kBelowOne}}; }
   static int num_states(const Options& options) { return options.momentum == 0 ? 0 : 1; }
-
-  template <class Real>
-  static void apply(const Options& options, const Update<Real>& update) {
-    descend(update, update.rate(), options.momentum);
-  }
 };
 
 }  // namespace

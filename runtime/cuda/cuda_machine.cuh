@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Machine of staging.hpp that a GPU is.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "runtime/cuda/check.hpp"
+#include "runtime/gpu/kernels.hpp"
+#include "runtime/gpu/kernels/lanes.hpp"
+
+namespace tutti::cuda {
+
+using gpus::kernels::kBlockThreads;
+using gpus::kernels::kLanes;
+using gpus::kernels::kWarps;
+
+template <class Body>
+__global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
+    run_tiles(std::uint32_t num_tiles, const __grid_constant__ Body body) {
+  const std::uint32_t tile = blockIdx.x * kWarps + threadIdx.x / kLanes;
+  if (tile < num_tiles) body(tile, threadIdx.x % kLanes);
+}
+
+/// Lane 0 gets the sum of all lanes, in pairs: l and l + 16, then l + 8, ...
+__device__ inline double warp_sum(double value) {
+  for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) {
+    value += __shfl_down_sync(0xFFFFFFFFu, value, half);
+  }
+  return value;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
+    run_warp_sums(std::uint32_t num_groups, const __grid_constant__ Body body) {
+  const std::uint32_t group = blockIdx.x * kWarps + threadIdx.x / kLanes;
+  if (group >= num_groups) return;
+  const double sum = warp_sum(body(group, threadIdx.x % kLanes));
+  if (threadIdx.x % kLanes == 0) body.store_sum(group, sum);
+}
+
+/// The same for a block: the sums of its warps are added in pairs, too.
+template <class Body>
+__global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
+    run_block_sums(const __grid_constant__ Body body) {
+  __shared__ double sums[kWarps];
+  const double sum = warp_sum(body(blockIdx.x, threadIdx.x));
+  if (threadIdx.x % kLanes == 0) sums[threadIdx.x / kLanes] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (std::uint32_t half = kWarps / 2; half > 0; half /= 2) {
+    for (std::uint32_t warp = 0; warp < half; ++warp) sums[warp] += sums[warp + half];
+  }
+  body.store_sum(blockIdx.x, sums[0]);
+}
+
+class CudaMachine {
+ public:
+  using Event = cudaEvent_t;
+
+  explicit CudaMachine(int device) : device_(device) {}
+
+  std::byte* allocate(std::size_t bytes) {
+    const OnDevice guard(device_);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "cudaMalloc", device_);
+    return static_cast<std::byte*>(memory);
+  }
+  /// Errors are ignored: at the end of a process the driver may be gone already.
+  void release(std::byte* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+
+  std::byte* allocate_pinned(std::size_t bytes) {
+    const OnDevice guard(device_);
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", device_);
+    return static_cast<std::byte*>(memory);
+  }
+  void release_pinned(std::byte* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+
+  void copy(gpus::Stream stream, std::byte* to, const std::byte* from, std::size_t bytes) {
+    const OnDevice guard(device_);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream(stream)),
+          "cudaMemcpyAsync", device_);
+  }
+
+  Event create_event() {
+    const OnDevice guard(device_);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", device_);
+    return event;
+  }
+  void destroy_event(Event event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
+  void record(Event event, gpus::Stream stream) {
+    const OnDevice guard(device_);
+    check(cudaEventRecord(event, cuda_stream(stream)), "cudaEventRecord", device_);
+  }
+  bool done(Event event) {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // no error, but kept like one
+      return false;
+    }
+    check(status, "cudaEventQuery", device_);
+    return true;
+  }
+
+  template <class Body>
+  void run(gpus::Stream stream, std::uint32_t num_tiles, const Body& body) {
+    if (num_tiles == 0) return;
+    const OnDevice guard(device_);
+    run_tiles<<<blocks(num_tiles), kBlockThreads, 0, cuda_stream(stream)>>>(num_tiles, body);
+    check(cudaGetLastError(), "starting a kernel", device_);
+  }
+
+  template <std::uint32_t kThreads, class Body>
+  void run_sums(gpus::Stream stream, std::uint32_t num_groups, const Body& body) {
+    if (num_groups == 0) return;
+    const OnDevice guard(device_);
+    if constexpr (kThreads == kLanes) {
+      run_warp_sums<<<blocks(num_groups), kBlockThreads, 0, cuda_stream(stream)>>>(num_groups,
+                                                                                   body);
+    } else {
+      static_assert(kThreads == kBlockThreads);
+      run_block_sums<<<num_groups, kBlockThreads, 0, cuda_stream(stream)>>>(body);
+    }
+    check(cudaGetLastError(), "starting a kernel", device_);
+  }
+
+ private:
+  static cudaStream_t cuda_stream(gpus::Stream stream) { return static_cast<cudaStream_t>(stream); }
+  static std::uint32_t blocks(std::uint32_t num_warps) { return (num_warps + kWarps - 1) / kWarps; }
+
+  int device_;
+};
+
+}  // namespace tutti::cuda

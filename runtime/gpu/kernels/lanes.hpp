@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a kernel's threads share a tensor: a tile is the work of one warp, in steps of one or more
+// vectors of 16 bytes per lane. All of it is ordinary C++ with the tile and the lane as arguments,
+// so that a test can run every lane on a CPU.
+//
+//   tile 0                                              tile 1
+//   step 0: |lane 0|lane 1|  ...  |lane 31|  step 1: |lane 0|lane 1| ...
+//            16 B each: what the lanes of a warp load together lies together
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/on_any.hpp"
+
+#if defined(__CUDA_ARCH__)
+#define TUTTI_UNROLLED _Pragma("unroll")
+#define TUTTI_NOT_UNROLLED _Pragma("unroll 1")
+#else
+#define TUTTI_UNROLLED
+#define TUTTI_NOT_UNROLLED
+#endif
+
+namespace tutti::gpus::kernels {
+
+inline constexpr std::uint32_t kLanes = 32;
+inline constexpr std::uint32_t kBlockThreads = 256;
+inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
+inline constexpr std::uint32_t kVectorBytes = 16;
+inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< of each lane
+
+/// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor. Small
+/// enough that a tensor of a few MB is work for the whole GPU.
+TUTTI_ON_ANY constexpr std::uint32_t tile_count(std::size_t widest_bytes) {
+  return kLanes * kVectorsPerTile * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
+}
+
+/// Elements that are loaded and stored with one instruction.
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T values[kCount];
+};
+
+#if defined(__CUDA_ARCH__)
+template <std::size_t kBytes>
+struct Word;
+template <>
+struct Word<1> {
+  using Type = unsigned char;
+};
+template <>
+struct Word<2> {
+  using Type = unsigned short;
+};
+template <>
+struct Word<4> {
+  using Type = unsigned int;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+template <>
+struct Word<16> {
+  using Type = uint4;
+};
+#endif
+
+/// What is read once and what is written does not stay in the caches: __ldcs, __stcs.
+template <class T, int kCount>
+TUTTI_ON_ANY Pack<T, kCount> load_pack(const T* from) {
+#if defined(__CUDA_ARCH__)
+  using Bits = typename Word<sizeof(T) * kCount>::Type;
+  return std::bit_cast<Pack<T, kCount>>(__ldcs(reinterpret_cast<const Bits*>(from)));
+#else
+  Pack<T, kCount> pack;
+  std::memcpy(static_cast<void*>(pack.values), static_cast<const void*>(from), sizeof pack);
+  return pack;
+#endif
+}
+
+template <class T, int kCount>
+TUTTI_ON_ANY void store_pack(T* to, const Pack<T, kCount>& pack) {
+#if defined(__CUDA_ARCH__)
+  using Bits = typename Word<sizeof(T) * kCount>::Type;
+  __stcs(reinterpret_cast<Bits*>(to), std::bit_cast<Bits>(pack));
+#else
+  std::memcpy(static_cast<void*>(to), pack.values, sizeof pack);
+#endif
+}
+
+/// The elements of one lane in one step: kPacks vectors of kWidth elements, a warp's width apart.
+/// Where a tile is short or a tensor not aligned, the vectors have one element, and those from
+/// `count` on do not exist.
+template <int kTheWidth, int kThePacks, bool kIsChecked>
+struct Places {
+  static constexpr int kWidth = kTheWidth;
+  static constexpr int kPacks = kThePacks;
+  static constexpr bool kChecked = kIsChecked;
+  static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< of all lanes
+
+  std::uint32_t first;  ///< index in the tile
+  std::uint32_t count;  ///< of the tile
+
+  TUTTI_ON_ANY std::uint32_t index(int pack) const {
+    return first + static_cast<std::uint32_t>(pack) * kLanes * kWidth;
+  }
+  TUTTI_ON_ANY bool exists(int pack) const { return !kChecked || index(pack) < count; }
+};
+
+/// One lane's elements of one tensor in registers.
+template <class T, class Where>
+struct Held {
+  Pack<T, Where::kWidth> packs[Where::kPacks];
+  TUTTI_ON_ANY T& at(int pack, int k) { return packs[pack].values[k]; }
+};
+
+/// Calls visit(pack, k) for each element that a Held has.
+template <class Where, class Visit>
+TUTTI_ON_ANY void each_element(Visit&& visit) {
+  TUTTI_UNROLLED
+  for (int pack = 0; pack < Where::kPacks; ++pack) {
+    TUTTI_UNROLLED
+    for (int k = 0; k < Where::kWidth; ++k) visit(pack, k);
+  }
+}
+
+template <class T, class Where>
+TUTTI_ON_ANY void load(Held<T, Where>& held, const T* tile, const Where& where) {
+  TUTTI_UNROLLED
+  for (int pack = 0; pack < Where::kPacks; ++pack) {
+    if (where.exists(pack)) {
+      held.packs[pack] = load_pack<T, Where::kWidth>(tile + where.index(pack));
+    } else {
+      held.packs[pack] = {};
+    }
+  }
+}
+
+template <class T, class Where>
+TUTTI_ON_ANY void store(const Held<T, Where>& held, T* tile, const Where& where) {
+  TUTTI_UNROLLED
+  for (int pack = 0; pack < Where::kPacks; ++pack) {
+    if (where.exists(pack))
+      store_pack<T, Where::kWidth>(tile + where.index(pack), held.packs[pack]);
+  }
+}
+
+/// Calls step(places) until the lane's part of a whole tile, or of a short or unaligned one, is
+/// done. kWidth elements are a vector of the widest type.
+template <int kWidth, int kPacks, class Step>
+TUTTI_ON_ANY void for_whole_tile(std::uint32_t lane, Step&& step) {
+  using Where = Places<kWidth, kPacks, false>;
+  static_assert(kVectorsPerTile % kPacks == 0);
+  constexpr std::uint32_t kCount = kLanes * kVectorsPerTile * kWidth;
+  TUTTI_NOT_UNROLLED
+  for (std::uint32_t at = 0; at < kCount; at += Where::kStepCount) {
+    step(Where{at + lane * kWidth, kCount});
+  }
+}
+
+template <class Step>
+TUTTI_ON_ANY void for_short_tile(std::uint32_t lane, std::uint32_t count, Step&& step) {
+  using Where = Places<1, 4, true>;
+  TUTTI_NOT_UNROLLED
+  for (std::uint32_t at = 0; at < count; at += Where::kStepCount) step(Where{at + lane, count});
+}
+
+}  // namespace tutti::gpus::kernels

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes over the rows that a rule's update takes: the rule is applied once to each different
+// UpdateStep, and what it asks for is noted, formulas as bytes. Then every pass is one launch for
+// all rows. A pass has more than one kind of formula only where a rule decides by the step.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "runtime/gpu/kernels/table.hpp"
+#include "runtime/gpu/kernels/update_body.hpp"
+#include "runtime/store/optimizers/rules/numbers.hpp"
+
+namespace tutti::gpus::kernels {
+
+/// Where an update runs.
+template <class Machine>
+struct Launch {
+  Machine& machine;
+  Stream stream;
+  Table<Machine>& table;
+  UpdateView view;  ///< of all rows
+};
+
+template <class Machine>
+class Plan {
+ public:
+  /// For so many different steps; `all` is what run() launches with.
+  Plan(std::size_t num_steps, const Launch<Machine>& all) : num_steps_(num_steps), all_(all) {}
+
+  /// What is noted from now on is for this step.
+  void start(std::size_t step) {
+    step_ = step;
+    pass_ = 0;
+    num_norms_ = 0;
+  }
+
+  /// The next pass of the step.
+  template <class Real, class Formula>
+  void add(const Formula& formula) {
+    static_assert(std::is_trivially_copyable_v<Formula>);
+    constexpr bool kIsNorm = optimizer::UsesOf<optimizer::Resolved<Formula>>::kGivesValue;
+    Pass& pass = pass_of(pass_++, &Plan::launch_all<Real, Formula>, sizeof(Slot<Formula>));
+    if (kIsNorm) pass.norm = num_norms_++;
+    Slot<Formula> slot{formula, 1};
+    std::memcpy(pass.slots.data() + step_ * sizeof slot, &slot, sizeof slot);
+  }
+
+  void run() const {
+    for (std::size_t i = 0; i < passes_.size(); ++i) passes_[i].launch(*this, i);
+  }
+
+ private:
+  using LaunchPass = void (*)(const Plan&, std::size_t index);
+  struct Pass {
+    std::size_t number;  ///< in the order of a rule's calls
+    LaunchPass launch;
+    int norm;  ///< the norm that it takes, or -1
+    std::vector<std::byte> slots;
+  };
+
+  Pass& pass_of(std::size_t number, LaunchPass how, std::size_t slot_bytes) {
+    auto found = passes_.begin();
+    while (found != passes_.end() && found->number <= number) {
+      if (found->number == number && found->launch == how) return *found;
+      ++found;
+    }
+    return *passes_.insert(found,
+                           {number, how, -1, std::vector<std::byte>(num_steps_ * slot_bytes)});
+  }
+
+  template <class Real, class Formula>
+  static void launch_all(const Plan& plan, std::size_t index) {
+    const Pass& pass = plan.passes_[index];
+    const auto* slots = reinterpret_cast<const Slot<Formula>*>(plan.all_.table.formulas(index).send(
+        plan.all_.table.staging, plan.all_.stream, pass.slots.data(), pass.slots.size()));
+    if constexpr (std::is_same_v<Real, float>) {
+      plan.launch<Formula, float>(slots, pass.norm);
+      plan.launch<Formula, Float16>(slots, pass.norm);
+      plan.launch<Formula, BFloat16>(slots, pass.norm);
+    } else {
+      plan.launch<Formula, double>(slots, pass.norm);
+    }
+  }
+
+  template <class Formula, class Stored>
+  void launch(const Slot<Formula>* slots, int norm) const {
+    using Body = UpdateBody<Formula, Stored>;
+    const Part& part = all_.table.cut().part(dtype_of<Stored>);
+    if (part.num_rows == 0) return;
+    Body body{all_.view, slots};
+    body.view.table = all_.table.view(dtype_of<Stored>);
+    body.view.partials += part.first_tile;
+    if constexpr (Body::Uses::kGivesValue) {
+      all_.machine.template run_sums<kLanes>(all_.stream, part.num_tiles, body);
+      const NormBody finish{body.view.table.rows + part.first_row, all_.view.partials,
+                            all_.view.norms + std::size_t{part.first_row} * optimizer::Norms::kMost,
+                            static_cast<std::uint32_t>(sizeof(typename Body::Real)), norm};
+      all_.machine.template run_sums<kBlockThreads>(all_.stream, part.num_rows, finish);
+    } else {
+      all_.machine.run(all_.stream, part.num_tiles, body);
+    }
+  }
+
+  std::size_t num_steps_;
+  Launch<Machine> all_;
+  std::vector<Pass> passes_;
+  std::size_t step_ = 0;
+  std::size_t pass_ = 0;
+  int num_norms_ = 0;
+};
+
+/// The Update (see numbers.hpp) that a rule notes its passes in.
+template <class Machine, class Real>
+class PlannedUpdate : public optimizer::UpdateNumbers<Real> {
+ public:
+  PlannedUpdate(const OptimizerOptions& options, const UpdateStep& step, Plan<Machine>& plan)
+      : optimizer::UpdateNumbers<Real>(options, step), plan_(plan) {}
+
+  template <class Formula>
+  void each(const Formula& formula) const {
+    plan_.template add<Real>(formula);
+  }
+  template <class Formula>
+  void norm(const Formula& formula) const {
+    plan_.template add<Real>(formula);
+  }
+
+ private:
+  Plan<Machine>& plan_;
+};
+
+}  // namespace tutti::gpus::kernels

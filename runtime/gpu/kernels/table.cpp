@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu/kernels/table.hpp"
+
+namespace tutti::gpus::kernels {
+
+namespace {
+
+/// True if vectors of 16 bytes of the widest tensor, and as many elements of the others, can be
+/// loaded at once.
+bool is_aligned(const TensorRow& row, const Purpose& purpose) {
+  const std::size_t elements = kVectorBytes / purpose.widest_bytes(row.dtype);
+  std::uintptr_t narrow = reinterpret_cast<std::uintptr_t>(row.output);
+  for (int i = 0; i < row.num_inputs; ++i) {
+    narrow |= reinterpret_cast<std::uintptr_t>(row.inputs[i]);
+  }
+  std::uintptr_t wide = 0;
+  for (std::size_t i = 0; i < purpose.used_states(row.dtype); ++i) {
+    wide |= reinterpret_cast<std::uintptr_t>(row.states[i]);
+  }
+  return narrow % (elements * size_of(row.dtype)) == 0 && wide % kVectorBytes == 0;
+}
+
+/// Calls take(word) for everything that is used of a row.
+template <class Take>
+void each_word(const TensorRow& row, std::size_t used_states, Take take) {
+  take(row.count);
+  take(static_cast<std::uint64_t>(row.dtype) << 32 | static_cast<std::uint32_t>(row.num_inputs));
+  take(reinterpret_cast<std::uintptr_t>(row.output));
+  for (int i = 0; i < row.num_inputs; ++i) take(reinterpret_cast<std::uintptr_t>(row.inputs[i]));
+  for (std::size_t i = 0; i < used_states; ++i) {
+    take(reinterpret_cast<std::uintptr_t>(row.states[i]));
+  }
+}
+
+std::uint64_t word_of(const Purpose& purpose) {
+  return std::uint64_t{purpose.num_states} << 1 | (purpose.is_update ? 1 : 0);
+}
+
+}  // namespace
+
+bool CutRows::differs(std::span<const TensorRow> rows, const Purpose& purpose) {
+  if (words_.size() < 2 || words_[0] != rows.size() || words_[1] != word_of(purpose)) return true;
+  const std::uint64_t* word = words_.data() + 2;
+  std::uint64_t changed = 0;
+  for (const TensorRow& row : rows) {
+    each_word(row, purpose.used_states(row.dtype),
+              [&](std::uint64_t now) { changed |= *word++ ^ now; });
+    if (changed != 0) return true;  // and the words to come may be another row's
+  }
+  return false;
+}
+
+bool CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
+  if (!differs(rows, purpose)) return false;
+  words_ = {rows.size(), word_of(purpose)};
+  for (const TensorRow& row : rows) {
+    each_word(row, purpose.used_states(row.dtype),
+              [&](std::uint64_t now) { words_.push_back(now); });
+  }
+  rows_.clear();
+  tiles_.clear();
+  places_.resize(rows.size());
+  for (std::size_t dtype = 0; dtype < parts_.size(); ++dtype) {
+    Part& part = parts_[dtype];
+    part.first_row = static_cast<std::uint32_t>(rows_.size());
+    part.first_tile = static_cast<std::uint32_t>(tiles_.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (static_cast<std::size_t>(rows[i].dtype) != dtype) continue;
+      places_[i] = static_cast<std::uint32_t>(rows_.size());
+      add(rows[i], purpose);
+    }
+    part.num_rows = static_cast<std::uint32_t>(rows_.size()) - part.first_row;
+    part.num_tiles = static_cast<std::uint32_t>(tiles_.size()) - part.first_tile;
+  }
+  return true;
+}
+
+void CutRows::add(const TensorRow& row, const Purpose& purpose) {
+  DeviceRow cut{};
+  std::ranges::copy(row.inputs, cut.inputs);
+  std::copy_n(row.states.begin(), std::size(cut.states), cut.states);
+  cut.output = row.output;
+  cut.exact = purpose.has_exact(row.dtype) ? row.states[purpose.num_states] : row.output;
+  cut.count = row.count;
+  cut.first_tile = static_cast<std::uint32_t>(tiles_.size());
+  cut.num_inputs = static_cast<std::uint16_t>(row.num_inputs);
+  cut.aligned = is_aligned(row, purpose);
+  const std::uint32_t most = tile_count(purpose.widest_bytes(row.dtype));
+  const auto place = static_cast<std::uint32_t>(rows_.size());
+  const std::uint64_t num_tiles = (row.count + most - 1) / most;
+  for (std::uint32_t i = 0; i < num_tiles; ++i) tiles_.push_back({place, i});
+  rows_.push_back(cut);
+}
+
+}  // namespace tutti::gpus::kernels

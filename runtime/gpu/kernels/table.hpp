@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A LaunchTable: rows in the device's memory, sorted by their dtype and cut into tiles.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/gpu/kernels/rows.hpp"
+#include "runtime/gpu/kernels/staging.hpp"
+
+namespace tutti::gpus::kernels {
+
+/// What decides how rows are cut, besides the rows: what they are for.
+struct Purpose {
+  bool is_update = false;
+  std::uint32_t num_states = 0;  ///< the optimizer's own
+
+  /// The widest element of a row's tensors; the optimizer computes 16-bit weights in float32.
+  [[nodiscard]] std::size_t widest_bytes(DType dtype) const {
+    return is_update ? std::max(size_of(dtype), sizeof(float)) : size_of(dtype);
+  }
+  [[nodiscard]] bool has_exact(DType dtype) const { return is_update && size_of(dtype) == 2; }
+  [[nodiscard]] std::size_t used_states(DType dtype) const {
+    return is_update ? num_states + (has_exact(dtype) ? 1 : 0) : 0;
+  }
+};
+
+/// The rows and tiles of one dtype.
+struct Part {
+  std::uint32_t first_row = 0;
+  std::uint32_t num_rows = 0;
+  std::uint32_t first_tile = 0;
+  std::uint32_t num_tiles = 0;
+};
+
+/// The host's side: cuts rows, and tells whether they are those of last time.
+class CutRows {
+ public:
+  /// False if everything is as it was.
+  bool cut(std::span<const TensorRow> rows, const Purpose& purpose);
+
+  [[nodiscard]] const std::vector<DeviceRow>& rows() const { return rows_; }
+  [[nodiscard]] const std::vector<Tile>& tiles() const { return tiles_; }
+  [[nodiscard]] const Part& part(DType dtype) const {
+    return parts_[static_cast<std::size_t>(dtype)];
+  }
+  /// Where each of the rows given is among rows().
+  [[nodiscard]] const std::vector<std::uint32_t>& places() const { return places_; }
+
+ private:
+  bool differs(std::span<const TensorRow> rows, const Purpose& purpose);
+  void add(const TensorRow& row, const Purpose& purpose);
+
+  std::vector<std::uint64_t> words_;  ///< what was used of the rows last time, one after the other
+  std::vector<DeviceRow> rows_;
+  std::vector<Tile> tiles_;
+  std::vector<std::uint32_t> places_;
+  std::array<Part, 8> parts_{};
+};
+
+template <class Machine>
+class Table final : public LaunchTable {
+ public:
+  explicit Table(Machine& machine)
+      : staging(machine),
+        steps(machine),
+        norms(machine),
+        partials(machine),
+        machine_(machine),
+        rows_(machine),
+        tiles_(machine) {}
+
+  /// Sends the rows, if they are not those that the device has.
+  void set(Stream stream, std::span<const TensorRow> rows, const Purpose& purpose) {
+    if (!cut_.cut(rows, purpose) && is_sent_) return;
+    is_sent_ = false;  // should sending throw
+    const auto send = [&](DeviceMemory<Machine>& memory, const auto& values) {
+      const std::size_t bytes = values.size() * sizeof(values[0]);
+      staging.send(stream, memory.get(bytes), values.data(), bytes);
+    };
+    send(rows_, cut_.rows());
+    send(tiles_, cut_.tiles());
+    is_sent_ = true;
+  }
+
+  [[nodiscard]] const CutRows& cut() const { return cut_; }
+  /// The rows of a dtype; its tiles count from 0.
+  [[nodiscard]] TableView view(DType dtype) const {
+    return {reinterpret_cast<const DeviceRow*>(rows_.memory()),
+            reinterpret_cast<const Tile*>(tiles_.memory()) + cut_.part(dtype).first_tile};
+  }
+
+  SentArray<Machine>& formulas(std::size_t pass) {
+    while (formulas_.size() <= pass) {
+      formulas_.push_back(std::make_unique<SentArray<Machine>>(machine_));
+    }
+    return *formulas_[pass];
+  }
+
+  Staging<Machine> staging;
+  SentArray<Machine> steps;        ///< of each row
+  DeviceMemory<Machine> norms;     ///< of each row
+  DeviceMemory<Machine> partials;  ///< of each tile
+
+ private:
+  Machine& machine_;
+  CutRows cut_;
+  DeviceMemory<Machine> rows_;
+  DeviceMemory<Machine> tiles_;
+  bool is_sent_ = false;
+  std::vector<std::unique_ptr<SentArray<Machine>>> formulas_;
+};
+
+}  // namespace tutti::gpus::kernels

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels on any Machine (staging.hpp): that of CUDA, or a test's.
+#pragma once
+
+#include "runtime/gpu/kernels/arithmetic_body.hpp"
+#include "runtime/gpu/kernels/families.hpp"
+#include "runtime/gpu/kernels/steps.hpp"
+
+namespace tutti::gpus::kernels {
+
+template <class Machine>
+class TableKernels final : public Kernels {
+ public:
+  template <class... Arguments>
+  explicit TableKernels(Arguments... arguments) : machine_(arguments...) {}
+
+  [[nodiscard]] std::unique_ptr<LaunchTable> make_table() override {
+    return std::make_unique<Table<Machine>>(machine_);
+  }
+
+  void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, {});
+    each_dtype([&]<class T>(T) {
+      const std::uint32_t num_tiles = own.cut().part(dtype_of<T>).num_tiles;
+      if (num_tiles > 0) machine_.run(stream, num_tiles, SumBody<T>{own.view(dtype_of<T>)});
+    });
+  }
+
+  [[nodiscard]] bool can_update(const Optimizer& optimizer) const override {
+    return plan_any<float, Machine>(optimizer, {}, nullptr);
+  }
+
+  void update(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+              const Optimizer& optimizer, std::span<const UpdateStep> steps,
+              std::uint32_t* not_finite) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, {true, static_cast<std::uint32_t>(optimizer.num_states())});
+    const DifferentSteps different =
+        different_steps(steps, own.cut().places(), depends_on_key(optimizer));
+    const auto& of_place = different.of_place;
+    const std::byte* step_of_row =
+        own.steps.send(own.staging, stream, of_place.data(), of_place.size() * sizeof(of_place[0]));
+    const bool whole = !optimizer.elementwise();
+    const Launch<Machine> all{
+        machine_,
+        stream,
+        own,
+        {own.view(DType::float16), reinterpret_cast<const std::uint32_t*>(step_of_row),
+         whole ? doubles(own.norms, rows.size() * optimizer::Norms::kMost) : nullptr,
+         whole ? doubles(own.partials, own.cut().tiles().size()) : nullptr, not_finite}};
+    const bool has_double = own.cut().part(DType::float64).num_rows > 0;
+    if (has_double) update_as<double>(optimizer, different, all);
+    if (!has_double || own.cut().part(DType::float64).num_rows < rows.size()) {
+      update_as<float>(optimizer, different, all);
+    }
+  }
+
+  void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,
+            double value) override {
+    visit(dtype, [&]<class T>(T) {
+      map<T, T>(stream, target, target, count, FillMap<T>{elements::convert<T>(value)});
+    });
+  }
+
+  void scale(Stream stream, std::byte* target, DType dtype, std::size_t count,
+             double factor) override {
+    visit(dtype, [&]<class T>(T) {
+      map<T, T>(stream, target, target, count, ScaleMap<T>{elements::convert_factor<T>(factor)});
+    });
+  }
+
+  void add_scaled(Stream stream, std::byte* target, DType dtype, std::size_t count, double factor,
+                  const std::byte* source) override {
+    visit(dtype, [&]<class T>(T) {
+      map<T, T>(stream, target, source, count, AddMap<T>{elements::convert_factor<T>(factor)});
+    });
+  }
+
+  void subtract_scaled(Stream stream, std::byte* target, DType dtype, std::size_t count,
+                       double factor, const std::byte* source) override {
+    visit(dtype, [&]<class T>(T) {
+      map<T, T>(stream, target, source, count, AddMap<T>{-elements::convert_factor<T>(factor)});
+    });
+  }
+
+  void convert(Stream stream, std::byte* target, DType to, const std::byte* source, DType from,
+               std::size_t count) override {
+    visit(to, [&]<class To>(To) {
+      visit(from, [&]<class From>(From) {
+        map<To, From>(stream, target, source, count, ConvertMap<To, From>{});
+      });
+    });
+  }
+
+ private:
+  template <class Visit>
+  static void each_dtype(Visit visit) {
+    visit(Float16{}), visit(BFloat16{}), visit(float{}), visit(double{});
+    visit(std::int8_t{}), visit(std::uint8_t{}), visit(std::int32_t{}), visit(std::int64_t{});
+  }
+
+  static double* doubles(DeviceMemory<Machine>& memory, std::size_t count) {
+    return reinterpret_cast<double*>(memory.get(count * sizeof(double)));
+  }
+
+  template <class Real>
+  static void update_as(const Optimizer& optimizer, const DifferentSteps& different,
+                        const Launch<Machine>& all) {
+    Plan<Machine> plan(different.steps.size(), all);
+    plan_any<Real, Machine>(optimizer, different.steps, &plan);
+    plan.run();
+  }
+
+  template <class To, class From, class Map>
+  void map(Stream stream, std::byte* target, const std::byte* source, std::size_t count,
+           const Map& map) {
+    using Body = MapBody<To, From, Map>;
+    if (count == 0) return;
+    constexpr std::size_t kElements = kVectorBytes / Body::kWidest;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(target) % (kElements * sizeof(To)) == 0 &&
+                         reinterpret_cast<std::uintptr_t>(source) % (kElements * sizeof(From)) == 0;
+    const std::uint64_t most = tile_count(Body::kWidest);
+    machine_.run(stream, static_cast<std::uint32_t>((count + most - 1) / most),
+                 Body{reinterpret_cast<To*>(target), reinterpret_cast<const From*>(source), count,
+                      aligned, map});
+  }
+
+  Machine machine_;
+};
+
+}  // namespace tutti::gpus::kernels

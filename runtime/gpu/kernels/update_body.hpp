@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// A formula of an optimizer over the rows of a table: sums the gradients, reads what the formula
+// reads, writes what it writes, each element once.
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "runtime/gpu/kernels/sum_body.hpp"
+#include "runtime/store/optimizers/rules/formula.hpp"
+
+namespace tutti::gpus::kernels {
+
+/// A formula for one UpdateStep, or none: the step then has no such formula.
+template <class Formula>
+struct Slot {
+  Formula formula;
+  std::uint32_t present;
+};
+
+/// What the rows of a launch share.
+struct UpdateView {
+  TableView table;
+  const std::uint32_t* step_of_row;
+  double* norms;     ///< Norms::kMost of each row
+  double* partials;  ///< of each of the tiles, for the norm that is taken now
+  std::uint32_t* not_finite;
+};
+
+/// Returns the tile's part of the sum of squares, if the formula is one of a norm.
+template <class Formula, class Stored>
+struct UpdateBody {
+  using Actual = optimizer::Resolved<Formula>;
+  using Uses = optimizer::UsesOf<Actual>;
+  using Real = std::conditional_t<elements::is_half<Stored>, float, Stored>;
+  static constexpr int kWidth = kVectorBytes / sizeof(Real);
+  static constexpr int kPacks = Uses::kTensors <= 3 ? 2 : 1;  // see sum_body.hpp
+  static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : 4;
+
+  UpdateView view;
+  const Slot<Formula>* slots;
+
+  TUTTI_ON_ANY double operator()(std::uint32_t tile, std::uint32_t lane) const {
+    const Work work = view.table.work(tile, sizeof(Real));
+    const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
+    const Slot<Formula>& slot = slots[view.step_of_row[row]];
+    if (slot.present == 0) return 0;
+    const optimizer::Norms norms{view.norms + std::size_t{row} * optimizer::Norms::kMost};
+    Lane own{optimizer::resolved(slot.formula, norms)};
+    const bool one_input = work.row->num_inputs == 1;
+    if (!work.whole) {
+      for_short_tile(lane, work.count, [&](const auto& where) { step<0>(work, own, where); });
+    } else if (one_input || !Uses::kRead[0]) {
+      for_whole_tile<kWidth, kPacks>(lane, [&](const auto& where) { step<1>(work, own, where); });
+    } else {
+      for_whole_tile<kWidth, 1>(lane, [&](const auto& where) { step<0>(work, own, where); });
+    }
+    if (own.not_finite && view.not_finite != nullptr) *view.not_finite = 1;
+    return own.squares;
+  }
+
+  TUTTI_ON_ANY void store_sum(std::uint32_t tile, double squares) const {
+    view.partials[tile] = squares;
+  }
+
+ private:
+  struct Lane {
+    Actual formula;
+    double squares = 0;
+    bool not_finite = false;
+  };
+
+  template <class Where>
+  using Tensors = Held<Real, Where>[Uses::kTensors];  // g, w, states
+  using Others = std::make_index_sequence<Uses::kTensors - 1>;
+
+  /// 0 inputs: as many as the row says, two at a time.
+  template <int kInputs, class Where>
+  TUTTI_ON_ANY void step(const Work& work, Lane& own, const Where& where) const {
+    Tensors<Where> tensors{};
+    Held<Stored, Where> sums{};
+    load_read(work, where, tensors, Others());
+    if constexpr (Uses::kRead[0] && kInputs == 1) {
+      load_sum_of<1>(sums, *work.row, work.begin, where);
+    } else if constexpr (Uses::kRead[0]) {
+      load_sum<2>(sums, *work.row, work.begin, where);
+    }
+    each_element<Where>([&](int pack, int k) {
+      const Real sum = widen(sums.at(pack, k));
+      tensors[0].at(pack, k) = sum;
+      own.not_finite |= !(sum - sum == 0);
+    });
+    compute(work, own, where, tensors, std::make_index_sequence<Uses::kTensors>());
+    store_written(work, where, tensors, Others());
+    if constexpr (elements::is_half<Stored> && Uses::kWritten[1]) {
+      store_rounded(work, where, tensors[1]);
+    }
+  }
+
+  template <class Where, std::size_t... kOther>
+  TUTTI_ON_ANY static void load_read(const Work& work, const Where& where, Tensors<Where>& tensors,
+                                     std::index_sequence<kOther...> /*others*/) {
+    const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
+      if constexpr (Uses::kRead[kIndex]) load(tensors[kIndex], tensor<kIndex>(work), where);
+    };
+    (one(std::integral_constant<std::size_t, kOther + 1>()), ...);
+  }
+
+  template <class Where, std::size_t... kOther>
+  TUTTI_ON_ANY static void store_written(const Work& work, const Where& where,
+                                         Tensors<Where>& tensors,
+                                         std::index_sequence<kOther...> /*others*/) {
+    const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
+      if constexpr (Uses::kWritten[kIndex]) store(tensors[kIndex], tensor<kIndex>(work), where);
+    };
+    (one(std::integral_constant<std::size_t, kOther + 1>()), ...);
+  }
+
+  /// Where the tile's part of the weight, or of a state, begins.
+  template <std::size_t kIndex>
+  TUTTI_ON_ANY static Real* tensor(const Work& work) {
+    std::byte* first = nullptr;
+    if constexpr (kIndex == 1) {
+      first = work.row->exact;
+    } else {
+      first = work.row->states[kIndex - 2];
+    }
+    return reinterpret_cast<Real*>(first) + work.begin;
+  }
+
+  template <class Where, std::size_t... kTensor>
+  TUTTI_ON_ANY static void compute(const Work& work, Lane& own, const Where& where,
+                                   Tensors<Where>& tensors,
+                                   std::index_sequence<kTensor...> /*tensors*/) {
+    TUTTI_UNROLLED
+    for (int pack = 0; pack < Where::kPacks; ++pack) {
+      if (!where.exists(pack)) continue;
+      TUTTI_UNROLLED
+      for (int k = 0; k < Where::kWidth; ++k) {
+        if constexpr (Uses::kTakesPosition) {
+          const std::uint64_t index =
+              work.begin + where.index(pack) + static_cast<std::uint32_t>(k);
+          own.formula(optimizer::Position{index}, tensors[kTensor].at(pack, k)...);
+        } else if constexpr (Uses::kGivesValue) {
+          const double value = own.formula(tensors[kTensor].at(pack, k)...);
+          own.squares += value * value;
+        } else {
+          own.formula(tensors[kTensor].at(pack, k)...);
+        }
+      }
+    }
+  }
+
+  template <class Where>
+  TUTTI_ON_ANY static void store_rounded(const Work& work, const Where& where,
+                                         Held<Real, Where>& exact) {
+    Held<Stored, Where> weight;
+    each_element<Where>(
+        [&](int pack, int k) { weight.at(pack, k) = narrow<Stored>(exact.at(pack, k)); });
+    store(weight, reinterpret_cast<Stored*>(work.row->output) + work.begin, where);
+  }
+};
+
+/// The norms of the rows from the partial sums of their tiles, always in the same order: one row's
+/// threads add every kBlockThreads-th, then a tree adds the threads.
+struct NormBody {
+  static constexpr int kBlocksPerSm = 4;
+
+  const DeviceRow* rows;
+  const double* partials;
+  double* norms;  ///< of the first of the rows
+  std::uint32_t widest_bytes;
+  int which;
+
+  TUTTI_ON_ANY double operator()(std::uint32_t row, std::uint32_t thread) const {
+    const DeviceRow& own = rows[row];
+    const std::uint32_t most = tile_count(widest_bytes);
+    const auto num_tiles = static_cast<std::uint32_t>((own.count + most - 1) / most);
+    double sum = 0;
+    for (std::uint32_t i = thread; i < num_tiles; i += kBlockThreads) {
+      sum += partials[own.first_tile + i];
+    }
+    return sum;
+  }
+
+  TUTTI_ON_ANY void store_sum(std::uint32_t row, double sum) const {
+    norms[std::size_t{row} * optimizer::Norms::kMost + static_cast<std::size_t>(which)] =
+        std::sqrt(sum);
+  }
+};
+
+}  // namespace tutti::gpus::kernels
