@@ -33,7 +33,9 @@ std::string mebibytes(std::size_t bytes) {
 }
 
 [[noreturn]] void throw_errno(ErrorCode code, const std::string& what) {
-  throw Error(code, what + ": " + std::strerror(errno));
+  const bool is_files = errno == EMFILE || errno == ENFILE;
+  throw Error(code, what + ": " + std::strerror(errno) +
+                        (is_files ? "; raise the limit of open files, ulimit -n 1024" : ""));
 }
 
 /// A name that no other job has, whoever else uses this machine's /dev/shm.
@@ -157,12 +159,28 @@ std::size_t Arena::default_reserve(std::size_t asked, int ranks) {
 void Arena::require_memory(std::size_t bytes) const {
   const AvailableMemory available =
       available_memory(backing_ == Backing::dev_shm ? kDevShm : nullptr);
-  if (bytes <= available.bytes) return;
+  if (bytes > available.bytes) {
+    refuse(bytes, "only " + std::to_string(available.bytes >> 20) +
+                      " MiB are available according to " + available.source);
+  }
+}
+
+void Arena::refuse(std::size_t bytes, const std::string& reason) const {
   throw Error(ErrorCode::out_of_memory,
               "node-shared memory: " + mebibytes(bytes) + " more are needed (this rank has " +
-                  mebibytes(committed_) + "), but only " + mebibytes(available.bytes) +
-                  " are available according to " + available.source +
+                  mebibytes(committed_) + "), but " + reason +
                   "; use fewer or smaller keys, fewer ranks per node, or a larger limit");
+}
+
+/// Another process may take what was available a moment ago: the kernel then says that the pages
+/// cannot be made, in one way or another.
+void Arena::refuse_pages(std::size_t bytes, int error) const {
+  if (error == EFAULT || error == ENOMEM || error == ENOSPC) {
+    const bool is_mounted = backing_ == Backing::dev_shm;
+    refuse(bytes, std::string("there are no more") + (is_mounted ? " in /dev/shm" : "") +
+                      ": other ranks or processes have taken them");
+  }
+  refuse(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
 }
 
 /// Grows the file and touches the new pages here, on the owner, so that they are placed near it and
@@ -172,7 +190,7 @@ void Arena::commit(std::size_t end) {
   const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
   require_memory(target - committed_);
   if (backing_ != Backing::process && ftruncate(file_.get(), static_cast<off_t>(target)) != 0) {
-    throw_errno(ErrorCode::out_of_memory, "cannot grow node-shared memory");
+    refuse_pages(target - committed_, errno);
   }
 #ifdef MADV_POPULATE_WRITE
   int status = 0;
@@ -183,7 +201,7 @@ void Arena::commit(std::size_t end) {
     committed_ = target;
     return;
   }
-  if (errno != EINVAL) throw_errno(ErrorCode::out_of_memory, "cannot populate node-shared memory");
+  if (errno != EINVAL) refuse_pages(target - committed_, errno);
 #endif
   if (backing_ != Backing::process) {  // before Linux 5.14
     int error = 0;
@@ -191,8 +209,7 @@ void Arena::commit(std::size_t end) {
       error = posix_fallocate(file_.get(), static_cast<off_t>(committed_),
                               static_cast<off_t>(target - committed_));
     } while (error == EINTR);
-    errno = error;
-    if (error != 0) throw_errno(ErrorCode::out_of_memory, "cannot populate node-shared memory");
+    if (error != 0) refuse_pages(target - committed_, error);
   }
   committed_ = target;
 }

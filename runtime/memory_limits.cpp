@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/memory_limits.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -31,31 +31,63 @@ std::optional<std::size_t> mem_available() {
   return std::nullopt;
 }
 
-/// The limits of this process's cgroup (version 2) and of all above it.
-std::optional<std::size_t> cgroup_available() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  std::optional<std::size_t> least;
-  while (std::getline(file, line)) {
-    if (line.rfind("0::", 0) != 0) continue;
-    std::string group = line.substr(3);
-    while (true) {
-      const std::string folder = "/sys/fs/cgroup" + group;
-      const auto limit = number_in(folder + "/memory.max");
-      const auto used = number_in(folder + "/memory.current");
-      if (limit && used) {
-        const std::size_t left = *limit > *used ? *limit - *used : 0;
-        if (!least || left < *least) least = left;
-      }
-      const auto slash = group.find_last_of('/');
-      if (slash == std::string::npos || group == "/") break;
-      group.resize(slash);
-    }
+/// Where a version of cgroups has its numbers.
+struct CgroupFiles {
+  const char* limit;
+  const char* used;
+  const char* of_all_below;  ///< before the names of memory.stat
+};
+constexpr CgroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"};
+constexpr CgroupFiles kVersion2{"/memory.max", "/memory.current", ""};
+
+/// What the kernel keeps of files is counted as used, and given back when memory is needed.
+std::size_t kept_of_files(const std::string& folder, const std::string& prefix) {
+  std::ifstream file(folder + "/memory.stat");
+  std::size_t kept = 0;
+  std::size_t bytes = 0;
+  for (std::string name; file >> name >> bytes;) {
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") kept += bytes;
   }
-  return least;
+  return kept;
+}
+
+/// The least that `group` of `folder` and all above it leave.
+std::optional<std::size_t> left_in(const std::string& folder, std::string group,
+                                   const CgroupFiles& files) {
+  std::optional<std::size_t> least;
+  while (true) {
+    if (group == "/") group.clear();
+    const std::string here = folder + group;
+    const auto limit = number_in(here + files.limit);
+    const auto used = number_in(here + files.used);
+    if (limit && used) {
+      const std::size_t taken = *used - std::min(*used, kept_of_files(here, files.of_all_below));
+      const std::size_t left = *limit - std::min(*limit, taken);
+      least = std::min(left, least.value_or(left));
+    }
+    if (group.empty()) return least;
+    group.resize(group.find_last_of('/'));
+  }
 }
 
 }  // namespace
+
+std::optional<std::size_t> cgroup_available(const std::string& groups, const std::string& mounted) {
+  std::ifstream file(groups);
+  std::optional<std::size_t> least;
+  for (std::string line; std::getline(file, line);) {  // number:controllers:group
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos || line[second + 1] != '/') continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    std::optional<std::size_t> left;
+    if (controllers.empty()) left = left_in(mounted, group, kVersion2);
+    if (controllers == "memory") left = left_in(mounted + "/memory", group, kVersion1);
+    if (left) least = std::min(*left, least.value_or(*left));
+  }
+  return least;
+}
 
 AvailableMemory available_memory(const char* path) {
   AvailableMemory least{std::numeric_limits<std::size_t>::max(), "nothing"};
@@ -63,7 +95,7 @@ AvailableMemory available_memory(const char* path) {
     if (bytes && *bytes < least.bytes) least = {*bytes, source};
   };
   consider(mem_available(), "MemAvailable of /proc/meminfo");
-  consider(cgroup_available(), "the cgroup's memory.max");
+  consider(cgroup_available("/proc/self/cgroup", "/sys/fs/cgroup"), "the cgroup's limit of memory");
   if (path != nullptr) {
     struct statvfs info {};
     if (statvfs(path, &info) == 0) {

@@ -118,7 +118,8 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   require_cpu("tensor", device);
   const auto refuse_memory = [&] {
     throw Error(ErrorCode::out_of_memory,
-                "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype));
+                "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype) +
+                    " in this process; use a smaller one, or raise ulimit -v if it is set");
   };
   if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) refuse_memory();
   void* data = ::operator new(shape.count() * size_of(dtype), kAlignment, std::nothrow);

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <sys/resource.h>
 
 #include "tutti/mpi.hpp"
 
@@ -23,6 +25,16 @@ void at_exit() {
   if (!is_running()) return;
   if (const int code = exit_code_of_process(); code != 0) abort_job(code);
   MPI_Finalize();
+}
+
+/// With fewer, MPI_Init ends the process itself, or waits.
+void require_open_files() {
+  constexpr rlim_t kLeast = 20;  // of two ranks; seen to suffice with Open MPI 4.1
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return;
+  throw Error(ErrorCode::io, "ulimit -n allows " + std::to_string(limit.rlim_cur) +
+                                 " open files, fewer than MPI needs; raise it, ulimit -n 1024, in "
+                                 "the shell or batch script that starts the job");
 }
 
 /// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
@@ -50,6 +62,7 @@ void ensure_initialized() {
                 "MPI is finalised; a store must be created before MPI_Finalize");
   }
   if (is_running()) return;
+  require_open_files();
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   std::atexit(at_exit);

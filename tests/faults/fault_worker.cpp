@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job in which one rank does something wrong. faults_test.py starts it and looks at the end.
+// A job in which one rank does something wrong, or which the machine does not give what it needs.
+// faults_test.py and limits_test.py start it and look at the end.
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
+//   fault_worker takes MIB         as much of node-shared memory, twice
+//   fault_worker saves DIRECTORY   a checkpoint
 #include <array>
 #include <csignal>
 #include <ctime>
@@ -81,11 +84,29 @@ int run(const std::string& fault, int victim) {
   return 0;
 }
 
+int take(int mebibytes) {
+  KVStore kv = KVStore::create("dist");
+  const Shape shape{mebibytes, 1 << 18};
+  kv.init("a", Tensor::ones(shape));
+  kv.push("a", kv.allocate(shape));
+  return 0;
+}
+
+int save(const std::string& directory) {
+  KVStore kv = KVStore::create("dist");
+  kv.init("a", Tensor::ones(kShape));
+  kv.save(directory);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_program("fault_worker", [&] {
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM");
-    return run(argv[1], std::stoi(argv[2]));
+    const std::string fault = argv[1];
+    if (fault == "takes") return take(std::stoi(argv[2]));
+    if (fault == "saves") return save(argv[2]);
+    return run(fault, std::stoi(argv[2]));
   });
 }

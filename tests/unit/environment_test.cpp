@@ -2,7 +2,10 @@
 // What the machine may have against a job: limits, other users, another version of the library.
 #include <cstring>
 #include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <sys/resource.h>
@@ -14,7 +17,9 @@
 #include "tutti/error.hpp"
 
 #include "runtime/arena.hpp"
+#include "runtime/memory_limits.hpp"
 #include "runtime/mpi/card.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 using namespace tutti;
 
@@ -112,4 +117,60 @@ TEST_CASE("ranks with other versions of the library are refused, with both versi
   std::snprintf(cards[1].settings, sizeof cards[1].settings, "timeout 5 s");
   CHECK(text_of([&] { mpi::require_equal_cards(cards, 0); }).find("their settings") !=
         std::string::npos);
+}
+
+namespace {
+
+/// Files as the kernel shows them.
+class Cgroups {
+ public:
+  explicit Cgroups(const std::string& lines) { write("groups", lines); }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((folder_.path() / path).parent_path());
+    std::ofstream(folder_.path() / path) << text;
+  }
+  [[nodiscard]] std::optional<std::size_t> available() const {
+    return cgroup_available(folder_.path() / "groups", folder_.path());
+  }
+
+ private:
+  test::ScratchFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("of the limits of a cgroup and of those above it the least counts") {
+  Cgroups groups("0::/job/rank\n");
+  CHECK_FALSE(groups.available());
+  groups.write("job/rank/memory.max", "max\n");
+  groups.write("job/rank/memory.current", "700\n");
+  CHECK_FALSE(groups.available());
+  groups.write("job/memory.max", "1000\n");
+  groups.write("job/memory.current", "900\n");
+  CHECK(groups.available() == 100);
+  groups.write("job/rank/memory.max", "750\n");
+  CHECK(groups.available() == 50);
+  groups.write("memory.max", "10\n");  // as a container sees its own
+  groups.write("memory.current", "20\n");
+  CHECK(groups.available() == 0);
+}
+
+TEST_CASE("what a cgroup keeps of files is available, and a group without a path is none") {
+  Cgroups groups("0::/job\n");
+  groups.write("job/memory.max", "1000\n");
+  groups.write("job/memory.current", "1000\n");
+  groups.write("job/memory.stat", "anon 300\nfile 700\ninactive_file 400\nactive_file 200\n");
+  CHECK(groups.available() == 600);
+  groups.write("groups", "0::\n0\n\n");
+  CHECK_FALSE(groups.available());
+}
+
+TEST_CASE("limits of version 1 count, too") {
+  Cgroups groups("5:cpu,cpuacct:/job\n4:memory:/job\n0::/\n");
+  groups.write("memory/job/memory.limit_in_bytes", "1000\n");
+  groups.write("memory/job/memory.usage_in_bytes", "950\n");
+  groups.write("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 30\n");
+  groups.write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+  groups.write("memory/memory.usage_in_bytes", "5000\n");
+  CHECK(groups.available() == 80);
 }
