@@ -52,7 +52,11 @@ endif()
 
 if(TUTTI_WITH_CUDA)
   # Machine code for Turing, Ampere and Hopper, and what a driver translates for later ones.
-  set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90" CACHE STRING "GPUs that are built for")
+  set(architectures "75-real;80-real;90")
+  if(DEFINED ENV{CUDAARCHS})
+    set(architectures $ENV{CUDAARCHS})
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPUs that are built for")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})

@@ -98,3 +98,24 @@ TEST_CASE("a table serves sums and updates in turn, with more rows or fewer") {
     for (std::size_t i = 0; i < count; ++i) CHECK(weight.values<float>()[i] == 0.5f);
   }
 }
+
+TEST_CASE("16-bit rows that were summed are cut anew for an update, which computes in float32") {
+  test::HostWork work;
+  const auto rig = test::make_host_rig(work);
+  const DeviceTensor gradient(*rig, Tensor::ones({3000}, DType::bfloat16));
+  const DeviceTensor weight(*rig, Tensor::zeros({3000}, DType::bfloat16));
+  const DeviceTensor exact(*rig, Tensor::zeros({3000}));
+  TensorRow row;
+  row.inputs[0] = gradient.data();
+  row.output = weight.data();
+  row.states[0] = exact.data();
+  row.count = 3000;
+  row.dtype = DType::bfloat16;
+  const auto sgd = tutti::optimizer::create("sgd,multi_precision=true");
+  const UpdateStep step{1, 1.0, 0.0, 0};
+  const auto table = rig->kernels().make_table();
+  rig->kernels().sum(nullptr, *table, std::span(&row, 1));
+  CHECK(test::same_bytes(weight.read(), Tensor::ones({3000}, DType::bfloat16)));
+  rig->kernels().update(nullptr, *table, std::span(&row, 1), *sgd, std::span(&step, 1), nullptr);
+  CHECK(test::same_bytes(weight.read(), Tensor::full({3000}, -1, DType::bfloat16)));
+}

@@ -27,8 +27,8 @@ struct MapBody {
                                                 [&](const auto& where) { step(begin, where); });
     } else {
       const std::uint32_t most = tile_count(kWidest);
-      for_short_tile(lane, left < most ? static_cast<std::uint32_t>(left) : most,
-                     [&](const auto& where) { step(begin, where); });
+      for_short_tile<4>(lane, left < most ? static_cast<std::uint32_t>(left) : most,
+                        [&](const auto& where) { step(begin, where); });
     }
   }
 

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "runtime/on_any.hpp"
 
@@ -68,6 +70,13 @@ struct Word<16> {
 };
 #endif
 
+/// A GPU stops at such an address; so that a CPU that plays one does, too.
+inline void require_aligned(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    throw std::logic_error("a vector of " + std::to_string(bytes) + " bytes is not aligned");
+  }
+}
+
 /// What is read once and what is written does not stay in the caches: __ldcs, __stcs.
 template <class T, int kCount>
 TUTTI_ON_ANY Pack<T, kCount> load_pack(const T* from) {
@@ -75,6 +84,7 @@ TUTTI_ON_ANY Pack<T, kCount> load_pack(const T* from) {
   using Bits = typename Word<sizeof(T) * kCount>::Type;
   return std::bit_cast<Pack<T, kCount>>(__ldcs(reinterpret_cast<const Bits*>(from)));
 #else
+  require_aligned(from, sizeof(Pack<T, kCount>));
   Pack<T, kCount> pack;
   std::memcpy(static_cast<void*>(pack.values), static_cast<const void*>(from), sizeof pack);
   return pack;
@@ -87,6 +97,7 @@ TUTTI_ON_ANY void store_pack(T* to, const Pack<T, kCount>& pack) {
   using Bits = typename Word<sizeof(T) * kCount>::Type;
   __stcs(reinterpret_cast<Bits*>(to), std::bit_cast<Bits>(pack));
 #else
+  require_aligned(to, sizeof pack);
   std::memcpy(static_cast<void*>(to), pack.values, sizeof pack);
 #endif
 }
@@ -161,9 +172,9 @@ TUTTI_ON_ANY void for_whole_tile(std::uint32_t lane, Step&& step) {
   }
 }
 
-template <class Step>
+template <int kPacks, class Step>
 TUTTI_ON_ANY void for_short_tile(std::uint32_t lane, std::uint32_t count, Step&& step) {
-  using Where = Places<1, 4, true>;
+  using Where = Places<1, kPacks, true>;
   TUTTI_NOT_UNROLLED
   for (std::uint32_t at = 0; at < count; at += Where::kStepCount) step(Where{at + lane, count});
 }

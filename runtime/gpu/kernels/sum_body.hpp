@@ -43,24 +43,46 @@ TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const DeviceRow& row, std::uint
   each_element<Where>([&](int pack, int k) { held.at(pack, k) = narrow<T>(sums.at(pack, k)); });
 }
 
-/// The same for as many inputs as are known when this is compiled. One is copied as it is.
-template <int kInputs, class T, class Where>
-TUTTI_ON_ANY void load_sum_of(Held<T, Where>& held, const DeviceRow& row, std::uint64_t begin,
-                              const Where& where) {
-  if constexpr (kInputs == 1) {
-    load(held, reinterpret_cast<const T*>(row.inputs[0]) + begin, where);
-  } else {
-    Held<T, Where> inputs[kInputs];
+/// The tile's parts of the first kInputs inputs. Pointers that are not copied here would be read
+/// again after every store, which might have changed them as far as the compiler knows.
+template <class T, int kInputs>
+struct Inputs {
+  const T* tiles[kInputs];
+
+  TUTTI_ON_ANY explicit Inputs(const Work& work) {
     TUTTI_UNROLLED
     for (int i = 0; i < kInputs; ++i) {
-      load(inputs[i], reinterpret_cast<const T*>(row.inputs[i]) + begin, where);
+      tiles[i] = reinterpret_cast<const T*>(work.row->inputs[i]) + work.begin;
     }
-    Held<SummedIn<T>, Where> sums{};
-    TUTTI_UNROLLED
-    for (int i = 0; i < kInputs; ++i) add(sums, inputs[i], i == 0);
-    each_element<Where>([&](int pack, int k) { held.at(pack, k) = narrow<T>(sums.at(pack, k)); });
   }
-}
+
+  /// As load_sum(). One input is copied as it is.
+  template <class Where>
+  TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const Where& where) const {
+    if constexpr (kInputs == 1) {
+      load(held, tiles[0], where);
+    } else {
+      Held<T, Where> inputs[kInputs];
+      TUTTI_UNROLLED
+      for (int i = 0; i < kInputs; ++i) load(inputs[i], tiles[i], where);
+      Held<SummedIn<T>, Where> sums{};
+      TUTTI_UNROLLED
+      for (int i = 0; i < kInputs; ++i) add(sums, inputs[i], i == 0);
+      each_element<Where>([&](int pack, int k) { held.at(pack, k) = narrow<T>(sums.at(pack, k)); });
+    }
+  }
+};
+
+/// As many as the row says, kGroup at a time.
+template <class T, int kGroup>
+struct ManyInputs {
+  const Work& work;
+
+  template <class Where>
+  TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const Where& where) const {
+    kernels::load_sum<kGroup>(held, *work.row, work.begin, where);
+  }
+};
 
 template <class T>
 struct SumBody {
@@ -73,39 +95,32 @@ struct SumBody {
     const Work work = table.work(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
-        return tile_of<1, 4>(work, lane);
+        return sum_tile<4>(work, Inputs<T, 1>(work), lane);
       case 2:
-        return tile_of<2, 2>(work, lane);
+        return sum_tile<2>(work, Inputs<T, 2>(work), lane);
       case 3:
-        return tile_of<3, 1>(work, lane);
+        return sum_tile<1>(work, Inputs<T, 3>(work), lane);
       case 4:
-        return tile_of<4, 1>(work, lane);
+        return sum_tile<1>(work, Inputs<T, 4>(work), lane);
       default:
-        return tile_of<0, 1>(work, lane);
+        return sum_tile<1>(work, ManyInputs<T, kMany>{work}, lane);
     }
   }
 
  private:
-  template <int kInputs, int kPacks>
-  TUTTI_ON_ANY void tile_of(const Work& work, std::uint32_t lane) const {
+  template <int kPacks, class Sources>
+  TUTTI_ON_ANY static void sum_tile(const Work& work, const Sources& inputs, std::uint32_t lane) {
+    T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
+    const auto step = [&]<class Where>(const Where& where) {
+      Held<T, Where> sums;
+      inputs.load_sum(sums, where);
+      store(sums, output, where);
+    };
     if (work.whole) {
-      for_whole_tile<kVectorBytes / sizeof(T), kPacks>(
-          lane, [&](const auto& where) { step<kInputs>(work, where); });
+      for_whole_tile<kVectorBytes / sizeof(T), kPacks>(lane, step);
     } else {
-      for_short_tile(lane, work.count, [&](const auto& where) { step<kInputs>(work, where); });
+      for_short_tile<4>(lane, work.count, step);
     }
-  }
-
-  /// 0 inputs: as many as the row says.
-  template <int kInputs, class Where>
-  TUTTI_ON_ANY void step(const Work& work, const Where& where) const {
-    Held<T, Where> sums;
-    if constexpr (kInputs == 0) {
-      load_sum<kMany>(sums, *work.row, work.begin, where);
-    } else {
-      load_sum_of<kInputs>(sums, *work.row, work.begin, where);
-    }
-    store(sums, reinterpret_cast<T*>(work.row->output) + work.begin, where);
   }
 };
 

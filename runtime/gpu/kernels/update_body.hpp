@@ -34,8 +34,10 @@ struct UpdateBody {
   using Uses = optimizer::UsesOf<Actual>;
   using Real = std::conditional_t<elements::is_half<Stored>, float, Stored>;
   static constexpr int kWidth = kVectorBytes / sizeof(Real);
-  static constexpr int kPacks = Uses::kTensors <= 3 ? 2 : 1;  // see sum_body.hpp
-  static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : 4;
+  static constexpr int kPacks = Uses::kNumRead == 1 ? 4 : Uses::kNumRead <= 3 ? 2 : 1;
+  // Fewer threads, with more registers, where each has enough in flight; see sum_body.hpp.
+  static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue;
+  static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
 
   UpdateView view;
   const Slot<Formula>* slots;
@@ -46,14 +48,16 @@ struct UpdateBody {
     const Slot<Formula>& slot = slots[view.step_of_row[row]];
     if (slot.present == 0) return 0;
     const optimizer::Norms norms{view.norms + std::size_t{row} * optimizer::Norms::kMost};
-    Lane own{optimizer::resolved(slot.formula, norms)};
-    const bool one_input = work.row->num_inputs == 1;
+    Lane own(work, optimizer::resolved(slot.formula, norms));
+    const ManyInputs<Stored, 2> many{work};
+    const auto step_many = [&](const auto& where) { step(many, own, where); };
     if (!work.whole) {
-      for_short_tile(lane, work.count, [&](const auto& where) { step<0>(work, own, where); });
-    } else if (one_input || !Uses::kRead[0]) {
-      for_whole_tile<kWidth, kPacks>(lane, [&](const auto& where) { step<1>(work, own, where); });
+      for_short_tile<2>(lane, work.count, step_many);
+    } else if (work.row->num_inputs == 1 || !Uses::kRead[0]) {
+      const Inputs<Stored, 1> one(work);
+      for_whole_tile<kWidth, kPacks>(lane, [&](const auto& where) { step(one, own, where); });
     } else {
-      for_whole_tile<kWidth, 1>(lane, [&](const auto& where) { step<0>(work, own, where); });
+      for_whole_tile<kWidth, 1>(lane, step_many);
     }
     if (own.not_finite && view.not_finite != nullptr) *view.not_finite = 1;
     return own.squares;
@@ -64,73 +68,72 @@ struct UpdateBody {
   }
 
  private:
+  /// What a lane keeps for all of its tile.
   struct Lane {
+    TUTTI_ON_ANY Lane(const Work& work, const Actual& now)
+        : formula(now), begin(work.begin), rounded(nullptr) {
+      tiles[0] = nullptr;  // the gradient has inputs
+      tiles[1] = reinterpret_cast<Real*>(work.row->exact) + begin;
+      TUTTI_UNROLLED
+      for (int i = 2; i < Uses::kTensors; ++i) {
+        tiles[i] = reinterpret_cast<Real*>(work.row->states[i - 2]) + begin;
+      }
+      if constexpr (elements::is_half<Stored>) {
+        rounded = reinterpret_cast<Stored*>(work.row->output) + begin;
+      }
+    }
+
     Actual formula;
+    std::uint64_t begin;
+    Real* tiles[Uses::kTensors];  ///< the tile's parts of g, w and the states
+    Stored* rounded;              ///< and of a 16-bit weight
     double squares = 0;
     bool not_finite = false;
   };
 
   template <class Where>
-  using Tensors = Held<Real, Where>[Uses::kTensors];  // g, w, states
+  using Tensors = Held<Real, Where>[Uses::kTensors];
   using Others = std::make_index_sequence<Uses::kTensors - 1>;
 
-  /// 0 inputs: as many as the row says, two at a time.
-  template <int kInputs, class Where>
-  TUTTI_ON_ANY void step(const Work& work, Lane& own, const Where& where) const {
+  template <class Sources, class Where>
+  TUTTI_ON_ANY static void step(const Sources& inputs, Lane& own, const Where& where) {
     Tensors<Where> tensors{};
     Held<Stored, Where> sums{};
-    load_read(work, where, tensors, Others());
-    if constexpr (Uses::kRead[0] && kInputs == 1) {
-      load_sum_of<1>(sums, *work.row, work.begin, where);
-    } else if constexpr (Uses::kRead[0]) {
-      load_sum<2>(sums, *work.row, work.begin, where);
-    }
+    load_read(own, where, tensors, Others());
+    if constexpr (Uses::kRead[0]) inputs.load_sum(sums, where);
     each_element<Where>([&](int pack, int k) {
       const Real sum = widen(sums.at(pack, k));
       tensors[0].at(pack, k) = sum;
       own.not_finite |= !(sum - sum == 0);
     });
-    compute(work, own, where, tensors, std::make_index_sequence<Uses::kTensors>());
-    store_written(work, where, tensors, Others());
+    compute(own, where, tensors, std::make_index_sequence<Uses::kTensors>());
+    store_written(own, where, tensors, Others());
     if constexpr (elements::is_half<Stored> && Uses::kWritten[1]) {
-      store_rounded(work, where, tensors[1]);
+      store_rounded(own, where, tensors[1]);
     }
   }
 
   template <class Where, std::size_t... kOther>
-  TUTTI_ON_ANY static void load_read(const Work& work, const Where& where, Tensors<Where>& tensors,
+  TUTTI_ON_ANY static void load_read(const Lane& own, const Where& where, Tensors<Where>& tensors,
                                      std::index_sequence<kOther...> /*others*/) {
     const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
-      if constexpr (Uses::kRead[kIndex]) load(tensors[kIndex], tensor<kIndex>(work), where);
+      if constexpr (Uses::kRead[kIndex]) load(tensors[kIndex], own.tiles[kIndex], where);
     };
     (one(std::integral_constant<std::size_t, kOther + 1>()), ...);
   }
 
   template <class Where, std::size_t... kOther>
-  TUTTI_ON_ANY static void store_written(const Work& work, const Where& where,
+  TUTTI_ON_ANY static void store_written(const Lane& own, const Where& where,
                                          Tensors<Where>& tensors,
                                          std::index_sequence<kOther...> /*others*/) {
     const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
-      if constexpr (Uses::kWritten[kIndex]) store(tensors[kIndex], tensor<kIndex>(work), where);
+      if constexpr (Uses::kWritten[kIndex]) store(tensors[kIndex], own.tiles[kIndex], where);
     };
     (one(std::integral_constant<std::size_t, kOther + 1>()), ...);
   }
 
-  /// Where the tile's part of the weight, or of a state, begins.
-  template <std::size_t kIndex>
-  TUTTI_ON_ANY static Real* tensor(const Work& work) {
-    std::byte* first = nullptr;
-    if constexpr (kIndex == 1) {
-      first = work.row->exact;
-    } else {
-      first = work.row->states[kIndex - 2];
-    }
-    return reinterpret_cast<Real*>(first) + work.begin;
-  }
-
   template <class Where, std::size_t... kTensor>
-  TUTTI_ON_ANY static void compute(const Work& work, Lane& own, const Where& where,
-                                   Tensors<Where>& tensors,
+  TUTTI_ON_ANY static void compute(Lane& own, const Where& where, Tensors<Where>& tensors,
                                    std::index_sequence<kTensor...> /*tensors*/) {
     TUTTI_UNROLLED
     for (int pack = 0; pack < Where::kPacks; ++pack) {
@@ -138,8 +141,7 @@ struct UpdateBody {
       TUTTI_UNROLLED
       for (int k = 0; k < Where::kWidth; ++k) {
         if constexpr (Uses::kTakesPosition) {
-          const std::uint64_t index =
-              work.begin + where.index(pack) + static_cast<std::uint32_t>(k);
+          const std::uint64_t index = own.begin + where.index(pack) + static_cast<std::uint32_t>(k);
           own.formula(optimizer::Position{index}, tensors[kTensor].at(pack, k)...);
         } else if constexpr (Uses::kGivesValue) {
           const double value = own.formula(tensors[kTensor].at(pack, k)...);
@@ -152,12 +154,12 @@ struct UpdateBody {
   }
 
   template <class Where>
-  TUTTI_ON_ANY static void store_rounded(const Work& work, const Where& where,
+  TUTTI_ON_ANY static void store_rounded(const Lane& own, const Where& where,
                                          Held<Real, Where>& exact) {
     Held<Stored, Where> weight;
     each_element<Where>(
         [&](int pack, int k) { weight.at(pack, k) = narrow<Stored>(exact.at(pack, k)); });
-    store(weight, reinterpret_cast<Stored*>(work.row->output) + work.begin, where);
+    store(weight, own.rounded, where);
   }
 };
 

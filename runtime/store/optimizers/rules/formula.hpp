@@ -56,6 +56,7 @@ struct Uses {
   static constexpr bool kGivesValue = !std::is_void_v<Result>;
   static constexpr int kTensors = sizeof...(Parameters);
   static constexpr int kStates = kTensors - 2;
+  static constexpr int kNumRead = (0 + ... + static_cast<int>(Use<Parameters>::kRead));
   static constexpr bool kRead[kTensors] = {Use<Parameters>::kRead...};
   static constexpr bool kWritten[kTensors] = {Use<Parameters>::kWritten...};
 };
