@@ -11,6 +11,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/observe/text.hpp"
 
 namespace tutti::observe {
 
@@ -20,7 +21,6 @@ using checkpoint::File;
 
 constexpr std::string_view kEnd = "\n]\n";
 constexpr std::uint64_t kTailBytes = std::uint64_t{1} << 20;  // longer than any line
-constexpr auto kPatience = std::chrono::seconds(60);
 
 std::string head(std::uint64_t job) {
   std::array<char, 128> text{};
@@ -54,13 +54,14 @@ std::uint64_t end_of_events(const std::string& path) {
                                  "writes to it?");
 }
 
-void lock(File& file) {
-  const auto limit = std::chrono::steady_clock::now() + kPatience;
+void lock(File& file, std::chrono::duration<double> patience) {
+  const auto limit = std::chrono::steady_clock::now() + patience;
   while (!file.lock()) {
     if (std::chrono::steady_clock::now() > limit) {
-      throw Error(ErrorCode::timeout, file.path().string() +
-                                          " was locked by another process for 60 s; this rank's " +
-                                          "events are not in it. Is a rank stopped?");
+      throw Error(ErrorCode::timeout, file.path().string() + " was locked by another process for " +
+                                          seconds_in_words(patience.count()) +
+                                          ", so this rank's events are not in it; is a rank "
+                                          "stopped while it writes?");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -86,9 +87,10 @@ bool is_trace_of(const std::string& path, std::uint64_t job) noexcept {
   }
 }
 
-void append_trace(const std::string& path, const std::string& events) {
+void append_trace(const std::string& path, const std::string& events,
+                  std::chrono::duration<double> patience) {
   File file = File::open_to_write(path);
-  lock(file);
+  lock(file, patience);
   const std::uint64_t end = end_of_events(path);
   if (end + kEnd.size() < file.size()) std::filesystem::resize_file(path, end);
   try {

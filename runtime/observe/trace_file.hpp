@@ -8,6 +8,7 @@
 //   ]
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,7 @@ bool is_trace_of(const std::string& path, std::uint64_t job) noexcept;
 /// Adds events, which have commas between them, under the file's lock. What a writer that was
 /// killed has left of a line is removed. Errors: io; timeout if another process does not let go of
 /// the file.
-void append_trace(const std::string& path, const std::string& events);
+void append_trace(const std::string& path, const std::string& events,
+                  std::chrono::duration<double> patience = std::chrono::seconds(60));
 
 }  // namespace tutti::observe

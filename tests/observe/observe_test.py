@@ -153,6 +153,15 @@ class Reports(unittest.TestCase):
                 self.assertEqual([call[0] for call in trace.calls[rank]],
                                  ["init", f"push of key {key}"])
 
+    def test_what_does_not_fit_into_a_trace_is_said_aloud(self):
+        file = self.folder / "trace.json"
+        done = self.run_job(1, "many", TRACE=file)
+        self.assertRegex(done.stderr, r"warning: TUTTI_TRACE: \S+/trace.json has this rank's first "
+                         r"1048576 stretches of time; 100\d more did not fit into memory")
+        with file.open("rb") as trace:
+            trace.seek(-3, os.SEEK_END)
+            self.assertEqual(trace.read(), b"\n]\n")
+
     def test_a_trace_can_be_read_after_a_rank_was_killed_or_has_thrown(self):
         for what in ("killed", "throws"):
             with self.subTest(what):

@@ -6,6 +6,7 @@
 //   observe_worker throws RANK    the same; RANK throws before the last
 //   observe_worker large          pushes of 4 MB with an updater, and of rows
 //   observe_worker two            two stores, one after the other
+//   observe_worker many           more calls than a rank keeps
 #include <chrono>
 #include <csignal>
 #include <stdexcept>
@@ -63,6 +64,15 @@ int two() {
   return 0;
 }
 
+int many() {
+  constexpr int kCalls = (1 << 20) + 1000;
+  auto kv = KVStore::create("dist");
+  kv.init(1, Tensor::ones({1}));
+  Tensor pulled = Tensor::ones({1});
+  for (int i = 0; i < kCalls; ++i) kv.pull(1, pulled);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -70,6 +80,7 @@ int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     if (what == "large") return large();
     if (what == "two") return two();
+    if (what == "many") return many();
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
     return steps(what, std::stoi(argv[2]));
   });

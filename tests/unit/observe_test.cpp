@@ -128,6 +128,17 @@ TEST_CASE("a file that is no trace any more is an error") {
                        Error);
 }
 
+TEST_CASE("a writer that does not let go of a trace is not waited for without end") {
+  const test::ScratchFolder scratch;
+  const std::string path = (scratch.path() / "trace.json").string();
+  create_trace(path, 1);
+  auto other = checkpoint::File::open_to_write(path);
+  REQUIRE(other.lock());
+  CHECK_THROWS_WITH_AS(append_trace(path, event(1), std::chrono::milliseconds(20)),
+                       doctest::Contains("was locked by another process for 20.0 ms"), Error);
+  CHECK(read_json(path).size() == 1);
+}
+
 TEST_CASE("metrics have one family for each name, with rank and host on every value") {
   const std::string text = prometheus_text(of_rank(3, 2.5, 0.25), "host \"a\"");
   CHECK(text.find("# TYPE tutti_push_total counter\n"
