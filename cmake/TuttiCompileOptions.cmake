@@ -20,6 +20,10 @@ function(tutti_compile_options target)
                         -fno-sanitize-recover=all)
   endif()
   target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>")
+  if(TUTTI_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp>)
+  endif()
   tutti_link_options(${target})
 endfunction()
 

@@ -2,20 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds everything, and runs every test.
 #
-#   scripts/mpirun/test.sh [--sanitizers] [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh [--sanitizers | --thread-sanitizer] [ARGUMENTS OF ctest...]
 #   scripts/mpirun/test.sh -R kvstore
 #
-# --sanitizers: afterwards, AddressSanitizer and UndefinedBehaviorSanitizer over the unit tests and
-# the MPI tests of two and three ranks, and ThreadSanitizer over the tests labelled "threads".
+# --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
+# UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks.
+# --thread-sanitizer: ThreadSanitizer over the engine alone.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-# run_ctest PRESET ARGUMENTS...
+# run_ctest PRESET ARGUMENTS...: two tests a processor, because jobs start and end by waiting.
 run_ctest() {
   local preset=$1
   shift
   (cd -- "$(build_folder "$preset")" && "${runner[@]}" ctest --output-on-failure \
-    --no-tests=error --parallel "$(usable_cpus)" "$@")
+    --no-tests=error --parallel $((2 * $(usable_cpus))) "$@")
 }
 runner=()
 
@@ -28,19 +29,23 @@ run_address_sanitizer() {
 }
 
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
+# Only what is run is built.
 run_thread_sanitizer() {
-  build tsan
+  local programs=(collectives_test)
+  if [ "$sanitizers" = all ]; then programs+=(optimizer_bits_test meter_test); fi
+  build tsan "${programs[@]}"
   say "ThreadSanitizer"
   runner=(setarch "$(uname -m)" --addr-no-randomize)
   "${runner[@]}" true 2>/dev/null || runner=()
-  run_ctest tsan -L threads "$@"
+  run_ctest tsan -R "^($(IFS='|' && echo "${programs[*]}"))\$" "$@"
+  runner=()
 }
 
 sanitizers=no
-if [ "${1:-}" = --sanitizers ]; then
-  sanitizers=yes
-  shift
-fi
+case ${1:-} in
+  --sanitizers) sanitizers=all; shift ;;
+  --thread-sanitizer) sanitizers=thread; shift ;;
+esac
 
 # What single tests need besides; without these tools they are skipped, and say so.
 install_test_tools() {
@@ -58,7 +63,5 @@ install_missing
 install_test_tools
 build release
 run_ctest release "$@"
-if [ "$sanitizers" = yes ]; then
-  run_address_sanitizer "$@"
-  run_thread_sanitizer "$@"
-fi
+if [ "$sanitizers" != no ]; then run_thread_sanitizer "$@"; fi
+if [ "$sanitizers" = all ]; then run_address_sanitizer "$@"; fi
