@@ -104,8 +104,9 @@ void Call::fill_payload() {
 
 void Call::announce() {
   const std::size_t bytes = layout_.total();
-  // A greeting is not packed, so that what is packed does not depend on what else is in the call.
-  const bool may_fit = operation_->packing == nullptr;
+  // A greeting is not packed, so that what is packed does not depend on what else is in the call;
+  // and it would be summed over the node.
+  const bool may_fit = operation_->packing == nullptr && !operation_->lanes_apart;
   const bool fits = may_fit && bytes <= tuning_.inline_shared_bytes;
   std::uint32_t flags = fits ? kPayload : memory_flags();
   if (may_fit && bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) {

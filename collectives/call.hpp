@@ -63,7 +63,10 @@ struct Operation {
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank
   const Packing* packing = nullptr;     ///< null: elements cross between nodes as they are
-  const Key* first_key = nullptr;       ///< of `keys` keys, for the record; null if there are none
+  /// Every local rank has data of its own, which is summed with that of the same local rank of the
+  /// other nodes: what GPUs have summed in the node already. Nodes have equally many ranks.
+  bool lanes_apart = false;
+  const Key* first_key = nullptr;  ///< of `keys` keys, for the record; null if there are none
   std::size_t keys = 0;
 };
 

@@ -62,7 +62,9 @@ void Call::add_destinations(const FlatLayout::Part& part, int peer, Range chunk,
 
 void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
   destinations_.clear();
-  if (segment(part).destination == kEveryRank) {
+  if (operation_->lanes_apart) {
+    add_destinations(part, memory_.local_rank, chunk, slot);
+  } else if (segment(part).destination == kEveryRank) {
     for (int peer = 0; peer < memory_.size(); ++peer) add_destinations(part, peer, chunk, slot);
   } else if (const int peer = topology_.local_rank_of(segment(part).destination); peer >= 0) {
     add_destinations(part, peer, chunk, slot);

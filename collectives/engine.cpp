@@ -103,6 +103,18 @@ bool Engine::finish() {
   }
 }
 
+void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
+  const CallInProgress progress{call_.sequence(), what};
+  waiter_.set_call(&progress);
+  try {
+    waiter_.until(ready, [] { return std::vector<int>(); });
+  } catch (...) {
+    waiter_.set_call(nullptr);
+    throw;
+  }
+  waiter_.set_call(nullptr);
+}
+
 void Engine::watch(const StopFlag& stop) {
   call_.watch(stop);
   waiter_.watch(&stop);

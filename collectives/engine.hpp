@@ -47,6 +47,10 @@ class Engine {
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
   [[noreturn]] void refuse(ErrorCode code, const std::string& why);
 
+  /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
+  /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
+  void await(FunctionRef<bool()> ready, FunctionRef<std::string()> what);
+
   /// Throws if the group has failed.
   void check_usable();
   [[nodiscard]] bool failed() const { return waiter_.failed(); }

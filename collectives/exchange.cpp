@@ -30,6 +30,10 @@ void ExchangeAlgorithm::sum_partial(Call& call, const Flight& flight, int partia
   Sources subtree = flight.sources;
   subtree.first = lane_.plan.partials[partial].first;
   subtree.count = lane_.plan.partials[partial].count;
+  if (call.operation().lanes_apart) {
+    subtree.first = lane_.topology.local_rank;
+    subtree.count = 1;
+  }
   call.reduce_to_buffer(range, subtree, to);
 }
 

@@ -67,7 +67,9 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
   Flight& starting = flight(chunk_index);
   starting.clear();
   starting.chunk = chunk;
-  starting.share = share_of(chunk, lane_.topology.num_lanes(), lane_.topology.local_rank);
+  starting.share = call.operation().lanes_apart
+                       ? chunk
+                       : share_of(chunk, lane_.topology.num_lanes(), lane_.topology.local_rank);
   starting.sources = {chunk, slot, 0, lane_.topology.local_size()};
   starting.result.resize(std::max(starting.result.size(), starting.share.size()));
   starting.under_way = true;

@@ -87,8 +87,10 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
   };
   const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
   const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
-  if (speaker == local.end() || *speaker != topology_.rank) return;
-  log_.warn("has waited " + in_seconds(waited) + " for " + names_of(topology_, missing) + " in " +
+  const bool speaks = missing.empty() || (speaker != local.end() && *speaker == topology_.rank);
+  if (!speaks) return;
+  log_.warn("has waited " + in_seconds(waited) + " for " +
+            (missing.empty() ? std::string("its GPU") : names_of(topology_, missing)) + " in " +
             call_name());
 }
 
@@ -96,6 +98,7 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 /// made the call waits itself, for the rank to blame; and a rank of another node is better looked
 /// at from there.
 Waiter::Clock::duration Waiter::patience(const std::vector<int>& missing) const {
+  if (missing.empty()) return Clock::duration::zero();
   const auto is_elsewhere = [&](int rank) { return topology_.local_rank_of(rank) < 0; };
   if (std::all_of(missing.begin(), missing.end(), is_elsewhere)) return kForOtherNodes;
   const auto has_come = [&](int rank) {
@@ -108,9 +111,11 @@ Waiter::Clock::duration Waiter::patience(const std::vector<int>& missing) const 
 }
 
 void Waiter::expire(const std::vector<int>& missing, Clock::duration waited) {
+  const std::string awaited = missing.empty()
+                                  ? "its GPU, whose work has not ended"
+                                  : names_of(topology_, missing) + ", which did not arrive";
   const std::string text = call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
-                           in_seconds(waited) + " for " + names_of(topology_, missing) +
-                           ", which did not arrive" + observations(missing) + "; ";
+                           in_seconds(waited) + " for " + awaited + observations(missing) + "; ";
   if (waited < deadline_) {
     fail(ErrorCode::timeout, text +
                                  "this process was told to end by SIGTERM, so it stops waiting (" +

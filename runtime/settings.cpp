@@ -78,6 +78,13 @@ std::string parse_backing(const std::string& variable, const std::string& value)
   throw_bad_value(variable, value, "auto, memfd, shm or none");
 }
 
+std::string parse_gpu_path(const std::string& variable, const std::string& value) {
+  for (const char* known : {"auto", "nccl", "host"}) {
+    if (value == known) return value;
+  }
+  throw_bad_value(variable, value, "auto, nccl or host");
+}
+
 Verify parse_verify(const std::string& variable, const std::string& value) {
   if (value == "off") return Verify::off;
   if (value == "sampled") return Verify::sampled;
@@ -140,6 +147,9 @@ const std::vector<Variable>& variables_known() {
       {"TUTTI_SHARED_MEMORY", "auto, memfd, shm or none, default auto",
        "what the ranks of a node share memory through",
        [](S& s, Text name, Text value) { s.shared_memory = parse_backing(name, value); }},
+      {"TUTTI_GPU_PATH", "auto, nccl or host, default auto",
+       "how values on GPUs are summed over the ranks of a node",
+       [](S& s, Text name, Text value) { s.gpu_path = parse_gpu_path(name, value); }},
       {"TUTTI_VERIFY", "off, sampled or full, default sampled",
        "what of the replicas each push compares between ranks",
        [](S& s, Text name, Text value) { s.verify = parse_verify(name, value); }},

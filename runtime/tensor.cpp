@@ -10,6 +10,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/elements.hpp"
+#include "runtime/gpu/tensor_ops.hpp"
 
 namespace tutti {
 namespace {
@@ -24,15 +25,9 @@ using elements::convert_factor;
   throw Error(ErrorCode::invalid_argument, std::string(operation) + ": " + why);
 }
 
-void require_cpu(const char* operation, Device device) {
-  if (device.kind == DeviceKind::cpu) return;
-  refuse(operation, "expected a tensor on the cpu, got one on " + to_string(device) +
-                        ": this build has no GPU support");
-}
+bool is_on_gpu(const ConstTensorView& tensor) { return tensor.device().kind == DeviceKind::gpu; }
 
 void require_shape(const char* operation, const TensorView& target, const ConstTensorView& source) {
-  require_cpu(operation, target.device());
-  require_cpu(operation, source.device());
   if (source.shape() == target.shape()) return;
   refuse(operation, "expected shape " + to_string(target.shape()) +
                         " like the tensor written to, got " + to_string(source.shape()));
@@ -40,10 +35,16 @@ void require_shape(const char* operation, const TensorView& target, const ConstT
 
 void require_like(const char* operation, const TensorView& target, const ConstTensorView& source) {
   require_shape(operation, target, source);
-  if (source.dtype() == target.dtype()) return;
-  refuse(operation, std::string("expected dtype ") + to_string(target.dtype()) +
-                        " like the tensor written to, got " + to_string(source.dtype()) +
-                        " (copy_from converts)");
+  if (source.dtype() != target.dtype()) {
+    refuse(operation, std::string("expected dtype ") + to_string(target.dtype()) +
+                          " like the tensor written to, got " + to_string(source.dtype()) +
+                          " (copy_from converts)");
+  }
+  const bool same_memory = source.device().kind == DeviceKind::cpu && !is_on_gpu(target);
+  if (same_memory || source.device() == target.device()) return;
+  refuse(operation, "expected a tensor on " + to_string(target.device()) +
+                        " like the one written to, got one on " + to_string(source.device()) +
+                        " (copy_from copies between devices)");
 }
 
 // target[i] = step(target[i], source[i]) in the type computed in.
@@ -65,6 +66,11 @@ void copy_converted(std::span<To> target, std::span<const From> source) {
 }  // namespace
 
 void ConstTensorView::require_dtype(DType asked) const {
+  if (device_.kind == DeviceKind::gpu) {
+    refuse("values", "the elements are on " + to_string(device_) +
+                         ", where this program cannot read them; copy_from copies them to a tensor "
+                         "on the cpu");
+  }
   if (asked == dtype_) return;
   refuse("values", std::string("expected dtype ") + to_string(dtype_) + " of this tensor, got " +
                        to_string(asked));
@@ -72,6 +78,10 @@ void ConstTensorView::require_dtype(DType asked) const {
 
 const TensorView& TensorView::operator+=(const ScaledView& right) const {
   require_like("tensor +=", *this, right.view);
+  if (is_on_gpu(*this)) {
+    gpus::add_scaled(*this, right.factor, right.view);
+    return *this;
+  }
   visit(dtype(), [&]<class T>(T) {
     const auto factor = convert_factor<T>(right.factor);
     update<T>(*this, right.view, [=](auto mine, auto other) { return mine + factor * other; });
@@ -81,6 +91,10 @@ const TensorView& TensorView::operator+=(const ScaledView& right) const {
 
 const TensorView& TensorView::operator-=(const ScaledView& right) const {
   require_like("tensor -=", *this, right.view);
+  if (is_on_gpu(*this)) {
+    gpus::subtract_scaled(*this, right.factor, right.view);
+    return *this;
+  }
   visit(dtype(), [&]<class T>(T) {
     const auto factor = convert_factor<T>(right.factor);
     update<T>(*this, right.view, [=](auto mine, auto other) { return mine - factor * other; });
@@ -89,7 +103,10 @@ const TensorView& TensorView::operator-=(const ScaledView& right) const {
 }
 
 const TensorView& TensorView::operator*=(double right) const {
-  require_cpu("tensor *=", device());
+  if (is_on_gpu(*this)) {
+    gpus::scale(*this, right);
+    return *this;
+  }
   visit(dtype(), [&]<class T>(T) {
     const auto factor = convert_factor<T>(right);
     update<T>(*this, *this, [=](auto mine, auto) { return mine * factor; });
@@ -98,12 +115,13 @@ const TensorView& TensorView::operator*=(double right) const {
 }
 
 void TensorView::fill(double value) const {
-  require_cpu("fill", device());
+  if (is_on_gpu(*this)) return gpus::fill(*this, value);
   visit(dtype(), [&]<class T>(T) { std::ranges::fill(values<T>(), convert<T>(value)); });
 }
 
 void TensorView::copy_from(const ConstTensorView& source) const {
   require_shape("copy_from", *this, source);
+  if (is_on_gpu(*this) || is_on_gpu(source)) return gpus::copy(*this, source);
   if (source.dtype() == dtype()) {
     if (count() > 0) std::memmove(bytes(), source.bytes(), size_bytes());
     return;
@@ -115,7 +133,9 @@ void TensorView::copy_from(const ConstTensorView& source) const {
 }
 
 Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
-  require_cpu("tensor", device);
+  if (device.kind == DeviceKind::gpu) {
+    return gpus::require_gpus("tensor", device)->allocate(shape, dtype, device);
+  }
   const auto refuse_memory = [&] {
     throw Error(ErrorCode::out_of_memory,
                 "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype) +
@@ -134,8 +154,9 @@ Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {
   return tensor;
 }
 
-Tensor Tensor::adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype) {
-  return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, cpu()};
+Tensor Tensor::adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
+                     Device device) {
+  return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, device};
 }
 
 Tensor Tensor::clone() const {

@@ -62,6 +62,12 @@ struct TUTTI_API Settings {
   /// "auto", which takes the first that works. Default auto.
   std::string shared_memory = "auto";
 
+  /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks of a node: "nccl" (between the
+  /// GPUs; every rank has one of its own), "host" (by way of the host's memory, with its order of
+  /// summation), or "auto": NCCL where it is there and TUTTI_REPRODUCIBLE does not ask for the
+  /// host's order. Between nodes it is always the host. Default auto.
+  std::string gpu_path = "auto";
+
   /// TUTTI_VERIFY: whether ranks compare digests of their replicas and optimizer states with every
   /// push: "off", "sampled" (a 256th of the keys pushed, in turn) or "full" (all of them, which
   /// reads them once more). Default sampled.

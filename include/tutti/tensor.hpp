@@ -35,7 +35,7 @@ class TUTTI_API ConstTensorView {
   [[nodiscard]] std::size_t count() const noexcept { return shape_.count(); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return count() * size_of(dtype_); }
 
-  /// The elements. Errors: invalid_argument if T is not the element type.
+  /// The elements. Errors: invalid_argument if T is not the element type, or if they are on a GPU.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_dtype(dtype_of<T>);
@@ -69,8 +69,8 @@ inline ScaledView operator*(ConstTensorView view, double factor) {
 /// that writes `stored = input` does not compile instead of doing nothing; use copy_from.
 ///
 /// Arithmetic is elementwise, in place, in the element type (16-bit floats compute in float32;
-/// a factor is converted to the type computed in). Shapes and dtypes must be equal.
-/// Errors: invalid_argument.
+/// a factor is converted to the type computed in). Shapes, dtypes and devices must be equal. On a
+/// GPU it is put into the device's stream (gpu.hpp). Errors: invalid_argument.
 class TUTTI_API TensorView : public ConstTensorView {
  public:
   TensorView(void* data, Shape shape, DType dtype, Device device = cpu())
@@ -95,15 +95,15 @@ class TUTTI_API TensorView : public ConstTensorView {
 
   void fill(double value) const;
 
-  /// Copies the elements, converting them where the element types differ.
+  /// Copies the elements from any device, converting them where the element types differ.
   void copy_from(const ConstTensorView& source) const;
 };
 
 /// Owns its elements; moves, does not copy (clone() says so where a copy is meant).
 ///
-/// Memory is aligned to 128 bytes. A tensor from KVStore::allocate or Communicator::allocate lives
-/// in memory that the node's other ranks can read, and is pushed without any copy; it keeps that
-/// memory mapped.
+/// Memory is aligned to 128 bytes. Memory of a GPU is kept for later tensors when one is destroyed.
+/// A tensor from KVStore::allocate or Communicator::allocate lives in memory that the node's other
+/// ranks can read, and is pushed without any copy; it keeps that memory mapped.
 class TUTTI_API Tensor {
  public:
   static Tensor empty(Shape shape, DType dtype = DType::float32, Device device = cpu());
@@ -123,7 +123,8 @@ class TUTTI_API Tensor {
     return tensor;
   }
   /// Takes memory that somebody else allocated; `owner` frees it.
-  static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype);
+  static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
+                      Device device = cpu());
 
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;

@@ -14,6 +14,7 @@
 #include "tutti/dtype.hpp"
 
 #include "runtime/gpu/kernels.hpp"
+#include "runtime/gpu/node_library.hpp"
 
 namespace tutti::gpus {
 
@@ -63,6 +64,13 @@ class Accelerator {
   /// memory of the host: the call may wait, and then has read what it copies from.
   virtual void copy(int device, Stream stream, std::byte* to, const std::byte* from,
                     std::size_t bytes) = 0;
+
+  /// Makes memory of the host pinned that somebody else allocated; false if that cannot be done.
+  [[nodiscard]] virtual bool pin(std::byte* memory, std::size_t bytes) = 0;
+  virtual void unpin(std::byte* memory) noexcept = 0;
+
+  /// Collectives among GPUs of several processes.
+  [[nodiscard]] virtual NodeLibrary& node_library() = 0;
 
   /// The kernels of a device. They live as long as the accelerator.
   [[nodiscard]] virtual Kernels& kernels(int device) = 0;

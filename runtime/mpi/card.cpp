@@ -43,8 +43,8 @@ std::string in_words(const Settings& settings) {
          std::to_string(settings.reproducible) + ", chunk " + std::to_string(settings.chunk_bytes) +
          ", piece " + std::to_string(settings.piece_bytes) + ", algorithms '" +
          settings.algorithms + "', arena " + std::to_string(settings.arena_bytes) +
-         ", shared memory " + settings.shared_memory + ", verify " +
-         std::to_string(static_cast<int>(settings.verify)) + ", statistics '" +
+         ", shared memory " + settings.shared_memory + ", GPU path " + settings.gpu_path +
+         ", verify " + std::to_string(static_cast<int>(settings.verify)) + ", statistics '" +
          settings.statistics + "', trace '" + settings.trace + "'";
 }
 

@@ -29,6 +29,7 @@ std::uint64_t digest_of(std::span<Entry* const> entries) {
   for (const Entry* entry : entries) {
     digest.add(entry->key).add(entry->shape(), entry->dtype());
     if (entry->is_row_sparse()) digest.add(std::string_view("row-sparse"));
+    if (entry->is_on_gpu()) digest.add(std::string_view("gpu"));
   }
   return digest.value();
 }
@@ -39,6 +40,7 @@ std::string call_in_words(const char* call, std::span<Entry* const> entries) {
   for (std::size_t i = 0; i < std::min(entries.size(), kKeysInWords); ++i) {
     if (entries.size() != 1) text += i == 0 ? ": " : ", ";
     text += in_words(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
+    if (entries[i]->is_on_gpu()) text += " on a GPU";
   }
   if (entries.size() > kKeysInWords) {
     char rest[64];

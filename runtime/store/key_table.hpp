@@ -37,6 +37,7 @@ struct Entry {
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }
   [[nodiscard]] bool is_row_sparse() const { return pages != nullptr; }
+  [[nodiscard]] bool is_on_gpu() const { return replica.device().kind == DeviceKind::gpu; }
 };
 
 /// "key 3 (2, 3) float32".
@@ -45,7 +46,7 @@ std::string in_words(const Key& key, const Shape& shape, DType dtype);
 /// The order in which a push handles its keys: numbers ascending, strings by their init.
 bool before(const Entry& left, const Entry& right);
 
-/// Of keys, shapes and dtypes, in order.
+/// Of keys, shapes, dtypes and kinds of storage and device, in order.
 std::uint64_t digest_of(std::span<Entry* const> entries);
 
 /// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".

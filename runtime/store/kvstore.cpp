@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the store. A push goes: resolve (who gets what) -> Push (one fused operation) ->
 // Engine::run (collectives/engine.cpp) -> update.
+#include <algorithm>
 #include <cstdio>
 #include <unordered_set>
 
@@ -31,6 +32,10 @@ void require_dense(const Entry& entry) {
                                                " is row-sparse; push it a RowSparse value");
 }
 
+bool is_on_gpu(std::span<const Push::Item> items) {
+  return std::ranges::any_of(items, [](const Push::Item& item) { return item.entry->is_on_gpu(); });
+}
+
 void require_distinct(std::span<const Key> keys) {
   std::unordered_set<Key> seen;
   for (const Key& key : keys) {
@@ -48,7 +53,7 @@ std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTe
   for (const auto& [key, values] : groups) {
     table_.require_new(key);
     const ConstTensorView& value = values.front();
-    Replica replica = new_replica(*group, storage, value.shape(), value.dtype());
+    Replica replica = new_replica(*group, storage, value.shape(), value.dtype(), home_of(value));
     entries.push_back({.key = key,
                        .order = table_.size() + entries.size(),
                        .replica = std::move(replica.tensor),
@@ -91,13 +96,20 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
       destinations = resolve(keys, *outputs);
       require_outputs(destinations, Cast::no);
     }
-    push_.stage(destinations);
+    if (!push_.items().empty() && is_on_gpu(push_.items())) {
+      device_push_.check(push_.items());
+    } else {
+      push_.stage(destinations);
+    }
   });
-  push_.run();
-  const std::size_t written = push_.writes_outputs() ? 1 : 0;
-  for (const auto& [key, tensors] : destinations) {
-    copy_out(table_.at(key), std::span(tensors).subspan(written));
+  if (!push_.items().empty() && is_on_gpu(push_.items())) {
+    push_.announce();
+    device_push_.prepare(push_.items());
+    device_push_.run(push_.items());
+    return copy_out(destinations, 0);
   }
+  push_.run();
+  copy_out(destinations, push_.writes_outputs() ? 1 : 0);
 }
 
 void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
@@ -111,8 +123,20 @@ void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& gro
   }
 }
 
-void KVStore::Impl::copy_out(const Entry& entry, std::span<const TensorView> outputs) {
-  for (const TensorView& output : outputs) output.copy_from(entry.replica);
+/// The first `written` outputs of each key have their values already.
+void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written) {
+  for (const auto& [key, outputs] : groups) {
+    const Entry& entry = table_.at(key);
+    for (const TensorView& output : std::span(outputs).subspan(written)) {
+      if (!copies_.add(entry.replica, output)) output.copy_from(entry.replica);
+    }
+  }
+  copies_.run();
+}
+
+/// A "local" store is on the cpu; the others keep a key where it comes from.
+Device KVStore::Impl::home_of(const ConstTensorView& value) const {
+  return type == "local" || value.device().kind == DeviceKind::cpu ? cpu() : value.device();
 }
 
 std::string KVStore::Impl::name_of_call(const char* call) const {
@@ -149,7 +173,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
     });
     require_outputs(groups, options.cast);
     count_pull(groups);
-    for (const auto& [key, tensors] : groups) copy_out(table_.at(key), tensors);
+    copy_out(groups, 0);
   } catch (const Error& error) {
     throw Error(error.code(), name_of_call("pull") + error.what());
   }

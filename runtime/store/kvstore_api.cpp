@@ -72,6 +72,7 @@ ConstTensorView KVStore::view(const Key& key) const {
   const Tensor& replica = entry.replica;
   std::shared_ptr<const void> memory = impl_->group->arena();
   if (entry.is_row_sparse()) memory = entry.pages;
+  if (entry.is_on_gpu()) memory = gpus::find_gpus();
   return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(), std::move(memory)};
 }
 

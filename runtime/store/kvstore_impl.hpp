@@ -11,6 +11,8 @@
 #include "tutti/kvstore.hpp"
 
 #include "runtime/group.hpp"
+#include "runtime/store/gpu/device_copies.hpp"
+#include "runtime/store/gpu/device_push.hpp"
 #include "runtime/store/key_table.hpp"
 #include "runtime/store/push.hpp"
 #include "runtime/store/resolve.hpp"
@@ -27,6 +29,7 @@ class TUTTI_INTERNAL KVStore::Impl {
       : type(std::move(store_type)),
         group(std::move(members)),
         push_(*group, table_, rule_, compression_),
+        device_push_(*group, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_) {}
 
   void init(const Keys& keys, const Values& values, Storage storage);
@@ -58,7 +61,9 @@ class TUTTI_INTERNAL KVStore::Impl {
   void warn_of_ignored(const Entry& entry);
   void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
   void count_pull(const std::vector<KeyGroup<TensorView>>& groups);
-  static void copy_out(const Entry& entry, std::span<const TensorView> outputs);
+  void copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written);
+  /// Where a key lives whose first value is there.
+  [[nodiscard]] Device home_of(const ConstTensorView& value) const;
   [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                                Storage storage);
@@ -75,6 +80,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   UpdateRule rule_;
   GradientCompression compression_;
   Push push_;
+  DevicePush device_push_;
+  DeviceCopies copies_;
   SparsePush sparse_push_;
   std::set<Key> ignored_;    ///< row-sparse keys whose pull was warned of
   int calls_under_way_ = 0;  ///< above 1 inside an updater

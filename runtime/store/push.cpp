@@ -8,6 +8,7 @@
 
 #include "collectives/reduce.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/store/gpu/on_host.hpp"
 #include "runtime/store/tallies.hpp"
 #include "runtime/store/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -55,10 +56,26 @@ void Push::prepare(const Keys& keys, const Values& values) {
   for (const Key& key : keys_) places_.push_back(place.at(key));
 }
 
+/// Values that are on GPUs come to the host first.
+void Push::bring_values(Item& item) {
+  for (std::size_t i = 0; i < item.values.size(); ++i) {
+    const ConstTensorView& value = item.values[i];
+    if (value.device().kind == DeviceKind::cpu) continue;
+    brought_.push_back(group_.allocate(value.shape(), value.dtype()));
+    brought_.back().view().copy_from(value);
+    std::vector<ConstTensorView> values;
+    for (std::size_t j = 0; j < item.values.size(); ++j) {
+      values.push_back(j == i ? brought_.back().view() : item.values[j]);
+    }
+    item.values = std::move(values);
+  }
+}
+
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
 const std::byte* Push::input_of(Item& item) {
   Entry& entry = *item.entry;
+  bring_values(item);
   const std::byte* value = item.values.front().bytes();
   if (item.values.size() == 1) {
     if (value == item.known_apart || value == entry.replica.bytes()) return value;
@@ -91,6 +108,9 @@ void Push::take_outputs(std::span<const KeyGroup<TensorView>> outputs) {
   if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
   std::unordered_map<Key, std::size_t> index;
   for (std::size_t i = 0; i < entries_.size(); ++i) index[entries_[i]->key] = i;
+  for (const auto& [key, tensors] : outputs) {
+    if (tensors.front().device().kind == DeviceKind::gpu) return;
+  }
   for (const auto& [key, tensors] : outputs) {
     segments_[index.at(key)].also = tensors.front().bytes();
   }
@@ -131,6 +151,7 @@ std::uint64_t Push::most_updates(const Optimizer& optimizer) const {
 
 void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   segments_.clear();
+  brought_.clear();
   std::size_t bytes = 0;
   const auto rounded = [](std::size_t size) {
     return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
@@ -156,18 +177,30 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   stage_compression();
 }
 
-void Push::run() {
-  const auto describe = [&] {
-    return call_in_words("push", entries_) + rule_.in_words() + compression_.in_words();
-  };
+std::string Push::in_words() const {
+  return call_in_words("push", entries_) + rule_.in_words() + compression_.in_words();
+}
+
+collectives::Operation Push::operation(collectives::FunctionRef<std::string()> describe) {
   const std::uint64_t fingerprint = rule_.fingerprint() ^ compression_.fingerprint();
-  collectives::Operation operation{.kind = collectives::Kind::allreduce,
-                                   .digest = Digest().add(fingerprint).add(digest_).value(),
-                                   .segments = segments_,
-                                   .consumer = piecewise_consumer(),
-                                   .describe = describe,
-                                   .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
-                                   .keys = entries_.size()};
+  return {.kind = collectives::Kind::allreduce,
+          .digest = Digest().add(fingerprint).add(digest_).value(),
+          .segments = {},
+          .describe = describe,
+          .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+          .keys = entries_.size()};
+}
+
+void Push::announce() {
+  const auto describe = [&] { return in_words(); };
+  group_.engine().run(operation(describe));
+}
+
+void Push::run() {
+  const auto describe = [&] { return in_words(); };
+  collectives::Operation operation = this->operation(describe);
+  operation.segments = segments_;
+  operation.consumer = piecewise_consumer();
   compress(operation);
   group_.engine().meter().count_as(*tally_, bytes_);
   reduce(operation);
@@ -213,24 +246,33 @@ void Push::broadcast_new(std::span<Entry> entries,
   keys_.clear();
   entries_.clear();
   segments_.clear();
+  const bool is_root = group_.topology().rank == 0;
+  for (Entry& entry : entries) entries_.push_back(&entry);
+  const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
+  const std::string call = call_in_words(is_sparse ? "init_row_sparse" : "init", entries_);
+  const std::uint64_t digest = digest_of(entries_);
+  OnHost on_host(group_, entries_);
+  std::vector<Tensor> brought;  // of values on GPUs
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Entry& entry = entries[i];
-    entries_.push_back(&entry);
-    const bool is_root = group_.topology().rank == 0;
-    segments_.push_back({is_root ? values[i].tensors.front().bytes() : entry.replica.bytes(),
-                         entry.replica.bytes(), entry.shape().count(), entry.dtype(),
+    const ConstTensorView& value = values[i].tensors.front();
+    const std::byte* input = is_root ? value.bytes() : entry.replica.bytes();
+    if (is_root && value.device().kind == DeviceKind::gpu) {
+      brought.push_back(Tensor::empty(value.shape(), value.dtype()));
+      brought.back().view().copy_from(value);
+      input = brought.back().bytes();
+    }
+    segments_.push_back({input, entry.replica.bytes(), entry.shape().count(), entry.dtype(),
                          /*source=*/0});
   }
-  const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
-  const auto describe = [&] {
-    return call_in_words(is_sparse ? "init_row_sparse" : "init", entries_);
-  };
+  const auto describe = [&] { return call; };
   group_.engine().run({.kind = collectives::Kind::broadcast,
-                       .digest = digest_of(entries_),
+                       .digest = digest,
                        .segments = segments_,
                        .describe = describe,
                        .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
                        .keys = entries_.size()});
+  on_host.bring_back();
 }
 
 }  // namespace tutti

@@ -24,7 +24,8 @@ class Push {
   struct Item {
     Entry* entry;
     std::vector<ConstTensorView> values;
-    const std::byte* known_apart = nullptr;  ///< a value that lies in no replica of the list
+    /// A value that lies in no replica of the list.
+    mutable const std::byte* known_apart = nullptr;
   };
 
   Push(Group& group, KeyTable& table, const UpdateRule& rule,
@@ -50,6 +51,9 @@ class Push {
   /// Reduces over all ranks and updates. Collective. What an updater throws fails the group.
   /// Replicas that differ are healed first: see Comparison.
   void run();
+  /// Instead of stage() and run(): all ranks make this push, with equal keys and rules; else all
+  /// throw. Collective.
+  void announce();
   /// Chunks of replicas healed so far.
   [[nodiscard]] std::uint64_t healed() const { return healed_; }
 
@@ -59,6 +63,9 @@ class Push {
  private:
   bool prepare_again(const Keys& keys, const Values& values);
   const std::byte* input_of(Item& item);
+  [[nodiscard]] collectives::Operation operation(collectives::FunctionRef<std::string()> describe);
+  [[nodiscard]] std::string in_words() const;
+  void bring_values(Item& item);
   void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
@@ -83,6 +90,7 @@ class Push {
   std::vector<float*> residuals_;  ///< of what this rank's lane sends to other nodes
   std::optional<collectives::Packing> packing_;
   std::vector<Item> items_;
+  std::vector<Tensor> brought_;      ///< values that were on GPUs
   std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
   std::vector<std::size_t> places_;  ///< of each of them in items_
   std::uint64_t digest_ = 0;         ///< of keys, shapes and dtypes, in the order of items_

@@ -5,6 +5,8 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/gpu/gpus.hpp"
+
 namespace tutti {
 
 namespace {
@@ -68,8 +70,7 @@ std::vector<KeyGroup<View>> resolve_list(const Keys& keys, const TensorList<View
 
 void require_usable(const Key& key, const ConstTensorView& tensor) {
   if (tensor.device().kind != DeviceKind::cpu) {
-    refuse("key " + to_string(key) + ": a tensor on " + to_string(tensor.device()) +
-           "; this build has no GPU support");
+    static_cast<void>(gpus::require_gpus("key " + to_string(key), tensor.device()));
   }
   if (tensor.bytes() == nullptr && tensor.count() > 0) {
     refuse("key " + to_string(key) + ": a tensor without memory");

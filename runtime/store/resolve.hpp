@@ -18,12 +18,12 @@ struct KeyGroup {
   std::vector<View> tensors;
 };
 
-/// Errors  invalid_argument: a tensor without memory, or on a device that this build has not.
+/// Errors  invalid_argument: a tensor without memory, or on a GPU that this process has not.
 void require_usable(const Key& key, const ConstTensorView& tensor);
 void require_usable(const Key& key, const RowSparseView& rows);
 
 /// Errors  invalid_argument: numbers of keys and tensors that do not fit together, a key without
-///         tensors, strings and numbers in one list, a tensor on a device that this build has not.
+///         tensors, strings and numbers in one list, a tensor on a GPU that this process has not.
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values);
 std::vector<KeyGroup<TensorView>> resolve(const Keys& keys, const Outputs& outputs);
 std::vector<KeyGroup<RowSparseView>> resolve(const Keys& keys, const RowSparseValues& values);

@@ -9,6 +9,7 @@
 #include "runtime/digest.hpp"
 #include "runtime/store/compression/saved_residuals.hpp"
 #include "runtime/store/entering.hpp"
+#include "runtime/store/gpu/on_host.hpp"
 #include "runtime/store/optimizer_file.hpp"
 #include "runtime/store/sparse/saved_rows.hpp"
 
@@ -167,6 +168,7 @@ Optimizer& KVStore::Impl::required_optimizer() {
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
   const Entering entering(*this, Entering::Kind::collective, "save");
   const std::vector<Entry*> entries = entries_in_order();
+  const OnHost on_host(*group, entries);
   const std::string owner = owner_of_residuals(compression_, *group);
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
@@ -203,6 +205,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
   std::vector<Entry> created;
   std::vector<Entry*> entries;
   std::vector<std::byte*> replicas;
+  std::optional<OnHost> on_host;
   std::optional<StagedStates> states;
   std::optional<StagedResiduals> residuals;
   validate("load", [&] {
@@ -214,6 +217,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
     } else {
       entries = match(header, table_);
     }
+    on_host.emplace(*group, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
     residuals.emplace(loaded->residuals, entries, owner);
     if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
@@ -232,6 +236,8 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
   }
   residuals->commit();
   if (states) states->commit();
+  on_host->bring_back();
+  on_host.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
   if (!options.weights_only) {
     good_[std::filesystem::absolute(directory)] = loaded->result.generation;
@@ -244,6 +250,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
 void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
   const Entering entering(*this, Entering::Kind::collective, "save_optimizer_states");
   const std::vector<Entry*> entries = entries_in_order();
+  const OnHost on_host(*group, entries);
   Content content;
   validate("save_optimizer_states",
            [&] { content = optimizer_content(required_optimizer(), entries); });
@@ -259,12 +266,14 @@ void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
   Communicator ranks(group);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
   const std::vector<Entry*> entries = entries_in_order();
+  OnHost on_host(*group, entries);
   std::optional<StagedStates> states;
   validate("load_optimizer_states", [&] {
     states.emplace(file.header(), required_optimizer(), entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();
+  on_host.bring_back();
 }
 
 }  // namespace tutti

@@ -26,7 +26,9 @@ void convert(const std::byte* from, DType from_type, void* to, DType to_type, st
                       std::span(&target, 1), count, collectives::Stores::cached);
 }
 
-void require_dtype(const Optimizer& optimizer, const Entry& entry) {
+}  // namespace
+
+void require_updatable(const Optimizer& optimizer, const Entry& entry) {
   const DType dtype = entry.dtype();
   const bool is_half = dtype == DType::float16 || dtype == DType::bfloat16;
   if (dtype == DType::float32 || dtype == DType::float64) return;
@@ -38,8 +40,6 @@ void require_dtype(const Optimizer& optimizer, const Entry& entry) {
                            : " updates floating-point values: float32, float64, and float16 and "
                              "bfloat16 with multi_precision"));
 }
-
-}  // namespace
 
 Optimizer* UpdateRule::optimizer() const {
   const auto* found = std::get_if<std::shared_ptr<Optimizer>>(&rule);
@@ -61,9 +61,19 @@ std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
   std::vector<Tensor> states;
   for (int i = 0; i < all; ++i) {
     states.push_back(entry.is_row_sparse() ? zero_table(entry.shape(), state_dtype(entry)).tensor
-                                           : Tensor::zeros(entry.shape(), state_dtype(entry)));
+                                           : Tensor::zeros(entry.shape(), state_dtype(entry),
+                                                           entry.replica.device()));
   }
   return states;
+}
+
+void start_states(const Optimizer& optimizer, Entry& entry) {
+  if (entry.states.empty()) entry.states = new_states(optimizer, entry);
+  const auto own = static_cast<std::size_t>(optimizer.num_states());
+  for (std::size_t i = 0; i < entry.states.size(); ++i) {
+    const bool is_copy = i >= own || optimizer.starts_as_weight(static_cast<int>(i));
+    if (is_copy) entry.states[i].view().copy_from(entry.replica);
+  }
 }
 
 OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
@@ -72,8 +82,8 @@ OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry
   steps_.reserve(entries.size());
   std::size_t widest = 0;
   for (Entry* entry : entries) {
-    require_dtype(optimizer, *entry);
-    if (entry->updates == 0) start(*entry);
+    require_updatable(optimizer, *entry);
+    if (entry->updates == 0) start_states(optimizer, *entry);
     if (is_rounded(*entry)) widest = std::max(widest, entry->shape().count());
     most_updates = std::max(most_updates, entry->updates + 1);
   }
@@ -81,16 +91,6 @@ OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry
     steps_.push_back(optimizer.step(entry->key, entry->updates + 1, most_updates));
   }
   if (!optimizer.elementwise()) wide_.resize(widest);
-}
-
-/// The states before the first update.
-void OptimizerConsumer::start(Entry& entry) const {
-  if (entry.states.empty()) entry.states = new_states(optimizer_, entry);
-  const auto own = static_cast<std::size_t>(optimizer_.num_states());
-  for (std::size_t i = 0; i < entry.states.size(); ++i) {
-    const bool is_copy = i >= own || optimizer_.starts_as_weight(static_cast<int>(i));
-    if (is_copy) entry.states[i].view().copy_from(entry.replica);
-  }
 }
 
 template <class Real>

@@ -33,6 +33,11 @@ struct UpdateRule {
 /// float32 copy of a 16-bit weight.
 std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
 
+/// Gives the entry its states before its first update; where its replica is.
+void start_states(const Optimizer& optimizer, Entry& entry);
+/// Errors: invalid_argument if the optimizer does not update the entry's dtype.
+void require_updatable(const Optimizer& optimizer, const Entry& entry);
+
 /// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
 /// the cache; another gets each key's whole sum at the end. Segment i is entries[i].
 class OptimizerConsumer final : public collectives::Consumer {
@@ -52,7 +57,6 @@ class OptimizerConsumer final : public collectives::Consumer {
   void update_whole(std::span<const collectives::Segment> segments);
 
  private:
-  void start(Entry& entry) const;
   template <class Real>
   void update(std::size_t segment, std::size_t first, std::span<const Real> reduced,
               Tensor& weight) const;

@@ -47,6 +47,7 @@ TEST_CASE("every variable is read") {
                                   {"TUTTI_ALGORITHMS", "exchange=halving"},
                                   {"TUTTI_ARENA_BYTES", "2G"},
                                   {"TUTTI_SHARED_MEMORY", "shm"},
+                                  {"TUTTI_GPU_PATH", "host"},
                                   {"TUTTI_VERIFY", "full"},
                                   {"TUTTI_LOG", "info"},
                                   {"TUTTI_STATISTICS", "1"},
@@ -81,6 +82,8 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
         "TUTTI_CHUNK_BYTES=100: expected 4K to 16M, a multiple of 64 bytes");
   CHECK(refusal_of({{"TUTTI_SHARED_MEMORY", "posix"}}) ==
         "TUTTI_SHARED_MEMORY=posix: expected auto, memfd, shm or none");
+  CHECK(refusal_of({{"TUTTI_GPU_PATH", "rdma"}}) ==
+        "TUTTI_GPU_PATH=rdma: expected auto, nccl or host");
   CHECK(refusal_of({{"TUTTI_LOG", "1"}}) == "TUTTI_LOG=1: expected quiet, warning, info or debug");
   CHECK(refusal_of({{"TUTTI_VERIFY", "1"}}) == "TUTTI_VERIFY=1: expected off, sampled or full");
 }

@@ -26,6 +26,7 @@ class GradientCompression {
   /// Errors  invalid_argument: values that the codec cannot pack.
   void require_packable(const Entry& entry) const;
 
+  [[nodiscard]] bool is_on() const { return codec_ != nullptr; }
   [[nodiscard]] const Compression& options() const { return options_; }
   /// Equal on ranks that compress alike.
   [[nodiscard]] std::uint64_t fingerprint() const;

@@ -35,7 +35,12 @@ Replica zero_table(const Shape& shape, DType dtype) {
   return {Tensor::adopt(pages, memory, shape, dtype), pages};
 }
 
-Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype) {
+Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype, Device device) {
+  if (device.kind == DeviceKind::gpu && storage == Storage::row_sparse) {
+    throw Error(ErrorCode::invalid_argument,
+                "a row-sparse key is kept on the cpu; got a table on " + to_string(device));
+  }
+  if (device.kind == DeviceKind::gpu) return {Tensor::zeros(shape, dtype, device), nullptr};
   if (storage == Storage::dense) return {group.allocate(shape, dtype), nullptr};
   if (!shape.dimensions().empty()) return zero_table(shape, dtype);
   throw Error(ErrorCode::invalid_argument,

@@ -20,8 +20,10 @@ struct Replica {
   std::shared_ptr<void> pages;  ///< a row-sparse replica's memory; null for a dense one
 };
 
-/// Errors  out_of_memory; invalid_argument for a row-sparse scalar.
-Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype);
+/// On a GPU, a dense one is in its memory. Errors  out_of_memory; invalid_argument for a row-sparse
+/// scalar, or a row-sparse key on a GPU.
+Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype,
+                    Device device = cpu());
 
 /// A tensor whose pages come into being when they are written: to make one takes the same time for
 /// any size. Errors  out_of_memory: more than the machine could ever have.

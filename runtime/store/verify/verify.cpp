@@ -2,6 +2,7 @@
 // Comparing all that a store holds.
 #include "runtime/digest.hpp"
 #include "runtime/store/entering.hpp"
+#include "runtime/store/gpu/on_host.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
@@ -19,7 +20,9 @@ VerifyResult KVStore::Impl::verify() {
 
 /// Of entries that are the same on every rank.
 VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
+  OnHost on_host(*group, entries);
   VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
+  if (result.healed > 0) on_host.bring_back();
   healed_ += result.healed;
   result.healed_since_creation = healed_ + push_.healed();
   return result;

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this process, and the streams that their work goes into.
+#pragma once
+
+#include <string>
+
+#include "tutti/communicator.hpp"
+#include "tutti/export.h"
+#include "tutti/shape.hpp"
+
+namespace tutti {
+
+/// How many GPUs this process can use: gpu(0) to gpu(n - 1). 0 where the library was built without
+/// CUDA, where there is no driver or no GPU, and with CUDA_VISIBLE_DEVICES="". Never throws.
+TUTTI_API int num_gpus() noexcept;
+
+/// "CUDA 13.0 (driver 13.0): gpu(0) NVIDIA H200, 139.8 GiB", or why there are none. For --version.
+TUTTI_API std::string gpus_in_words();
+
+/// The GPU for this rank: number (local rank modulo num_gpus()), and so gpu(0) where each rank sees
+/// one GPU, as Slurm can arrange it. Errors: invalid_argument if there is none, with the reason.
+TUTTI_API Device gpu_of(const Communicator& communicator);
+
+/// What is done with tensors on a GPU (push, pull, arithmetic, copies) is put into this stream of
+/// the device: it runs after what is in the stream already and before what is put there later. So a
+/// tensor that was pushed may be overwritten, and one that was pulled be read, by later work in the
+/// same stream; anybody else waits for the stream first. `stream` is a cudaStream_t, and the
+/// default stream until one is set. What was put into the stream used before runs first.
+/// Where a call also has a tensor on a CPU, the call returns when that tensor has been read or
+/// written. A push that talks to other ranks returns when these have sent all that it needs.
+/// Any thread; a stream is destroyed only after another one was set.
+/// Errors: invalid_argument if there is no such GPU.
+TUTTI_API void set_stream(Device device, void* stream);
+[[nodiscard]] TUTTI_API void* stream_of(Device device);
+
+/// Returns when everything that was put into the device's stream has run. Local.
+/// Errors: timeout after TUTTI_TIMEOUT's default, communication if that work failed.
+TUTTI_API void synchronize(Device device);
+
+}  // namespace tutti

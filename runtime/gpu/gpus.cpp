@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu/gpus.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tutti/error.hpp"
+
+namespace tutti::gpus {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kYield = std::chrono::milliseconds(5);
+constexpr auto kSleep = std::chrono::microseconds(50);
+
+}  // namespace
+
+void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what) {
+  const auto begin = Clock::now();
+  while (!accelerator.done(event)) {
+    const auto waited = Clock::now() - begin;
+    if (timeout.count() > 0 && waited > timeout) {
+      throw Error(ErrorCode::timeout, what + " has not ended after " +
+                                          std::to_string(timeout.count()) +
+                                          " s; is other work in its stream waiting for something?");
+    }
+    if (waited > kYield) {
+      std::this_thread::sleep_for(kSleep);
+    } else if (waited > kSpin) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+Gpus::Gpus(std::shared_ptr<Accelerator> accelerator) : accelerator_(std::move(accelerator)) {
+  for (int device = 0; device < accelerator_->count(); ++device) {
+    auto own = std::make_unique<PerDevice>();
+    own->pool = std::make_unique<Pool>(*accelerator_, device);
+    devices_.push_back(std::move(own));
+  }
+}
+
+Gpus::~Gpus() {
+  for (const auto& device : devices_) {
+    if (device->order != nullptr) accelerator_->destroy_event(device->order);
+    for (const Slot& slot : device->slots) {
+      if (slot.event != nullptr) accelerator_->destroy_event(slot.event);
+      if (slot.memory != nullptr) accelerator_->release_pinned(slot.memory);
+    }
+  }
+}
+
+void Gpus::require(const std::string& what, Device device) const {
+  if (device.kind == DeviceKind::gpu && device.index >= 0 && device.index < count()) return;
+  throw Error(ErrorCode::invalid_argument,
+              what + ": " + to_string(device) + " is not here; this process has " +
+                  (count() == 1 ? "gpu(0)" : "gpu(0) to gpu(" + std::to_string(count() - 1) + ")"));
+}
+
+Stream Gpus::stream(int device) const {
+  const std::lock_guard lock(mutex_);
+  return at(device).stream;
+}
+
+void Gpus::set_stream(int device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  PerDevice& own = at(device);
+  if (own.stream == stream) return;
+  if (own.order == nullptr) own.order = accelerator_->create_event(device);
+  accelerator_->record(own.order, device, own.stream);
+  accelerator_->wait(device, stream, own.order);
+  own.stream = stream;
+}
+
+void Gpus::order(int earlier, int later) {
+  if (earlier == later) return;
+  const std::lock_guard lock(mutex_);
+  PerDevice& own = at(earlier);
+  if (own.order == nullptr) own.order = accelerator_->create_event(earlier);
+  accelerator_->record(own.order, earlier, own.stream);
+  accelerator_->wait(later, at(later).stream, own.order);
+}
+
+Tensor Gpus::allocate(const Shape& shape, DType dtype, Device device) {
+  require("tensor", device);
+  std::byte* memory = at(device.index).pool->take(shape.count() * size_of(dtype));
+  if (memory == nullptr) {
+    throw Error(ErrorCode::out_of_memory,
+                "tensor: " + to_string(device) + " (" + accelerator_->info(device.index).name +
+                    ") has no memory for shape " + to_string(shape) + " of " + to_string(dtype));
+  }
+  std::shared_ptr<void> owner(memory, [gpus = shared_from_this(), device](void* freed) {
+    gpus->at(device.index).pool->give_back(static_cast<std::byte*>(freed));
+  });
+  return Tensor::adopt(std::move(owner), memory, shape, dtype, device);
+}
+
+void Gpus::copy(std::byte* to, Device to_device, const std::byte* from, Device from_device,
+                std::size_t bytes, Timeout timeout) {
+  if (bytes == 0) return;
+  const bool to_gpu = to_device.kind == DeviceKind::gpu;
+  const bool from_gpu = from_device.kind == DeviceKind::gpu;
+  if (to_gpu && from_gpu) {
+    order(from_device.index, to_device.index);
+    accelerator_->copy(to_device.index, stream(to_device.index), to, from, bytes);
+    order(to_device.index, from_device.index);
+  } else if (to_gpu) {
+    upload(to_device.index, to, from, bytes, timeout);
+  } else if (from_gpu) {
+    download(from_device.index, to, from, bytes, timeout);
+  } else {
+    std::memmove(to, from, bytes);
+  }
+}
+
+Gpus::Slot& Gpus::next_slot(int device, Timeout timeout) {
+  PerDevice& own = at(device);
+  Slot& slot = own.slots[own.next_slot++ % kSlots];
+  if (slot.memory == nullptr) {
+    slot.memory = accelerator_->allocate_pinned(kSlotBytes);
+    if (slot.memory == nullptr) {
+      throw Error(ErrorCode::out_of_memory,
+                  "no pinned memory for copies between the cpu and " + to_string(gpu(device)));
+    }
+    slot.event = accelerator_->create_event(device);
+  } else {
+    wait(*accelerator_, slot.event, timeout, "a copy from the cpu to " + to_string(gpu(device)));
+  }
+  return slot;
+}
+
+void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
+                  Timeout timeout) {
+  const std::lock_guard lock(at(device).slots_in_use);
+  for (std::size_t done = 0; done < bytes; done += kSlotBytes) {
+    const std::size_t size = std::min(kSlotBytes, bytes - done);
+    Slot& slot = next_slot(device, timeout);
+    std::memcpy(slot.memory, from + done, size);
+    accelerator_->copy(device, stream(device), to + done, slot.memory, size);
+    accelerator_->record(slot.event, device, stream(device));
+  }
+}
+
+/// All slots are filled before the first is read.
+void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
+                    Timeout timeout) {
+  const std::lock_guard lock(at(device).slots_in_use);
+  const std::size_t chunks = (bytes + kSlotBytes - 1) / kSlotBytes;
+  std::array<Slot*, kSlots> filled{};
+  const auto size_of_chunk = [&](std::size_t chunk) {
+    return std::min(kSlotBytes, bytes - chunk * kSlotBytes);
+  };
+  for (std::size_t step = 0; step < chunks + kSlots; ++step) {
+    if (step >= kSlots && step - kSlots < chunks) {
+      const std::size_t chunk = step - kSlots;
+      const Slot& slot = *filled[chunk % kSlots];
+      wait(*accelerator_, slot.event, timeout, "a copy from " + to_string(gpu(device)));
+      std::memcpy(to + chunk * kSlotBytes, slot.memory, size_of_chunk(chunk));
+    }
+    if (step >= chunks) continue;
+    Slot& slot = next_slot(device, timeout);
+    accelerator_->copy(device, stream(device), slot.memory, from + step * kSlotBytes,
+                       size_of_chunk(step));
+    accelerator_->record(slot.event, device, stream(device));
+    filled[step % kSlots] = &slot;
+  }
+}
+
+void Gpus::synchronize(int device, Timeout timeout) {
+  const EventTraits::Handle event{accelerator_.get(), accelerator_->create_event(device)};
+  const UniqueHandle<EventTraits> owned(event);
+  accelerator_->record(event.event, device, stream(device));
+  wait(*accelerator_, event.event, timeout, "the work in the stream of " + to_string(gpu(device)));
+}
+
+std::size_t Gpus::allocations() const {
+  std::size_t sum = 0;
+  for (const auto& device : devices_) sum += device->pool->allocations();
+  return sum;
+}
+
+}  // namespace tutti::gpus

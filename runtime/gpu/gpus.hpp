@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this process, as the store uses them: tensors, copies, waits, and one order of work
+// per device.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/tensor.hpp"
+
+#include "runtime/gpu/accelerator.hpp"
+#include "runtime/gpu/pool.hpp"
+#include "runtime/unique_handle.hpp"
+
+namespace tutti::gpus {
+
+using Timeout = std::chrono::duration<double>;
+inline constexpr Timeout kUsualTimeout{300.0};
+
+struct EventTraits {
+  struct Handle {
+    Accelerator* accelerator = nullptr;
+    Event event = nullptr;
+    friend bool operator==(const Handle&, const Handle&) = default;
+  };
+  static Handle null() { return {}; }
+  static void close(Handle handle) noexcept { handle.accelerator->destroy_event(handle.event); }
+};
+
+class Gpus : public std::enable_shared_from_this<Gpus> {
+ public:
+  explicit Gpus(std::shared_ptr<Accelerator> accelerator);
+  ~Gpus();
+  Gpus(const Gpus&) = delete;
+  Gpus& operator=(const Gpus&) = delete;
+
+  [[nodiscard]] Accelerator& accelerator() const { return *accelerator_; }
+  [[nodiscard]] int count() const { return static_cast<int>(devices_.size()); }
+  [[nodiscard]] Kernels& kernels(int device) const { return accelerator_->kernels(device); }
+
+  /// Errors: invalid_argument if this process has no such GPU.
+  void require(const std::string& what, Device device) const;
+
+  /// The stream that all work of a device is in the order of: what runs in another stream begins
+  /// after an event of this one, and ends before this one goes on.
+  [[nodiscard]] Stream stream(int device) const;
+  void set_stream(int device, Stream stream);
+
+  /// Not initialised; keeps its memory from other tensors' until it is destroyed.
+  /// Errors: invalid_argument, out_of_memory.
+  [[nodiscard]] Tensor allocate(const Shape& shape, DType dtype, Device device);
+
+  /// From anywhere to anywhere, after what is in the streams of both devices. Memory of a CPU has
+  /// been read or written when this returns. Errors: timeout, if it is not.
+  void copy(std::byte* to, Device to_device, const std::byte* from, Device from_device,
+            std::size_t bytes, Timeout timeout = kUsualTimeout);
+
+  /// What is put into `later`'s stream from now on runs after what is in `earlier`'s.
+  void order(int earlier, int later);
+
+  /// Returns when all that is in the device's stream has run. Errors: timeout.
+  void synchronize(int device, Timeout timeout = kUsualTimeout);
+
+  /// Calls of the devices' own allocators so far.
+  [[nodiscard]] std::size_t allocations() const;
+
+ private:
+  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
+
+  /// Pinned memory that copies of other memory of the host go through.
+  struct Slot {
+    std::byte* memory = nullptr;
+    Event event = nullptr;
+  };
+  struct PerDevice {
+    std::unique_ptr<Pool> pool;
+    Stream stream = nullptr;
+    Event order = nullptr;  ///< for order() and set_stream()
+    std::array<Slot, kSlots> slots{};
+    std::size_t next_slot = 0;
+    std::mutex slots_in_use;
+  };
+
+  [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
+  Slot& next_slot(int device, Timeout timeout);
+  void upload(int device, std::byte* to, const std::byte* from, std::size_t bytes, Timeout timeout);
+  void download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
+                Timeout timeout);
+
+  std::shared_ptr<Accelerator> accelerator_;
+  std::vector<std::unique_ptr<PerDevice>> devices_;
+  mutable std::mutex mutex_;  ///< of the streams
+};
+
+/// Waits for an event, with a deadline. Errors: timeout, naming `what`; 0 is no deadline.
+void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what);
+
+/// The GPUs of this process; null if there are none. CUDA's state is global, as MPI's is, so this
+/// is the one variable of its kind here.
+std::shared_ptr<Gpus> find_gpus();
+/// Errors: invalid_argument with the reason why there are none, after `what`.
+std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device);
+/// Why there are none, or what there is.
+std::string in_words();
+
+/// For tests: these instead of the machine's own. Null for none.
+void replace_gpus(std::shared_ptr<Gpus> gpus);
+
+/// What the build found on this machine.
+struct Found {
+  std::shared_ptr<Accelerator> accelerator;  ///< null for none
+  std::string reason;                        ///< why none
+};
+/// Defined by runtime/cuda, or, in a build without CUDA, by runtime/gpu/without_cuda.cpp.
+Found find_accelerator();
+
+}  // namespace tutti::gpus

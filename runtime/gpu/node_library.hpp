@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives among the GPUs of a node, one per rank: what NCCL is to the reducer (runtime/nccl).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tutti/dtype.hpp"
+
+#include "runtime/gpu/kernels.hpp"
+
+namespace tutti::gpus {
+
+/// This rank's end. All ranks of the node make the same calls in the same order; calls are put into
+/// the stream and run later. Errors: communication.
+class NodeCollectives {
+ public:
+  virtual ~NodeCollectives() = default;
+
+  /// Sums in place over the node's ranks.
+  virtual void allreduce(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+  /// `data` holds a shard of `count` elements per rank. This rank's own becomes the sum.
+  virtual void reduce_scatter(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+  /// Every rank's own shard, as reduce_scatter leaves it, comes to all.
+  virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+
+  /// What has gone wrong since, if anything: work in a stream may then never end by itself.
+  [[nodiscard]] virtual std::optional<std::string> failure() = 0;
+  /// Ends all work in streams, here. The object is good for nothing afterwards. Local.
+  virtual void abort() noexcept = 0;
+};
+
+/// Names a node's ranks to each other: made by one of them, and given to all.
+using NodeId = std::array<char, 128>;
+
+class NodeLibrary {
+ public:
+  virtual ~NodeLibrary() = default;
+
+  /// Empty if the library can be used, else why not.
+  [[nodiscard]] virtual std::string unusable() = 0;
+  /// "NCCL 2.28.9".
+  [[nodiscard]] virtual std::string in_words() = 0;
+  [[nodiscard]] virtual NodeId make_id() = 0;
+  /// Joins the ranks of a node: returns when all are there. `poll` is called meanwhile, and may
+  /// throw. Collective over the node.
+  [[nodiscard]] virtual std::unique_ptr<NodeCollectives> join(
+      const NodeId& id, int local_rank, int local_size, int device,
+      const std::function<void()>& poll) = 0;
+};
+
+}  // namespace tutti::gpus

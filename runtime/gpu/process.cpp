@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this process: the one variable, and the public calls.
+#include <cstdio>
+
+#include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
+
+#include "runtime/gpu/gpus.hpp"
+
+namespace tutti {
+
+namespace gpus {
+
+namespace {
+
+struct Process {
+  std::mutex mutex;
+  bool looked = false;
+  std::shared_ptr<Gpus> gpus;
+  std::string reason;
+};
+
+/// Never destroyed: when a process ends, CUDA may be gone already, and freeing memory waits for
+/// work that may never end.
+Process& process() {
+  static auto* const found = new Process;
+  return *found;
+}
+
+/// Looks at the machine once; what a test has put here stays.
+Process& looked_at() {
+  Process& own = process();
+  const std::lock_guard lock(own.mutex);
+  if (own.looked) return own;
+  own.looked = true;
+  Found found = find_accelerator();
+  if (found.accelerator != nullptr) own.gpus = std::make_shared<Gpus>(std::move(found.accelerator));
+  own.reason = std::move(found.reason);
+  return own;
+}
+
+}  // namespace
+
+std::shared_ptr<Gpus> find_gpus() { return looked_at().gpus; }
+
+std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device) {
+  const Process& own = looked_at();
+  if (own.gpus == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                what + ": a tensor on " + to_string(device) + ", but " + own.reason);
+  }
+  own.gpus->require(what, device);
+  return own.gpus;
+}
+
+std::string in_words() {
+  const Process& own = looked_at();
+  if (own.gpus == nullptr) return "none: " + own.reason;
+  std::string text = own.gpus->accelerator().in_words();
+  for (int device = 0; device < own.gpus->count(); ++device) {
+    const DeviceInfo info = own.gpus->accelerator().info(device);
+    char size[32];
+    std::snprintf(size, sizeof size, ", %.1f GiB",
+                  static_cast<double>(info.memory_bytes) / double{1 << 30});
+    text += (device == 0 ? ": " : "; ") + to_string(tutti::gpu(device)) + " " + info.name + size;
+  }
+  return text;
+}
+
+void replace_gpus(std::shared_ptr<Gpus> gpus) {
+  Process& own = process();
+  const std::lock_guard lock(own.mutex);
+  own.looked = true;
+  own.gpus = std::move(gpus);
+  own.reason = "a test has taken them away";
+}
+
+}  // namespace gpus
+
+int num_gpus() noexcept {
+  try {
+    const auto gpus = gpus::find_gpus();
+    return gpus == nullptr ? 0 : gpus->count();
+  } catch (...) {
+    return 0;  // a machine that cannot even tell why has no usable one
+  }
+}
+
+std::string gpus_in_words() { return gpus::in_words(); }
+
+Device gpu_of(const Communicator& communicator) {
+  const auto gpus = gpus::require_gpus("gpu_of", tutti::gpu(0));
+  return tutti::gpu(communicator.local_rank() % gpus->count());
+}
+
+void set_stream(Device device, void* stream) {
+  gpus::require_gpus("set_stream", device)->set_stream(device.index, stream);
+}
+
+void* stream_of(Device device) {
+  return gpus::require_gpus("stream_of", device)->stream(device.index);
+}
+
+void synchronize(Device device) {
+  gpus::require_gpus("synchronize", device)->synchronize(device.index);
+}
+
+}  // namespace tutti

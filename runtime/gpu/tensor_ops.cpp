@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu/tensor_ops.hpp"
+
+namespace tutti::gpus {
+
+namespace {
+
+/// The GPU of a tensor, its kernels and its stream.
+struct Place {
+  Place(const char* operation, const ConstTensorView& tensor)
+      : gpus(require_gpus(operation, tensor.device())),
+        kernels(gpus->kernels(tensor.device().index)),
+        stream(gpus->stream(tensor.device().index)) {}
+  std::shared_ptr<Gpus> gpus;
+  Kernels& kernels;
+  Stream stream;
+};
+
+void copy_bytes(const TensorView& target, const ConstTensorView& source) {
+  const bool on_gpu = target.device().kind == DeviceKind::gpu;
+  const auto gpus = require_gpus("copy_from", on_gpu ? target.device() : source.device());
+  if (on_gpu && source.device().kind == DeviceKind::gpu) {
+    gpus->require("copy_from", source.device());
+  }
+  gpus->copy(target.bytes(), target.device(), source.bytes(), source.device(), target.size_bytes());
+}
+
+}  // namespace
+
+void fill(const TensorView& target, double value) {
+  const Place place("fill", target);
+  place.kernels.fill(place.stream, target.bytes(), target.dtype(), target.count(), value);
+}
+
+void scale(const TensorView& target, double factor) {
+  const Place place("tensor *=", target);
+  place.kernels.scale(place.stream, target.bytes(), target.dtype(), target.count(), factor);
+}
+
+void add_scaled(const TensorView& target, double factor, const ConstTensorView& source) {
+  const Place place("tensor +=", target);
+  place.kernels.add_scaled(place.stream, target.bytes(), target.dtype(), target.count(), factor,
+                           source.bytes());
+}
+
+void subtract_scaled(const TensorView& target, double factor, const ConstTensorView& source) {
+  const Place place("tensor -=", target);
+  place.kernels.subtract_scaled(place.stream, target.bytes(), target.dtype(), target.count(),
+                                factor, source.bytes());
+}
+
+/// Elements are converted where they come from: on its GPU, or on the cpu before they are sent.
+void copy(const TensorView& target, const ConstTensorView& source) {
+  if (target.dtype() == source.dtype()) return copy_bytes(target, source);
+  if (target.device() == source.device()) {
+    const Place place("copy_from", target);
+    place.kernels.convert(place.stream, target.bytes(), target.dtype(), source.bytes(),
+                          source.dtype(), target.count());
+    return;
+  }
+  Tensor converted = Tensor::empty(source.shape(), target.dtype(), source.device());
+  converted.view().copy_from(source);
+  copy_bytes(target, converted);
+}
+
+}  // namespace tutti::gpus

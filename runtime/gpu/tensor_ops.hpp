@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of tensors (tensor.hpp) where they are on a GPU. Shapes, dtypes and devices have
+// been checked.
+#pragma once
+
+#include "tutti/tensor.hpp"
+
+#include "runtime/gpu/gpus.hpp"
+
+namespace tutti::gpus {
+
+void fill(const TensorView& target, double value);
+void scale(const TensorView& target, double factor);
+void add_scaled(const TensorView& target, double factor, const ConstTensorView& source);
+void subtract_scaled(const TensorView& target, double factor, const ConstTensorView& source);
+/// Between any devices, at least one of them a GPU; converts where the dtypes differ.
+void copy(const TensorView& target, const ConstTensorView& source);
+
+}  // namespace tutti::gpus

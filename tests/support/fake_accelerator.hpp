@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUs for machines without one: memory of the host, and streams whose work runs late, in a random
+// order that only streams and events restrict. What works on it by luck alone fails on some seed.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/gpu/accelerator.hpp"
+
+namespace test {
+
+namespace gpus = tutti::gpus;
+
+class FakeAccelerator final : public gpus::Accelerator {
+ public:
+  /// Work that is put into a stream. Returns false if it cannot run yet, and is then tried again.
+  using Work = std::function<bool()>;
+
+  explicit FakeAccelerator(int devices, unsigned seed = 1,
+                           std::size_t memory_bytes = std::size_t{1} << 30);
+  ~FakeAccelerator() override;
+
+  [[nodiscard]] int count() const override { return static_cast<int>(devices_.size()); }
+  [[nodiscard]] gpus::DeviceInfo info(int device) const override;
+  [[nodiscard]] std::string in_words() const override { return "fake GPUs"; }
+
+  std::byte* allocate(int device, std::size_t bytes) override;
+  void release(int device, std::byte* memory) noexcept override;
+  std::byte* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(std::byte* memory) noexcept override;
+
+  gpus::Stream create_stream(int device) override;
+  void destroy_stream(int device, gpus::Stream stream) noexcept override;
+  gpus::Event create_event(int device) override;
+  void destroy_event(gpus::Event event) noexcept override;
+  void record(gpus::Event event, int device, gpus::Stream stream) override;
+  void wait(int device, gpus::Stream stream, gpus::Event event) override;
+  bool done(gpus::Event event) override;
+
+  void copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
+            std::size_t bytes) override;
+  gpus::Kernels& kernels(int device) override;
+  bool pin(std::byte* memory, std::size_t bytes) override;
+  void unpin(std::byte* memory) noexcept override;
+  gpus::NodeLibrary& node_library() override { return *node_library_; }
+
+  void enqueue(int device, gpus::Stream stream, Work work);
+  /// Runs all work that can run, of all streams.
+  void run_all();
+  /// Work that has not run yet.
+  [[nodiscard]] std::size_t pending() const;
+  /// From now on work of this device never runs, as if a kernel hung.
+  void hang(int device);
+  /// From now on there is no library for collectives.
+  void lose_node_library(const std::string& why);
+  /// From now on these two devices say that they are one.
+  void merge(int device, int other) { merged_[other] = device; }
+  /// Launches of kernels so far.
+  [[nodiscard]] int launches() const { return launches_; }
+  void count_launch() { ++launches_; }
+
+ private:
+  struct FakeStream {
+    std::deque<Work> work;
+    std::size_t put = 0;  ///< pieces of work so far
+    std::size_t run = 0;
+  };
+  struct FakeEvent {
+    std::shared_ptr<FakeStream> stream;
+    std::size_t after = 0;
+  };
+  struct FakeDevice {
+    std::size_t used = 0;
+    bool hangs = false;
+    std::map<std::byte*, std::size_t> blocks;
+    std::shared_ptr<FakeStream> default_stream = std::make_shared<FakeStream>();
+    std::set<std::shared_ptr<FakeStream>> streams;
+    std::unique_ptr<gpus::Kernels> kernels;
+  };
+
+  std::shared_ptr<FakeStream> find(int device, gpus::Stream stream);
+  bool is_known(const std::byte* memory) const;
+  bool run_one();
+  [[nodiscard]] static bool is_done(const FakeEvent& event) {
+    return event.stream == nullptr || event.stream->run >= event.after;
+  }
+
+  mutable std::recursive_mutex mutex_;
+  std::mt19937 random_;
+  std::size_t memory_bytes_;
+  std::vector<FakeDevice> devices_;
+  std::map<std::byte*, std::size_t> pinned_;
+  std::map<std::byte*, std::size_t> pinned_for_others_;
+  std::map<int, int> merged_;
+  std::unique_ptr<gpus::NodeLibrary> node_library_;
+  int launches_ = 0;
+};
+
+/// Puts fake GPUs into the process while it lives.
+class FakeGpus {
+ public:
+  explicit FakeGpus(int devices, unsigned seed = 1, std::size_t memory = std::size_t{1} << 30);
+  ~FakeGpus();
+  FakeGpus(const FakeGpus&) = delete;
+  FakeGpus& operator=(const FakeGpus&) = delete;
+  FakeAccelerator* operator->() const { return accelerator.get(); }
+
+  const std::shared_ptr<FakeAccelerator> accelerator;
+};
+
+/// Collectives among the devices of one accelerator, each used by a thread of its own. A rank whose
+/// device hangs keeps the others waiting. `unusable`: why it cannot be used.
+std::unique_ptr<gpus::NodeLibrary> make_fake_node_library(FakeAccelerator& accelerator,
+                                                          std::string unusable);
+
+/// The same arithmetic on the host.
+std::unique_ptr<gpus::Kernels> make_fake_kernels(FakeAccelerator& accelerator, int device);
+
+}  // namespace test

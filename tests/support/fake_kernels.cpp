@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the fake GPUs: plain loops, written apart from those that they stand in for.
+#include <cmath>
+#include <cstring>
+
+#include "tutti/optimizers.hpp"
+#include "tutti/tensor.hpp"
+
+#include "tests/support/fake_accelerator.hpp"
+
+namespace test {
+
+namespace {
+
+using tutti::BFloat16;
+using tutti::DType;
+using tutti::Float16;
+using tutti::Optimizer;
+using tutti::UpdateStep;
+
+template <class T>
+constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+/// What sums are made in.
+template <class T>
+using Wide = std::conditional_t<is_half<T>, float,
+                                std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
+
+template <class T>
+Wide<T> sum_at(const gpus::TensorRow& row, std::size_t i) {
+  const auto at = [&](int input) {
+    return static_cast<Wide<T>>(reinterpret_cast<const T*>(row.inputs[input])[i]);
+  };
+  Wide<T> sum = at(0);
+  for (int input = 1; input < row.num_inputs; ++input) sum = sum + at(input);
+  return sum;
+}
+
+void sum_row(const gpus::TensorRow& row) {
+  tutti::visit(row.dtype, [&]<class T>(T) {
+    std::vector<T> sums(row.count);
+    for (std::size_t i = 0; i < row.count; ++i) {
+      const bool is_copy = row.num_inputs == 1;
+      sums[i] = is_copy ? reinterpret_cast<const T*>(row.inputs[0])[i]
+                        : static_cast<T>(sum_at<T>(row, i));
+    }
+    std::copy(sums.begin(), sums.end(), reinterpret_cast<T*>(row.output));
+  });
+}
+
+template <class Real>
+void update_range(const Optimizer& optimizer, const UpdateStep& step, const gpus::TensorRow& row,
+                  const std::vector<Real>& gradient, std::byte* weight) {
+  std::array<Real*, Optimizer::kMostStates> states{};
+  for (int i = 0; i < optimizer.num_states(); ++i) {
+    states[i] = reinterpret_cast<Real*>(row.states[i]);
+  }
+  optimizer.update(step,
+                   tutti::ElementRange<Real>{
+                       .gradient = gradient,
+                       .weight = {reinterpret_cast<Real*>(weight), row.count},
+                       .states = {states.data(), static_cast<std::size_t>(optimizer.num_states())},
+                       .first = 0});
+}
+
+void update_row(const Optimizer& optimizer, const UpdateStep& step, const gpus::TensorRow& row,
+                std::uint32_t* not_finite) {
+  tutti::visit(row.dtype, [&]<class T>(T) {
+    if constexpr (!std::is_integral_v<T>) {
+      using Real = Wide<T>;
+      std::vector<Real> gradient(row.count);
+      for (std::size_t i = 0; i < row.count; ++i) {
+        gradient[i] = sum_at<T>(row, i);
+        if (not_finite != nullptr && !std::isfinite(gradient[i])) *not_finite = 1;
+      }
+      std::byte* master = is_half<T> ? row.states[optimizer.num_states()] : row.output;
+      update_range<Real>(optimizer, step, row, gradient, master);
+      if constexpr (is_half<T>) {
+        for (std::size_t i = 0; i < row.count; ++i) {
+          reinterpret_cast<T*>(row.output)[i] = static_cast<T>(reinterpret_cast<float*>(master)[i]);
+        }
+      }
+    }
+  });
+}
+
+class FakeTable final : public gpus::LaunchTable {};
+
+class FakeKernels final : public gpus::Kernels {
+ public:
+  FakeKernels(FakeAccelerator& accelerator, int device)
+      : accelerator_(accelerator), device_(device) {}
+
+  std::unique_ptr<gpus::LaunchTable> make_table() override { return std::make_unique<FakeTable>(); }
+
+  void sum(gpus::Stream stream, gpus::LaunchTable& /*table*/,
+           std::span<const gpus::TensorRow> rows) override {
+    launch(stream, [rows = std::vector(rows.begin(), rows.end())] {
+      for (const gpus::TensorRow& row : rows) sum_row(row);
+    });
+  }
+
+  bool can_update(const Optimizer& optimizer) const override {
+    return optimizer.name() != "custom";
+  }
+
+  void update(gpus::Stream stream, gpus::LaunchTable& /*table*/,
+              std::span<const gpus::TensorRow> rows, const Optimizer& optimizer,
+              std::span<const UpdateStep> steps, std::uint32_t* not_finite) override {
+    launch(stream, [rows = std::vector(rows.begin(), rows.end()),
+                    steps = std::vector(steps.begin(), steps.end()),
+                    copy = tutti::optimizer::create(optimizer.in_words()), not_finite] {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        update_row(*copy, steps[i], rows[i], not_finite);
+      }
+    });
+  }
+
+  void fill(gpus::Stream stream, std::byte* target, DType dtype, std::size_t count,
+            double value) override {
+    launch(stream, [=] { view(target, dtype, count).fill(value); });
+  }
+  void scale(gpus::Stream stream, std::byte* target, DType dtype, std::size_t count,
+             double factor) override {
+    launch(stream, [=] { view(target, dtype, count) *= factor; });
+  }
+  void add_scaled(gpus::Stream stream, std::byte* target, DType dtype, std::size_t count,
+                  double factor, const std::byte* source) override {
+    launch(stream, [=] { view(target, dtype, count) += factor * view(source, dtype, count); });
+  }
+  void subtract_scaled(gpus::Stream stream, std::byte* target, DType dtype, std::size_t count,
+                       double factor, const std::byte* source) override {
+    launch(stream, [=] { view(target, dtype, count) -= factor * view(source, dtype, count); });
+  }
+  void convert(gpus::Stream stream, std::byte* target, DType to, const std::byte* source,
+               DType from, std::size_t count) override {
+    launch(stream, [=] { view(target, to, count).copy_from(view(source, from, count)); });
+  }
+
+ private:
+  static tutti::TensorView view(std::byte* data, DType dtype, std::size_t count) {
+    return {data, {static_cast<std::int64_t>(count)}, dtype};
+  }
+  static tutti::ConstTensorView view(const std::byte* data, DType dtype, std::size_t count) {
+    return {data, {static_cast<std::int64_t>(count)}, dtype};
+  }
+  template <class Body>
+  void launch(gpus::Stream stream, Body body) {
+    accelerator_.count_launch();
+    accelerator_.enqueue(device_, stream, [body = std::move(body)] {
+      body();
+      return true;
+    });
+  }
+
+  FakeAccelerator& accelerator_;
+  int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<gpus::Kernels> make_fake_kernels(FakeAccelerator& accelerator, int device) {
+  return std::make_unique<FakeKernels>(accelerator, device);
+}
+
+}  // namespace test

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several ranks, each with a fake GPU: the sum by way of the host, by NCCL's stand-in, and by both.
+#include <chrono>
+#include <doctest/doctest.h>
+#include <numeric>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "runtime/gpu/gpus.hpp"
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/threads.hpp"
+
+using tutti::Communicator;
+using tutti::cpu;
+using tutti::Device;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::gpu;
+using tutti::Key;
+using tutti::KVStore;
+using tutti::Settings;
+using tutti::Tensor;
+
+namespace {
+
+const std::vector<std::vector<int>> kLayouts = {{1},    {2},    {3},       {1, 1},
+                                                {2, 2}, {1, 2}, {1, 1, 1}, {3, 3}};
+
+Settings by(const std::string& path) {
+  Settings settings;
+  settings.gpu_path = path;
+  settings.log = tutti::LogLevel::quiet;
+  return settings;
+}
+
+int size_of_job(const std::vector<int>& layout) {
+  return std::accumulate(layout.begin(), layout.end(), 0);
+}
+
+template <class T>
+std::vector<T> pulled(const KVStore& kv, const Key& key, std::int64_t count) {
+  Tensor out = Tensor::zeros({count}, tutti::dtype_of<T>);
+  kv.pull(key, out);
+  return {out.values<T>().begin(), out.values<T>().end()};
+}
+
+/// Small whole numbers, whose sums are exact in any order.
+Tensor ramp(std::int64_t count, DType dtype, int rank, Device device) {
+  Tensor values = Tensor::empty({count});
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.values<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i % 7 + rank);
+  }
+  Tensor tensor = Tensor::empty({count}, dtype, device);
+  tensor.view().copy_from(values);
+  return tensor;
+}
+
+/// The text of every rank that threw; empty for one that did not.
+std::vector<std::string> texts_of(const test::Outcomes& outcomes) {
+  std::vector<std::string> texts;
+  for (const auto& outcome : outcomes) texts.emplace_back(outcome ? outcome->what() : "");
+  return texts;
+}
+
+bool all_say(const test::Outcomes& outcomes, ErrorCode code, const std::string& words) {
+  for (const auto& outcome : outcomes) {
+    if (!outcome || outcome->code() != code) return false;
+    if (std::string(outcome->what()).find(words) == std::string::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a push over ranks sums values on GPUs, in every layout, by every path") {
+  for (const auto& layout : kLayouts) {
+    for (const char* path : {"auto", "host"}) {
+      for (const unsigned seed : {1u, 2u}) {
+        const int ranks = size_of_job(layout);
+        const test::FakeGpus gpus(ranks, seed);
+        CAPTURE(path);
+        const auto outcomes = test::as_ranks(layout, by(path), [&](Communicator& communicator) {
+          const Device mine = gpu(communicator.rank());
+          auto kv = KVStore::create(communicator);
+          // Enough for every slot to be used again, or, where that takes longer, not.
+          const bool is_long = seed == 1 && (layout == std::vector{1, 1} || ranks == 4);
+          const std::vector<std::int64_t> counts = {0, 1, 7, 70'001, is_long ? 9'000'003 : 1'003};
+          for (std::size_t i = 0; i < counts.size(); ++i) {
+            kv.init(static_cast<int>(i), Tensor::zeros({counts[i]}, DType::float32, mine));
+          }
+          kv.init(9, Tensor::zeros({33}, DType::int32, mine));
+          std::vector<Key> keys;
+          std::vector<Tensor> values;
+          for (std::size_t i = 0; i < counts.size(); ++i) {
+            keys.emplace_back(static_cast<int>(i));
+            values.push_back(ramp(counts[i], DType::float32, communicator.rank(), mine));
+          }
+          keys.emplace_back(9);
+          values.push_back(ramp(33, DType::int32, communicator.rank(), mine));
+          for (int step = 0; step < 2; ++step) kv.push(keys, values);
+          const auto expected = [&](std::int64_t i) {
+            return static_cast<float>(i % 7 * ranks + ranks * (ranks - 1) / 2);
+          };
+          for (std::size_t k = 0; k < counts.size(); ++k) {
+            const auto sums = pulled<float>(kv, static_cast<int>(k), counts[k]);
+            for (std::size_t i = 0; i < sums.size(); ++i) {
+              if (sums[i] == expected(static_cast<std::int64_t>(i))) continue;
+              throw tutti::Error(ErrorCode::divergence, "key " + std::to_string(k) + ", element " +
+                                                            std::to_string(i) + " is " +
+                                                            std::to_string(sums[i]));
+            }
+          }
+          const auto sums = pulled<std::int32_t>(kv, 9, 33);
+          if (sums[32] != static_cast<std::int32_t>(expected(32))) {
+            throw tutti::Error(ErrorCode::divergence, "key 9 is " + std::to_string(sums[32]));
+          }
+        });
+        CHECK(test::all_returned(outcomes));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "by way of the host the sum has the bits of values on the cpu, and so it has on request") {
+  for (const auto& layout : kLayouts) {
+    for (const bool reproducible : {false, true}) {
+      Settings settings = by(reproducible ? "auto" : "host");
+      settings.reproducible = reproducible;
+      const test::FakeGpus gpus(size_of_job(layout), 3);
+      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+        const auto values =
+            test::random_values(10'007, 20 + static_cast<unsigned>(communicator.rank()));
+        const Tensor here = Tensor::from(std::span<const float>(values));
+        Tensor there = Tensor::empty({10'007}, DType::float32, gpu(communicator.rank()));
+        there.view().copy_from(here);
+        auto kv = KVStore::create(communicator);
+        kv.init(1, Tensor::zeros({10'007}));
+        kv.init(2, Tensor::zeros({10'007}, DType::float32, there.device()));
+        kv.push(1, here);
+        kv.push(2, there);
+        if (pulled<float>(kv, 1, 10'007) != pulled<float>(kv, 2, 10'007)) {
+          throw tutti::Error(ErrorCode::divergence, "other bits");
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
+TEST_CASE("rank 0's value is everybody's first, and optimizers and verify work over ranks") {
+  const test::FakeGpus gpus(4, 5);
+  const auto outcomes = test::as_ranks({2, 2}, by("auto"), [&](Communicator& communicator) {
+    const Device mine = gpu(communicator.rank());
+    auto kv = KVStore::create(communicator);
+    kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.25}));
+    kv.init(1, ramp(100, DType::float32, 10 * communicator.rank(), mine));
+    kv.push(1, Tensor::ones({100}, DType::float32, mine));
+    if (pulled<float>(kv, 1, 100)[3] != 3 - 0.25f * 4) {
+      throw tutti::Error(ErrorCode::divergence, "wrong");
+    }
+    static_cast<void>(kv.verify());
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("replicas on GPUs that differ are found, and the majority heals them") {
+  const test::FakeGpus gpus(3, 5);
+  const auto outcomes = test::as_ranks({3}, by("auto"), [&](Communicator& communicator) {
+    const Device mine = gpu(communicator.rank());
+    auto kv = KVStore::create(communicator);
+    kv.init(1, ramp(100, DType::float32, 1, mine));
+    if (communicator.rank() == 1) {
+      const tutti::ConstTensorView stored = kv.view(1);
+      tutti::TensorView(const_cast<std::byte*>(stored.bytes()), {100}, DType::float32, mine) *= 2;
+    }
+    const auto result = kv.verify();
+    if (result.healed != 1) throw tutti::Error(ErrorCode::divergence, "not healed");
+    if (pulled<float>(kv, 1, 100)[5] != 6) throw tutti::Error(ErrorCode::divergence, "wrong");
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a key on a GPU on one rank and on the cpu on another is an error, and nothing is lost") {
+  for (const auto& layout : {std::vector<int>{3}, std::vector<int>{1, 2}}) {
+    const test::FakeGpus gpus(3);
+    const auto outcomes = test::as_ranks(layout, by("auto"), [&](Communicator& communicator) {
+      auto kv = KVStore::create(communicator);
+      const Device device = communicator.rank() == 2 ? cpu() : gpu(communicator.rank());
+      kv.init(1, Tensor::zeros({4}, DType::float32, device));
+    });
+    CHECK(all_say(outcomes, ErrorCode::mismatch, "init of key 1 (4) float32 on a GPU"));
+    CHECK(all_say(outcomes, ErrorCode::mismatch, "rank 2 (host"));
+  }
+}
+
+TEST_CASE("a push that differs between ranks is refused before anything is enqueued") {
+  const test::FakeGpus gpus(2);
+  const auto outcomes = test::as_ranks({2}, by("auto"), [&](Communicator& communicator) {
+    auto kv = KVStore::create(communicator);
+    const Device mine = gpu(communicator.rank());
+    for (const int key : {1, 2}) kv.init(key, Tensor::zeros({4}, DType::float32, mine));
+    kv.push(1, Tensor::ones({4}, DType::float32, mine));
+    tutti::synchronize(mine);
+    try {
+      kv.push(1 + communicator.rank(), Tensor::ones({4}, DType::float32, mine));
+    } catch (const tutti::Error& error) {
+      if (error.code() != ErrorCode::mismatch || !error.recoverable()) throw;
+    }
+    kv.push(2, Tensor::ones({4}, DType::float32, mine));
+    if (pulled<float>(kv, 2, 4)[0] != 2) throw tutti::Error(ErrorCode::divergence, "wrong");
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("two ranks of a node on one GPU are told so, and may sum by way of the host") {
+  for (const char* path : {"auto", "nccl", "host"}) {
+    const test::FakeGpus gpus(3);
+    gpus->merge(1, 2);
+    const auto outcomes = test::as_ranks({3}, by(path), [&](Communicator& communicator) {
+      auto kv = KVStore::create(communicator);
+      const Device mine = gpu(communicator.rank());
+      kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+      kv.push(1, Tensor::ones({4}, DType::float32, mine));
+    });
+    if (std::string(path) == "host") {
+      CHECK(test::all_returned(outcomes));
+      continue;
+    }
+    CHECK(all_say(outcomes, ErrorCode::invalid_argument,
+                  "the GPUs of the node's ranks cannot sum: ranks 1 and 2"));
+    CHECK(
+        all_say(outcomes, ErrorCode::invalid_argument,
+                "are on one GPU (0000:01:00.0), and NCCL wants a GPU per rank; give each rank its "
+                "own (gpu_of, CUDA_VISIBLE_DEVICES), or sum by way of the host with "
+                "TUTTI_GPU_PATH=host"));
+  }
+}
+
+TEST_CASE("without NCCL the host sums, unless NCCL was asked for") {
+  for (const char* path : {"auto", "nccl"}) {
+    const test::FakeGpus gpus(2);
+    gpus->lose_node_library("libnccl.so.2 was not found");
+    const auto outcomes = test::as_ranks({2}, by(path), [&](Communicator& communicator) {
+      auto kv = KVStore::create(communicator);
+      const Device mine = gpu(communicator.rank());
+      kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+      kv.push(1, Tensor::ones({4}, DType::float32, mine));
+      if (pulled<float>(kv, 1, 4)[0] != 2) throw tutti::Error(ErrorCode::divergence, "wrong");
+    });
+    if (std::string(path) == "auto") {
+      CHECK(test::all_returned(outcomes));
+    } else {
+      CHECK(all_say(outcomes, ErrorCode::invalid_argument, "libnccl.so.2 was not found"));
+    }
+  }
+}
+
+TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and names its rank") {
+  for (const auto& layout : {std::vector<int>{3}, std::vector<int>{1, 2}, std::vector<int>{2, 2}}) {
+    for (const char* path : {"auto", "host"}) {
+      Settings settings = by(path);
+      settings.timeout = std::chrono::duration<double>(0.5);
+      const test::FakeGpus gpus(size_of_job(layout), 7);
+      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+        auto kv = KVStore::create(communicator);
+        const Device mine = gpu(communicator.rank());
+        kv.init(1, Tensor::zeros({100}, DType::float32, mine));
+        const Tensor value = Tensor::ones({100}, DType::float32, mine);
+        kv.push(1, value);
+        kv.barrier();
+        if (communicator.rank() == 1) gpus->hang(1);
+        kv.push(1, value);
+        kv.push(1, value);
+      });
+      for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+        CAPTURE(rank);
+        REQUIRE(outcomes[rank]);
+        CHECK(outcomes[rank]->code() == ErrorCode::timeout);
+        CHECK_FALSE(outcomes[rank]->recoverable());
+        const std::string text = texts_of(outcomes)[rank];
+        const bool names_gpu = text.find("for its GPU, whose work has not ended") != text.npos;
+        const bool names_rank = text.find("for rank 1 (host") != text.npos;
+        CHECK((names_gpu || names_rank));
+      }
+    }
+  }
+}
