@@ -35,6 +35,11 @@ struct Topology {
     return static_cast<int>(std::min_element(nodes.begin(), nodes.end(), smaller)->size());
   }
 
+  [[nodiscard]] std::size_t largest_node() const {
+    const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+    return std::max_element(nodes.begin(), nodes.end(), smaller)->size();
+  }
+
   /// Sets the nodes, orders them, and finds this rank among them.
   void set_nodes(std::vector<std::vector<int>> new_nodes);
 

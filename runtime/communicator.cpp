@@ -7,6 +7,7 @@
 
 #include "runtime/agree.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/gpu/allreduce.hpp"
 #include "runtime/group.hpp"
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
@@ -47,7 +48,8 @@ bool is_usable(const ConstTensorView& tensor) {
 
 std::string refusal(const ConstTensorView& tensor) {
   if (tensor.device().kind != DeviceKind::cpu) {
-    return "a tensor on " + to_string(tensor.device()) + "; this build has no GPU support";
+    return "a tensor on " + to_string(tensor.device()) +
+           "; of tensors on GPUs there is the sum alone (allreduce), with both on one GPU";
   }
   if (tensor.bytes() == nullptr && tensor.count() > 0) return "a tensor without memory";
   return {};
@@ -121,6 +123,10 @@ Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocat
 
 void Communicator::allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op) {
   Engine& engine = group_->engine();
+  const bool on_gpu = input.device().kind == DeviceKind::gpu;
+  if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
+    return gpus::allreduce(*group_, input, output);
+  }
   if (const std::string why = refusal(input, output); !why.empty()) {
     engine.refuse(ErrorCode::invalid_argument, "allreduce: " + why);
   }

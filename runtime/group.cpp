@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/keep.hpp"
+#include "runtime/gpu/make_reducer.hpp"
 #include "runtime/stop_flag.hpp"
 
 namespace tutti {
@@ -59,6 +60,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
 /// read or write stays mapped until the process ends.
 Group::~Group() {
   reports_->finish();
+  reducer_.reset();
   observer_.reset();
   engine_->set_observer(nullptr);
   if (parts_.topology.size == 1) return;
@@ -69,6 +71,15 @@ Group::~Group() {
   } else {
     engine_->leave(std::uncaught_exceptions() > 0);
   }
+}
+
+gpus::Reducer& Group::reducer(const std::shared_ptr<gpus::Gpus>& gpus, int device) {
+  if (reducer_device_ != device) {
+    reducer_.reset();
+    reducer_ = gpus::make_reducer(*this, gpus, device);
+    reducer_device_ = device;
+  }
+  return *reducer_;
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {

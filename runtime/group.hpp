@@ -15,6 +15,11 @@
 
 namespace tutti {
 
+namespace gpus {
+class Gpus;
+class Reducer;
+}  // namespace gpus
+
 /// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
 struct GroupParts {
   collectives::Topology topology;
@@ -46,6 +51,10 @@ class Group {
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
 
+  /// The sum over ranks of what is on their GPUs, of which `device` is this rank's. Made for the
+  /// first call, and again when the device is another one, on all ranks alike. Collective.
+  gpus::Reducer& reducer(const std::shared_ptr<gpus::Gpus>& gpus, int device);
+
   /// A tensor in this rank's arena; it keeps the arena. Zero. Errors: out_of_memory.
   Tensor allocate(Shape shape, DType dtype);
 
@@ -54,6 +63,8 @@ class Group {
   std::unique_ptr<collectives::Engine> engine_;
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;
+  std::unique_ptr<gpus::Reducer> reducer_;
+  int reducer_device_ = -1;
 };
 
 /// Reserves the scratch slots that the engine needs in an arena.

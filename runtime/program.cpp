@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
 
 #include "collectives/reduce.hpp"
 #include "runtime/mpi/session.hpp"
@@ -81,7 +82,8 @@ std::string version() { return TUTTI_VERSION; }
 std::string build_info() {
   return std::string("tutti ") + TUTTI_VERSION + "\ncompiler: " + __VERSION__ +
          "\nMPI: " + mpi::version() +
-         "\nvector instructions: " + collectives::vector_instructions() + "\nGPU support: no\n";
+         "\nvector instructions: " + collectives::vector_instructions() +
+         "\nGPUs: " + gpus_in_words() + "\n";
 }
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <tutti/error.hpp>
+#include <tutti/gpu.hpp>
 #include <tutti/settings.hpp>
 
 #include "apps/benchmark/cases.hpp"
@@ -53,7 +54,8 @@ void describe_measurement(po::options_description& all, Options& options, Texts&
       "ordinary memory")(
       "cache", po::value(&texts.cache)->default_value("hot"),
       "hot, or cold: inputs rewritten, and buffers out of the caches, before every call")(
-      "device", po::value(&texts.device)->default_value("cpu"), "cpu; this build has no gpu")(
+      "device", po::value(&texts.device)->default_value("cpu"),
+      "cpu or gpu: where the tensors are")(
       "ranks-per-node", po::value(&texts.ranks_per_node),
       "splits each host into nodes: 4, or 3,5; for tests and experiments");
 }
@@ -110,7 +112,9 @@ tutti::ReduceOp parse_op(const std::string& text) {
 std::vector<std::string> parse_backends(const std::string& text) {
   std::vector<std::string> backends;
   for (const std::string& name : split(text)) {
-    require(name != "nccl", "--backend nccl: this build has no GPU support");
+    require(name != "nccl",
+            "--backend nccl: with --device gpu, tutti sums by NCCL in the node; it is not measured "
+            "alone");
     require(name == "tutti" || name == "mpi",
             "--backend: expected tutti, mpi or tutti,mpi, found '" + text + "'");
     require(std::ranges::find(backends, name) == backends.end(),
@@ -145,8 +149,10 @@ void read(const Texts& texts, const po::variables_map& values, Options& options)
   options.cold = texts.cache == "cold";
   options.compression =
       parse("--compression", [&] { return tutti::compression::create(texts.compression); });
-  require(texts.device != "gpu", "--device gpu: this build has no GPU support");
-  require(texts.device == "cpu", "--device: expected cpu or gpu, found '" + texts.device + "'");
+  require(texts.device == "cpu" || texts.device == "gpu",
+          "--device: expected cpu or gpu, found '" + texts.device + "'");
+  options.on_gpu = texts.device == "gpu";
+  require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
   if (values.contains("ranks-per-node")) {
     options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
   }
@@ -174,6 +180,10 @@ void check_combination(const Options& options) {
   const Case& chosen = find_case(options.collective);
   const bool half =
       options.dtype == tutti::DType::float16 || options.dtype == tutti::DType::bfloat16;
+  const bool sums = (options.collective == "pushpull" || options.collective == "allreduce") &&
+                    options.op == tutti::ReduceOp::sum;
+  require(!options.on_gpu || (sums && !options.compresses()),
+          "--device gpu: on GPUs there are pushpull and allreduce, of sums, uncompressed");
   require(options.model.empty() || options.collective == "pushpull",
           "--model belongs to --collective pushpull");
   require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,

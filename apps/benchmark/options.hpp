@@ -25,6 +25,7 @@ struct Options {
   std::string collective;
   std::vector<std::string> backends;  ///< "tutti", "mpi"; each once
   std::string buffers;                ///< "store" or "user"
+  bool on_gpu = false;
   bool cold = false;
   std::vector<int> ranks_per_node;
   std::string model;  ///< empty: one tensor of each size

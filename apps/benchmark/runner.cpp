@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <tutti/gpu.hpp>
+
 #include "apps/benchmark/models.hpp"
 #include "apps/benchmark/mpi_calls.hpp"
 #include "apps/benchmark/timing.hpp"
@@ -64,6 +66,7 @@ bool Runner::can_run(const std::string& backend) const {
 }
 
 std::string Runner::buffers_of(const std::string& backend) const {
+  if (options_.on_gpu) return "gpu";
   return backend == "tutti" ? options_.buffers : "user";
 }
 
@@ -74,12 +77,16 @@ std::vector<Slot> Runner::make_slots(const Job& job, const std::string& backend)
   const Allocate shared = [&](const tutti::Shape& shape, tutti::DType dtype) {
     return world_.allocate(shape, dtype);
   };
+  const Allocate on_gpu = [&](const tutti::Shape& shape, tutti::DType dtype) {
+    return tutti::Tensor::empty(shape, dtype, tutti::gpu_of(world_));
+  };
+  const Allocate on_cpu = buffers_of(backend) == "store" ? shared : ordinary;
   const std::size_t count =
       options_.cold ? cold_slots(slot_bytes(job), cold_bytes_) : std::size_t{1};
   std::vector<Slot> slots;
   world_.agree([&] {
     for (std::size_t i = 0; i < count; ++i) {
-      slots.push_back(make_slot(job, buffers_of(backend) == "store" ? shared : ordinary));
+      slots.push_back(make_slot(job, options_.on_gpu ? on_gpu : on_cpu));
     }
   });
   return slots;
@@ -93,6 +100,7 @@ Work Runner::prepare(const Job& job, const std::string& backend) {
     call = tutti_call(job, options_, world_);
   } else {
     world_.agree([&] { call = mpi_call(job, options_.op, comm_); });
+    if (options_.on_gpu) call = by_way_of_the_host(job, std::move(call));
   }
   return {job, std::move(slots), std::move(call), sweeps ? &*sweeper_ : nullptr};
 }

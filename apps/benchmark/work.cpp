@@ -2,6 +2,8 @@
 #include "apps/benchmark/work.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace apps::benchmark {
@@ -15,6 +17,30 @@ std::vector<Stretch> shifted(std::vector<Stretch> stretches, std::size_t tensor)
   for (Stretch& stretch : stretches) stretch.first += tensor * kTensorShift;
   return stretches;
 }
+
+/// The memory is ours; only the collective must not write into it.
+tutti::TensorView writable(const tutti::ConstTensorView& input) {
+  return {const_cast<std::byte*>(input.bytes()), input.shape(), input.dtype(), input.device()};
+}
+
+/// The same tensor on the cpu: itself, or a copy.
+class OnCpu {
+ public:
+  explicit OnCpu(const tutti::TensorView& tensor) : tensor_(tensor) {
+    if (tensor.device().kind == tutti::DeviceKind::cpu) return;
+    copy_ = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
+    copy_->view().copy_from(tensor);
+  }
+  [[nodiscard]] tutti::TensorView view() { return copy_ ? copy_->view() : tensor_; }
+  /// Where the tensor is, it becomes what the copy is now.
+  void write_back() {
+    if (copy_) tensor_.copy_from(*copy_);
+  }
+
+ private:
+  tutti::TensorView tensor_;
+  std::optional<tutti::Tensor> copy_;
+};
 
 }  // namespace
 
@@ -46,6 +72,22 @@ Slot make_slot(const Job& job, const Allocate& allocate) {
     slot.inputs.push_back(std::as_const(slot.memory.back()).view());
   }
   return slot;
+}
+
+Call by_way_of_the_host(const Job& job, Call call) {
+  const Allocate ordinary = [](const tutti::Shape& shape, tutti::DType dtype) {
+    return tutti::Tensor::empty(shape, dtype);
+  };
+  auto host = std::make_shared<Slot>(make_slot(job, ordinary));
+  return [host, call = std::move(call)](Slot& slot) {
+    for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
+      writable(host->inputs[i]).copy_from(slot.inputs[i]);
+    }
+    call(*host);
+    for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
+      slot.outputs[i].copy_from(host->outputs[i]);
+    }
+  };
 }
 
 Work::Work(Job job, std::vector<Slot> slots, Call call, CacheSweeper* sweeper)
@@ -80,22 +122,25 @@ void Work::write_inputs(Slot& slot) {
   slot.turn = turns_++;
   if (!has_input()) return;
   for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
-    // The memory is ours; only the collective must not write into it.
-    const tutti::ConstTensorView& input = slot.inputs[i];
-    const tutti::TensorView writable(const_cast<std::byte*>(input.bytes()), input.shape(),
-                                     input.dtype());
-    job_.pattern.write(writable, slot.turn, shifted({{input.count(), job_.rank, 0}}, i));
+    OnCpu input(writable(slot.inputs[i]));
+    job_.pattern.write(input.view(), slot.turn, shifted({{input.view().count(), job_.rank, 0}}, i));
+    input.write_back();
   }
 }
 
 void Work::poison_outputs(Slot& slot) const {
-  for (const tutti::TensorView& output : slot.outputs) poison(output);
+  for (const tutti::TensorView& output : slot.outputs) {
+    OnCpu poisoned(output);
+    poison(poisoned.view());
+    poisoned.write_back();
+  }
 }
 
 std::size_t Work::count_wrong(const Slot& slot) const {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
-    const tutti::TensorView& output = slot.outputs[i];
+    OnCpu on_cpu(slot.outputs[i]);
+    const tutti::TensorView output = on_cpu.view();
     const auto expected = job_.chosen.expected(output.count(), job_.rank, job_.ranks);
     wrong += job_.pattern.count_wrong(output, slot.turn, shifted(expected, i));
   }

@@ -50,6 +50,10 @@ class CacheSweeper {
 std::size_t cold_slots(std::size_t slot_bytes, std::size_t cache_bytes);
 inline constexpr std::size_t kMaxSlots = 64;
 
+/// A call of MPI on tensors that are on GPUs: by way of the host, as a program without a GPU-aware
+/// MPI does it.
+Call by_way_of_the_host(const Job& job, Call call);
+
 /// Allocates one slot of a job. Errors: those of `allocate`.
 Slot make_slot(const Job& job, const Allocate& allocate);
 /// Bytes of one slot.

@@ -114,7 +114,8 @@ std::unique_ptr<NodeCollectives> join_node(Group& group, NodeLibrary& library, i
   });
   const auto ids = allgather(group, own, "exchange of the nodes' NCCL ids");
   return library.join(ids[topology.local_ranks().front()], topology.local_rank,
-                      topology.local_size(), device, [&] { group.engine().check_usable(); });
+                      topology.local_size(), device, group.settings().timeout,
+                      [&] { group.engine().check_usable(); });
 }
 
 }  // namespace

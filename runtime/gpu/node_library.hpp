@@ -47,11 +47,12 @@ class NodeLibrary {
   /// "NCCL 2.28.9".
   [[nodiscard]] virtual std::string in_words() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
-  /// Joins the ranks of a node: returns when all are there. `poll` is called meanwhile, and may
+  /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
+  /// (0: no limit); errors: timeout. `poll` is called meanwhile, and may
   /// throw. Collective over the node.
   [[nodiscard]] virtual std::unique_ptr<NodeCollectives> join(
       const NodeId& id, int local_rank, int local_size, int device,
-      const std::function<void()>& poll) = 0;
+      std::chrono::duration<double> timeout, const std::function<void()>& poll) = 0;
 };
 
 }  // namespace tutti::gpus

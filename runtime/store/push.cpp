@@ -193,6 +193,7 @@ collectives::Operation Push::operation(collectives::FunctionRef<std::string()> d
 
 void Push::announce() {
   const auto describe = [&] { return in_words(); };
+  group_.engine().meter().count_as(*tally_, bytes_);
   group_.engine().run(operation(describe));
 }
 

@@ -125,6 +125,7 @@ class FakeNodeLibrary final : public gpus::NodeLibrary {
 
   std::unique_ptr<gpus::NodeCollectives> join(const gpus::NodeId& id, int local_rank,
                                               int local_size, int device,
+                                              std::chrono::duration<double> /*timeout*/,
                                               const std::function<void()>& poll) override {
     std::shared_ptr<Meeting> meeting;
     {

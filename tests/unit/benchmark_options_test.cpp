@@ -9,6 +9,8 @@
 
 #include "apps/benchmark/options.hpp"
 #include "apps/benchmark/runner.hpp"
+#include "runtime/gpu/gpus.hpp"
+#include "tests/support/fake_accelerator.hpp"
 
 namespace {
 
@@ -81,10 +83,16 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
   has(refusal({"-c", "2"}), "--check: expected 0 or 1");
   has(refusal({"--collective", "alltoall"}), "--collective: expected one of allreduce, ");
-  has(refusal({"--backend", "nccl"}), "--backend nccl: this build has no GPU support");
+  has(refusal({"--backend", "nccl"}),
+      "--backend nccl: with --device gpu, tutti sums by NCCL in the node");
   has(refusal({"--backend", "gloo"}), "--backend: expected tutti, mpi");
   has(refusal({"--backend", "mpi,mpi"}), "--backend: mpi is there twice");
-  has(refusal({"--device", "gpu"}), "--device gpu: this build has no GPU support");
+  tutti::gpus::replace_gpus(nullptr);
+  has(refusal({"--device", "gpu"}), "--device gpu: none: a test has taken them away");
+  const test::FakeGpus gpus(1);
+  has(refusal({"--device", "gpu", "--collective", "broadcast"}),
+      "--device gpu: on GPUs there are pushpull and allreduce");
+  has(refusal({"--device", "gpu", "-o", "max"}), "--device gpu: on GPUs there are");
   has(refusal({"--buffers", "pinned"}), "--buffers: expected store or user");
   has(refusal({"--cache", "warm"}), "--cache: expected hot or cold");
   has(refusal({"--ranks-per-node", "0"}), "--ranks-per-node: ");

@@ -5,7 +5,6 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/gpu/make_reducer.hpp"
 #include "runtime/store/user_updater.hpp"
 
 namespace tutti {
@@ -23,13 +22,6 @@ constexpr std::initializer_list<DType> kDTypes = {DType::float16, DType::bfloat1
 
 std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
   return (bytes + unit - 1) / unit * unit;
-}
-
-/// The same on all ranks, as all lengths in a call are.
-std::size_t largest_node(const collectives::Topology& topology) {
-  std::size_t most = 1;
-  for (const auto& node : topology.nodes) most = std::max(most, node.size());
-  return most;
 }
 
 }  // namespace
@@ -116,9 +108,7 @@ void DevicePush::add(const Push::Item& item) {
 void DevicePush::prepare(std::span<const Push::Item> items) {
   const Device device = items.front().entry->replica.device();
   gpus_ = gpus::require_gpus("push", device);
-  if (group_.topology().size == 1 || reducer_device_ == device.index) return;
-  reducer_ = gpus::make_reducer(group_, gpus_, device.index);
-  reducer_device_ = device.index;
+  if (group_.topology().size > 1) reducer_ = &group_.reducer(gpus_, device.index);
 }
 
 void DevicePush::run(std::span<const Push::Item> items) {
@@ -138,10 +128,10 @@ void DevicePush::run(std::span<const Push::Item> items) {
   }
 }
 
-/// By type, so that a type is one part; a key's sum begins at a multiple of the grain, and what is
-/// between keys is zero from the start.
+/// The same on all ranks. By type, so that a type is one part; a key's sum begins at a multiple of
+/// the grain, and what is between keys is zero from the start.
 void DevicePush::lay_out(int device, Work& work) {
-  const std::size_t unit = gpus::kGrain * largest_node(group_.topology());
+  const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
   std::size_t bytes = kDTypes.size() * unit;
   for (const gpus::TensorRow& row : work.rows) bytes += rounded(row.count * size_of(row.dtype));
   const bool fits = work.bucket && work.bucket->size_bytes() >= bytes;

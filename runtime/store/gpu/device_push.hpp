@@ -62,8 +62,7 @@ class DevicePush {
   const UpdateRule& rule_;
   const GradientCompression& compression_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  std::unique_ptr<gpus::Reducer> reducer_;
-  int reducer_device_ = -1;
+  gpus::Reducer* reducer_ = nullptr;  ///< the group's; null with one rank
   std::map<int, Work> work_;
 };
 

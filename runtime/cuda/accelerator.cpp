@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/kernels.hpp"
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/nccl/library.hpp"
+
+namespace tutti::cuda {
+
+namespace {
+
+std::string version_in_words(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+class CudaAccelerator final : public gpus::Accelerator {
+ public:
+  explicit CudaAccelerator(int count) : kernels_(static_cast<std::size_t>(count)) {}
+
+  [[nodiscard]] int count() const override { return static_cast<int>(kernels_.size()); }
+
+  [[nodiscard]] gpus::DeviceInfo info(int device) const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", device);
+    char bus_id[32] = {};
+    check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device), "cudaDeviceGetPCIBusId", device);
+    return {properties.name, bus_id, properties.totalGlobalMem};
+  }
+
+  [[nodiscard]] std::string in_words() const override {
+    int driver = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion", 0);
+    return "CUDA " + version_in_words(CUDART_VERSION) + " (driver " + version_in_words(driver) +
+           ")";
+  }
+
+  std::byte* allocate(int device, std::size_t bytes) override {
+    const OnDevice here(device);
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());  // else the next kernel would report it
+      return nullptr;
+    }
+    check(status, "cudaMalloc", device);
+    return static_cast<std::byte*>(memory);
+  }
+  void release(int /*device*/, std::byte* memory) noexcept override {
+    static_cast<void>(cudaFree(memory));
+  }
+
+  std::byte* allocate_pinned(std::size_t bytes) override {
+    void* memory = nullptr;
+    const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    if (status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      return nullptr;
+    }
+    check(status, "cudaHostAlloc", 0);
+    return static_cast<std::byte*>(memory);
+  }
+  void release_pinned(std::byte* memory) noexcept override {
+    static_cast<void>(cudaFreeHost(memory));
+  }
+
+  /// Where it cannot be done (a limit on locked memory, say) copies are slower, and right.
+  bool pin(std::byte* memory, std::size_t bytes) override {
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return true;
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  void unpin(std::byte* memory) noexcept override { static_cast<void>(cudaHostUnregister(memory)); }
+
+  gpus::Stream create_stream(int device) override {
+    const OnDevice here(device);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate", device);
+    return stream;
+  }
+  void destroy_stream(int /*device*/, gpus::Stream stream) noexcept override {
+    static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
+  }
+
+  gpus::Event create_event(int device) override {
+    const OnDevice here(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", device);
+    return event;
+  }
+  void destroy_event(gpus::Event event) noexcept override {
+    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+  }
+  void record(gpus::Event event, int device, gpus::Stream stream) override {
+    const OnDevice here(device);
+    check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)),
+          "cudaEventRecord", device);
+  }
+  void wait(int device, gpus::Stream stream, gpus::Event event) override {
+    const OnDevice here(device);
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event)),
+          "cudaStreamWaitEvent", device);
+  }
+  bool done(gpus::Event event) override {
+    const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (status == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      return false;
+    }
+    check(status, "work in a stream, seen by cudaEventQuery", 0);
+    return true;
+  }
+
+  void copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
+            std::size_t bytes) override {
+    const OnDevice here(device);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+          "cudaMemcpyAsync", device);
+  }
+
+  gpus::NodeLibrary& node_library() override { return nccl_; }
+
+  gpus::Kernels& kernels(int device) override {
+    auto& own = kernels_.at(static_cast<std::size_t>(device));
+    const OnDevice here(device);
+    if (own == nullptr) own = make_kernels(device);
+    return *own;
+  }
+
+ private:
+  std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
+  nccl::Library nccl_;
+};
+
+}  // namespace
+
+}  // namespace tutti::cuda
+
+namespace tutti::gpus {
+
+/// A machine without a driver, without a GPU, or with one that this library is not for, is one
+/// without GPUs, and the reason is kept for who asks for one.
+Found find_accelerator() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) {
+    return {std::make_shared<cuda::CudaAccelerator>(count), {}};
+  }
+  static_cast<void>(cudaGetLastError());  // else a later call would report it
+  const std::string reason = status == cudaSuccess ? "none is there" : cudaGetErrorString(status);
+  return {nullptr, "this process can use no GPU: " + reason};
+}
+
+}  // namespace tutti::gpus

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caller's memory cannot be padded, so the sum is made in a copy of it.
+#include "runtime/gpu/allreduce.hpp"
+
+#include "runtime/digest.hpp"
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/gpu/reducer.hpp"
+
+namespace tutti::gpus {
+
+namespace {
+
+void require(Group& group, const ConstTensorView& input, const TensorView& output) {
+  std::string why;
+  if (input.shape() != output.shape() || input.dtype() != output.dtype()) {
+    why = "input " + to_string(input.shape()) + " " + to_string(input.dtype()) + " and output " +
+          to_string(output.shape()) + " " + to_string(output.dtype()) + " must be alike";
+  } else if (find_gpus() == nullptr || input.device().index >= find_gpus()->count()) {
+    why = "a tensor on " + to_string(input.device()) + ", which this process has not";
+  }
+  if (!why.empty()) group.engine().refuse(ErrorCode::invalid_argument, "allreduce: " + why);
+}
+
+/// All ranks make this call, with tensors that are alike and on GPUs.
+void announce(Group& group, const ConstTensorView& input) {
+  const auto describe = [&] {
+    return "allreduce (sum) of " + to_string(input.shape()) + " " + to_string(input.dtype()) +
+           " on a GPU";
+  };
+  const std::uint64_t digest =
+      Digest().add(input.shape(), input.dtype()).add(std::string_view("gpu")).value();
+  group.engine().run({.kind = collectives::Kind::allreduce,
+                      .digest = digest,
+                      .segments = {},
+                      .describe = describe});
+}
+
+}  // namespace
+
+void allreduce(Group& group, const ConstTensorView& input, const TensorView& output) {
+  require(group, input, output);
+  announce(group, input);
+  const auto gpus = require_gpus("allreduce", input.device());
+  const auto& topology = group.topology();
+  if (topology.size == 1) return output.copy_from(input);
+  const std::size_t unit = kGrain * topology.largest_node();
+  const std::size_t bytes = (input.size_bytes() + unit - 1) / unit * unit;
+  Reducer& reducer = group.reducer(gpus, input.device().index);
+  const Tensor bucket =
+      Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
+  auto* data = const_cast<std::byte*>(bucket.bytes());
+  gpus->copy(data, input.device(), input.bytes(), input.device(), input.size_bytes());
+  const Part part{data, bytes / size_of(input.dtype()), input.dtype()};
+  if (bytes > 0) reducer.allreduce({&part, 1});
+  gpus->copy(output.bytes(), output.device(), data, output.device(), output.size_bytes());
+}
+
+}  // namespace tutti::gpus

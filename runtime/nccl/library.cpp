@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every communicator is non-blocking: a call may return before it is done, and is then polled. Only
+// so can a rank whose peer has died give up: ncclCommAbort is allowed at any point.
+#include "runtime/nccl/library.hpp"
+
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <thread>
+
+#include "tutti/error.hpp"
+
+#include "runtime/cuda/check.hpp"
+#include "runtime/nccl/table.hpp"
+
+namespace tutti::nccl {
+
+namespace {
+
+static_assert(sizeof(ncclUniqueId) == sizeof(gpus::NodeId));
+
+constexpr auto kPause = std::chrono::microseconds(20);
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return ncclFloat16;
+    case DType::bfloat16:
+      return ncclBfloat16;
+    case DType::float32:
+      return ncclFloat32;
+    case DType::float64:
+      return ncclFloat64;
+    case DType::int8:
+      return ncclInt8;
+    case DType::uint8:
+      return ncclUint8;
+    case DType::int32:
+      return ncclInt32;
+    case DType::int64:
+      break;
+  }
+  return ncclInt64;
+}
+
+std::string in_words(const Table& table, const char* call, ncclResult_t result, ncclComm_t comm) {
+  const char* last = table.last_error(comm);
+  const bool says_more = last != nullptr && last[0] != '\0';
+  return std::string(call) + ": " + table.error_string(result) +
+         (says_more ? std::string(" (") + last + ")" : "");
+}
+
+/// Owns a communicator. Destroying one that works waits for the other ranks, which a destructor
+/// must not: a communicator is aborted, or, where all is well, left to the end of the process.
+class Collectives final : public gpus::NodeCollectives {
+ public:
+  Collectives(std::shared_ptr<const Loaded> loaded, int local_rank)
+      : loaded_(std::move(loaded)), local_rank_(static_cast<std::size_t>(local_rank)) {}
+
+  void join(const ncclUniqueId& id, int local_size, int device,
+            std::chrono::duration<double> timeout, const std::function<void()>& poll) {
+    timeout_ = timeout;
+    cuda::check(cudaSetDevice(device), "cudaSetDevice", device);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result =
+        table().init_rank(&comm_, local_size, id, static_cast<int>(local_rank_), &config);
+    if (result != ncclInProgress) require(result, "ncclCommInitRankConfig");
+    poll_ = poll;
+    settle("ncclCommInitRankConfig");
+    poll_ = nullptr;
+  }
+
+  void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
+    const ncclResult_t result = table().allreduce(data, data, count, type_of(dtype), ncclSum, comm_,
+                                                  static_cast<cudaStream_t>(stream));
+    finish(result, "ncclAllReduce");
+  }
+
+  void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
+                      DType dtype) override {
+    const ncclResult_t result =
+        table().reduce_scatter(data, data + own_shard(count, dtype), count, type_of(dtype), ncclSum,
+                               comm_, static_cast<cudaStream_t>(stream));
+    finish(result, "ncclReduceScatter");
+  }
+
+  void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
+    const ncclResult_t result =
+        table().allgather(data + own_shard(count, dtype), data, count, type_of(dtype), comm_,
+                          static_cast<cudaStream_t>(stream));
+    finish(result, "ncclAllGather");
+  }
+
+  std::optional<std::string> failure() override {
+    if (comm_ == nullptr) return "NCCL's communicator was aborted";
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t result = table().async_error(comm_, &state);
+    if (result != ncclSuccess) state = result;
+    if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
+    return in_words(table(), "NCCL", state, comm_);
+  }
+
+  void abort() noexcept override {
+    if (comm_ != nullptr) static_cast<void>(table().abort(comm_));
+    comm_ = nullptr;
+  }
+
+ private:
+  [[nodiscard]] const Table& table() const { return loaded_->table; }
+  [[nodiscard]] std::size_t own_shard(std::size_t count, DType dtype) const {
+    return local_rank_ * count * size_of(dtype);
+  }
+
+  void require(ncclResult_t result, const char* call) {
+    if (result == ncclSuccess) return;
+    const std::string text = in_words(table(), call, result, comm_);
+    abort();
+    throw Error(ErrorCode::communication, text);
+  }
+
+  void finish(ncclResult_t result, const char* call) {
+    if (result == ncclInProgress) return settle(call);
+    require(result, call);
+  }
+
+  /// Until a call that has begun is done: before it, nothing else may go into its stream.
+  void settle(const char* call) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      require(table().async_error(comm_, &state), call);
+      if (state != ncclInProgress) return require(state, call);
+      if (poll_) poll_();
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+      if (timeout_.count() > 0 && waited > timeout_) {
+        abort();
+        throw Error(ErrorCode::timeout, std::string(call) + " has not ended after " +
+                                            std::to_string(timeout_.count()) +
+                                            " s; are all ranks of the node alive?");
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  std::shared_ptr<const Loaded> loaded_;
+  std::size_t local_rank_;
+  ncclComm_t comm_ = nullptr;
+  std::chrono::duration<double> timeout_{0};  ///< of one call; 0: none
+  std::function<void()> poll_;
+};
+
+}  // namespace
+
+Library::Library() = default;
+Library::~Library() = default;
+
+const Loaded& Library::loaded() {
+  if (loaded_ == nullptr) loaded_ = std::make_shared<const Loaded>(load());
+  return *loaded_;
+}
+
+std::string Library::unusable() { return loaded().reason; }
+
+std::string Library::in_words() {
+  const int version = loaded().version;
+  return "by NCCL " + std::to_string(version / 10000) + "." +
+         std::to_string(version % 10000 / 100) + "." + std::to_string(version % 100);
+}
+
+gpus::NodeId Library::make_id() {
+  ncclUniqueId made{};
+  const ncclResult_t result = loaded().table.get_unique_id(&made);
+  if (result != ncclSuccess) {
+    throw Error(ErrorCode::communication,
+                nccl::in_words(loaded().table, "ncclGetUniqueId", result, nullptr));
+  }
+  gpus::NodeId id{};
+  std::memcpy(id.data(), &made, sizeof made);
+  return id;
+}
+
+std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& id, int local_rank,
+                                                     int local_size, int device,
+                                                     std::chrono::duration<double> timeout,
+                                                     const std::function<void()>& poll) {
+  static_cast<void>(loaded());
+  ncclUniqueId name{};
+  std::memcpy(&name, id.data(), sizeof name);
+  auto collectives = std::make_unique<Collectives>(loaded_, local_rank);
+  collectives->join(name, local_size, device, timeout, poll);
+  return collectives;
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL as the reducer's NodeLibrary (runtime/gpu/node_library.hpp).
+#pragma once
+
+#include <memory>
+
+#include "runtime/gpu/node_library.hpp"
+
+namespace tutti::nccl {
+
+struct Loaded;
+
+/// Loads NCCL when it is first asked for. One thread at a time.
+class Library final : public gpus::NodeLibrary {
+ public:
+  Library();
+  ~Library() override;
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  [[nodiscard]] std::string unusable() override;
+  [[nodiscard]] std::string in_words() override;
+  [[nodiscard]] gpus::NodeId make_id() override;
+  [[nodiscard]] std::unique_ptr<gpus::NodeCollectives> join(
+      const gpus::NodeId& id, int local_rank, int local_size, int device,
+      std::chrono::duration<double> timeout, const std::function<void()>& poll) override;
+
+ private:
+  const Loaded& loaded();
+
+  std::shared_ptr<const Loaded> loaded_;
+};
+
+}  // namespace tutti::nccl

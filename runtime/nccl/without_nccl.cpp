@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of library.cpp, where a build found no header of NCCL.
+#include "tutti/error.hpp"
+
+#include "runtime/nccl/library.hpp"
+
+namespace tutti::nccl {
+
+struct Loaded {
+  std::string reason = "this build has no NCCL (nccl.h was not found)";
+};
+
+Library::Library() = default;
+Library::~Library() = default;
+
+const Loaded& Library::loaded() {
+  if (loaded_ == nullptr) loaded_ = std::make_shared<const Loaded>();
+  return *loaded_;
+}
+
+std::string Library::unusable() { return loaded().reason; }
+std::string Library::in_words() { return "without NCCL"; }
+gpus::NodeId Library::make_id() { throw Error(ErrorCode::invalid_argument, loaded().reason); }
+
+std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/, int /*local_rank*/,
+                                                     int /*local_size*/, int /*device*/,
+                                                     std::chrono::duration<double> /*timeout*/,
+                                                     const std::function<void()>& /*poll*/) {
+  throw Error(ErrorCode::invalid_argument, loaded().reason);
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks with a real GPU: the sum over ranks by NCCL, by the host, and by both. On a machine with
+// one GPU the ranks share it; they tell NCCL that they are hosts of their own, and it then lets
+// them talk through sockets.
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <string>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "tests/support/mpi_test.hpp"
+
+using tutti::DType;
+using tutti::gpu;
+using tutti::KVStore;
+using tutti::Tensor;
+
+namespace {
+
+/// Says why there is nothing to test, in words that ctest takes for a skipped test.
+bool has_gpu() {
+  if (tutti::num_gpus() > 0) return true;
+  if (test::rank() == 0) MESSAGE("no GPU: ", tutti::gpus_in_words());
+  return false;
+}
+
+/// Before NCCL reads it, which is when a store first sums.
+void be_a_host_of_its_own() {
+  setenv("NCCL_HOSTID", ("rank" + std::to_string(test::rank())).c_str(), 1);
+}
+
+/// Small whole numbers: any order of summation gives the same.
+Tensor ramp(std::int64_t count, DType dtype, int rank) {
+  Tensor values = Tensor::empty({count});
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.values<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i % 7 + rank);
+  }
+  Tensor tensor = Tensor::empty({count}, dtype, gpu(0));
+  tensor.view().copy_from(values);
+  return tensor;
+}
+
+std::size_t count_wrong(const KVStore& kv, int key, std::int64_t count) {
+  Tensor out = Tensor::zeros({count});
+  kv.pull(key, out, tutti::Cast::yes);
+  const auto ranks = static_cast<float>(kv.num_workers());
+  std::size_t wrong = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float expected = static_cast<float>(i % 7) * ranks + ranks * (ranks - 1) / 2;
+    if (out.values<float>()[static_cast<std::size_t>(i)] != expected) ++wrong;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("a push sums values on GPUs over the ranks, of every type and size") {
+  if (!has_gpu()) return;
+  be_a_host_of_its_own();
+  auto kv = KVStore::create("dist");
+  int key = 0;
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64, DType::int32}) {
+    for (const std::int64_t count : {1, 7, 1000, 1'000'003}) {
+      CAPTURE(count);
+      kv.init(key, Tensor::zeros({count}, dtype, gpu(0)));
+      kv.push(key, ramp(count, dtype, test::rank()));
+      CHECK(test::agree(count_wrong(kv, key, count) == 0));
+      ++key;
+    }
+  }
+}
+
+TEST_CASE("ranks that train on GPUs have the weights of a store on the cpu") {
+  if (!has_gpu()) return;
+  be_a_host_of_its_own();
+  auto kv = KVStore::create("dist");
+  kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.125, .momentum = 0.5}));
+  for (const int key : {0, 1}) {
+    kv.init(key, Tensor::ones({1000}, DType::float32, key == 0 ? gpu(0) : tutti::cpu()));
+  }
+  for (int step = 0; step < 5; ++step) {
+    const Tensor gradient = ramp(1000, DType::float32, test::rank() + step);
+    kv.push(0, gradient);
+    kv.push(1, gradient);
+  }
+  Tensor there = Tensor::empty({1000});
+  Tensor here = Tensor::empty({1000});
+  kv.pull(0, there);
+  kv.pull(1, here);
+  CHECK(test::agree(std::ranges::equal(there.values<float>(), here.values<float>())));
+}

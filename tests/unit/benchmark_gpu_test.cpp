@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What collective-benchmark does with tensors on GPUs.
+#include <doctest/doctest.h>
+#include <string>
+
+#include <tutti/gpu.hpp>
+
+#include "apps/benchmark/tutti_calls.hpp"
+#include "apps/benchmark/work.hpp"
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/threads.hpp"
+
+namespace {
+
+using namespace apps::benchmark;
+
+Job job_of(const std::string& collective, const tutti::Communicator& world) {
+  const Case& chosen = find_case(collective);
+  return {chosen, chosen.layout(4000, 4, world.size()),
+          Pattern(tutti::DType::float32, tutti::ReduceOp::sum, world.size()), world.rank(),
+          world.size()};
+}
+
+std::vector<Slot> slots_of(const Job& job, tutti::Device device) {
+  std::vector<Slot> slots;
+  slots.push_back(make_slot(job, [&](const tutti::Shape& shape, tutti::DType dtype) {
+    return tutti::Tensor::empty(shape, dtype, device);
+  }));
+  return slots;
+}
+
+}  // namespace
+
+TEST_CASE("sums of tensors on GPUs are right, and checked") {
+  for (const char* collective : {"allreduce", "pushpull"}) {
+    const test::FakeGpus gpus(2);
+    Options options;
+    options.on_gpu = true;
+    const auto outcomes = test::as_ranks({2}, {}, [&](tutti::Communicator& world) {
+      const Job job = job_of(collective, world);
+      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world), nullptr);
+      work.call();
+      if (work.check() != 0) throw tutti::Error(tutti::ErrorCode::divergence, "wrong elements");
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
+TEST_CASE("a call that does nothing has its elements on the GPU counted as wrong") {
+  const test::FakeGpus gpus(1);
+  const auto world = tutti::Communicator::self({});
+  const Job job = job_of("allreduce", world);
+  Work work(
+      job, slots_of(job, tutti::gpu(0)), [](Slot&) {}, nullptr);
+  work.call();
+  CHECK(work.check() == 2000);
+}
+
+TEST_CASE("by way of the host a call sees the inputs, and its outputs come back") {
+  const test::FakeGpus gpus(1);
+  const auto world = tutti::Communicator::self({});
+  const Job job = job_of("allreduce", world);
+  const Call copy = [](Slot& slot) {
+    CHECK(slot.inputs[0].device() == tutti::cpu());
+    slot.outputs[0].copy_from(slot.inputs[0]);
+  };
+  Work work(job, slots_of(job, tutti::gpu(0)), by_way_of_the_host(job, copy), nullptr);
+  work.call();
+  CHECK(work.check() == 0);
+}
