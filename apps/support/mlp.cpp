@@ -27,17 +27,19 @@ const MlpKernels& best_kernels() noexcept {
                                 [](const MlpKernels* kernels) { return kernels->supported(); });
 }
 
-Mlp::Mlp(const std::vector<int>& widths, int max_batch, const MlpKernels& kernels)
-    : kernels_(&kernels),
+Mlp::Mlp(const std::vector<int>& widths, int max_batch, std::unique_ptr<MlpArithmetic> arithmetic)
+    : arithmetic_(std::move(arithmetic)),
       labels_(static_cast<std::size_t>(max_batch)),
       indices_(labels_.size()),
       gradients_(widths.size() - 1) {
   for (std::size_t layer = 0; layer < widths.size(); ++layer) {
-    const auto count =
-        static_cast<std::size_t>(widths[layer]) * static_cast<std::size_t>(max_batch);
+    const std::int64_t count = std::int64_t{widths[layer]} * max_batch;
     const bool last = layer + 1 == widths.size();
-    activations_.emplace_back(count);
-    deltas_.emplace_back(layer == 0 || last ? 0 : count);
+    const auto zeros = [&](std::int64_t elements) {
+      return tutti::Tensor::zeros({elements}, tutti::DType::float32, device());
+    };
+    activations_.push_back(zeros(count));
+    deltas_.push_back(zeros(layer == 0 || last ? 0 : count));
     if (last) break;
     layers_.push_back({.inputs = widths[layer],
                        .outputs = widths[layer + 1],
@@ -70,18 +72,18 @@ float* Mlp::forward(const Batch& batch) {
                        .pixels = layers_.front().inputs,
                        .scale = 1.0F / (255.0F * kPixelDeviation),
                        .shift = -kPixelMean / kPixelDeviation};
-  kernels_->load(rows, size, activation(0));
+  arithmetic_->load(rows, size, activation(0));
   for (int layer = 0; layer < num_layers(); ++layer) {
-    kernels_->forward(layers_[static_cast<std::size_t>(layer)], size, activation(layer),
-                      activation(layer + 1));
+    arithmetic_->forward(layers_[static_cast<std::size_t>(layer)], size, activation(layer),
+                         activation(layer + 1));
   }
   return activation(num_layers());
 }
 
 double Mlp::loss(const Batch& batch) {
   float* const logits = forward(batch);
-  return kernels_->softmax_loss(static_cast<int>(batch.indices.size()), layers_.back().outputs,
-                                labels_.data(), logits);
+  return arithmetic_->softmax_loss(static_cast<int>(batch.indices.size()), layers_.back().outputs,
+                                   labels_.data(), logits);
 }
 
 double Mlp::gradients(const Batch& batch) {
@@ -90,10 +92,10 @@ double Mlp::gradients(const Batch& batch) {
   const float* above = activation(num_layers());  // the logits' delta by now
   for (int index = num_layers() - 1; index >= 0; --index) {
     const DenseLayer& layer = layers_[static_cast<std::size_t>(index)];
-    kernels_->backward(gradients_[static_cast<std::size_t>(index)], layer, size, activation(index),
-                       above);
+    arithmetic_->backward(gradients_[static_cast<std::size_t>(index)], layer, size,
+                          activation(index), above);
     if (index == 0) break;
-    kernels_->backward_input(layer, size, above, activation(index), delta(index));
+    arithmetic_->backward_input(layer, size, above, activation(index), delta(index));
     above = delta(index);
   }
   return summed_loss;
@@ -105,8 +107,8 @@ int Mlp::count_correct(const LabelledImages& images, std::size_t first, std::siz
     const auto indices = std::span(indices_).first(std::min(indices_.size(), last - begin));
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
     const float* const logits = forward({images, indices});
-    correct += kernels_->count_correct(static_cast<int>(indices.size()), layers_.back().outputs,
-                                       labels_.data(), logits);
+    correct += arithmetic_->count_correct(static_cast<int>(indices.size()), layers_.back().outputs,
+                                          labels_.data(), logits);
   }
   return correct;
 }

@@ -6,11 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "support/fashion_mnist.hpp"
-#include "support/mlp_kernels.hpp"
+#include "support/mlp_arithmetic.hpp"
 
 namespace apps {
 
@@ -35,11 +36,14 @@ struct Batch {
 
 class Mlp {
  public:
-  /// `widths` are input, hidden layers, classes: {784, 256, 128, 10}. All memory is allocated here.
-  Mlp(const std::vector<int>& widths, int max_batch, const MlpKernels& kernels = best_kernels());
+  /// `widths` are input, hidden layers, classes: {784, 256, 128, 10}. All memory is allocated here,
+  /// where the arithmetic is done.
+  Mlp(const std::vector<int>& widths, int max_batch, std::unique_ptr<MlpArithmetic> arithmetic);
+  Mlp(const std::vector<int>& widths, int max_batch, const MlpKernels& kernels = best_kernels())
+      : Mlp(widths, max_batch, cpu_arithmetic(kernels)) {}
 
   [[nodiscard]] int num_layers() const noexcept { return static_cast<int>(layers_.size()); }
-  [[nodiscard]] const MlpKernels& kernels() const noexcept { return *kernels_; }
+  [[nodiscard]] tutti::Device device() const { return arithmetic_->device(); }
 
   /// The memory may change its content between calls, but not its address.
   void bind(int layer, const LayerMemory& memory);
@@ -54,17 +58,19 @@ class Mlp {
  private:
   float* forward(const Batch& batch);  // the logits
   float* activation(int layer) noexcept {
-    return activations_[static_cast<std::size_t>(layer)].data();
+    return reinterpret_cast<float*>(activations_[static_cast<std::size_t>(layer)].bytes());
   }
-  float* delta(int layer) noexcept { return deltas_[static_cast<std::size_t>(layer)].data(); }
+  float* delta(int layer) noexcept {
+    return reinterpret_cast<float*>(deltas_[static_cast<std::size_t>(layer)].bytes());
+  }
 
-  const MlpKernels* kernels_;
+  std::unique_ptr<MlpArithmetic> arithmetic_;
   std::vector<std::uint8_t> labels_;    // of the batch
   std::vector<std::uint32_t> indices_;  // of count_correct's batch
   std::vector<DenseLayer> layers_;
   std::vector<DenseGradient> gradients_;
-  std::vector<std::vector<float>> activations_;  // [0] is the input, [i + 1] what layer i gives
-  std::vector<std::vector<float>> deltas_;       // of the hidden activations; [0] is never needed
+  std::vector<tutti::Tensor> activations_;  // [0] is the input, [i + 1] what layer i gives
+  std::vector<tutti::Tensor> deltas_;       // of the hidden activations; [0] is never needed
 };
 
 }  // namespace apps

@@ -12,15 +12,37 @@ namespace {
 // Tests are forward passes alone; small shares of a batch would make them slow.
 constexpr std::size_t kTestBatch = 256;
 
+std::unique_ptr<MlpArithmetic> arithmetic_on(tutti::Device device, int pixels, int max_batch) {
+  if (device.kind == tutti::DeviceKind::cpu) return cpu_arithmetic(best_kernels());
+  return gpu_arithmetic(device, pixels, max_batch);
+}
+
+tutti::Tensor copy_on(tutti::Device device, tutti::Tensor tensor) {
+  if (device.kind == tutti::DeviceKind::cpu) return tensor;
+  tutti::Tensor copy = tutti::Tensor::empty(tensor.shape(), tensor.dtype(), device);
+  copy.view().copy_from(tensor);
+  return copy;
+}
+
+const float* address(const tutti::ConstTensorView& tensor) {
+  return reinterpret_cast<const float*>(tensor.bytes());
+}
+float* address(const tutti::TensorView& tensor) { return reinterpret_cast<float*>(tensor.bytes()); }
+
 }  // namespace
 
 StoredMlp::StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std::size_t max_batch,
-                     std::int64_t seed)
-    : store_(store), network_(widths, static_cast<int>(std::max(max_batch, kTestBatch))) {
+                     std::int64_t seed, tutti::Device device)
+    : store_(store),
+      network_(widths, static_cast<int>(std::max(max_batch, kTestBatch)),
+               arithmetic_on(device, widths.front(),
+                             static_cast<int>(std::max(max_batch, kTestBatch)))) {
   std::vector<tutti::Tensor> initial;  // rank 0's values win
   const auto add = [&](const std::string& name, const tutti::Shape& shape) -> tutti::Tensor& {
     keys_.emplace_back(name);
-    gradients_.push_back(store.allocate(shape));
+    gradients_.push_back(device.kind == tutti::DeviceKind::cpu
+                             ? store.allocate(shape)
+                             : tutti::Tensor::zeros(shape, tutti::DType::float32, device));
     return initial.emplace_back(tutti::Tensor::zeros(shape));
   };
   for (int layer = 0; layer < network_.num_layers(); ++layer) {
@@ -31,16 +53,17 @@ StoredMlp::StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std:
     fill_he_normal(static_cast<std::uint64_t>(seed), layer, inputs, weight.values<float>());
     add(name + ".bias", {outputs});
   }
+  for (tutti::Tensor& tensor : initial) tensor = copy_on(device, std::move(tensor));
   store.init(keys_, initial);
 
   // A replica keeps its address for the store's whole life; only its content changes.
   for (int layer = 0; layer < network_.num_layers(); ++layer) {
     const auto weight = static_cast<std::size_t>(layer) * 2;
     const std::size_t bias = weight + 1;
-    network_.bind(layer, {.weight = store.view(keys_[weight]).values<float>().data(),
-                          .bias = store.view(keys_[bias]).values<float>().data(),
-                          .weight_gradient = gradients_[weight].values<float>().data(),
-                          .bias_gradient = gradients_[bias].values<float>().data()});
+    network_.bind(layer, {.weight = address(store.view(keys_[weight])),
+                          .bias = address(store.view(keys_[bias])),
+                          .weight_gradient = address(gradients_[weight].view()),
+                          .bias_gradient = address(gradients_[bias].view())});
   }
 }
 

@@ -18,9 +18,10 @@ namespace apps {
 
 class StoredMlp {
  public:
-  /// Makes the keys fc1.weight, fc1.bias, fc2.weight, ... with He's initial weights. Collective.
+  /// Makes the keys fc1.weight, fc1.bias, fc2.weight, ... with He's initial weights, on the device
+  /// that is also computed on. Collective.
   StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std::size_t max_batch,
-            std::int64_t seed);
+            std::int64_t seed, tutti::Device device);
 
   [[nodiscard]] Mlp& network() noexcept { return network_; }
 
@@ -34,7 +35,7 @@ class StoredMlp {
   tutti::KVStore& store_;
   Mlp network_;
   std::vector<tutti::Key> keys_;
-  std::vector<tutti::Tensor> gradients_;  // in the store's memory: a push copies nothing
+  std::vector<tutti::Tensor> gradients_;  // on a cpu in the store's memory: a push copies nothing
 };
 
 }  // namespace apps

@@ -11,6 +11,7 @@
 
 #include <tutti/compression.hpp>
 #include <tutti/error.hpp>
+#include <tutti/gpu.hpp>
 #include <tutti/program.hpp>
 #include <tutti/settings.hpp>
 
@@ -36,6 +37,8 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "images per step over all ranks; what is left of an epoch is dropped")(
       "kvstore", po::value(&options.kvstore)->default_value("dist"),
       "dist; or local or device for one process")(
+      "device", po::value(&options.device)->default_value("cpu"),
+      "cpu, or gpu: each rank computes on its GPU, where the weights then are")(
       "optimizer", po::value(&options.optimizer)->default_value("sgd"),
       "name,option=value,... as below; sgd has 0.05 and momentum 0.9 unless told otherwise")(
       "learning-rate", po::value<std::string>(),
@@ -83,6 +86,18 @@ void check_store(const TrainOptions& options, int ranks) {
                                                     std::to_string(ranks) + " ranks: use dist");
 }
 
+void check_device(const TrainOptions& options) {
+  require(options.device == "cpu" || options.device == "gpu",
+          "--device: expected cpu or gpu, found '" + options.device + "'");
+  if (options.device == "cpu") return;
+  require(tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
+  require(options.kvstore != "local",
+          "--kvstore local keeps its keys on the cpu; with --device gpu "
+          "use device or dist");
+  require(options.compression == "none",
+          "--compression is for gradients on the cpu; leave it out with --device gpu");
+}
+
 void check(const TrainOptions& options, int ranks) {
   require(options.epochs >= 1, "--epochs: expected at least 1");
   require(options.batch_size >= 1, "--batch-size: expected at least 1");
@@ -92,6 +107,7 @@ void check(const TrainOptions& options, int ranks) {
   require(options.seed >= 0, "--seed: expected at least 0");
   require(options.limit >= 0, "--limit: expected at least 0");
   check_store(options, ranks);
+  check_device(options);
   check(options.checkpoint);
 }
 
@@ -164,7 +180,9 @@ std::string job_line(const TrainOptions& options, int ranks) {
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
          " images per step, " + make_optimizer(options)->in_words() + ", " +
          (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
-         options.kvstore + " store, " + best_kernels().name + " kernels";
+         options.kvstore + " store, " +
+         (options.device == "gpu" ? std::string("on a GPU by cuBLAS")
+                                  : std::string(best_kernels().name) + " kernels");
 }
 
 std::string train_help() {

@@ -20,6 +20,7 @@ struct TrainOptions {
   int epochs = 0;
   int batch_size = 0;  ///< images per step over all ranks
   std::string kvstore;
+  std::string device;       ///< "cpu" or "gpu": where the network and its weights are
   std::string optimizer;    ///< as tutti::optimizer::create takes it
   std::string compression;  ///< as tutti::compression::create takes it
   std::int64_t seed = 0;

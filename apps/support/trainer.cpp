@@ -5,6 +5,7 @@
 #include <span>
 
 #include <tutti/error.hpp>
+#include <tutti/gpu.hpp>
 
 #include "support/random.hpp"
 #include "support/terminal.hpp"
@@ -19,7 +20,8 @@ Trainer::Trainer(tutti::Communicator world, tutti::KVStore& store, const TrainOp
       data_(data),
       base_rate_(store.optimizer().learning_rate()),
       share_(static_cast<std::size_t>(options.batch_size / world_.size())),
-      model_(store, options.widths(), share_, options.seed),
+      model_(store, options.widths(), share_, options.seed,
+             options.device == "gpu" ? tutti::gpu_of(world_) : tutti::cpu()),
       bar_(world_.rank() == 0 && stdout_is_watched()),
       order_(data.train.count()) {}
 
@@ -85,6 +87,9 @@ void Trainer::train() {
     position_.loss += model_.compute({data_.train, std::span(order_).subspan(first, share_)});
     const Stopwatch push_watch;
     model_.push();
+    if (model_.network().device().kind == tutti::DeviceKind::gpu) {
+      tutti::synchronize(model_.network().device());  // what it left in the stream is its time, too
+    }
     store_seconds_ += push_watch.seconds();
     images_ += batch();
     ++position_.step;

@@ -23,6 +23,7 @@ REFUSED = [
     (["--epochs"], "'--epochs' is missing"),
     (["--batch-size", "0"], "--batch-size: expected at least 1"),
     (["--batch-size", "1002"], "1002 is more than the 1000 training images"),
+    (["--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),
     (["--kvstore", "remote"], "--kvstore: expected dist, local or device, found 'remote'"),
     (["--optimizer", "magic"], "--optimizer: unknown optimizer 'magic', did you mean "),
     (["--optimizer", "sgd,momentun=0.5"], "optimizer sgd: unknown option 'momentun', did you mean "
