@@ -148,14 +148,16 @@ def layer_in_brackets(files):
 
 
 def vendor_headers(files):
-    """MPI, CUDA and NCCL are seen in a folder each; tests see all."""
+    """MPI, CUDA and NCCL are seen in a folder each; tests see all. A program that computes on GPUs
+    does so in files of CUDA."""
     for file in of_kind(files, CPP):
         for number, header in includes(file):
             if MPI.match(header) and not file.path.startswith(
                     ("runtime/mpi/", "tests/", MPI_HEADER)):
                 yield Finding(file.path, number, "vendor_headers",
                               f"{header}: only runtime/mpi/ includes it")
-            if GPU.match(header) and not file.path.startswith(
+            computes_on_gpus = file.path.startswith("apps/") and file.path.endswith(".cu")
+            if GPU.match(header) and not computes_on_gpus and not file.path.startswith(
                     ("runtime/cuda/", "runtime/nccl/", "tests/")):
                 yield Finding(file.path, number, "vendor_headers",
                               f"{header}: only runtime/cuda/ and runtime/nccl/ include it")
