@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
 #include "runtime/cuda/check.hpp"
+#include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/gpu/gpus.hpp"
 #include "runtime/nccl/library.hpp"
@@ -140,14 +141,9 @@ namespace tutti::gpus {
 /// A machine without a driver, without a GPU, or with one that this library is not for, is one
 /// without GPUs, and the reason is kept for who asks for one.
 Found find_accelerator() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess && count > 0) {
-    return {std::make_shared<cuda::CudaAccelerator>(count), {}};
-  }
-  static_cast<void>(cudaGetLastError());  // else a later call would report it
-  const std::string reason = status == cudaSuccess ? "none is there" : cudaGetErrorString(status);
-  return {nullptr, "this process can use no GPU: " + reason};
+  const cuda::Devices devices = cuda::find_devices();
+  if (devices.count == 0) return {nullptr, "this process can use no GPU: " + devices.why_none};
+  return {std::make_shared<cuda::CudaAccelerator>(devices.count), {}};
 }
 
 }  // namespace tutti::gpus
