@@ -67,7 +67,7 @@ check_memory() {
     --test-case-exclude="*large*"
 }
 
-measure_kernels() { "$folder/tests/kernel-benchmark" --json "$folder/kernels.json"; }
+measure_kernels() { "$folder/tests/kernel-benchmark" >"$folder/kernels.json"; }
 
 # Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between.
 measure_ranks() {
