@@ -8,6 +8,7 @@
 #include "tutti/compression.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
 #include "tutti/key.hpp"
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizer.hpp"

@@ -32,7 +32,7 @@ run_address_sanitizer() {
 # Only what is run is built.
 run_thread_sanitizer() {
   local programs=(collectives_test)
-  if [ "$sanitizers" = all ]; then programs+=(optimizer_bits_test meter_test); fi
+  if [ "$sanitizers" = all ]; then programs+=(optimizer_bits_test meter_test gpu_test); fi
   build tsan "${programs[@]}"
   say "ThreadSanitizer"
   runner=(setarch "$(uname -m)" --addr-no-randomize)

@@ -27,7 +27,7 @@ enum {
 /// apart.
 enum {
   TUTTI_CPU = 0,
-  TUTTI_GPU = 1  ///< refused: this build has no GPU support
+  TUTTI_GPU = 1  ///< of this process; refused where there is none
 };
 
 enum { TUTTI_MAX_DIMENSIONS = 8 };
