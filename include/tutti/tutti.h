@@ -19,6 +19,7 @@
 
 #include "tutti/c/checkpoint.h"
 #include "tutti/c/communicator.h"
+#include "tutti/c/gpu.h"
 #include "tutti/c/key.h"
 #include "tutti/c/kvstore.h"
 #include "tutti/c/optimizer.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
+#include <nvtx3/nvToolsExt.h>
+
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
@@ -117,6 +119,9 @@ class CudaAccelerator final : public gpus::Accelerator {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
           "cudaMemcpyAsync", device);
   }
+
+  void begin_range(const char* name) noexcept override { nvtxRangePushA(name); }
+  void end_range() noexcept override { nvtxRangePop(); }
 
   gpus::NodeLibrary& node_library() override { return nccl_; }
 

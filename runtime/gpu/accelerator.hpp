@@ -69,6 +69,11 @@ class Accelerator {
   [[nodiscard]] virtual bool pin(std::byte* memory, std::size_t bytes) = 0;
   virtual void unpin(std::byte* memory) noexcept = 0;
 
+  /// Names what this thread does from here to the end of the range, for a profiler that watches.
+  /// Ranges nest. Costs nothing to speak of without one.
+  virtual void begin_range(const char* name) noexcept = 0;
+  virtual void end_range() noexcept = 0;
+
   /// Collectives among GPUs of several processes.
   [[nodiscard]] virtual NodeLibrary& node_library() = 0;
 

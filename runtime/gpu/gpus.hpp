@@ -98,12 +98,28 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   mutable std::mutex mutex_;  ///< of the streams
 };
 
+/// Names the scope for a profiler.
+class NamedRange {
+ public:
+  NamedRange(Accelerator& accelerator, const char* name) : accelerator_(accelerator) {
+    accelerator_.begin_range(name);
+  }
+  ~NamedRange() { accelerator_.end_range(); }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  Accelerator& accelerator_;
+};
+
 /// Waits for an event, with a deadline. Errors: timeout, naming `what`; 0 is no deadline.
 void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what);
 
 /// The GPUs of this process; null if there are none. CUDA's state is global, as MPI's is, so this
 /// is the one variable of its kind here.
 std::shared_ptr<Gpus> find_gpus();
+/// Whether require_gpus() would return. Quick.
+bool is_here(Device device) noexcept;
 /// Errors: invalid_argument with the reason why there are none, after `what`.
 std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device);
 /// Why there are none, or what there is.

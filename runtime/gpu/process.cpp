@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPUs of this process: the one variable, and the public calls.
+#include <atomic>
 #include <cstdio>
 
 #include "tutti/error.hpp"
@@ -15,7 +16,8 @@ namespace {
 
 struct Process {
   std::mutex mutex;
-  bool looked = false;
+  std::atomic<bool> looked{false};
+  std::atomic<int> count{0};
   std::shared_ptr<Gpus> gpus;
   std::string reason;
 };
@@ -30,16 +32,23 @@ Process& process() {
 /// Looks at the machine once; what a test has put here stays.
 Process& looked_at() {
   Process& own = process();
+  if (own.looked.load(std::memory_order_acquire)) return own;
   const std::lock_guard lock(own.mutex);
   if (own.looked) return own;
-  own.looked = true;
   Found found = find_accelerator();
   if (found.accelerator != nullptr) own.gpus = std::make_shared<Gpus>(std::move(found.accelerator));
   own.reason = std::move(found.reason);
+  own.count = own.gpus == nullptr ? 0 : own.gpus->count();
+  own.looked.store(true, std::memory_order_release);
   return own;
 }
 
 }  // namespace
+
+bool is_here(Device device) noexcept {
+  const int count = process().count.load(std::memory_order_relaxed);
+  return device.kind == DeviceKind::gpu && device.index >= 0 && device.index < count;
+}
 
 std::shared_ptr<Gpus> find_gpus() { return looked_at().gpus; }
 
@@ -70,8 +79,9 @@ std::string in_words() {
 void replace_gpus(std::shared_ptr<Gpus> gpus) {
   Process& own = process();
   const std::lock_guard lock(own.mutex);
-  own.looked = true;
   own.gpus = std::move(gpus);
+  own.count = own.gpus == nullptr ? 0 : own.gpus->count();
+  own.looked = true;
   own.reason = "a test has taken them away";
 }
 

@@ -59,7 +59,8 @@ class Collectives final : public gpus::NodeCollectives {
   void join(const ncclUniqueId& id, int local_size, int device,
             std::chrono::duration<double> timeout, const std::function<void()>& poll) {
     timeout_ = timeout;
-    cuda::check(cudaSetDevice(device), "cudaSetDevice", device);
+    device_ = device;
+    const cuda::OnDevice here(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t result =
@@ -71,6 +72,7 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
+    const cuda::OnDevice here(device_);
     const ncclResult_t result = table().allreduce(data, data, count, type_of(dtype), ncclSum, comm_,
                                                   static_cast<cudaStream_t>(stream));
     finish(result, "ncclAllReduce");
@@ -78,6 +80,7 @@ class Collectives final : public gpus::NodeCollectives {
 
   void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
                       DType dtype) override {
+    const cuda::OnDevice here(device_);
     const ncclResult_t result =
         table().reduce_scatter(data, data + own_shard(count, dtype), count, type_of(dtype), ncclSum,
                                comm_, static_cast<cudaStream_t>(stream));
@@ -85,6 +88,7 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
+    const cuda::OnDevice here(device_);
     const ncclResult_t result =
         table().allgather(data + own_shard(count, dtype), data, count, type_of(dtype), comm_,
                           static_cast<cudaStream_t>(stream));
@@ -144,6 +148,7 @@ class Collectives final : public gpus::NodeCollectives {
 
   std::shared_ptr<const Loaded> loaded_;
   std::size_t local_rank_;
+  int device_ = 0;
   ncclComm_t comm_ = nullptr;
   std::chrono::duration<double> timeout_{0};  ///< of one call; 0: none
   std::function<void()> poll_;

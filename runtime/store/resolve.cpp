@@ -69,7 +69,7 @@ std::vector<KeyGroup<View>> resolve_list(const Keys& keys, const TensorList<View
 }  // namespace
 
 void require_usable(const Key& key, const ConstTensorView& tensor) {
-  if (tensor.device().kind != DeviceKind::cpu) {
+  if (tensor.device().kind != DeviceKind::cpu && !gpus::is_here(tensor.device())) {
     static_cast<void>(gpus::require_gpus("key " + to_string(key), tensor.device()));
   }
   if (tensor.bytes() == nullptr && tensor.count() > 0) {

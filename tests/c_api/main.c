@@ -20,6 +20,7 @@ int main(void) {
       {"an optimizer's states are saved and loaded", test_optimizer_states},
       {"wrong paths and metadata on one rank are an error on all", test_bad_paths},
       {"a signal to one rank asks all to stop", test_signals},
+      {"GPUs that are not there are refused", test_gpus},
       {"a signal that is passed on comes again", test_signals_passed_on},
       {"a request of one rank is known to all", test_requests_to_stop},
       {"every collective gives every element, for every dtype and operation", test_collectives},

@@ -22,6 +22,7 @@ void test_save_and_load(void);
 void test_optimizer_states(void);
 void test_bad_paths(void);
 void test_signals(void);
+void test_gpus(void);
 void test_signals_passed_on(void);
 void test_requests_to_stop(void);
 void test_collectives(void);

@@ -200,6 +200,11 @@ void FakeAccelerator::unpin(std::byte* memory) noexcept {
   pinned_for_others_.erase(memory);
 }
 
+void FakeAccelerator::begin_range(const char* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  ranges_.push_back(std::string(static_cast<std::size_t>(open_ranges_++), ' ') + name);
+}
+
 void FakeAccelerator::lose_node_library(const std::string& why) {
   node_library_ = make_fake_node_library(*this, why);
 }

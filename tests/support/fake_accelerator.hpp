@@ -51,6 +51,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   gpus::Kernels& kernels(int device) override;
   bool pin(std::byte* memory, std::size_t bytes) override;
   void unpin(std::byte* memory) noexcept override;
+  void begin_range(const char* name) noexcept override;
+  void end_range() noexcept override { --open_ranges_; }
   gpus::NodeLibrary& node_library() override { return *node_library_; }
 
   void enqueue(int device, gpus::Stream stream, Work work);
@@ -67,6 +69,9 @@ class FakeAccelerator final : public gpus::Accelerator {
   /// Launches of kernels so far.
   [[nodiscard]] int launches() const { return launches_; }
   void count_launch() { ++launches_; }
+  /// The names of ranges so far, in order, each with a space for every range that it is in.
+  [[nodiscard]] const std::vector<std::string>& ranges() const { return ranges_; }
+  [[nodiscard]] int open_ranges() const { return open_ranges_; }
 
  private:
   struct FakeStream {
@@ -103,6 +108,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::map<int, int> merged_;
   std::unique_ptr<gpus::NodeLibrary> node_library_;
   int launches_ = 0;
+  std::vector<std::string> ranges_;
+  int open_ranges_ = 0;
 };
 
 /// Puts fake GPUs into the process while it lives.

@@ -244,6 +244,20 @@ TEST_CASE("what a GPU store cannot do is refused, and changes nothing") {
   CHECK(pulled(kv, 3, 2) == std::vector<float>{1, 2});
 }
 
+TEST_CASE("a profiler sees the parts of a push by name, also of one that throws") {
+  const test::FakeGpus gpus(1);
+  auto kv = KVStore::create("device");
+  kv.init(3, on(gpu(0), {1, 2}));
+  kv.push(3, on(gpu(0), {1, 2}));
+  CHECK(gpus->ranges() == std::vector<std::string>{"tutti push", " update"});
+  kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {
+    throw std::runtime_error("no update");
+  });
+  CHECK_THROWS(kv.push(3, on(gpu(0), {1, 2})));
+  CHECK(gpus->ranges().size() == 5);
+  CHECK(gpus->open_ranges() == 0);
+}
+
 TEST_CASE("pushes in their rhythm allocate nothing from the device") {
   const test::FakeGpus gpus(2);
   auto kv = KVStore::create("device");

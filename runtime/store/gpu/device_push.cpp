@@ -112,6 +112,7 @@ void DevicePush::prepare(std::span<const Push::Item> items) {
 }
 
 void DevicePush::run(std::span<const Push::Item> items) {
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push");
   for (auto& [device, work] : work_) {
     work.entries.clear();
     work.rows.clear();
@@ -122,10 +123,15 @@ void DevicePush::run(std::span<const Push::Item> items) {
   for (auto& [device, work] : work_) {
     if (work.rows.empty()) continue;
     if (needs_sums) fill_bucket(device, work);
-    if (group_.topology().size > 1) reducer_->allreduce(work.parts);
+    if (group_.topology().size > 1) reduce(work);
     update(device, work);
     work.moved.clear();
   }
+}
+
+void DevicePush::reduce(Work& work) {
+  const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
+  reducer_->allreduce(work.parts);
 }
 
 /// The same on all ranks. By type, so that a type is one part; a key's sum begins at a multiple of
@@ -156,6 +162,7 @@ void DevicePush::lay_out(int device, Work& work) {
 }
 
 void DevicePush::fill_bucket(int device, Work& work) {
+  const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
   const auto before = work.places;
   lay_out(device, work);
   if (work.places != before) work.bucket->fill(0);
@@ -169,6 +176,7 @@ void DevicePush::fill_bucket(int device, Work& work) {
 }
 
 void DevicePush::update(int device, Work& work) {
+  const gpus::NamedRange range(gpus_->accelerator(), "update");
   gpus::Kernels& kernels = gpus_->kernels(device);
   if (const Updater* updater = rule_.updater()) return call_updater(*updater, device, work);
   const Optimizer* optimizer = rule_.optimizer();

@@ -54,6 +54,7 @@ class DevicePush {
   void add_inputs(int device, const Push::Item& item, Work& work);
   void lay_out(int device, Work& work);
   void fill_bucket(int device, Work& work);
+  void reduce(Work& work);
   void update(int device, Work& work);
   void call_updater(const Updater& updater, int device, Work& work);
 
