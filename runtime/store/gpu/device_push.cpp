@@ -29,6 +29,7 @@ std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
 void DevicePush::check(std::span<const Push::Item> items) const {
   const Device first = items.front().entry->replica.device();
   const Optimizer* optimizer = rule_.optimizer();
+  std::optional<Device> asked;  // the last device that was asked for its kernels
   for (const Push::Item& item : items) {
     const Entry& entry = *item.entry;
     const Device device = entry.replica.device();
@@ -46,6 +47,8 @@ void DevicePush::check(std::span<const Push::Item> items) const {
     }
     if (optimizer == nullptr) continue;
     require_updatable(*optimizer, entry);
+    if (asked == device) continue;
+    asked = device;
     if (gpus::require_gpus("push", device)->kernels(device.index).can_update(*optimizer)) continue;
     refuse(entry, "optimizer " + optimizer->name() +
                       " has no kernels for a GPU, and the key is on " + to_string(device) +
