@@ -28,22 +28,29 @@ run_address_sanitizer() {
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R '_np[23]$' "$@"
 }
 
+# Only what is run under ThreadSanitizer is built, and while the tests run, which mostly wait.
+thread_programs=(collectives_test)
+build_thread_sanitizer() {
+  renice -n 19 -p "$BASHPID" >/dev/null || true
+  build tsan "${thread_programs[@]}"
+}
+
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
-# Only what is run is built.
 run_thread_sanitizer() {
-  local programs=(collectives_test)
-  if [ "$sanitizers" = all ]; then programs+=(optimizer_bits_test meter_test gpu_test); fi
-  build tsan "${programs[@]}"
   say "ThreadSanitizer"
   runner=(setarch "$(uname -m)" --addr-no-randomize)
   "${runner[@]}" true 2>/dev/null || runner=()
-  run_ctest tsan -R "^($(IFS='|' && echo "${programs[*]}"))\$" "$@"
+  run_ctest tsan -R "^($(IFS='|' && echo "${thread_programs[*]}"))\$" "$@"
   runner=()
 }
 
 sanitizers=no
 case ${1:-} in
-  --sanitizers) sanitizers=all; shift ;;
+  --sanitizers)
+    sanitizers=all
+    thread_programs+=(optimizer_bits_test meter_test gpu_test)
+    shift
+    ;;
   --thread-sanitizer) sanitizers=thread; shift ;;
 esac
 
@@ -62,6 +69,12 @@ install_test_tools() {
 install_missing
 install_test_tools
 build release
-run_ctest release "$@"
-if [ "$sanitizers" != no ]; then run_thread_sanitizer "$@"; fi
+if [ "$sanitizers" = no ]; then
+  run_ctest release "$@"
+else
+  build_thread_sanitizer &
+  run_ctest release "$@"
+  wait "$!"
+  run_thread_sanitizer "$@"
+fi
 if [ "$sanitizers" = all ]; then run_address_sanitizer "$@"; fi
