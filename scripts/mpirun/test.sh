@@ -73,8 +73,10 @@ if [ "$sanitizers" = no ]; then
   run_ctest release "$@"
 else
   build_thread_sanitizer &
-  run_ctest release "$@"
-  wait "$!"
+  status=0
+  run_ctest release "$@" || status=$?
+  wait "$!"  # also after a failure: nothing goes on behind the caller's back
+  [ "$status" = 0 ] || exit "$status"
   run_thread_sanitizer "$@"
 fi
 if [ "$sanitizers" = all ]; then run_address_sanitizer "$@"; fi
