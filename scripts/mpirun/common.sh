@@ -210,18 +210,16 @@ build_folder() {
   if [ "$1" = release ]; then echo "$root/build"; else echo "$root/build-$1"; fi
 }
 
-# A compiler cache knows nothing of precompiled headers; without one they save a third of the time.
 configure() {
-  local preset=$1 folder configured_for precompile=ON
+  local preset=$1 folder configured_for
   folder=$(build_folder "$preset")
   if [ -e "$folder/CMakeCache.txt" ]; then
     configured_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$folder/CMakeCache.txt")
     [ "$configured_for" = "$root" ] ||
       fail "$folder was configured for a source tree in $configured_for: remove the folder first."
   fi
-  if [[ ${CMAKE_CXX_COMPILER_LAUNCHER:-${CXX:-}} == *ccache* ]]; then precompile=OFF; fi
   (cd -- "$root" && run_logged "Configuring ${folder##*/}/" "$folder/configure.log" \
-    cmake --preset "$preset" -DTUTTI_PRECOMPILE="$precompile")
+    cmake --preset "$preset")
 }
 
 build_reason() {
