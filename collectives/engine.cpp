@@ -94,8 +94,7 @@ bool Engine::finish() {
   try {
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   } catch (const Error& error) {
-    if (error.scope() != ErrorScope::caller) throw;
-    waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
+    fail(error);
   } catch (const std::exception& error) {
     waiter_.raise_failure(ErrorCode::user_code,
                           name_of(topology_, topology_.rank) + ": " + error.what());
@@ -113,6 +112,11 @@ void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
     throw;
   }
   waiter_.set_call(nullptr);
+}
+
+void Engine::fail(const Error& error) {
+  if (error.scope() != ErrorScope::caller) throw error;
+  waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
 }
 
 void Engine::watch(const StopFlag& stop) {

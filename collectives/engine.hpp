@@ -51,6 +51,10 @@ class Engine {
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
   void await(FunctionRef<bool()> ready, FunctionRef<std::string()> what);
 
+  /// This rank cannot go on with what all ranks are in the middle of: fails the group with its
+  /// error, unless the others know of that already, and throws.
+  [[noreturn]] void fail(const Error& error);
+
   /// Throws if the group has failed.
   void check_usable();
   [[nodiscard]] bool failed() const { return waiter_.failed(); }

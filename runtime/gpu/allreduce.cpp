@@ -21,6 +21,15 @@ void require(Group& group, const ConstTensorView& input, const TensorView& outpu
   if (!why.empty()) group.engine().refuse(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
+/// A rank without memory says so while the others can still refuse.
+Tensor new_bucket(Group& group, std::size_t bytes, Device device) {
+  try {
+    return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, device);
+  } catch (const Error& error) {
+    group.engine().refuse(error.code(), std::string("allreduce: ") + error.what());
+  }
+}
+
 /// All ranks make this call, with tensors that are alike and on GPUs.
 void announce(Group& group, const ConstTensorView& input) {
   const auto describe = [&] {
@@ -39,20 +48,22 @@ void announce(Group& group, const ConstTensorView& input) {
 
 void allreduce(Group& group, const ConstTensorView& input, const TensorView& output) {
   require(group, input, output);
-  announce(group, input);
-  const auto gpus = require_gpus("allreduce", input.device());
   const auto& topology = group.topology();
-  if (topology.size == 1) return output.copy_from(input);
   const std::size_t unit = kGrain * topology.largest_node();
   const std::size_t bytes = (input.size_bytes() + unit - 1) / unit * unit;
-  Reducer& reducer = group.reducer(gpus, input.device().index);
-  const Tensor bucket =
-      Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
+  const Tensor bucket = new_bucket(group, bytes, input.device());
+  announce(group, input);
+  if (topology.size == 1) return output.copy_from(input);
+  const auto gpus = require_gpus("allreduce", input.device());
   auto* data = const_cast<std::byte*>(bucket.bytes());
-  gpus->copy(data, input.device(), input.bytes(), input.device(), input.size_bytes());
   const Part part{data, bytes / size_of(input.dtype()), input.dtype()};
-  if (bytes > 0) reducer.allreduce({&part, 1});
-  gpus->copy(output.bytes(), output.device(), data, output.device(), output.size_bytes());
+  try {
+    gpus->copy(data, input.device(), input.bytes(), input.device(), input.size_bytes());
+    if (bytes > 0) group.reducer(gpus, input.device().index).allreduce({&part, 1});
+    gpus->copy(output.bytes(), output.device(), data, output.device(), output.size_bytes());
+  } catch (const Error& error) {
+    group.engine().fail(error);
+  }
 }
 
 }  // namespace tutti::gpus

@@ -10,8 +10,8 @@
 
 namespace tutti::gpus {
 
-/// Elements of one type, side by side in memory of a GPU: aligned to kGrain, and padded with zeros
-/// to a multiple of kGrain for every local rank.
+/// Elements of one type, side by side in memory of a GPU: aligned to kGrain, and padded to a
+/// multiple of kGrain for every local rank. What the padding holds does not matter.
 struct Part {
   std::byte* data;
   std::size_t count;

@@ -75,22 +75,14 @@ std::string StagedReducer::in_words() const {
 }
 
 /// What goes wrong on one rank is everybody's, since the others wait for its next step.
-void StagedReducer::run(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (node_ != nullptr) node_->abort();
-    if (error.scope() != ErrorScope::caller) throw;
-    const auto& topology = group_.topology();
-    const std::string text = name_of(topology, topology.rank) + ": " + error.what();
-    group_.engine().raise_failure(error.code(), text);
-    throw Error(error.code(), text, ErrorScope::failed, /*reporter=*/true);
-  }
-}
-
 void StagedReducer::allreduce(std::span<const Part> parts) {
   const bool stays_in_node = node_ != nullptr && group_.topology().num_nodes() == 1;
-  run([&] { stays_in_node ? allreduce_in_node(parts) : pipeline(parts); });
+  try {
+    stays_in_node ? allreduce_in_node(parts) : pipeline(parts);
+  } catch (const Error& error) {
+    if (node_ != nullptr) node_->abort();
+    group_.engine().fail(error);
+  }
 }
 
 void StagedReducer::await(Event event) {

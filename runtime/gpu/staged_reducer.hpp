@@ -47,7 +47,6 @@ class StagedReducer final : public Reducer {
   void exchange(const Chunk& chunk, Slot& slot);
   void bring_back(const Chunk& chunk, Slot& slot);
   void await(Event event);
-  void run(const std::function<void()>& body);
 
   Group& group_;
   std::shared_ptr<Gpus> gpus_;

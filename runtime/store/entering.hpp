@@ -14,7 +14,8 @@ namespace tutti {
 /// and what the call costs is counted, unless it is a look at a value.
 class KVStore::Impl::Entering {
  public:
-  enum class Kind { look, local, collective };
+  /// change: collective, and what pushes know of keys and their memory may not hold afterwards.
+  enum class Kind { look, local, collective, change };
 
   Entering(Impl& store, Kind kind, const char* call)
       : store_(store), is_counted_(kind != Kind::look) {
@@ -25,13 +26,15 @@ class KVStore::Impl::Entering {
                   std::string(call) + ": another thread is in this store; one thread at a time");
     }
 #endif
-    if (kind == Kind::collective && store.calls_under_way_ > 0) {
+    const bool is_collective = kind == Kind::collective || kind == Kind::change;
+    if (is_collective && store.calls_under_way_ > 0) {
       throw Error(ErrorCode::invalid_argument,
                   std::string(call) +
                       " is a collective call, which an updater cannot make; it may "
                       "pull and view");
     }
     store.engine().check_usable();
+    if (kind == Kind::change) store.push_list_.forget();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
     if (is_counted_) store_.engine().meter().enter(call);

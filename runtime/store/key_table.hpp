@@ -43,6 +43,10 @@ struct Entry {
 /// "key 3 (2, 3) float32".
 std::string in_words(const Key& key, const Shape& shape, DType dtype);
 
+/// Errors  invalid_argument, naming the key and `what` the tensor is, if it is not alike.
+void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
+void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);
+
 /// The order in which a push handles its keys: numbers ascending, strings by their init.
 bool before(const Entry& left, const Entry& right);
 

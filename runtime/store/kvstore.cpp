@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the store. A push goes: resolve (who gets what) -> Push (one fused operation) ->
-// Engine::run (collectives/engine.cpp) -> update.
+// The calls of the store. A push goes: PushList (which values of which keys) -> Push (one fused
+// operation) -> Engine::run (collectives/engine.cpp) -> update.
 #include <algorithm>
 #include <cstdio>
 #include <unordered_set>
@@ -11,30 +11,6 @@
 namespace tutti {
 
 namespace {
-
-void require_equal_shape(const Entry& entry, const ConstTensorView& tensor, const char* what) {
-  if (tensor.shape() == entry.shape()) return;
-  throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) + ": " + what + " has shape " +
-                  to_string(tensor.shape()) + ", expected " + to_string(entry.shape()));
-}
-
-void require_equal_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what) {
-  if (tensor.dtype() == entry.dtype()) return;
-  throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) + ": " + what + " has dtype " +
-                  to_string(tensor.dtype()) + ", expected " + to_string(entry.dtype()));
-}
-
-void require_dense(const Entry& entry) {
-  if (!entry.is_row_sparse()) return;
-  throw Error(ErrorCode::invalid_argument, in_words(entry.key, entry.shape(), entry.dtype()) +
-                                               " is row-sparse; push it a RowSparse value");
-}
-
-bool is_on_gpu(std::span<const Push::Item> items) {
-  return std::ranges::any_of(items, [](const Push::Item& item) { return item.entry->is_on_gpu(); });
-}
 
 void require_distinct(std::span<const Key> keys) {
   std::unordered_set<Key> seen;
@@ -59,8 +35,8 @@ std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTe
                        .replica = std::move(replica.tensor),
                        .pages = std::move(replica.pages)});
     for (const ConstTensorView& other : values) {
-      require_equal_shape(entries.back(), other, "a value");
-      require_equal_dtype(entries.back(), other, "a value");
+      require_shape(entries.back(), other, "a value");
+      require_dtype(entries.back(), other, "a value");
     }
   }
   return entries;
@@ -68,7 +44,7 @@ std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTe
 
 void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage) {
   const char* call = storage == Storage::dense ? "init" : "init_row_sparse";
-  const Entering entering(*this, Entering::Kind::collective, call);
+  const Entering entering(*this, Entering::Kind::change, call);
   std::vector<KeyGroup<ConstTensorView>> groups;
   std::vector<Entry> entries;
   validate(call, [&] {
@@ -84,28 +60,20 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   const Entering entering(*this, Entering::Kind::collective, "push");
   std::vector<KeyGroup<TensorView>> destinations;
   validate(outputs == nullptr ? "push" : "pushpull", [&] {
-    push_.prepare(keys, values);
-    for (const Push::Item& item : push_.items()) {
-      require_dense(*item.entry);
-      for (const ConstTensorView& value : item.values) {
-        require_equal_shape(*item.entry, value, "a value");
-        require_equal_dtype(*item.entry, value, "a value");
-      }
-    }
+    push_list_.take(keys, values);
     if (outputs != nullptr) {
       destinations = resolve(keys, *outputs);
       require_outputs(destinations, Cast::no);
     }
-    if (!push_.items().empty() && is_on_gpu(push_.items())) {
-      device_push_.check(push_.items());
+    if (push_list_.is_on_gpu()) {
+      device_push_.stage(push_list_);
     } else {
       push_.stage(destinations);
     }
   });
-  if (!push_.items().empty() && is_on_gpu(push_.items())) {
+  if (push_list_.is_on_gpu()) {
     push_.announce();
-    device_push_.prepare(push_.items());
-    device_push_.run(push_.items());
+    device_push_.run();
     return copy_out(destinations, 0);
   }
   push_.run();
@@ -117,8 +85,8 @@ void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& gro
   for (const auto& [key, outputs] : groups) {
     const Entry& entry = table_.at(key);
     for (const TensorView& output : outputs) {
-      require_equal_shape(entry, output, "an output");
-      if (cast == Cast::no) require_equal_dtype(entry, output, "an output");
+      require_shape(entry, output, "an output");
+      if (cast == Cast::no) require_dtype(entry, output, "an output");
     }
   }
 }
@@ -185,7 +153,7 @@ const Entry& KVStore::Impl::entry(const Key& key) {
 }
 
 void KVStore::Impl::set_rule(UpdateRule rule) {
-  const Entering entering(*this, Entering::Kind::collective, "set_updater");
+  const Entering entering(*this, Entering::Kind::change, "set_updater");
   rule_ = std::move(rule);
   for (auto& [key, entry] : table_) {
     entry.updates = 0;
@@ -194,7 +162,7 @@ void KVStore::Impl::set_rule(UpdateRule rule) {
 }
 
 void KVStore::Impl::set_compression(const Compression& options) {
-  const Entering entering(*this, Entering::Kind::collective, "set_gradient_compression");
+  const Entering entering(*this, Entering::Kind::change, "set_gradient_compression");
   GradientCompression chosen(options);
   if (group->settings().reproducible && chosen.codec_of(compression::Leg::between) != nullptr) {
     throw Error(ErrorCode::invalid_argument,

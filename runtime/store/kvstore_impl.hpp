@@ -28,7 +28,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   Impl(std::string store_type, std::shared_ptr<Group> members)
       : type(std::move(store_type)),
         group(std::move(members)),
-        push_(*group, table_, rule_, compression_),
+        push_list_(*group, table_),
+        push_(*group, push_list_, table_, rule_, compression_),
         device_push_(*group, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_) {}
 
@@ -79,6 +80,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   KeyTable table_;
   UpdateRule rule_;
   GradientCompression compression_;
+  PushList push_list_;
   Push push_;
   DevicePush device_push_;
   DeviceCopies copies_;

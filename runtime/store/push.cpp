@@ -9,7 +9,6 @@
 #include "collectives/reduce.hpp"
 #include "runtime/digest.hpp"
 #include "runtime/store/gpu/on_host.hpp"
-#include "runtime/store/tallies.hpp"
 #include "runtime/store/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
@@ -21,43 +20,8 @@ constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
 
 }  // namespace
 
-bool Push::prepare_again(const Keys& keys, const Values& values) {
-  const auto list = keys.list();
-  const auto tensors = values.flat();
-  const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
-  if (!one_each || !std::ranges::equal(list, keys_)) return false;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    require_usable(list[i], tensors[i]);
-    auto& own = items_[places_[i]].values;
-    own.clear();
-    own.emplace_back(tensors[i]);
-  }
-  return true;
-}
-
-void Push::prepare(const Keys& keys, const Values& values) {
-  if (prepare_again(keys, values)) return;
-  keys_.clear();
-  items_.clear();
-  entries_.clear();
-  auto groups = resolve(keys, values);
-  for (auto& [key, tensors] : groups) items_.push_back({&table_.at(key), std::move(tensors)});
-  std::sort(items_.begin(), items_.end(),
-            [](const Item& left, const Item& right) { return before(*left.entry, *right.entry); });
-  for (const Item& item : items_) entries_.push_back(item.entry);
-  digest_ = digest_of(entries_);
-  bytes_ = bytes_of(entries_);
-  tally_ = &tally_of(group_.engine().meter(), "push", entries_);
-  if (items_.size() != keys.list().size()) return;
-  keys_.assign(keys.list().begin(), keys.list().end());
-  std::unordered_map<Key, std::size_t> place;
-  for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
-  places_.clear();
-  for (const Key& key : keys_) places_.push_back(place.at(key));
-}
-
 /// Values that are on GPUs come to the host first.
-void Push::bring_values(Item& item) {
+void Push::bring_values(PushItem& item) {
   for (std::size_t i = 0; i < item.values.size(); ++i) {
     const ConstTensorView& value = item.values[i];
     if (value.device().kind == DeviceKind::cpu) continue;
@@ -73,7 +37,7 @@ void Push::bring_values(Item& item) {
 
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
-const std::byte* Push::input_of(Item& item) {
+const std::byte* Push::input_of(PushItem& item) {
   Entry& entry = *item.entry;
   bring_values(item);
   const std::byte* value = item.values.front().bytes();
@@ -103,11 +67,11 @@ std::byte* Push::scratch(std::size_t bytes) {
 void Push::take_outputs(std::span<const KeyGroup<TensorView>> outputs) {
   writes_outputs_ = false;
   std::size_t bytes = 0;
-  for (const Entry* entry : entries_) bytes += entry->replica.size_bytes();
+  for (const Entry* entry : list_.entries()) bytes += entry->replica.size_bytes();
   const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
   if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
   std::unordered_map<Key, std::size_t> index;
-  for (std::size_t i = 0; i < entries_.size(); ++i) index[entries_[i]->key] = i;
+  for (std::size_t i = 0; i < list_.entries().size(); ++i) index[list_.entries()[i]->key] = i;
   for (const auto& [key, tensors] : outputs) {
     if (tensors.front().device().kind == DeviceKind::gpu) return;
   }
@@ -156,7 +120,7 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   const auto rounded = [](std::size_t size) {
     return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   };
-  for (Item& item : items_) {
+  for (PushItem& item : list_.items()) {
     Entry& entry = *item.entry;
     compression_.require_packable(entry);
     segments_.push_back(
@@ -166,34 +130,35 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   take_outputs(outputs);
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
-  if (optimizer != nullptr) consumer_.emplace(*optimizer, entries_, most_updates(*optimizer));
+  if (optimizer != nullptr)
+    consumer_.emplace(*optimizer, list_.entries(), most_updates(*optimizer));
   if (needs_whole_sums()) {
     std::byte* merged = scratch(bytes);
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       segments_[i].output = merged;
-      merged += rounded(entries_[i]->replica.size_bytes());
+      merged += rounded(list_.entries()[i]->replica.size_bytes());
     }
   }
   stage_compression();
 }
 
 std::string Push::in_words() const {
-  return call_in_words("push", entries_) + rule_.in_words() + compression_.in_words();
+  return call_in_words("push", list_.entries()) + rule_.in_words() + compression_.in_words();
 }
 
 collectives::Operation Push::operation(collectives::FunctionRef<std::string()> describe) {
   const std::uint64_t fingerprint = rule_.fingerprint() ^ compression_.fingerprint();
   return {.kind = collectives::Kind::allreduce,
-          .digest = Digest().add(fingerprint).add(digest_).value(),
+          .digest = Digest().add(fingerprint).add(list_.digest()).value(),
           .segments = {},
           .describe = describe,
-          .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
-          .keys = entries_.size()};
+          .first_key = list_.entries().empty() ? nullptr : &list_.entries()[0]->key,
+          .keys = list_.entries().size()};
 }
 
 void Push::announce() {
   const auto describe = [&] { return in_words(); };
-  group_.engine().meter().count_as(*tally_, bytes_);
+  group_.engine().meter().count_as(list_.tally(), list_.bytes());
   group_.engine().run(operation(describe));
 }
 
@@ -203,7 +168,7 @@ void Push::run() {
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
-  group_.engine().meter().count_as(*tally_, bytes_);
+  group_.engine().meter().count_as(list_.tally(), list_.bytes());
   reduce(operation);
   sample_.commit();
   if (consumer_ && needs_whole_sums()) {
@@ -219,7 +184,7 @@ void Push::run() {
 /// With the comparison of what is about to change. Two replicas that still differ after they were
 /// made equal have more wrong with them than a flipped bit.
 void Push::reduce(collectives::Operation& operation) {
-  operation.check = sample_.digest(entries_);
+  operation.check = sample_.digest(list_.entries());
   for (int attempt = 0; !group_.engine().run(operation); ++attempt) {
     if (attempt == 2) {
       throw Error(ErrorCode::divergence,
@@ -228,14 +193,14 @@ void Push::reduce(collectives::Operation& operation) {
                       "digests are equal when compared whole; nothing was changed",
                   ErrorScope::agreed, /*reporter=*/group_.topology().rank == 0);
     }
-    healed_ += Comparison(group_).run(entries_, rule_.optimizer()).healed;
-    operation.check = sample_.digest(entries_);
+    healed_ += Comparison(group_).run(list_.entries(), rule_.optimizer()).healed;
+    operation.check = sample_.digest(list_.entries());
   }
 }
 
 void Push::call_updater(const Updater& updater) {
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    Entry& entry = *entries_[i];
+  for (std::size_t i = 0; i < list_.entries().size(); ++i) {
+    Entry& entry = *list_.entries()[i];
     run_updater(group_, entry.key, [&] {
       updater(entry.key, {segments_[i].output, entry.shape(), entry.dtype()}, entry.replica);
     });
@@ -244,15 +209,14 @@ void Push::call_updater(const Updater& updater) {
 
 void Push::broadcast_new(std::span<Entry> entries,
                          std::span<const KeyGroup<ConstTensorView>> values) {
-  keys_.clear();
-  entries_.clear();
   segments_.clear();
+  std::vector<Entry*> fresh;
   const bool is_root = group_.topology().rank == 0;
-  for (Entry& entry : entries) entries_.push_back(&entry);
+  for (Entry& entry : entries) fresh.push_back(&entry);
   const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
-  const std::string call = call_in_words(is_sparse ? "init_row_sparse" : "init", entries_);
-  const std::uint64_t digest = digest_of(entries_);
-  OnHost on_host(group_, entries_);
+  const std::string call = call_in_words(is_sparse ? "init_row_sparse" : "init", fresh);
+  const std::uint64_t digest = digest_of(fresh);
+  OnHost on_host(group_, fresh);
   std::vector<Tensor> brought;  // of values on GPUs
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Entry& entry = entries[i];
@@ -271,8 +235,8 @@ void Push::broadcast_new(std::span<Entry> entries,
                        .digest = digest,
                        .segments = segments_,
                        .describe = describe,
-                       .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
-                       .keys = entries_.size()});
+                       .first_key = fresh.empty() ? nullptr : &fresh[0]->key,
+                       .keys = fresh.size()});
   on_host.bring_back();
 }
 

@@ -11,37 +11,25 @@
 #include "runtime/store/compression/gradient_compression.hpp"
 #include "runtime/store/compression/packed_sum.hpp"
 #include "runtime/store/key_table.hpp"
+#include "runtime/store/push_list.hpp"
 #include "runtime/store/resolve.hpp"
 #include "runtime/store/updates.hpp"
 #include "runtime/store/verify/sample.hpp"
 
 namespace tutti {
 
-/// prepare, stage, run; the vectors are kept from one push to the next.
+/// stage, run; the vectors are kept from one push to the next.
 class Push {
  public:
-  /// One distinct key of the push.
-  struct Item {
-    Entry* entry;
-    std::vector<ConstTensorView> values;
-    /// A value that lies in no replica of the list.
-    mutable const std::byte* known_apart = nullptr;
-  };
-
-  Push(Group& group, KeyTable& table, const UpdateRule& rule,
+  Push(Group& group, PushList& list, KeyTable& table, const UpdateRule& rule,
        const GradientCompression& compression)
       : group_(group),
+        list_(list),
         table_(table),
         rule_(rule),
         compression_(compression),
         packed_sum_(group),
         sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
-
-  /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
-  /// same keys as last time, with one value each, costs little: training pushes it every step.
-  /// Errors: invalid_argument for an unknown key, and what resolve() finds.
-  void prepare(const Keys& keys, const Values& values);
-  [[nodiscard]] std::span<const Item> items() const { return items_; }
 
   /// Sums lists of values, and decides where results go. Errors: out_of_memory.
   void stage(std::span<const KeyGroup<TensorView>> outputs);
@@ -61,11 +49,10 @@ class Push {
   void broadcast_new(std::span<Entry> entries, std::span<const KeyGroup<ConstTensorView>> values);
 
  private:
-  bool prepare_again(const Keys& keys, const Values& values);
-  const std::byte* input_of(Item& item);
+  const std::byte* input_of(PushItem& item);
   [[nodiscard]] collectives::Operation operation(collectives::FunctionRef<std::string()> describe);
   [[nodiscard]] std::string in_words() const;
-  void bring_values(Item& item);
+  void bring_values(PushItem& item);
   void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
@@ -83,20 +70,14 @@ class Push {
   void compress(collectives::Operation& operation);
 
   Group& group_;
+  PushList& list_;
   KeyTable& table_;
   const UpdateRule& rule_;
   const GradientCompression& compression_;
   PackedSum packed_sum_;
   std::vector<float*> residuals_;  ///< of what this rank's lane sends to other nodes
   std::optional<collectives::Packing> packing_;
-  std::vector<Item> items_;
-  std::vector<Tensor> brought_;      ///< values that were on GPUs
-  std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
-  std::vector<std::size_t> places_;  ///< of each of them in items_
-  std::uint64_t digest_ = 0;         ///< of keys, shapes and dtypes, in the order of items_
-  std::uint64_t bytes_ = 0;          ///< of one value of each key
-  collectives::Tally* tally_ = nullptr;  ///< of pushes of this list
-  std::vector<Entry*> entries_;
+  std::vector<Tensor> brought_;  ///< values that were on GPUs
   std::vector<collectives::Segment> segments_;
   bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;

@@ -166,7 +166,7 @@ Optimizer& KVStore::Impl::required_optimizer() {
 }
 
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
-  const Entering entering(*this, Entering::Kind::collective, "save");
+  const Entering entering(*this, Entering::Kind::change, "save");
   const std::vector<Entry*> entries = entries_in_order();
   const OnHost on_host(*group, entries);
   const std::string owner = owner_of_residuals(compression_, *group);
@@ -194,7 +194,7 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
 }
 
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
-  const Entering entering(*this, Entering::Kind::collective, "load");
+  const Entering entering(*this, Entering::Kind::change, "load");
   const std::string owner = owner_of_residuals(compression_, *group);
   announce("load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
@@ -248,7 +248,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
 }
 
 void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
-  const Entering entering(*this, Entering::Kind::collective, "save_optimizer_states");
+  const Entering entering(*this, Entering::Kind::change, "save_optimizer_states");
   const std::vector<Entry*> entries = entries_in_order();
   const OnHost on_host(*group, entries);
   Content content;
@@ -261,7 +261,7 @@ void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
 
 void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
                                           const LoadOptions& options) {
-  const Entering entering(*this, Entering::Kind::collective, "load_optimizer_states");
+  const Entering entering(*this, Entering::Kind::change, "load_optimizer_states");
   announce("load_optimizer_states of " + path.string(), digest_of(path, options));
   Communicator ranks(group);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);

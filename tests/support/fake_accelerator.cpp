@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tutti/error.hpp"
+
 #include "runtime/gpu/gpus.hpp"
 
 namespace test {
@@ -116,6 +118,10 @@ bool FakeAccelerator::done(gpus::Event event) {
 
 void FakeAccelerator::enqueue(int device, gpus::Stream stream, Work work) {
   const std::lock_guard lock(mutex_);
+  if (devices_.at(device).is_broken) {
+    throw tutti::Error(tutti::ErrorCode::communication,
+                       "gpu(" + std::to_string(device) + ") is broken");
+  }
   const auto own = find(device, stream);
   own->work.push_back(std::move(work));
   ++own->put;
@@ -155,6 +161,11 @@ std::size_t FakeAccelerator::pending() const {
     for (const auto& stream : device.streams) sum += stream->work.size();
   }
   return sum;
+}
+
+void FakeAccelerator::break_down(int device) {
+  const std::lock_guard lock(mutex_);
+  devices_.at(device).is_broken = true;
 }
 
 void FakeAccelerator::hang(int device) {
@@ -203,6 +214,11 @@ void FakeAccelerator::unpin(std::byte* memory) noexcept {
 void FakeAccelerator::begin_range(const char* name) noexcept {
   const std::lock_guard lock(mutex_);
   ranges_.push_back(std::string(static_cast<std::size_t>(open_ranges_++), ' ') + name);
+}
+
+void FakeAccelerator::end_range() noexcept {
+  const std::lock_guard lock(mutex_);
+  --open_ranges_;
 }
 
 void FakeAccelerator::lose_node_library(const std::string& why) {

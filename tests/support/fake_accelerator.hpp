@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/settings.hpp"
+
 #include "runtime/gpu/accelerator.hpp"
 
 namespace test {
@@ -52,7 +54,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   bool pin(std::byte* memory, std::size_t bytes) override;
   void unpin(std::byte* memory) noexcept override;
   void begin_range(const char* name) noexcept override;
-  void end_range() noexcept override { --open_ranges_; }
+  void end_range() noexcept override;
   gpus::NodeLibrary& node_library() override { return *node_library_; }
 
   void enqueue(int device, gpus::Stream stream, Work work);
@@ -62,6 +64,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   [[nodiscard]] std::size_t pending() const;
   /// From now on work of this device never runs, as if a kernel hung.
   void hang(int device);
+  /// From now on work for this device is refused, as by a GPU that fell off the bus.
+  void break_down(int device);
   /// From now on there is no library for collectives.
   void lose_node_library(const std::string& why);
   /// From now on these two devices say that they are one.
@@ -86,6 +90,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   struct FakeDevice {
     std::size_t used = 0;
     bool hangs = false;
+    bool is_broken = false;
     std::map<std::byte*, std::size_t> blocks;
     std::shared_ptr<FakeStream> default_stream = std::make_shared<FakeStream>();
     std::set<std::shared_ptr<FakeStream>> streams;
@@ -123,6 +128,14 @@ class FakeGpus {
 
   const std::shared_ptr<FakeAccelerator> accelerator;
 };
+
+/// Quiet, and sums over ranks by this path (TUTTI_GPU_PATH).
+inline tutti::Settings by(const std::string& path) {
+  tutti::Settings settings;
+  settings.gpu_path = path;
+  settings.log = tutti::LogLevel::quiet;
+  return settings;
+}
 
 /// Collectives among the devices of one accelerator, each used by a thread of its own. A rank whose
 /// device hangs keeps the others waiting. `unusable`: why it cannot be used.

@@ -53,6 +53,15 @@ inline bool all_returned(const Outcomes& outcomes) {
   return true;
 }
 
+/// True if every rank threw this, in these words among others.
+inline bool all_say(const Outcomes& outcomes, tutti::ErrorCode code, const std::string& words) {
+  for (const auto& outcome : outcomes) {
+    if (!outcome || outcome->code() != code) return false;
+    if (std::string(outcome->what()).find(words) == std::string::npos) return false;
+  }
+  return true;
+}
+
 /// Counts down when a rank's body ends, however it ends.
 class CountDown {
  public:

@@ -13,12 +13,12 @@ collectives::Consumer* Push::piecewise_consumer() {
 void Push::stage_compression() {
   packing_.reset();
   if (const auto* codec = compression_.codec_of(Leg::all)) {
-    packed_sum_.stage({*codec, entries_, segments_, piecewise_consumer()});
+    packed_sum_.stage({*codec, list_.entries(), segments_, piecewise_consumer()});
   }
   const auto* between = compression_.codec_of(Leg::between);
   if (between == nullptr || group_.topology().num_nodes() == 1) return;
   residuals_.clear();
-  for (Entry* entry : entries_) {
+  for (Entry* entry : list_.entries()) {
     residuals_.push_back(between->has_residual() ? residual_of(*entry) : nullptr);
   }
   packing_.emplace(*between, residuals_);

@@ -26,11 +26,11 @@ std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
 
 }  // namespace
 
-void DevicePush::check(std::span<const Push::Item> items) const {
+void DevicePush::check(std::span<const PushItem> items) const {
   const Device first = items.front().entry->replica.device();
   const Optimizer* optimizer = rule_.optimizer();
   std::optional<Device> asked;  // the last device that was asked for its kernels
-  for (const Push::Item& item : items) {
+  for (const PushItem& item : items) {
     const Entry& entry = *item.entry;
     const Device device = entry.replica.device();
     if (device.kind != first.kind) {
@@ -58,7 +58,7 @@ void DevicePush::check(std::span<const Push::Item> items) const {
 
 /// Values in order; one that is elsewhere, or in another key's replica, which this push changes, is
 /// copied first.
-const std::byte* DevicePush::value_on(int device, const Push::Item& item, std::size_t index,
+const std::byte* DevicePush::value_on(int device, const PushItem& item, std::size_t index,
                                       Work& work) {
   const ConstTensorView& value = item.values[index];
   const Entry& entry = *item.entry;
@@ -76,7 +76,7 @@ const std::byte* DevicePush::value_on(int device, const Push::Item& item, std::s
 }
 
 /// More values than a row takes are summed row by row, each with the sum so far as its first.
-void DevicePush::add_inputs(int device, const Push::Item& item, Work& work) {
+void DevicePush::add_inputs(int device, const PushItem& item, Work& work) {
   gpus::TensorRow row{.output = item.entry->replica.bytes(),
                       .count = item.entry->shape().count(),
                       .dtype = item.entry->dtype()};
@@ -94,10 +94,10 @@ void DevicePush::add_inputs(int device, const Push::Item& item, Work& work) {
     }
     row.inputs[row.num_inputs++] = value_on(device, item, i, work);
   }
-  work.rows.push_back(row);
+  work.updates.push_back(row);
 }
 
-void DevicePush::add(const Push::Item& item) {
+void DevicePush::add(const PushItem& item) {
   const int device = item.entry->replica.device().index;
   Work& work = work_[device];
   if (work.updating == nullptr) {
@@ -108,55 +108,56 @@ void DevicePush::add(const Push::Item& item) {
   add_inputs(device, item, work);
 }
 
-void DevicePush::prepare(std::span<const Push::Item> items) {
-  const Device device = items.front().entry->replica.device();
-  gpus_ = gpus::require_gpus("push", device);
-  if (group_.topology().size > 1) reducer_ = &group_.reducer(gpus_, device.index);
+/// Several ranks sum in the bucket; an updater is given a sum, too.
+bool DevicePush::needs_sums() const {
+  return group_.topology().size > 1 || rule_.updater() != nullptr;
 }
 
-void DevicePush::run(std::span<const Push::Item> items) {
-  const gpus::NamedRange range(gpus_->accelerator(), "tutti push");
+void DevicePush::stage(const PushList& list) {
+  if (list.is_repeated() && is_staged_) return;
+  is_staged_ = false;
+  const auto items = list.items();
+  check(items);
+  gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
   for (auto& [device, work] : work_) {
     work.entries.clear();
-    work.rows.clear();
+    work.sums.clear();
+    work.updates.clear();
     work.steps.clear();
-  }
-  for (const Push::Item& item : items) add(item);
-  const bool needs_sums = group_.topology().size > 1 || rule_.updater() != nullptr;
-  for (auto& [device, work] : work_) {
-    if (work.rows.empty()) continue;
-    if (needs_sums) fill_bucket(device, work);
-    if (group_.topology().size > 1) reduce(work);
-    update(device, work);
     work.moved.clear();
   }
+  for (const PushItem& item : items) add(item);
+  bool has_moved = false;
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    if (needs_sums()) lay_out(device, work);
+    start(work);
+    has_moved = has_moved || !work.moved.empty();
+  }
+  is_staged_ = !has_moved;
 }
 
-void DevicePush::reduce(Work& work) {
-  const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
-  reducer_->allreduce(work.parts);
-}
-
-/// The same on all ranks. By type, so that a type is one part; a key's sum begins at a multiple of
-/// the grain, and what is between keys is zero from the start.
+/// By type, so that a type is one part; a key's sum begins at a multiple of the grain. The same on
+/// all ranks.
 void DevicePush::lay_out(int device, Work& work) {
   const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
   std::size_t bytes = kDTypes.size() * unit;
-  for (const gpus::TensorRow& row : work.rows) bytes += rounded(row.count * size_of(row.dtype));
-  const bool fits = work.bucket && work.bucket->size_bytes() >= bytes;
-  if (!fits) work.bucket.reset();
-  if (!fits) {
-    work.bucket = gpus_->allocate({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
+  for (const gpus::TensorRow& row : work.updates) bytes += rounded(row.count * size_of(row.dtype));
+  if (!work.bucket || work.bucket->size_bytes() < bytes) {
+    work.bucket.reset();
+    work.bucket = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
   }
   work.parts.clear();
-  work.places.assign(work.rows.size(), nullptr);
+  work.sums = work.updates;
   std::byte* place = work.bucket->bytes();
   for (const DType dtype : kDTypes) {
     std::byte* const begin = place;
-    for (std::size_t i = 0; i < work.rows.size(); ++i) {
-      if (work.rows[i].dtype != dtype) continue;
-      work.places[i] = place;
-      place += rounded(work.rows[i].count * size_of(dtype));
+    for (std::size_t i = 0; i < work.sums.size(); ++i) {
+      if (work.sums[i].dtype != dtype) continue;
+      work.sums[i].output = place;
+      work.updates[i].inputs = {place};
+      work.updates[i].num_inputs = 1;
+      place += rounded(work.sums[i].count * size_of(dtype));
     }
     if (place == begin) continue;
     place = begin + rounded(static_cast<std::size_t>(place - begin), unit);
@@ -164,49 +165,84 @@ void DevicePush::lay_out(int device, Work& work) {
   }
 }
 
-void DevicePush::fill_bucket(int device, Work& work) {
-  const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
-  const auto before = work.places;
-  lay_out(device, work);
-  if (work.places != before) work.bucket->fill(0);
-  std::vector<gpus::TensorRow> rows = work.rows;
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].output = work.places[i];
-  gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, rows);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    work.rows[i].inputs = {work.places[i]};
-    work.rows[i].num_inputs = 1;
+/// The optimizer's states.
+void DevicePush::start(Work& work) {
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer == nullptr) return;
+  for (std::size_t i = 0; i < work.entries.size(); ++i) {
+    Entry& entry = *work.entries[i];
+    if (entry.updates == 0) start_states(*optimizer, entry);
+    for (std::size_t s = 0; s < entry.states.size(); ++s) {
+      work.updates[i].states[s] = entry.states[s].bytes();
+    }
   }
+}
+
+void DevicePush::run() {
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push");
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    const Updater* updater = rule_.updater();
+    try {
+      if (needs_sums()) reduce(device, work);
+      if (updater == nullptr) update(device, work);
+    } catch (const Error& error) {
+      group_.engine().fail(error);
+    }
+    if (updater != nullptr) call_updater(*updater, device, work);
+    work.moved.clear();
+  }
+}
+
+void DevicePush::reduce(int device, Work& work) {
+  {
+    const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
+    gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, work.sums);
+  }
+  if (group_.topology().size == 1) return;
+  const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
+  group_.reducer(gpus_, device).allreduce(work.parts);
 }
 
 void DevicePush::update(int device, Work& work) {
   const gpus::NamedRange range(gpus_->accelerator(), "update");
   gpus::Kernels& kernels = gpus_->kernels(device);
-  if (const Updater* updater = rule_.updater()) return call_updater(*updater, device, work);
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer == nullptr) {
-    return kernels.sum(gpus_->stream(device), *work.updating, work.rows);
+    return kernels.sum(gpus_->stream(device), *work.updating, work.updates);
   }
-  std::uint64_t most = optimizer->options().schedule ? table_.most_updates() : 0;
-  for (std::size_t i = 0; i < work.entries.size(); ++i) {
-    Entry& entry = *work.entries[i];
-    if (entry.updates == 0) start_states(*optimizer, entry);
-    for (std::size_t s = 0; s < entry.states.size(); ++s) {
-      work.rows[i].states[s] = entry.states[s].bytes();
-    }
-    most = std::max(most, entry.updates + 1);
-  }
-  for (const Entry* entry : work.entries) {
-    work.steps.push_back(optimizer->step(entry->key, entry->updates + 1, most));
-  }
-  kernels.update(gpus_->stream(device), *work.updating, work.rows, *optimizer, work.steps, nullptr);
+  set_steps(*optimizer, work);
+  kernels.update(gpus_->stream(device), *work.updating, work.updates, *optimizer, work.steps,
+                 nullptr);
   for (Entry* entry : work.entries) ++entry->updates;
 }
 
+/// Without a schedule nothing but the counts changes from push to push, unless somebody changes the
+/// optimizer.
+void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
+  const bool has_schedule = optimizer.options().schedule.has_value();
+  const std::uint64_t fingerprint = optimizer.fingerprint();
+  if (!work.steps.empty() && work.optimizer == fingerprint && !has_schedule) {
+    for (std::size_t i = 0; i < work.steps.size(); ++i) {
+      work.steps[i].count = work.entries[i]->updates + 1;
+    }
+    return;
+  }
+  work.optimizer = fingerprint;
+  work.steps.clear();
+  std::uint64_t most = has_schedule ? table_.most_updates() : 0;
+  for (const Entry* entry : work.entries) most = std::max(most, entry->updates + 1);
+  for (const Entry* entry : work.entries) {
+    work.steps.push_back(optimizer.step(entry->key, entry->updates + 1, most));
+  }
+}
+
 void DevicePush::call_updater(const Updater& updater, int device, Work& work) {
+  const gpus::NamedRange range(gpus_->accelerator(), "update");
   for (std::size_t i = 0; i < work.entries.size(); ++i) {
     Entry& entry = *work.entries[i];
     run_updater(group_, entry.key, [&] {
-      updater(entry.key, {work.places[i], entry.shape(), entry.dtype(), gpu(device)},
+      updater(entry.key, {work.sums[i].output, entry.shape(), entry.dtype(), gpu(device)},
               entry.replica);
     });
   }

@@ -12,7 +12,7 @@
 #include "runtime/gpu/reducer.hpp"
 #include "runtime/group.hpp"
 #include "runtime/store/compression/gradient_compression.hpp"
-#include "runtime/store/push.hpp"
+#include "runtime/store/push_list.hpp"
 #include "runtime/store/updates.hpp"
 
 namespace tutti {
@@ -26,36 +26,42 @@ class DevicePush {
              const GradientCompression& compression)
       : group_(group), table_(table), rule_(rule), compression_(compression) {}
 
+  /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
+  /// What was staged for the last push stands, if the same values are pushed again.
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
   ///         two GPUs; a compression; an optimizer that has no kernels or does not take the dtype.
-  void check(std::span<const Push::Item> items) const;
-  /// The reduction over ranks, made for the first push of several ranks; then kept. Collective.
-  void prepare(std::span<const Push::Item> items);
-  /// Collective, after all ranks have agreed on the call. What an updater throws fails the group.
-  void run(std::span<const Push::Item> items);
+  ///         out_of_memory.
+  void stage(const PushList& list);
+  /// Collective, after all ranks have agreed on the call. What goes wrong, also in an updater,
+  /// fails the group.
+  void run();
 
  private:
-  /// The keys of the push that are on one GPU.
+  /// The keys of the push that are on one GPU. Row i of a launch is entries[i].
   struct Work {
     std::vector<Entry*> entries;
-    std::vector<gpus::TensorRow> rows;
+    std::vector<gpus::TensorRow> sums;     ///< of values; none if updates take them
+    std::vector<gpus::TensorRow> updates;  ///< of replicas
     std::vector<UpdateStep> steps;
-    std::vector<Tensor> moved;       ///< values that were elsewhere
-    std::optional<Tensor> bucket;    ///< the sums, of all keys
-    std::vector<gpus::Part> parts;   ///< of the bucket
-    std::vector<std::byte*> places;  ///< of each row's sum in the bucket
+    std::uint64_t optimizer = 0;    ///< fingerprint of the one that gave the steps
+    std::vector<Tensor> moved;      ///< values that were elsewhere
+    std::optional<Tensor> bucket;   ///< the sums, of all keys
+    std::vector<gpus::Part> parts;  ///< of the bucket
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
   };
 
-  void add(const Push::Item& item);
-  [[nodiscard]] const std::byte* value_on(int device, const Push::Item& item, std::size_t index,
+  void check(std::span<const PushItem> items) const;
+  [[nodiscard]] bool needs_sums() const;
+  void add(const PushItem& item);
+  [[nodiscard]] const std::byte* value_on(int device, const PushItem& item, std::size_t index,
                                           Work& work);
-  void add_inputs(int device, const Push::Item& item, Work& work);
+  void add_inputs(int device, const PushItem& item, Work& work);
   void lay_out(int device, Work& work);
-  void fill_bucket(int device, Work& work);
-  void reduce(Work& work);
+  void start(Work& work);
+  void reduce(int device, Work& work);
   void update(int device, Work& work);
+  void set_steps(const Optimizer& optimizer, Work& work);
   void call_updater(const Updater& updater, int device, Work& work);
 
   Group& group_;
@@ -63,8 +69,8 @@ class DevicePush {
   const UpdateRule& rule_;
   const GradientCompression& compression_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  gpus::Reducer* reducer_ = nullptr;  ///< the group's; null with one rank
   std::map<int, Work> work_;
+  bool is_staged_ = false;  ///< and no value had to be moved
 };
 
 }  // namespace tutti

@@ -76,7 +76,7 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
 }  // namespace
 
 void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
-  const Entering entering(*this, Entering::Kind::collective, "init_row_sparse");
+  const Entering entering(*this, Entering::Kind::change, "init_row_sparse");
   std::vector<Entry> created;
   validate("init_row_sparse", [&] {
     table_.require_new(key);

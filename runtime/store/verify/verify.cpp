@@ -8,7 +8,7 @@
 namespace tutti {
 
 VerifyResult KVStore::Impl::verify() {
-  const Entering entering(*this, Entering::Kind::collective, "verify");
+  const Entering entering(*this, Entering::Kind::change, "verify");
   const std::vector<Entry*> entries = entries_in_order();
   Digest digest;
   for (const Entry* entry : entries) {

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong with one rank's GPU: all ranks are told, none waits.
+#include <chrono>
+#include <doctest/doctest.h>
+#include <numeric>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/threads.hpp"
+
+using tutti::Communicator;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::gpu;
+using tutti::KVStore;
+using tutti::Settings;
+using tutti::Tensor;
+
+namespace {
+
+const std::vector<std::vector<int>> kLayouts = {{3}, {1, 2}, {2, 2}};
+
+int size_of_job(const std::vector<int>& layout) {
+  return std::accumulate(layout.begin(), layout.end(), 0);
+}
+
+float first_of(const KVStore& kv, const tutti::Key& key, std::int64_t count) {
+  Tensor out = Tensor::zeros({count});
+  kv.pull(key, out);
+  return out.values<float>()[0];
+}
+
+/// All blocks of this size. Small ones come from elsewhere.
+void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device device) {
+  try {
+    while (true) taken.push_back(Tensor::empty({count}, DType::float32, device));
+  } catch (const tutti::Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("too little memory on one rank is refused by all, and the store goes on") {
+  constexpr std::int64_t kCount = 300'000;
+  constexpr std::size_t kMemory = std::size_t{16} << 20;
+  for (const auto& layout : kLayouts) {
+    for (const char* path : {"auto", "host"}) {
+      const test::FakeGpus gpus(size_of_job(layout), 3, kMemory);
+      const auto outcomes = test::as_ranks(layout, test::by(path), [&](Communicator& communicator) {
+        auto kv = KVStore::create(communicator);
+        const auto mine = gpu(communicator.rank());
+        for (const int key : {1, 2}) {
+          kv.init(key, Tensor::zeros({key == 1 ? kCount : 4}, DType::float32, mine));
+        }
+        const Tensor value = Tensor::ones({kCount}, DType::float32, mine);
+        std::vector<Tensor> taken;
+        if (communicator.rank() == 1) take_all(taken, kCount, mine);
+        const auto refuse = [&](const char* words, const std::function<void()>& call) {
+          try {
+            call();
+          } catch (const tutti::Error& error) {
+            if (error.code() != ErrorCode::out_of_memory || !error.recoverable()) throw;
+            if (std::string(error.what()).find(words) != std::string::npos) return;
+            throw;
+          }
+          throw tutti::Error(ErrorCode::divergence, "was not refused");
+        };
+        refuse("push: ", [&] { kv.push(1, value); });
+        kv.push(2, Tensor::ones({4}, DType::float32, mine));
+        if (first_of(kv, 2, 4) != static_cast<float>(communicator.size())) {
+          throw tutti::Error(ErrorCode::divergence, "wrong");
+        }
+        taken.clear();
+        kv.push(1, value);
+        if (first_of(kv, 1, kCount) != static_cast<float>(communicator.size())) {
+          throw tutti::Error(ErrorCode::divergence, "wrong");
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
+TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank at once") {
+  for (const auto& layout : kLayouts) {
+    for (const char* path : {"auto", "host"}) {
+      Settings settings = test::by(path);
+      settings.timeout = std::chrono::duration<double>(30);
+      const test::FakeGpus gpus(size_of_job(layout), 5);
+      const auto begin = std::chrono::steady_clock::now();
+      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+        auto kv = KVStore::create(communicator);
+        const auto mine = gpu(communicator.rank());
+        kv.init(1, Tensor::zeros({100}, DType::float32, mine));
+        const Tensor value = Tensor::ones({100}, DType::float32, mine);
+        kv.push(1, value);
+        tutti::synchronize(mine);
+        kv.barrier();
+        if (communicator.rank() == 1) gpus->break_down(1);
+        kv.push(1, value);
+        kv.push(1, value);
+      });
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      CHECK(seconds.count() < 25);  // not by the deadline
+      CHECK(test::all_say(outcomes, ErrorCode::communication, "rank 1 (host"));
+      CHECK(test::all_say(outcomes, ErrorCode::communication, "gpu(1) is broken"));
+    }
+  }
+}
+
+TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and names its rank") {
+  for (const auto& layout : kLayouts) {
+    for (const char* path : {"auto", "host"}) {
+      Settings settings = test::by(path);
+      settings.timeout = std::chrono::duration<double>(0.5);
+      const test::FakeGpus gpus(size_of_job(layout), 7);
+      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+        auto kv = KVStore::create(communicator);
+        const auto mine = gpu(communicator.rank());
+        kv.init(1, Tensor::zeros({100}, DType::float32, mine));
+        const Tensor value = Tensor::ones({100}, DType::float32, mine);
+        kv.push(1, value);
+        kv.barrier();
+        if (communicator.rank() == 1) gpus->hang(1);
+        kv.push(1, value);
+        kv.push(1, value);
+      });
+      for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+        CAPTURE(rank);
+        REQUIRE(outcomes[rank]);
+        CHECK(outcomes[rank]->code() == ErrorCode::timeout);
+        CHECK_FALSE(outcomes[rank]->recoverable());
+        const std::string text = outcomes[rank]->what();
+        const bool names_gpu = text.find("for its GPU, whose work has not ended") != text.npos;
+        const bool names_rank = text.find("for rank 1 (host") != text.npos;
+        CHECK((names_gpu || names_rank));
+      }
+    }
+  }
+}
