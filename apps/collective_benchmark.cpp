@@ -112,7 +112,7 @@ int collective_benchmark(int argc, char** argv) {
   });
 
   screen.say(bench::table_head(options, machine));
-  bench::Runner runner(world, comm, options, machine);
+  bench::Runner runner(world, comm, options, machine, settings.timeout);
   std::vector<bench::Row> rows;
   for (const bench::Layout& layout : layouts) {
     screen.show_progress(bench::format("measuring %s, %zu of %zu",

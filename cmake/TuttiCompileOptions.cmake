@@ -9,6 +9,10 @@
 #
 # -Wno-restrict: g++ 12 warns about "text" + std::string (GCC bug 105651).
 #
+# With TUTTI_UNITY several sources of a target are compiled as one, so that what all of them include
+# is read once. So two sources of a target give no two things of their own one name, unless as
+# overloads for different types.
+#
 # nvcc has options of its own: tutti_cuda_options in TuttiCuda.cmake.
 function(tutti_compile_options target)
   set(options -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
@@ -20,10 +24,7 @@ function(tutti_compile_options target)
                         -fno-sanitize-recover=all)
   endif()
   target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>")
-  if(TUTTI_PRECOMPILE)
-    target_precompile_headers(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp>)
-  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY} UNITY_BUILD_BATCH_SIZE 6)
   tutti_link_options(${target})
 endfunction()
 

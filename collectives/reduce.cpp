@@ -19,13 +19,13 @@ constexpr std::size_t kTileBytes = 4096;
 // A stack of kLevels partial results serves 8 * 2^(kLevels - 2) sources.
 constexpr std::size_t kLevels = 16;
 
-using Sources = std::span<const std::byte* const>;
+using SourceList = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
 
 /// One call of reduce(): what every tile needs.
 class Job {
  public:
-  Job(const Kernels& kernels, const Reduction& reduction, Sources sources) noexcept
+  Job(const Kernels& kernels, const Reduction& reduction, SourceList sources) noexcept
       : kernels_(kernels.cached[static_cast<std::size_t>(reduction.op)]),
         from_(reduction.from),
         to_(reduction.to),
@@ -62,7 +62,7 @@ class Job {
   DType from_;
   DType to_;
   DType accumulator_;
-  Sources sources_;
+  SourceList sources_;
 };
 
 void Job::reduce_block(std::size_t first, std::size_t num_sources, DType to, std::size_t begin,
@@ -84,7 +84,7 @@ void Job::reduce_block(std::size_t first, std::size_t num_sources, DType to, std
 // each 1 in the binary form of b, the largest at the bottom. That is how the canonical tree splits
 // b blocks and what follows them. At the end the stack is merged from the top.
 void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
-  alignas(kLineBytes) std::byte stack[kLevels][kTileBytes];
+  alignas(kCacheLineBytes) std::byte stack[kLevels][kTileBytes];
   const std::size_t num_blocks = (sources_.size() + kMaxSources - 1) / kMaxSources;
   assert(num_blocks <= std::size_t{1} << (kLevels - 2));
   std::size_t height = 0;
@@ -112,7 +112,7 @@ void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
                   std::size_t bytes) noexcept {
   if (to == from) return;
   const std::size_t head = std::min(bytes, bytes_to_line(to));
-  const std::size_t lines = (bytes - head) / kLineBytes * kLineBytes;
+  const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
   copy_bytes(to, from, head);
   kernels.stream_lines(to + head, from + head, lines);
   copy_bytes(to + head + lines, from + head + lines, bytes - head - lines);
@@ -152,7 +152,7 @@ void reduce_tiles(const Job& job, Destinations destinations, std::size_t count) 
 /// The same past the caches, for whatever no streaming kernel takes.
 void stream_tiles(const Kernels& kernels, const Job& job, Destinations destinations,
                   std::size_t count) noexcept {
-  alignas(kLineBytes) std::byte tile[kTileBytes];
+  alignas(kCacheLineBytes) std::byte tile[kTileBytes];
   const std::size_t step = job.tile_count();
   for (std::size_t begin = 0; begin < count; begin += step) {
     const std::size_t now = std::min(step, count - begin);
@@ -169,7 +169,7 @@ bool alike(Destinations destinations) noexcept {
   });
 }
 
-void reduce_by(const Kernels& kernels, const Reduction& reduction, Sources sources,
+void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList sources,
                Destinations destinations, std::size_t count, Stores stores) noexcept {
   assert(!sources.empty());
   assert(pair_index(reduction.from, reduction.to) < kPairs);
@@ -233,7 +233,7 @@ void streaming_fence() noexcept {
 #endif
 }
 
-void reduce(const Reduction& reduction, Sources sources, Destinations destinations,
+void reduce(const Reduction& reduction, SourceList sources, Destinations destinations,
             std::size_t count, Stores stores) {
   reduce_by(*choice().kernels, reduction, sources, destinations, count, stores);
 }
@@ -251,7 +251,7 @@ bool has_isa(Isa isa) noexcept {
 #endif
 }
 
-bool reduce_with(Isa isa, const Reduction& reduction, Sources sources, Destinations destinations,
+bool reduce_with(Isa isa, const Reduction& reduction, SourceList sources, Destinations destinations,
                  std::size_t count, Stores stores) {
   const Kernels* const kernels = kernels_of(isa);
   if (kernels == nullptr) return false;

@@ -26,11 +26,11 @@ constexpr bool stores_from_registers(std::size_t num_destinations) noexcept {
 }
 
 /// Non-temporal stores want whole lines.
-inline constexpr std::size_t kLineBytes = 64;
+inline constexpr std::size_t kCacheLineBytes = 64;
 
 /// Bytes from `address` to the next start of a line; 0 if it is one.
 inline std::size_t bytes_to_line(const std::byte* address) noexcept {
-  return -reinterpret_cast<std::uintptr_t>(address) % kLineBytes;
+  return -reinterpret_cast<std::uintptr_t>(address) % kCacheLineBytes;
 }
 
 struct Kernels {

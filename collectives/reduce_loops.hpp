@@ -202,7 +202,7 @@ template <class Target, class Op, class From, class To, std::size_t kDestination
                                                std::size_t num_blocks) noexcept {
   constexpr std::size_t kCount = kBlockBytes / sizeof(typename Element<To>::Stored);
   constexpr std::size_t kSourceBytes = kCount * sizeof(typename Element<From>::Stored);
-  alignas(kLineBytes) std::byte block[kBlockBytes];
+  alignas(kCacheLineBytes) std::byte block[kBlockBytes];
   std::byte* const target[] = {block};
   const std::byte* left = sources[0];
   const std::byte* right = sources[1];
@@ -228,7 +228,7 @@ template <class Target, class Op, class From, class To>
   using In = typename Element<From>::Stored;
   using Out = typename Element<To>::Stored;
   constexpr std::size_t kWhole = kBlockBytes / sizeof(Out);
-  alignas(kLineBytes) std::byte block[kBlockBytes];
+  alignas(kCacheLineBytes) std::byte block[kBlockBytes];
   std::byte* const target[] = {block};
   // The first step, if it is short, ends where a line ends; the last ends where it must.
   std::size_t step = bytes_to_line(destinations[0]) / sizeof(Out);

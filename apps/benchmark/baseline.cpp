@@ -16,16 +16,14 @@
 namespace apps::benchmark {
 namespace {
 
-using Json = nlohmann::json;
-
 /// Different conditions make different times, which is no regression.
-void require_equal(const char* what, const Json& then, const Json& now) {
+void require_equal(const char* what, const nlohmann::json& then, const nlohmann::json& now) {
   if (then == now) return;
   refuse_option(std::string("the baseline was measured with ") + what + " " + then.dump() +
                 ", this run has " + now.dump());
 }
 
-BaselineEntry entry_of(const Json& result) {
+BaselineEntry entry_of(const nlohmann::json& result) {
   return {.collective = result.at("collective"),
           .backend = result.at("backend"),
           .buffers = result.at("buffers"),
@@ -52,21 +50,22 @@ std::string slower_line(const Result& result, const BaselineEntry& entry) {
 std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options& options,
                                           const Machine& machine) {
   try {
-    const Json whole = Json::parse(text);
-    const Json& config = whole.at("config");
-    const Json& environment = whole.at("environment");
+    const nlohmann::json whole = nlohmann::json::parse(text);
+    const nlohmann::json& config = whole.at("config");
+    const nlohmann::json& environment = whole.at("environment");
     require_equal("ranks", environment.at("ranks"), machine.ranks);
     require_equal("nodes", environment.at("nodes"), machine.nodes);
     require_equal("--cache", config.at("cache"), options.cold ? "cold" : "hot");
     require_equal("--model", config.at("model"),
-                  options.model.empty() ? Json() : Json(options.model));
-    require_equal(
-        "--compression", config.value("compression", Json()),
-        options.compresses() ? Json(tutti::compression::in_words(options.compression)) : Json());
+                  options.model.empty() ? nlohmann::json() : nlohmann::json(options.model));
+    require_equal("--compression", config.value("compression", nlohmann::json()),
+                  options.compresses()
+                      ? nlohmann::json(tutti::compression::in_words(options.compression))
+                      : nlohmann::json());
     std::vector<BaselineEntry> entries;
-    for (const Json& result : whole.at("results")) entries.push_back(entry_of(result));
+    for (const nlohmann::json& result : whole.at("results")) entries.push_back(entry_of(result));
     return entries;
-  } catch (const Json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     refuse_option(std::string("not the --json of an earlier run: ") + error.what());
   }
 }

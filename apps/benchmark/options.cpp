@@ -13,6 +13,7 @@
 #include <tutti/settings.hpp>
 
 #include "apps/benchmark/cases.hpp"
+#include "apps/benchmark/nccl_calls.hpp"
 #include "support/command_line.hpp"
 
 namespace po = boost::program_options;
@@ -48,7 +49,7 @@ void describe_measurement(po::options_description& all, Options& options, Texts&
       "compression", po::value(&texts.compression)->default_value("none"),
       "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and topk "
       "give is not checked")("backend", po::value(&texts.backends)->default_value("tutti,mpi"),
-                             "tutti, mpi, or both, measured in turn")(
+                             "tutti, mpi, nccl (with --device gpu); several are measured in turn")(
       "buffers", po::value(&options.buffers)->default_value("store"),
       "tutti's: store (memory of the node, no copies) or user (ordinary memory); mpi's are "
       "ordinary memory")(
@@ -112,16 +113,14 @@ tutti::ReduceOp parse_op(const std::string& text) {
 std::vector<std::string> parse_backends(const std::string& text) {
   std::vector<std::string> backends;
   for (const std::string& name : split(text)) {
-    require(name != "nccl",
-            "--backend nccl: with --device gpu, tutti sums by NCCL in the node; it is not measured "
-            "alone");
-    require(name == "tutti" || name == "mpi",
-            "--backend: expected tutti, mpi or tutti,mpi, found '" + text + "'");
+    require(
+        name == "tutti" || name == "mpi" || name == "nccl",
+        "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found '" + text + "'");
     require(std::ranges::find(backends, name) == backends.end(),
             "--backend: " + name + " is there twice");
     backends.push_back(name);
   }
-  require(!backends.empty(), "--backend: expected tutti, mpi or tutti,mpi");
+  require(!backends.empty(), "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi");
   return backends;
 }
 
@@ -184,6 +183,8 @@ void check_combination(const Options& options) {
                     options.op == tutti::ReduceOp::sum;
   require(!options.on_gpu || (sums && !options.compresses()),
           "--device gpu: on GPUs there are pushpull and allreduce, of sums, uncompressed");
+  require(options.on_gpu || !options.has_backend("nccl"), "--backend nccl belongs to --device gpu");
+  if (options.has_backend("nccl")) require_nccl();
   require(options.model.empty() || options.collective == "pushpull",
           "--model belongs to --collective pushpull");
   require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,

@@ -23,7 +23,7 @@ struct Options {
   int warmups = 0;
   bool check = true;
   std::string collective;
-  std::vector<std::string> backends;  ///< "tutti", "mpi"; each once
+  std::vector<std::string> backends;  ///< "tutti", "mpi", "nccl"; each once
   std::string buffers;                ///< "store" or "user"
   bool on_gpu = false;
   bool cold = false;

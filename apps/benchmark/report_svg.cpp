@@ -38,7 +38,8 @@ struct Series {
 };
 
 const char* color_of(const std::string& backend) {
-  return backend == "tutti" ? "#0a62c9" : "#d1600a";
+  if (backend == "tutti") return "#0a62c9";
+  return backend == "mpi" ? "#d1600a" : "#4f8a10";
 }
 
 /// XML's own characters, spelt out.
@@ -191,7 +192,13 @@ std::string subtitle_of(const Options& options, const Machine& machine) {
   }
   return std::to_string(machine.ranks) + (machine.ranks == 1 ? " rank on " : " ranks on ") +
          std::to_string(machine.nodes) + (machine.nodes == 1 ? " node: " : " nodes: ") + hosts +
-         "  ·  " + options.buffers + " buffers  ·  " + (options.cold ? "cold" : "hot") + " cache";
+         "  ·  " + (options.on_gpu ? "gpu" : options.buffers) + " buffers  ·  " +
+         (options.cold ? "cold" : "hot") + " cache";
+}
+
+std::string name_of(const std::string& backend, const Machine& machine) {
+  if (backend == "mpi") return machine.mpi;
+  return backend == "nccl" ? "NCCL" : "Tutti";
 }
 
 /// At the upper right, a line and a name per backend that has results.
@@ -200,7 +207,7 @@ std::string legend(std::span<const Row> rows, const Options& options, const Mach
   double at = kSpeedLeft + kPanelWidth;
   for (const std::string& backend : std::views::reverse(options.backends)) {
     if (find_result(rows.front(), backend) == nullptr) continue;
-    const std::string name = backend == "mpi" ? machine.mpi : "Tutti";
+    const std::string name = name_of(backend, machine);
     at -= 8.0 * static_cast<double>(name.size());
     svg += text_at(at, 38, name, fill(kInk, 14));
     svg += line(at - 40, 33, at - 10, 33, stroke(color_of(backend), 2.2).c_str());

@@ -14,7 +14,6 @@ constexpr std::size_t kOpWidth = 6;
 constexpr std::size_t kTimeWidth = 9;
 constexpr std::size_t kRateWidth = 8;
 constexpr std::size_t kWrongWidth = 7;
-constexpr std::size_t kRatioWidth = 10;
 constexpr std::size_t kBackendWidth = 2 * kTimeWidth + 2 * kRateWidth + kWrongWidth;
 
 std::string size_columns(const std::string& size, const std::string& count, const std::string& type,
@@ -37,9 +36,16 @@ std::string backend_title(const std::string& name) {
          std::string(dashes - dashes / 2, '-');
 }
 
-bool has_ratio(const Options& options) {
-  return options.has_backend("tutti") && options.has_backend("mpi");
+/// What Tutti is compared with.
+std::vector<std::string> peers(const Options& options) {
+  if (!options.has_backend("tutti")) return {};
+  std::vector<std::string> others = options.backends;
+  std::erase(others, "tutti");
+  return others;
 }
+
+/// Of "mpi/tutti", with a space before it.
+std::size_t ratio_width(const std::string& peer) { return peer.size() + 7; }
 
 std::string column_names(const Options& options) {
   std::string titles = "#" + std::string(kSizeWidth + kCountWidth + kTypeWidth + kOpWidth - 1, ' ');
@@ -50,7 +56,8 @@ std::string column_names(const Options& options) {
     names += backend_columns("p50", "p99", "algbw", "busbw", "#wrong");
     units += backend_columns("(us)", "(us)", "(GB/s)", "(GB/s)", "");
   }
-  if (has_ratio(options)) names += column("mpi/tutti", kRatioWidth);
+  for (const std::string& peer : peers(options))
+    names += column(peer + "/tutti", ratio_width(peer));
   units.resize(units.find_last_not_of(' ') + 1);
   return titles + "\n" + names + "\n" + units + "\n";
 }
@@ -72,6 +79,7 @@ std::string what_text(const Options& options) {
 }
 
 std::string buffers_text(const Options& options) {
+  if (options.on_gpu) return "in memory of the GPUs; MPI's go by way of the host";
   std::string text;
   for (const std::string& backend : options.backends) {
     text += backend + "'s in " +
@@ -111,9 +119,9 @@ std::string table_row(const Row& row, const Options& options) {
                             rate_text(result->algbw_gbs), rate_text(result->busbw_gbs),
                             result->wrong ? std::to_string(*result->wrong) : "N/A");
   }
-  if (has_ratio(options)) {
-    const auto times = ratio(row);
-    line += column(times ? format("%.2f", *times) : "n/a", kRatioWidth);
+  for (const std::string& peer : peers(options)) {
+    const auto times = ratio(row, peer);
+    line += column(times ? format("%.2f", *times) : "n/a", ratio_width(peer));
   }
   if (row.packed_bytes && row.bytes > 0) {
     line += format("\n#%*zu  B on the wire to each receiver, %.2f %% (%s)",

@@ -28,11 +28,11 @@ const Result* find_result(const Row& row, const std::string& backend) {
   return nullptr;
 }
 
-std::optional<double> ratio(const Row& row) {
-  const Result* const mpi = find_result(row, "mpi");
+std::optional<double> ratio(const Row& row, const std::string& backend) {
+  const Result* const peer = find_result(row, backend);
   const Result* const tutti = find_result(row, "tutti");
-  if (mpi == nullptr || tutti == nullptr || !(tutti->time_us.p50 > 0.0)) return std::nullopt;
-  return mpi->time_us.p50 / tutti->time_us.p50;
+  if (peer == nullptr || tutti == nullptr || !(tutti->time_us.p50 > 0.0)) return std::nullopt;
+  return peer->time_us.p50 / tutti->time_us.p50;
 }
 
 std::uint64_t count_wrong(std::span<const Row> rows) {

@@ -54,8 +54,8 @@ struct Row {
 /// The result of a backend, or nullptr.
 const Result* find_result(const Row& row, const std::string& backend);
 
-/// How many times longer MPI takes; unset if the row does not have both.
-std::optional<double> ratio(const Row& row);
+/// How many times longer than Tutti a backend takes; unset if the row does not have both.
+std::optional<double> ratio(const Row& row, const std::string& backend);
 
 /// Over all rows.
 std::uint64_t count_wrong(std::span<const Row> rows);

@@ -38,12 +38,13 @@ std::vector<Layout> plan(const Options& options, int ranks) {
 }
 
 Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
-               const Machine& machine)
+               const Machine& machine, std::chrono::duration<double> timeout)
     : world_(std::move(world)),
       comm_(comm),
       options_(options),
       case_(find_case(options.collective)),
-      cold_bytes_(options.cold ? 2 * machine.cache_bytes : 0) {
+      cold_bytes_(options.cold ? 2 * machine.cache_bytes : 0),
+      timeout_(timeout) {
   if (options.cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
 }
 
@@ -98,6 +99,9 @@ Work Runner::prepare(const Job& job, const std::string& backend) {
   Call call;
   if (backend == "tutti") {
     call = tutti_call(job, options_, world_);
+  } else if (backend == "nccl") {
+    if (nccl_ == nullptr) nccl_ = join_nccl(world_, comm_, timeout_);
+    call = nccl_->allreduce();
   } else {
     world_.agree([&] { call = mpi_call(job, options_.op, comm_); });
     if (options_.on_gpu) call = by_way_of_the_host(job, std::move(call));

@@ -2,6 +2,8 @@
 // Measures one size after the other.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <tutti/mpi.hpp>
 
 #include "apps/benchmark/machine.hpp"
+#include "apps/benchmark/nccl_calls.hpp"
 #include "apps/benchmark/options.hpp"
 #include "apps/benchmark/result.hpp"
 #include "apps/benchmark/work.hpp"
@@ -23,7 +26,9 @@ std::vector<Layout> plan(const Options& options, int ranks);
 
 class Runner {
  public:
-  Runner(tutti::Communicator world, MPI_Comm comm, const Options& options, const Machine& machine);
+  /// `timeout`: of each wait for NCCL.
+  Runner(tutti::Communicator world, MPI_Comm comm, const Options& options, const Machine& machine,
+         std::chrono::duration<double> timeout);
 
   /// Allocates, times, checks and frees. The same row on every rank. Collective.
   /// Errors  out_of_memory, from the library's allocations, on all ranks.
@@ -46,6 +51,8 @@ class Runner {
   const Case& case_;
   std::size_t cold_bytes_;  ///< that make a cache forget; 0: hot
   std::optional<CacheSweeper> sweeper_;
+  std::chrono::duration<double> timeout_;
+  std::unique_ptr<NcclWorld> nccl_;  ///< once it is needed
 };
 
 }  // namespace apps::benchmark

@@ -50,7 +50,7 @@ double receive(MPI_Comm comm, int from, int tag) {
   return value;
 }
 
-double now_s() {
+double time_of_day_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -62,17 +62,17 @@ std::vector<double> clock_offsets(MPI_Comm comm, int rank, int size) {
   if (rank != 0) {
     for (int i = 0; i < kExchanges; ++i) {
       receive(comm, 0, kPing);
-      send(comm, 0, kPong, now_s());
+      send(comm, 0, kPong, time_of_day_s());
     }
     return offsets;
   }
   for (int other = 1; other < size; ++other) {
     double least = std::numeric_limits<double>::max();
     for (int i = 0; i < kExchanges; ++i) {
-      const double begin = now_s();
+      const double begin = time_of_day_s();
       send(comm, other, kPing, begin);
       const double theirs = receive(comm, other, kPong);
-      const double round_trip = now_s() - begin;
+      const double round_trip = time_of_day_s() - begin;
       if (round_trip >= least) continue;
       least = round_trip;
       offsets[static_cast<std::size_t>(other)] = theirs - (begin + round_trip / 2);

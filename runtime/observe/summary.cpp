@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostCalls = 20;
-constexpr std::size_t kMostRanks = 5;
+constexpr std::size_t kMostShown = 5;
 
 /// Over ranks.
 struct Spread {
@@ -119,7 +119,7 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
     return left.second.seconds > right.second.seconds;
   });
   std::string text;
-  for (std::size_t i = 0; i < std::min(kMostRanks, order.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kMostShown, order.size()); ++i) {
     const auto& [rank, culprit] = order[i];
     if (culprit.seconds <= 0) break;
     const auto count = static_cast<double>(ranks.size());

@@ -48,7 +48,7 @@ const char* in_words(Activity activity) {
 }
 
 /// A JSON string; what is not UTF-8 is replaced.
-std::string quoted(const std::string& text) {
+std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -104,8 +104,8 @@ class Writer {
     std::string& name =
         span.tally != nullptr ? calls_[span.tally] : activities_[static_cast<int>(span.activity)];
     if (name.empty()) {
-      name = quoted(span.tally != nullptr ? call_in_words(span.tally->call, span.tally->keys)
-                                          : in_words(span.activity));
+      name = json_text(span.tally != nullptr ? call_in_words(span.tally->call, span.tally->keys)
+                                             : in_words(span.activity));
     }
     return name;
   }
@@ -134,8 +134,8 @@ std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   const collectives::Topology& topology = engine.topology();
   const std::string& host = topology.hosts[static_cast<std::size_t>(topology.rank)];
   Writer writer(engine.meter(), topology.rank, origin_ns);
-  writer.metadata("process_name", R"("name":)" + quoted("rank " + std::to_string(topology.rank) +
-                                                        ", host " + host));
+  writer.metadata("process_name", R"("name":)" + json_text("rank " + std::to_string(topology.rank) +
+                                                           ", host " + host));
   writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(topology.rank));
   writer.metadata("thread_name", R"("name":"calls")");
   for (const Span& span : in_order(engine.meter().spans()->spans())) writer.span(span);

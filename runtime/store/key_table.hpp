@@ -43,6 +43,9 @@ struct Entry {
 /// "key 3 (2, 3) float32".
 std::string in_words(const Key& key, const Shape& shape, DType dtype);
 
+/// Throws invalid_argument: the key in words, then why.
+[[noreturn]] void refuse(const Entry& entry, const std::string& why);
+
 /// Errors  invalid_argument, naming the key and `what` the tensor is, if it is not alike.
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
 void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);

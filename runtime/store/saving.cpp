@@ -7,6 +7,7 @@
 
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/digest.hpp"
+#include "runtime/refuse.hpp"
 #include "runtime/store/compression/saved_residuals.hpp"
 #include "runtime/store/entering.hpp"
 #include "runtime/store/gpu/on_host.hpp"
@@ -21,14 +22,13 @@ using checkpoint::Content;
 using checkpoint::Header;
 using checkpoint::TensorInfo;
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
-
 Content weights_content(std::span<Entry* const> entries) {
   Content content;
   for (Entry* entry : entries) {
     const std::string name = to_string(entry->key);
     checkpoint::require_utf8(name, "key " + name);
-    if (name == "__metadata__") refuse("key __metadata__ has a meaning of its own in safetensors");
+    if (name == "__metadata__")
+      refuse_argument("key __metadata__ has a meaning of its own in safetensors");
     content.tensors.push_back({name, entry->replica.view()});
   }
   content.texts = {{kKeysName, kind_of_keys(entries)}};
@@ -81,24 +81,26 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
     const Key key = key_of(header, tensor.name);
     Entry* entry = table.find(key);
     if (entry == nullptr) {
-      refuse(in_words(key, tensor.shape, tensor.dtype) +
-             " is in the checkpoint, but not in this store");
+      refuse_argument(in_words(key, tensor.shape, tensor.dtype) +
+                      " is in the checkpoint, but not in this store");
     }
     if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
-      refuse(in_words(key, entry->shape(), entry->dtype()) + " is " + to_string(tensor.shape) +
-             " " + to_string(tensor.dtype) + " in the checkpoint");
+      refuse_argument(in_words(key, entry->shape(), entry->dtype()) + " is " +
+                      to_string(tensor.shape) + " " + to_string(tensor.dtype) +
+                      " in the checkpoint");
     }
     if (sparse.contains(tensor.name) != entry->is_row_sparse()) {
-      refuse(in_words(key, entry->shape(), entry->dtype()) +
-             (entry->is_row_sparse() ? " is row-sparse here, but dense in the checkpoint"
-                                     : " is dense here, but row-sparse in the checkpoint"));
+      refuse_argument(in_words(key, entry->shape(), entry->dtype()) +
+                      (entry->is_row_sparse()
+                           ? " is row-sparse here, but dense in the checkpoint"
+                           : " is dense here, but row-sparse in the checkpoint"));
     }
     entries.push_back(entry);
   }
   if (entries.size() == table.size()) return entries;
   for (auto& [key, entry] : table) {
     if (std::ranges::find(entries, &entry) != entries.end()) continue;
-    refuse(in_words(key, entry.shape(), entry.dtype()) + " is not in the checkpoint");
+    refuse_argument(in_words(key, entry.shape(), entry.dtype()) + " is not in the checkpoint");
   }
   return entries;
 }
@@ -121,13 +123,13 @@ std::vector<Entry> make_entries(const Header& header, Group& group) {
 bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
   if (weights_only) return false;
   if (is_saved && running == nullptr) {
-    refuse(
+    refuse_argument(
         "the checkpoint has an optimizer's states, but this store runs none; set_optimizer "
         "before the load, or load with weights_only");
   }
   if (!is_saved && running != nullptr) {
-    refuse("the checkpoint was saved without an optimizer, but this store runs " + running->name() +
-           "; load with weights_only, then it starts anew");
+    refuse_argument("the checkpoint was saved without an optimizer, but this store runs " +
+                    running->name() + "; load with weights_only, then it starts anew");
   }
   return is_saved;
 }
@@ -162,7 +164,7 @@ std::vector<Entry*> KVStore::Impl::entries_in_order() {
 
 Optimizer& KVStore::Impl::required_optimizer() {
   if (Optimizer* running = rule_.optimizer()) return *running;
-  refuse("this store runs no optimizer; call set_optimizer");
+  refuse_argument("this store runs no optimizer; call set_optimizer");
 }
 
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {

@@ -69,7 +69,8 @@ check_memory() {
 
 measure_kernels() { "$folder/tests/kernel-benchmark" >"$folder/kernels.json"; }
 
-# Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between.
+# Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between. NCCL
+# alone wants a GPU per rank.
 measure_ranks() {
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_RANKS_PER_NODE=1 \
     "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 \

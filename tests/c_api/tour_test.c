@@ -35,7 +35,7 @@ static void push_on_devices(tutti_kvstore* kv, const int64_t* keys, int num_keys
                             float value) {
   float cells[4][kCells];
   tutti_tensor values[4];
-  tutti_item items[4] = {{0}};
+  tutti_item items[4];
   for (int i = 0; i < devices; ++i) {
     values[i] = filled(cells[i], value);
     values[i].device_index = i;
@@ -50,7 +50,7 @@ static void push_on_devices(tutti_kvstore* kv, const int64_t* keys, int num_keys
 static void init_all(tutti_kvstore* kv, const int64_t* keys, int num_keys, float value) {
   float cells[kCells];
   const tutti_tensor tensor = filled(cells, value);
-  tutti_item items[4] = {{0}};
+  tutti_item items[4];
   for (int i = 0; i < num_keys; ++i) items[i] = item_of(keys[i], &tensor, NULL);
   CHECK_OK(tutti_kvstore_init(kv, items, num_keys));
 }
@@ -59,7 +59,8 @@ static void init_all(tutti_kvstore* kv, const int64_t* keys, int num_keys, float
 static void check_on_devices(tutti_kvstore* kv, const int64_t* keys, int num_keys, double value) {
   float cells[4][4][kCells];
   tutti_tensor outputs[4][4];
-  tutti_item items[4] = {{0}};
+  tutti_item items[4];
+  memset(items, 0, sizeof items);  // compilers do not see that num_keys is above 0
   for (int i = 0; i < num_keys; ++i) {
     for (int device = 0; device < 4; ++device) {
       outputs[i][device] = filled(cells[i][device], 77);

@@ -27,9 +27,6 @@ namespace {
 
 constexpr int kAnywhere = 5000;  ///< a byte of the data of small files
 
-bool is_last() { return test::rank() == test::size() - 1; }
-std::string last() { return "rank " + std::to_string(test::size() - 1); }
-
 /// A store whose generations 1 and 2 hold 2, 4 and 2, 40.
 KVStore saved_twice(const path& directory) {
   KVStore kv = store_with_keys();
@@ -100,10 +97,10 @@ TEST_CASE("no room for the files on one rank is an error on all, and leaves what
     rlimit before{};
     getrlimit(RLIMIT_FSIZE, &before);
     const rlimit small{5000, before.rlim_max};
-    if (is_last()) setrlimit(RLIMIT_FSIZE, &small);
+    if (test::is_last()) setrlimit(RLIMIT_FSIZE, &small);
     for (int i = 0; i < 3; ++i) {
       CHECK(throws_on_all([&] { kv.save(folder / "c"); }, ErrorCode::io,
-                          {last(), "host", "File too large", "ulimit -f"}));
+                          {test::last(), "host", "File too large", "ulimit -f"}));
     }
     setrlimit(RLIMIT_FSIZE, &before);
     CHECK(test::agree(!test::fs::exists(folder / "c" / "generation-2.partial")));

@@ -21,9 +21,6 @@ namespace {
 
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
-bool is_last() { return test::rank() == test::size() - 1; }
-std::string last() { return "rank " + std::to_string(test::size() - 1); }
-
 void refuse_load(KVStore& kv, const path& directory, ErrorCode code,
                  const std::vector<std::string>& words,
                  std::source_location where = std::source_location::current()) {
@@ -122,21 +119,21 @@ TEST_CASE("ranks that save to or load from different places, or other metadata, 
   if (test::size() == 1) return;
   with_folder([](const path& folder) {
     KVStore kv = store_with_keys();
-    CHECK(throws_on_all([&] { kv.save(folder / (is_last() ? "b" : "a")); }, ErrorCode::mismatch,
-                        {last(), "save to", "/a", "/b"}));
+    CHECK(throws_on_all([&] { kv.save(folder / (test::is_last() ? "b" : "a")); },
+                        ErrorCode::mismatch, {test::last(), "save to", "/a", "/b"}));
     CHECK(throws_on_all(
         [&] {
           kv.save(folder / "a", {{"rank", std::to_string(test::rank())}});
         },
         ErrorCode::mismatch, {"save to"}));
-    CHECK(throws_on_all([&] { is_last() ? kv.barrier() : kv.save(folder / "a"); },
-                        ErrorCode::mismatch, {last(), "barrier", "save to"}));
+    CHECK(throws_on_all([&] { test::is_last() ? kv.barrier() : kv.save(folder / "a"); },
+                        ErrorCode::mismatch, {test::last(), "barrier", "save to"}));
     CHECK(test::agree(!test::fs::exists(folder / "a")));
     kv.save(folder / "a");
     kv.save(folder / "b");
-    CHECK(throws_on_all([&] { kv.load(folder / (is_last() ? "b" : "a")); }, ErrorCode::mismatch,
-                        {last(), "load of", "/a", "/b"}));
-    CHECK(throws_on_all([&] { kv.load(folder / "a", {.weights_only = is_last()}); },
+    CHECK(throws_on_all([&] { kv.load(folder / (test::is_last() ? "b" : "a")); },
+                        ErrorCode::mismatch, {test::last(), "load of", "/a", "/b"}));
+    CHECK(throws_on_all([&] { kv.load(folder / "a", {.weights_only = test::is_last()}); },
                         ErrorCode::mismatch, {"load of"}));
     check_unchanged(kv);
   });

@@ -15,7 +15,6 @@ using tutti::Tensor;
 namespace {
 
 Communicator new_world() { return Communicator::world(test::settings()); }
-bool is_last() { return test::rank() == test::size() - 1; }
 
 void check_usable(Communicator& world,
                   std::source_location where = std::source_location::current()) {
@@ -67,7 +66,7 @@ TEST_CASE("another size on one rank is a mismatch on all, small or large, and wr
     CAPTURE(test::to_string(layout));
     Communicator world = Communicator::world(test::settings_for(layout));
     for (const std::int64_t count : {0, 5, 400, 300000}) {
-      Tensor tensor = Tensor::full({is_last() ? count + 1 : count}, test::rank());
+      Tensor tensor = Tensor::full({test::is_last() ? count + 1 : count}, test::rank());
       CHECK(test::throws_on_all([&] { world.allreduce(tensor); }, ErrorCode::mismatch, {"rank"}));
       const Tensor untouched = Tensor::full(tensor.shape(), test::rank());
       CHECK(test::agree(test::same_bits(tensor, untouched)));
@@ -79,18 +78,19 @@ TEST_CASE("another size on one rank is a mismatch on all, small or large, and wr
 TEST_CASE("another dtype, operation or call on one rank is a mismatch on all") {
   Communicator world = new_world();
   const auto code = ErrorCode::mismatch;
-  Tensor dtype = Tensor::ones({8}, is_last() ? DType::int32 : DType::float32);
+  Tensor dtype = Tensor::ones({8}, test::is_last() ? DType::int32 : DType::float32);
   CHECK(test::throws_on_all([&] { world.allreduce(dtype); }, code, {"rank", "int32", "float32"}));
   Tensor tensor = Tensor::ones({8});
   CHECK(test::throws_on_all(
-      [&] { world.allreduce(tensor, is_last() ? ReduceOp::max : ReduceOp::min); }, code,
+      [&] { world.allreduce(tensor, test::is_last() ? ReduceOp::max : ReduceOp::min); }, code,
       {"rank", "max", "min"}));
-  CHECK(test::throws_on_all([&] { is_last() ? world.allreduce(tensor) : world.barrier(); }, code,
-                            {"rank", "allreduce", "barrier"}));
-  CHECK(
-      test::throws_on_all([&] { is_last() ? world.allreduce(tensor) : world.broadcast(tensor, 0); },
-                          code, {"rank", "allreduce", "broadcast"}));
-  CHECK(test::throws_on_all([&] { world.broadcast(tensor, is_last() ? 1 : 0); }, code, {"rank"}));
+  CHECK(test::throws_on_all([&] { test::is_last() ? world.allreduce(tensor) : world.barrier(); },
+                            code, {"rank", "allreduce", "barrier"}));
+  CHECK(test::throws_on_all(
+      [&] { test::is_last() ? world.allreduce(tensor) : world.broadcast(tensor, 0); }, code,
+      {"rank", "allreduce", "broadcast"}));
+  CHECK(test::throws_on_all([&] { world.broadcast(tensor, test::is_last() ? 1 : 0); }, code,
+                            {"rank"}));
   check_usable(world);
 }
 

@@ -19,7 +19,6 @@ constexpr auto kInvalid = ErrorCode::invalid_argument;
 constexpr auto kMismatch = ErrorCode::mismatch;
 
 bool odd() { return test::rank() % 2 == 1; }
-bool is_last() { return test::rank() == test::size() - 1; }
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 std::string last() { return name_of(test::size() - 1); }
 
@@ -58,7 +57,7 @@ TEST_CASE("a push of another size on one rank is refused on all, also of large t
   KVStore kv = store_with_keys();
   const std::int64_t count = 500000;
   kv.init(7, filled(1, {count}));
-  CHECK(test::throws_on_all([&] { kv.push(7, filled(1, {is_last() ? count - 1 : count})); },
+  CHECK(test::throws_on_all([&] { kv.push(7, filled(1, {test::is_last() ? count - 1 : count})); },
                             kInvalid, {last(), "key 7", "(500000)", "(499999)"}));
   check_usable(kv);
   kv.push(7, filled(1, {count}));
@@ -67,7 +66,7 @@ TEST_CASE("a push of another size on one rank is refused on all, also of large t
 
 TEST_CASE("a push of another dtype on one rank is refused on all, naming rank, key and dtypes") {
   KVStore kv = store_with_keys();
-  const DType dtype = is_last() ? DType::int32 : DType::float32;
+  const DType dtype = test::is_last() ? DType::int32 : DType::float32;
   CHECK(test::throws_on_all(
       [&] {
         kv.push(3, Tensor::ones({2, 3}, dtype));
@@ -78,14 +77,14 @@ TEST_CASE("a push of another dtype on one rank is refused on all, naming rank, k
 
 TEST_CASE("a push of an unknown key on one rank is refused on all, naming rank and key") {
   KVStore kv = store_with_keys();
-  CHECK(test::throws_on_all([&] { kv.push(is_last() ? 41 : 3, filled(1)); }, kInvalid,
+  CHECK(test::throws_on_all([&] { kv.push(test::is_last() ? 41 : 3, filled(1)); }, kInvalid,
                             {last(), "key 41"}));
   check_usable(kv);
 }
 
 TEST_CASE("one wrong key of a list on one rank refuses the whole list on all ranks") {
   KVStore kv = store_with_keys();
-  const tutti::Shape shape = is_last() ? tutti::Shape{6} : tutti::Shape{2, 3};
+  const tutti::Shape shape = test::is_last() ? tutti::Shape{6} : tutti::Shape{2, 3};
   CHECK(test::throws_on_all(
       [&] {
         kv.push({3, 5}, {filled(1), filled(1, shape)});
@@ -115,7 +114,7 @@ TEST_CASE("a push on one rank against a barrier on the others is a mismatch that
   for (const bool flip : {false, true}) {
     CHECK(test::throws_on_all(
         [&] {
-          if (is_last() != flip) {
+          if (test::is_last() != flip) {
             kv.push(3, filled(1));
           } else {
             kv.barrier();
@@ -130,7 +129,7 @@ TEST_CASE("a push on one rank against an init or a pushpull of another key is a 
   KVStore kv = store_with_keys();
   CHECK(test::throws_on_all(
       [&] {
-        if (is_last()) {
+        if (test::is_last()) {
           kv.push(3, filled(1));
         } else {
           kv.init(9, filled(1));
@@ -144,7 +143,7 @@ TEST_CASE("a push on one rank against an init or a pushpull of another key is a 
 
 TEST_CASE("push lists of different length are a mismatch") {
   KVStore kv = store_with_keys();
-  const std::vector<Key> keys = is_last() ? std::vector<Key>{3} : std::vector<Key>{3, 5};
+  const std::vector<Key> keys = test::is_last() ? std::vector<Key>{3} : std::vector<Key>{3, 5};
   std::vector<Tensor> values;
   for (std::size_t i = 0; i < keys.size(); ++i) values.push_back(filled(1));
   CHECK(test::throws_on_all([&] { kv.push(keys, values); }, kMismatch, {"rank"}));
@@ -153,9 +152,9 @@ TEST_CASE("push lists of different length are a mismatch") {
 
 TEST_CASE("init of another shape or dtype on one rank is a mismatch and stores nothing anywhere") {
   KVStore kv = store_with_keys();
-  const tutti::Shape shape = is_last() ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
+  const tutti::Shape shape = test::is_last() ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
   CHECK(test::throws_on_all([&] { kv.init(7, filled(1, shape)); }, kMismatch, {"rank", "7"}));
-  const DType dtype = is_last() ? DType::int32 : DType::float32;  // of equal size
+  const DType dtype = test::is_last() ? DType::int32 : DType::float32;  // of equal size
   CHECK(test::throws_on_all(
       [&] {
         kv.init(7, Tensor::ones({2, 3}, dtype));
@@ -169,7 +168,7 @@ TEST_CASE("init of another shape or dtype on one rank is a mismatch and stores n
 
 TEST_CASE("init of different keys is a mismatch and stores nothing anywhere") {
   KVStore kv = store_with_keys();
-  CHECK(test::throws_on_all([&] { kv.init(is_last() ? 7 : 8, filled(1)); }, kMismatch,
+  CHECK(test::throws_on_all([&] { kv.init(test::is_last() ? 7 : 8, filled(1)); }, kMismatch,
                             {"rank", "7", "8"}));
   kv.init({7, 8}, {filled(70), filled(80)});
   CHECK(test::all_are(test::stored(kv, 7), 70));
@@ -178,7 +177,7 @@ TEST_CASE("init of different keys is a mismatch and stores nothing anywhere") {
 
 TEST_CASE("a double init on one rank alone is refused on all") {
   KVStore kv = store_with_keys();
-  CHECK(test::throws_on_all([&] { kv.init(is_last() ? 3 : 7, filled(1)); }, kInvalid,
+  CHECK(test::throws_on_all([&] { kv.init(test::is_last() ? 3 : 7, filled(1)); }, kInvalid,
                             {last(), "key 3"}));
   check_usable(kv);
 }
@@ -203,7 +202,7 @@ TEST_CASE("string keys that are inited in different order are an error and never
 TEST_CASE("a learning rate that was changed on one rank only is a mismatch at the next push") {
   KVStore kv = store_with_keys();
   kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.5}));
-  if (is_last()) kv.optimizer().set_learning_rate(0.25);
+  if (test::is_last()) kv.optimizer().set_learning_rate(0.25);
   CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch,
                             {"rank", "sgd", "0.5", "0.25"}));
   CHECK(test::all_are(test::stored(kv, 3), 2));
@@ -214,13 +213,13 @@ TEST_CASE("a learning rate that was changed on one rank only is a mismatch at th
 
 TEST_CASE("an optimizer, a multiplier or an updater on one rank only is a mismatch") {
   KVStore kv = store_with_keys();
-  if (is_last()) kv.set_optimizer(tutti::optimizer::sgd());
+  if (test::is_last()) kv.set_optimizer(tutti::optimizer::sgd());
   CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
   kv.set_optimizer(tutti::optimizer::sgd());
-  if (is_last()) kv.optimizer().set_lr_mult(3, 2.0);
+  if (test::is_last()) kv.optimizer().set_lr_mult(3, 2.0);
   CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
   kv.optimizer().set_lr_mult(3, 2.0);
-  if (is_last()) kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
+  if (test::is_last()) kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
   CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, {"rank"}));
   kv.set_updater(nullptr);
   check_usable(kv);
@@ -230,7 +229,7 @@ TEST_CASE("options or a schedule that differ on one rank are a mismatch that sho
   KVStore kv = store_with_keys();
   const auto check = [&](const char* most, const char* last,
                          const std::vector<std::string>& words) {
-    kv.set_optimizer(tutti::optimizer::create(is_last() ? last : most));
+    kv.set_optimizer(tutti::optimizer::create(test::is_last() ? last : most));
     CHECK(test::throws_on_all([&] { kv.push(3, filled(1)); }, kMismatch, words));
   };
   check("sgd,momentum=0.5", "sgd,momentum=0.25", {"momentum=0.5", "momentum=0.25"});
@@ -244,7 +243,7 @@ TEST_CASE("options or a schedule that differ on one rank are a mismatch that sho
 
 TEST_CASE("settings that differ on one rank are refused on all when a store is created") {
   tutti::Settings settings = test::settings();
-  if (is_last()) settings.chunk_bytes = 123456;
+  if (test::is_last()) settings.chunk_bytes = 123456;
   CHECK(test::throws_on_all([&] { (void)KVStore::create("dist", settings); }, kInvalid,
                             {"rank 0", last(), "settings", "123456"}));
   KVStore kv = store_with_keys();

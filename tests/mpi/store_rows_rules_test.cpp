@@ -16,9 +16,6 @@ namespace {
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 constexpr auto kMismatch = ErrorCode::mismatch;
 
-bool is_last() { return test::rank() == test::size() - 1; }
-std::string last() { return "rank " + std::to_string(test::size() - 1); }
-
 Tensor ids(const std::vector<std::int64_t>& list) { return Tensor::from<std::int64_t>(list); }
 
 struct Store {
@@ -32,10 +29,10 @@ struct Store {
 
   /// The last rank pushes these, the others what is right.
   bool refuses(const Tensor& which, const Tensor& rows, std::vector<std::string> words) {
-    words.push_back(last());
+    words.push_back(test::last());
     return test::throws_on_all(
         [&] {
-          is_last() ? push(which, rows) : push(ids({1}), test::filled(1, {1, 2}));
+          test::is_last() ? push(which, rows) : push(ids({1}), test::filled(1, {1, 2}));
         },
         kInvalid, words);
   }
@@ -94,7 +91,7 @@ TEST_CASE("rows on one rank, a dense push on another: a mismatch that names both
   Store store;
   CHECK(test::throws_on_all(
       [&] {
-        if (is_last()) {
+        if (test::is_last()) {
           store.push(ids({1}), test::filled(1, {1, 2}));
         } else {
           store.kv.push(7, test::filled(1));
@@ -109,7 +106,7 @@ TEST_CASE("rows of different keys, and row-sparse here but dense there, are mism
   Store store;
   CHECK(test::throws_on_all(
       [&] {
-        if (is_last()) {
+        if (test::is_last()) {
           store.push(ids({1}), test::filled(1, {1, 2}));
         } else {
           store.kv.push(5, row_sparse(ids({1}), test::filled(1, {1, 3})));
@@ -118,7 +115,7 @@ TEST_CASE("rows of different keys, and row-sparse here but dense there, are mism
       kMismatch, {"key 3 (10, 2)", "key 5 (10, 3)"}));
   CHECK(test::throws_on_all(
       [&] {
-        if (is_last()) {
+        if (test::is_last()) {
           store.kv.init_row_sparse(8, Tensor::ones({2, 3}));
         } else {
           store.kv.init(8, Tensor::ones({2, 3}));
@@ -127,7 +124,7 @@ TEST_CASE("rows of different keys, and row-sparse here but dense there, are mism
       kMismatch, {"init of key 8", "init_row_sparse of key 8"}));
   CHECK(test::throws_on_all(
       [&] {
-        store.kv.init_row_sparse(8, {is_last() ? 5 : 4, 3});
+        store.kv.init_row_sparse(8, {test::is_last() ? 5 : 4, 3});
       },
       kMismatch, {"init_row_sparse of key 8 (4, 3)", "(5, 3)"}));
   store.check_usable();
@@ -156,7 +153,7 @@ TEST_CASE("an optimizer or updater that takes no rows is refused, naming those t
 
 TEST_CASE("a learning rate that differs on one rank is a mismatch of a push of rows") {
   Store store;
-  store.kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = is_last() ? 0.5 : 0.25}));
+  store.kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = test::is_last() ? 0.5 : 0.25}));
   CHECK(test::throws_on_all(
       [&] {
         store.push(ids({1}), test::filled(1, {1, 2}));
@@ -189,7 +186,7 @@ TEST_CASE("rows that do not fit into the ranks' shared memory are refused on all
   settings.arena_bytes = std::size_t{16} << 20;
   KVStore kv = KVStore::create("dist", settings);
   kv.init_row_sparse(3, {1000, 10000});
-  std::vector<std::int64_t> many(is_last() ? 1000 : 1);
+  std::vector<std::int64_t> many(test::is_last() ? 1000 : 1);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i);
   const auto count = static_cast<std::int64_t>(many.size());
   CHECK(test::throws_on_all(

@@ -12,8 +12,6 @@ using tutti::KVStore;
 
 namespace {
 
-bool is_last() { return test::rank() == test::size() - 1; }
-
 void throw_disk_full(const Key&, tutti::ConstTensorView, tutti::TensorView) {
   throw std::runtime_error("disk is full");
 }
@@ -77,15 +75,16 @@ TEST_CASE(
     CAPTURE(test::to_string(layout));
     KVStore kv = KVStore::create("dist", test::settings_for(layout));
     kv.init(3, filled(1));
-    if (is_last()) {
+    if (test::is_last()) {
       kv.set_updater(throw_disk_full);
       CHECK(own_exception_of([&] { kv.push(3, filled(1)); }) == "disk is full");
     } else {
       kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
     }
-    const auto error = is_last() ? test::error_of([&] { kv.barrier(); }) : first_error(kv);
+    const auto error = test::is_last() ? test::error_of([&] { kv.barrier(); }) : first_error(kv);
     CHECK(test::agree(is_failed(error, "disk is full")));
-    CHECK(test::agree(is_last() || is_failed(error, "rank " + std::to_string(test::size() - 1))));
+    CHECK(test::agree(test::is_last() ||
+                      is_failed(error, "rank " + std::to_string(test::size() - 1))));
     CHECK(test::agree(is_failed(test::error_of([&] { kv.push(3, filled(1)); }), "disk is full")));
   }
 }

@@ -122,13 +122,13 @@ class Reports(unittest.TestCase):
                         self.assertGreater(sum(waited), STEPS * SLEEP_US * 0.8)
                 self.check_one_clock(trace, ranks)
 
-    def check_one_clock(self, trace, ranks):
+    def check_one_clock(self, trace, ranks, error_us=0):
         """A push ends on a rank only after it began on all: in every step, on one clock."""
         pushes = [[call for call in trace.calls[rank] if call[0] == PUSH] for rank in range(ranks)]
         for step in zip(*pushes):
             last_begin = max(call[1] for call in step)
             for call in step:
-                self.assertGreater(call[2], last_begin)
+                self.assertGreater(call[2], last_begin - error_us)
 
     def test_the_trace_has_the_phases_of_large_pushes(self):
         for ranks, per_node in LAYOUTS:
@@ -185,7 +185,8 @@ class Reports(unittest.TestCase):
         trace = Trace(file)
         self.assertEqual(len({name.split("host ")[1] for name in trace.names.values()}), 2)
         self.check_nesting(trace)
-        self.check_one_clock(trace, 4)
+        # A round trip is cut in half, and on a loaded machine the shortest takes milliseconds.
+        self.check_one_clock(trace, 4, error_us=0.4 * SLEEP_US)
 
     def test_hosts_without_a_common_folder_have_a_file_each(self):
         """The file's name is relative, and every host has a working folder of its own."""

@@ -18,6 +18,9 @@ namespace test {
 
 int rank();
 int size();
+inline bool is_last() { return rank() == size() - 1; }
+/// The last rank as messages begin to name it.
+inline std::string last() { return "rank " + std::to_string(size() - 1); }
 
 /// True on every rank if `mine` is true on every rank: a check that could differ between ranks is
 /// REQUIRE(test::agree(..)), so that ranks fail together and none waits for one that left the test.

@@ -11,20 +11,15 @@
 #include "apps/benchmark/runner.hpp"
 #include "runtime/gpu/gpus.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/benchmark_arguments.hpp"
 
 namespace {
 
 using namespace apps::benchmark;
 
-Options parse(std::initializer_list<const char*> arguments) {
-  std::vector<const char*> words{"collective-benchmark"};
-  words.insert(words.end(), arguments);
-  return parse_options(static_cast<int>(words.size()), words.data());
-}
-
 std::string refusal(std::initializer_list<const char*> arguments) {
   try {
-    parse(arguments);
+    test::parse(arguments);
     return "none";
   } catch (const tutti::Error& error) {
     CHECK(error.code() == tutti::ErrorCode::invalid_argument);
@@ -35,7 +30,7 @@ std::string refusal(std::initializer_list<const char*> arguments) {
 }  // namespace
 
 TEST_CASE("without options the defaults are those of the documentation") {
-  const Options options = parse({});
+  const Options options = test::parse({});
   CHECK(options.min_bytes == 8);
   CHECK(options.max_bytes == 128 << 20);
   CHECK(options.step_factor == 2);
@@ -52,8 +47,8 @@ TEST_CASE("without options the defaults are those of the documentation") {
 
 TEST_CASE("short and long names and suffixes are read") {
   const Options options =
-      parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7", "-w",
-             "0", "-c", "0", "--ranks-per-node", "3,5"});
+      test::parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7",
+                   "-w", "0", "-c", "0", "--ranks-per-node", "3,5"});
   CHECK(sizes(options) == std::vector<std::size_t>{1024, 8192, 65536});
   CHECK(options.dtype == tutti::DType::bfloat16);
   CHECK(options.op == tutti::ReduceOp::max);
@@ -63,7 +58,7 @@ TEST_CASE("short and long names and suffixes are read") {
 }
 
 TEST_CASE("the largest sizes do not overflow") {
-  const Options options = parse({"-b", "8G", "-e", "17179869183G", "-f", "1000000"});
+  const Options options = test::parse({"-b", "8G", "-e", "17179869183G", "-f", "1000000"});
   CHECK(sizes(options).size() == 2);
 }
 
@@ -83,9 +78,9 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
   has(refusal({"-c", "2"}), "--check: expected 0 or 1");
   has(refusal({"--collective", "alltoall"}), "--collective: expected one of allreduce, ");
-  has(refusal({"--backend", "nccl"}),
-      "--backend nccl: with --device gpu, tutti sums by NCCL in the node");
-  has(refusal({"--backend", "gloo"}), "--backend: expected tutti, mpi");
+  has(refusal({"--backend", "nccl"}), "--backend nccl belongs to --device gpu");
+  has(refusal({"--backend", "gloo"}),
+      "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found 'gloo'");
   has(refusal({"--backend", "mpi,mpi"}), "--backend: mpi is there twice");
   tutti::gpus::replace_gpus(nullptr);
   has(refusal({"--device", "gpu"}), "--device gpu: none: a test has taken them away");
@@ -106,10 +101,11 @@ TEST_CASE("a wrong option is refused in words") {
 }
 
 TEST_CASE("what is measured is planned before anything is allocated") {
-  CHECK(plan(parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
-  CHECK(plan(parse({"--collective", "barrier"}), 3).size() == 1);
-  CHECK(plan(parse({"--collective", "pushpull", "--model", "bert-base"}), 3)[0].pairs.size() ==
-        199);
+  CHECK(plan(test::parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
+  CHECK(plan(test::parse({"--collective", "barrier"}), 3).size() == 1);
+  CHECK(
+      plan(test::parse({"--collective", "pushpull", "--model", "bert-base"}), 3)[0].pairs.size() ==
+      199);
   const auto refused = [](const Options& options, const char* part) {
     try {
       plan(options, 2);
@@ -119,7 +115,10 @@ TEST_CASE("what is measured is planned before anything is allocated") {
       CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
     }
   };
-  refused(parse({"-e", "8", "-d", "int64", "--collective", "allgather"}), "--maxbytes: too small");
-  refused(parse({"-b", "3G", "-e", "3G", "-d", "int8"}), "MPI's calls cannot count 3221225472");
-  CHECK(plan(parse({"-b", "3G", "-e", "3G", "-d", "int8", "--backend", "tutti"}), 2).size() == 1);
+  refused(test::parse({"-e", "8", "-d", "int64", "--collective", "allgather"}),
+          "--maxbytes: too small");
+  refused(test::parse({"-b", "3G", "-e", "3G", "-d", "int8"}),
+          "MPI's calls cannot count 3221225472");
+  CHECK(plan(test::parse({"-b", "3G", "-e", "3G", "-d", "int8", "--backend", "tutti"}), 2).size() ==
+        1);
 }

@@ -15,16 +15,11 @@
 #include "apps/benchmark/report_svg.hpp"
 #include "apps/benchmark/report_table.hpp"
 #include "apps/benchmark/text.hpp"
+#include "tests/unit/benchmark_arguments.hpp"
 
 namespace {
 
 using namespace apps::benchmark;
-
-Options parse(std::initializer_list<const char*> arguments) {
-  std::vector<const char*> words{"collective-benchmark"};
-  words.insert(words.end(), arguments);
-  return parse_options(static_cast<int>(words.size()), words.data());
-}
 
 Result result_of(const std::string& backend, std::size_t bytes, double p50) {
   return {.collective = "allreduce",
@@ -79,7 +74,7 @@ TEST_CASE("sizes and times are readable") {
 }
 
 TEST_CASE("a row has both backends and the ratio, under names of the same width") {
-  const Options options = parse({});
+  const Options options = test::parse({});
   const std::string line = table_row(two_rows()[1], options);
   CHECK(line.find("1048576      262144  float32   sum") != std::string::npos);
   CHECK(line.find("50.00") != std::string::npos);
@@ -93,26 +88,28 @@ TEST_CASE("a row has both backends and the ratio, under names of the same width"
 TEST_CASE("a backend that cannot run is n/a in its columns and in the ratio") {
   Row row = row_of(8, 1.0, 2.0);
   row.results[1].reset();
-  const std::string line = table_row(row, parse({}));
+  const std::string line = table_row(row, test::parse({}));
   CHECK(line.find("1.00") != std::string::npos);
   CHECK(line.ends_with("    n/a    n/a       n/a\n"));  // busbw, #wrong, ratio
-  CHECK(line.size() == table_row(two_rows()[0], parse({})).size());
+  CHECK(line.size() == table_row(two_rows()[0], test::parse({})).size());
 }
 
 TEST_CASE("the foot counts wrong elements") {
   auto rows = two_rows();
-  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 0 OK\n"));
+  CHECK(table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 0 OK\n"));
   rows[0].results[0]->wrong = 1;
-  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 1 FAILED\n"));
+  CHECK(
+      table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 1 FAILED\n"));
   rows[0].results[0]->wrong = 3;
   rows[1].results[1]->wrong = 4;
-  CHECK(table_foot(rows, parse({}), kMemory).ends_with("# Out of bounds values : 7 FAILED\n"));
-  CHECK(table_foot(rows, parse({}), kMemory).find("12.5 GB/s per rank") != std::string::npos);
+  CHECK(
+      table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 7 FAILED\n"));
+  CHECK(table_foot(rows, test::parse({}), kMemory).find("12.5 GB/s per rank") != std::string::npos);
 }
 
 TEST_CASE("the JSON has config, environment and a result per backend and size") {
   const auto rows = two_rows();
-  const auto json = nlohmann::json::parse(to_json(rows, parse({}), a_machine(), kMemory));
+  const auto json = nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), kMemory));
   CHECK(json.at("config").at("cache") == "hot");
   CHECK(json.at("environment").at("ranks") == 2);
   CHECK(json.at("environment").at("memory_gbs").at("per_rank") == 12.5);
@@ -144,7 +141,7 @@ TEST_CASE("the CSV has the same results, with a name per column") {
 
 TEST_CASE("the plot has a curve per backend in both panels, and the memory's speed") {
   const auto rows = two_rows();
-  const std::string svg = to_svg(rows, parse({}), a_machine(), kMemory);
+  const std::string svg = to_svg(rows, test::parse({}), a_machine(), kMemory);
   const auto count = [&](const std::string& part) {
     int found = 0;
     for (auto at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
@@ -162,7 +159,7 @@ TEST_CASE("the plot has a curve per backend in both panels, and the memory's spe
 TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwidths") {
   auto row = row_of(8, 1.0, 2.0);
   for (auto& result : row.results) result->busbw_gbs = 0.0;
-  const std::string svg = to_svg(std::vector{row}, parse({}), a_machine(), kMemory);
+  const std::string svg = to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory);
   CHECK(svg.find("one rank alone") != std::string::npos);
   CHECK(svg.find("nan") == std::string::npos);
   CHECK(svg.find("inf") == std::string::npos);
@@ -170,10 +167,10 @@ TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwid
 
 TEST_CASE("the legend of the plot names the backends that have results") {
   auto row = row_of(8, 1.0, 2.0);
-  CHECK(to_svg(std::vector{row}, parse({}), a_machine(), kMemory).find("Some MPI") !=
+  CHECK(to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory).find("Some MPI") !=
         std::string::npos);
   row.results[1].reset();
-  CHECK(to_svg(std::vector{row}, parse({}), a_machine(), kMemory).find("Some MPI") ==
+  CHECK(to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory).find("Some MPI") ==
         std::string::npos);
 }
 
@@ -195,7 +192,7 @@ TEST_CASE("axes have a tick at every end and in between") {
 // --- baseline --------------------------------------------------------------------------------
 
 TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing else") {
-  const Options options = parse({});
+  const Options options = test::parse({});
   const auto then = two_rows();
   const auto baseline =
       parse_baseline(to_json(then, options, a_machine(), kMemory), options, a_machine());
@@ -210,7 +207,7 @@ TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing els
 }
 
 TEST_CASE("a baseline of another kind of run is refused") {
-  const Options options = parse({});
+  const Options options = test::parse({});
   const auto rows = two_rows();
   const std::string text = to_json(rows, options, a_machine(), kMemory);
   const auto refused = [&](const std::string& json, const Options& now, const Machine& machine) {
@@ -224,9 +221,9 @@ TEST_CASE("a baseline of another kind of run is refused") {
   Machine larger = a_machine();
   larger.ranks = 4;
   CHECK(refused(text, options, larger).find("ranks 2, this run has 4") != std::string::npos);
-  CHECK(refused(text, parse({"--cache", "cold"}), a_machine()).find("--cache \"hot\"") !=
+  CHECK(refused(text, test::parse({"--cache", "cold"}), a_machine()).find("--cache \"hot\"") !=
         std::string::npos);
-  const Options packed = parse({"--collective", "pushpull", "--compression", "2bit"});
+  const Options packed = test::parse({"--collective", "pushpull", "--compression", "2bit"});
   CHECK(refused(text, packed, a_machine()).find("--compression null, this run has \"2bit,") !=
         std::string::npos);
   const std::string of_packed = to_json(rows, packed, a_machine(), kMemory);

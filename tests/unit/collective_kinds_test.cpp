@@ -10,9 +10,9 @@ using namespace tutti;
 
 namespace {
 
-constexpr std::size_t kSizes[] = {0, 1, 3, 100, 257, 5003};
+constexpr std::size_t kCounts[] = {0, 1, 3, 100, 257, 5003};
 
-Settings small_pieces() {
+Settings reproducible_pieces() {
   Settings settings;
   settings.chunk_bytes = 4096;
   settings.piece_bytes = 4096;
@@ -43,8 +43,8 @@ Tensor tensor_of(Communicator& comm, bool shared, const std::vector<float>& valu
 void in_all_ways(const std::function<bool(Communicator&, std::size_t, bool)>& body) {
   for (const auto& nodes : test::layouts_of(4)) {
     std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& comm) {
-      for (const std::size_t count : kSizes) {
+    const auto outcomes = test::as_ranks(nodes, reproducible_pieces(), [&](Communicator& comm) {
+      for (const std::size_t count : kCounts) {
         for (const bool shared : {true, false, comm.rank() % 2 == 0}) {
           if (!body(comm, count, shared)) ++wrong;
         }
@@ -107,7 +107,7 @@ TEST_CASE("allgather gives every rank all inputs in the order of ranks") {
 
 TEST_CASE("blocks that do not fit are refused on all ranks") {
   std::atomic<int> refused{0};
-  test::as_ranks({2, 1}, small_pieces(), [&](Communicator& comm) {
+  test::as_ranks({2, 1}, reproducible_pieces(), [&](Communicator& comm) {
     Tensor input = Tensor::ones({6});
     Tensor output = Tensor::ones({comm.rank() == 1 ? 4 : 2});
     try {

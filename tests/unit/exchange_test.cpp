@@ -10,7 +10,7 @@ using namespace tutti;
 
 namespace {
 
-constexpr std::size_t kSizes[] = {0, 1, 17, 2500, 20001};
+constexpr std::size_t kLengths[] = {0, 1, 17, 2500, 20001};
 
 Settings with(const char* algorithms) {
   Settings settings;
@@ -21,13 +21,13 @@ Settings with(const char* algorithms) {
   return settings;
 }
 
-std::vector<float> values_of(int rank, std::size_t count) {
+std::vector<float> floats_of(int rank, std::size_t count) {
   return test::random_values(count, 31u * static_cast<unsigned>(rank) + 5);
 }
 
 std::vector<float> canonical_sum(int ranks, std::size_t count) {
   std::vector<std::vector<float>> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(values_of(rank, count));
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(floats_of(rank, count));
   std::vector<float> sum(count);
   std::vector<float> operands(inputs.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -50,8 +50,8 @@ bool sums_are_canonical(int nodes, int per_node, const char* algorithms,
   const auto outcomes = test::as_ranks(
       layout, with(algorithms),
       [&](Communicator& comm) {
-        for (const std::size_t count : kSizes) {
-          std::vector<float> data = values_of(comm.rank(), count);
+        for (const std::size_t count : kLengths) {
+          std::vector<float> data = floats_of(comm.rank(), count);
           comm.allreduce(view(data.data(), {static_cast<std::int64_t>(count)}));
           if (!same_bits(data, canonical_sum(comm.size(), count))) ++wrong;
         }
@@ -119,7 +119,7 @@ TEST_CASE("reduce and reduce_scatter are right beside any exchange") {
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks({2, 2, 2, 2}, with(algorithms), [&](Communicator& comm) {
       constexpr std::size_t kCount = 6004;
-      const std::vector<float> input = values_of(comm.rank(), 8 * kCount);
+      const std::vector<float> input = floats_of(comm.rank(), 8 * kCount);
       const auto expected = canonical_sum(comm.size(), 8 * kCount);
       std::vector<float> sum(8 * kCount, -1.0f);
       const Shape all{8 * kCount};
@@ -147,7 +147,7 @@ TEST_CASE("a large broadcast goes from node to node, from every root") {
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(layout, with(""), [&](Communicator& comm) {
       for (int root = 0; root < comm.size(); ++root) {
-        const auto expected = values_of(root, kCount);
+        const auto expected = floats_of(root, kCount);
         std::vector<float> data(kCount, -1.0f);
         if (comm.rank() == root) data = expected;
         comm.broadcast(view(data.data(), {kCount}), root);

@@ -11,6 +11,8 @@
 
 namespace test {
 
+inline constexpr auto kInvalid = tutti::ErrorCode::invalid_argument;
+
 inline void expect_error(const std::function<void()>& call, tutti::ErrorCode code,
                          const std::vector<std::string>& words) {
   try {

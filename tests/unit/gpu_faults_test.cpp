@@ -2,7 +2,6 @@
 // What goes wrong with one rank's GPU: all ranks are told, none waits.
 #include <chrono>
 #include <doctest/doctest.h>
-#include <numeric>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -21,11 +20,7 @@ using tutti::Tensor;
 
 namespace {
 
-const std::vector<std::vector<int>> kLayouts = {{3}, {1, 2}, {2, 2}};
-
-int size_of_job(const std::vector<int>& layout) {
-  return std::accumulate(layout.begin(), layout.end(), 0);
-}
+const std::vector<std::vector<int>> kSmallLayouts = {{3}, {1, 2}, {2, 2}};
 
 float first_of(const KVStore& kv, const tutti::Key& key, std::int64_t count) {
   Tensor out = Tensor::zeros({count});
@@ -47,9 +42,9 @@ void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device devi
 TEST_CASE("too little memory on one rank is refused by all, and the store goes on") {
   constexpr std::int64_t kCount = 300'000;
   constexpr std::size_t kMemory = std::size_t{16} << 20;
-  for (const auto& layout : kLayouts) {
+  for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
-      const test::FakeGpus gpus(size_of_job(layout), 3, kMemory);
+      const test::FakeGpus gpus(test::size_of_job(layout), 3, kMemory);
       const auto outcomes = test::as_ranks(layout, test::by(path), [&](Communicator& communicator) {
         auto kv = KVStore::create(communicator);
         const auto mine = gpu(communicator.rank());
@@ -86,11 +81,11 @@ TEST_CASE("too little memory on one rank is refused by all, and the store goes o
 }
 
 TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank at once") {
-  for (const auto& layout : kLayouts) {
+  for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
       Settings settings = test::by(path);
       settings.timeout = std::chrono::duration<double>(30);
-      const test::FakeGpus gpus(size_of_job(layout), 5);
+      const test::FakeGpus gpus(test::size_of_job(layout), 5);
       const auto begin = std::chrono::steady_clock::now();
       const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
         auto kv = KVStore::create(communicator);
@@ -113,11 +108,11 @@ TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank 
 }
 
 TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and names its rank") {
-  for (const auto& layout : kLayouts) {
+  for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
       Settings settings = test::by(path);
       settings.timeout = std::chrono::duration<double>(0.5);
-      const test::FakeGpus gpus(size_of_job(layout), 7);
+      const test::FakeGpus gpus(test::size_of_job(layout), 7);
       const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
         auto kv = KVStore::create(communicator);
         const auto mine = gpu(communicator.rank());

@@ -2,7 +2,6 @@
 // Several ranks, each with a fake GPU: the sum by way of the host, by NCCL's stand-in, and by both.
 #include <chrono>
 #include <doctest/doctest.h>
-#include <numeric>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -29,10 +28,6 @@ namespace {
 const std::vector<std::vector<int>> kLayouts = {{1},    {2},    {3},       {1, 1},
                                                 {2, 2}, {1, 2}, {1, 1, 1}, {3, 3}};
 
-int size_of_job(const std::vector<int>& layout) {
-  return std::accumulate(layout.begin(), layout.end(), 0);
-}
-
 template <class T>
 std::vector<T> pulled(const KVStore& kv, const Key& key, std::int64_t count) {
   Tensor out = Tensor::zeros({count}, tutti::dtype_of<T>);
@@ -57,7 +52,7 @@ TEST_CASE("a push over ranks sums values on GPUs, in every layout, by every path
   for (const auto& layout : kLayouts) {
     for (const char* path : {"auto", "host"}) {
       for (const unsigned seed : {1u, 2u}) {
-        const int ranks = size_of_job(layout);
+        const int ranks = test::size_of_job(layout);
         const test::FakeGpus gpus(ranks, seed);
         CAPTURE(path);
         const auto outcomes =
@@ -110,7 +105,7 @@ TEST_CASE(
     for (const bool reproducible : {false, true}) {
       Settings settings = test::by(reproducible ? "auto" : "host");
       settings.reproducible = reproducible;
-      const test::FakeGpus gpus(size_of_job(layout), 3);
+      const test::FakeGpus gpus(test::size_of_job(layout), 3);
       const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
         const auto values =
             test::random_values(10'007, 20 + static_cast<unsigned>(communicator.rank()));

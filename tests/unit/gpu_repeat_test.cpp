@@ -25,7 +25,6 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr auto kInvalid = tutti::ErrorCode::invalid_argument;
 constexpr std::int64_t kCount = 37;
 
 /// Three keys, a value of each, and what is pulled in the end.
@@ -160,7 +159,7 @@ TEST_CASE("what was refused is refused again, and what was right before is right
     for (int i = 0; i < 3; ++i) wrong.push_back(rig.tensor());
     wrong[1] = Tensor::zeros({kCount + 1}, DType::float32, device);
     for (int i = 0; i < 3; ++i) {
-      test::expect_error([&] { rig.kv.push(rig.keys, wrong); }, kInvalid,
+      test::expect_error([&] { rig.kv.push(rig.keys, wrong); }, test::kInvalid,
                          {"key 3 (37) float32: a value has shape (38), expected (37)"});
     }
     CHECK(rig.weights() == before);
@@ -171,7 +170,8 @@ TEST_CASE("what was refused is refused again, and what was right before is right
     CHECK(rig.weights() == doubled);
     rig.kv.set_gradient_compression("2bit,threshold=0.5");
     for (int i = 0; i < 2 && device == gpu(0); ++i) {
-      test::expect_error([&] { rig.push(); }, kInvalid, {"gradient compression is for keys on"});
+      test::expect_error([&] { rig.push(); }, test::kInvalid,
+                         {"gradient compression is for keys on"});
     }
   }
 }

@@ -23,8 +23,6 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr auto kInvalid = tutti::ErrorCode::invalid_argument;
-
 Tensor on(Device device, const std::vector<float>& values) {
   Tensor tensor = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::float32, device);
   tensor.view().copy_from(Tensor::from(std::span<const float>(values)));
@@ -212,7 +210,7 @@ TEST_CASE("what a GPU store cannot do is refused, and changes nothing") {
   kv.init(4, on(cpu(), {1, 2}));
   const Tensor value = on(gpu(0), {5, 6});
   const auto expect = [&](const std::string& words, const std::function<void()>& call) {
-    test::expect_error(call, kInvalid, {words});
+    test::expect_error(call, test::kInvalid, {words});
   };
   expect(
       "key 4 (2) float32: it is on cpu(0), and the first key of the list on gpu(0); push keys on "

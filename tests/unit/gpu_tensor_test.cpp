@@ -18,8 +18,6 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr auto kInvalid = tutti::ErrorCode::invalid_argument;
-
 void expect_error(tutti::ErrorCode code, const std::string& words,
                   const std::function<void()>& call) {
   test::expect_error(call, code, {words});
@@ -46,21 +44,21 @@ std::vector<float> values_of(const Tensor& tensor) {
 TEST_CASE("without a GPU, a tensor on one is an error that says why") {
   tutti::gpus::replace_gpus(nullptr);
   CHECK(tutti::num_gpus() == 0);
-  expect_error(kInvalid, "tensor: a tensor on gpu(0), but a test has taken them away",
+  expect_error(test::kInvalid, "tensor: a tensor on gpu(0), but a test has taken them away",
                [] { static_cast<void>(Tensor::empty({2}, DType::float32, gpu(0))); });
 }
 
 TEST_CASE("a GPU that is not there is an error that says which are") {
   const test::FakeGpus gpus(2);
   CHECK(tutti::num_gpus() == 2);
-  expect_error(kInvalid, "tensor: gpu(2) is not here; this process has gpu(0) to gpu(1)",
+  expect_error(test::kInvalid, "tensor: gpu(2) is not here; this process has gpu(0) to gpu(1)",
                [] { static_cast<void>(Tensor::empty({2}, DType::float32, gpu(2))); });
 }
 
 TEST_CASE("elements on a GPU are not handed out") {
   const test::FakeGpus gpus(1);
   const Tensor tensor = Tensor::zeros({2}, DType::float32, gpu(0));
-  expect_error(kInvalid,
+  expect_error(test::kInvalid,
                "values: the elements are on gpu(0), where this program cannot read them; "
                "copy_from copies them to a tensor on the cpu",
                [&] { static_cast<void>(tensor.values<float>()); });
@@ -100,7 +98,7 @@ TEST_CASE("arithmetic on a GPU gives what it gives on the cpu") {
     target->view() *= 0.5;
   }
   CHECK(on_host(left_there) == values_of(left));
-  expect_error(kInvalid,
+  expect_error(test::kInvalid,
                "tensor +=: expected a tensor on gpu(0) like the one written to, got one on "
                "cpu(0) (copy_from copies between devices)",
                [&] { left_there.view() += right; });

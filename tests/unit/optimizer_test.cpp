@@ -17,8 +17,6 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr auto kInvalid = ErrorCode::invalid_argument;
-
 KVStore local() { return KVStore::create("local", tutti::Settings()); }
 
 double tolerance_of(DType dtype) {
@@ -227,10 +225,10 @@ TEST_CASE("16-bit weights without multi_precision are refused, and integers alwa
   KVStore kv = local();
   kv.init({1, 2}, {Tensor::ones({4}, DType::bfloat16), Tensor::ones({4}, DType::int32)});
   kv.set_optimizer(tutti::optimizer::sgd());
-  test::expect_error([&] { kv.push(1, Tensor::ones({4}, DType::bfloat16)); }, kInvalid,
+  test::expect_error([&] { kv.push(1, Tensor::ones({4}, DType::bfloat16)); }, test::kInvalid,
                      {"key 1 (4) bfloat16: sgd", "multi_precision", "float32 copy"});
   kv.set_optimizer(tutti::optimizer::sgd({.multi_precision = true}));
-  test::expect_error([&] { kv.push(2, Tensor::ones({4}, DType::int32)); }, kInvalid,
+  test::expect_error([&] { kv.push(2, Tensor::ones({4}, DType::int32)); }, test::kInvalid,
                      {"key 2 (4) int32: sgd", "float32, float64"});
   kv.push(1, Tensor::ones({4}, DType::bfloat16));
   CHECK(test::near(kv.view(1), Doubles(4, 0.9), 0.01));

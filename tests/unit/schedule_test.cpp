@@ -20,7 +20,6 @@ namespace {
 
 constexpr double kBase = 0.4;
 constexpr std::uint64_t kUpdates = 5000;
-constexpr auto kInvalid = tutti::ErrorCode::invalid_argument;
 using Warmup = schedule::Warmup;
 
 /// `expected` is asked once per update, in order.
@@ -134,7 +133,7 @@ TEST_CASE("a store's schedule sees the largest update count of its keys") {
 
 TEST_CASE("set_learning_rate is refused while a schedule decides; set_schedule replaces it") {
   const auto optimizer = tutti::optimizer::create("sgd,schedule=cosine,max_update=10");
-  test::expect_error([&] { optimizer->set_learning_rate(0.5); }, kInvalid,
+  test::expect_error([&] { optimizer->set_learning_rate(0.5); }, test::kInvalid,
                      {"optimizer sgd: set_learning_rate", "schedule cosine", "set_schedule"});
   CHECK(optimizer->learning_rate() == 0.1);
   optimizer->set_schedule(std::nullopt);
@@ -150,8 +149,8 @@ TEST_CASE("set_learning_rate is refused while a schedule decides; set_schedule r
 TEST_CASE("schedules with values that cannot be are refused with the value and what is expected") {
   const auto refused = [](const Schedule& wrong, const std::string& word) {
     const auto sgd = tutti::optimizer::sgd();
-    test::expect_error([&] { sgd->set_schedule(wrong); }, kInvalid, {"optimizer sgd", word});
-    test::expect_error([&] { (void)tutti::optimizer::adam({.schedule = wrong}); }, kInvalid,
+    test::expect_error([&] { sgd->set_schedule(wrong); }, test::kInvalid, {"optimizer sgd", word});
+    test::expect_error([&] { (void)tutti::optimizer::adam({.schedule = wrong}); }, test::kInvalid,
                        {"optimizer adam", word});
   };
   refused({schedule::Factor{}}, "schedule factor: step=0: expected a whole number of at least 1");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <doctest/doctest.h>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -43,6 +44,10 @@ inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settin
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+inline int size_of_job(const std::vector<int>& node_sizes) {
+  return std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
 }
 
 inline bool all_returned(const Outcomes& outcomes) {

@@ -15,11 +15,6 @@ constexpr std::initializer_list<DType> kDTypes = {DType::float16, DType::bfloat1
                                                   DType::float64, DType::int8,     DType::uint8,
                                                   DType::int32,   DType::int64};
 
-[[noreturn]] void refuse(const Entry& entry, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) + ": " + why);
-}
-
 std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
   return (bytes + unit - 1) / unit * unit;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/digest.hpp"
+#include "runtime/refuse.hpp"
 #include "runtime/store/entering.hpp"
 #include "runtime/store/sparse/replica.hpp"
 #include "runtime/store/sparse/rows.hpp"
@@ -14,13 +15,11 @@ namespace tutti {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
-
 void require_fit(const Values& row_ids, std::size_t outputs) {
   const std::size_t lists = row_ids.flat().size();
   if (lists == 1 || lists == outputs) return;
-  refuse(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
-         " lists of row ids; give one for all, or one for each");
+  refuse_argument(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
+                  " lists of row ids; give one for all, or one for each");
 }
 
 /// The rows of the ids, which are ascending and distinct.
@@ -59,7 +58,7 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
     const Key& key = keys.list()[i];
     const Entry& entry = table.at(key);
     if (!entry.is_row_sparse()) {
-      refuse(in_words(key, entry.shape(), entry.dtype()) + " is dense; pull it");
+      refuse_argument(in_words(key, entry.shape(), entry.dtype()) + " is dense; pull it");
     }
     const std::size_t each = keys.is_single() ? targets.size() : 1;
     const std::size_t count = outputs.is_nested() ? outputs.groups()[i] : each;

@@ -14,7 +14,8 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kTileCount = 2048;  // elements of a tile: weight and states stay in the cache
+constexpr std::size_t kTileElements =
+    2048;  // elements of a tile: weight and states stay in the cache
 
 /// Rows from all over the table side by side, so that the optimizer's loop sees many elements.
 template <class Real>
@@ -24,7 +25,7 @@ class Tile {
       : optimizer_(optimizer),
         step_(step),
         count_(RowFormat(entry).count),
-        rows_(count_ == 0 ? 1 : std::max<std::size_t>(1, kTileCount / count_)),
+        rows_(count_ == 0 ? 1 : std::max<std::size_t>(1, kTileElements / count_)),
         gradient_(rows_ * count_) {
     columns_.push_back({entry.replica.values<Real>().data(), std::vector<Real>(rows_ * count_)});
     for (Tensor& state : entry.states) {

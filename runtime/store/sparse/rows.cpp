@@ -13,11 +13,6 @@ namespace tutti {
 
 namespace {
 
-[[noreturn]] void refuse(const Entry& entry, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) + ": " + why);
-}
-
 template <class Integer>
 void convert_ids(const Entry& entry, std::span<const Integer> ids, std::int64_t rows,
                  std::vector<std::int64_t>& to) {
