@@ -104,14 +104,22 @@ bool Engine::finish() {
 
 void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
   const CallInProgress progress{call_.sequence(), what};
+  // Nobody wakes this rank when it is ready: something to poll keeps its sleeps short.
+  const auto nothing = [] {};
+  const FunctionRef<void()> poll(nothing);
+  const auto end = [&] {
+    waiter_.set_call(nullptr);
+    waiter_.set_poll(nullptr);
+  };
   waiter_.set_call(&progress);
+  waiter_.set_poll(&poll);
   try {
     waiter_.until(ready, [] { return std::vector<int>(); });
   } catch (...) {
-    waiter_.set_call(nullptr);
+    end();
     throw;
   }
-  waiter_.set_call(nullptr);
+  end();
 }
 
 void Engine::fail(const Error& error) {

@@ -3,6 +3,7 @@
 // on a GPU, defined for every value.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -23,7 +24,14 @@ template <class T>
 using ComputedIn = std::conditional_t<is_half<T>, float,
                                       std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
+/// Keeps the sign and what a NaN carries, as x86 does; arithmetic on a GPU gives one NaN for all.
 TUTTI_ON_ANY inline float widened(Float16 value) {
+#ifdef __CUDA_ARCH__
+  if ((value.bits & 0x7FFFu) > 0x7C00u) {
+    const std::uint32_t bits = value.bits;
+    return std::bit_cast<float>((bits & 0x8000u) << 16 | 0x7FC00000u | (bits & 0x03FFu) << 13);
+  }
+#endif
   return collectives::float_from_float16(value.bits);
 }
 TUTTI_ON_ANY inline float widened(BFloat16 value) {
@@ -54,6 +62,25 @@ TUTTI_ON_ANY To float_to_integer(From value) {
   return static_cast<To>(value);
 }
 
+/// The same between float32 and float64.
+template <class To, class From>
+TUTTI_ON_ANY To between_floats(From value) {
+#ifdef __CUDA_ARCH__
+  if (value != value) {
+    if constexpr (std::is_same_v<To, float>) {
+      const auto bits = std::bit_cast<std::uint64_t>(value);
+      return std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 63) << 31 | 0x7FC00000u |
+                                  (static_cast<std::uint32_t>(bits >> 29) & 0x007FFFFFu));
+    } else {
+      const std::uint64_t bits = std::bit_cast<std::uint32_t>(value);
+      return std::bit_cast<double>(bits >> 31 << 63 | std::uint64_t{0x7FF8} << 48 |
+                                   (bits & 0x007FFFFFu) << 29);
+    }
+  }
+#endif
+  return static_cast<To>(value);
+}
+
 template <class To, class From>
 TUTTI_ON_ANY To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -61,9 +88,11 @@ TUTTI_ON_ANY To convert(From value) {
   } else if constexpr (is_half<From>) {
     return convert<To>(widened(value));
   } else if constexpr (is_half<To>) {
-    return rounded<To>(static_cast<float>(value));
+    return rounded<To>(convert<float>(value));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     return float_to_integer<To>(value);
+  } else if constexpr (std::is_floating_point_v<To> && std::is_floating_point_v<From>) {
+    return between_floats<To>(value);
   } else {
     return static_cast<To>(value);  // between integers: wraps
   }

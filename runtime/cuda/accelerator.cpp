@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
+#include <mutex>
 #include <nvtx3/nvToolsExt.h>
 
 #include "runtime/cuda/check.hpp"
@@ -126,13 +127,14 @@ class CudaAccelerator final : public gpus::Accelerator {
   gpus::NodeLibrary& node_library() override { return nccl_; }
 
   gpus::Kernels& kernels(int device) override {
+    const std::lock_guard lock(mutex_);
     auto& own = kernels_.at(static_cast<std::size_t>(device));
-    const OnDevice here(device);
     if (own == nullptr) own = make_kernels(device);
     return *own;
   }
 
  private:
+  std::mutex mutex_;  ///< of kernels_
   std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
   nccl::Library nccl_;
 };
@@ -143,8 +145,8 @@ class CudaAccelerator final : public gpus::Accelerator {
 
 namespace tutti::gpus {
 
-/// A machine without a driver, without a GPU, or with one that this library is not for, is one
-/// without GPUs, and the reason is kept for who asks for one.
+/// A machine without a driver or without a GPU is one without GPUs, and the reason is kept for who
+/// asks for one.
 Found find_accelerator() {
   const cuda::Devices devices = cuda::find_devices();
   if (devices.count == 0) return {nullptr, "this process can use no GPU: " + devices.why_none};

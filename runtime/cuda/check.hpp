@@ -9,14 +9,16 @@
 
 namespace tutti::cuda {
 
-/// Errors  communication, with the call, the device and CUDA's own words. The process's other
+/// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. The
+/// process's other
 ///         calls do not meet the error again, unless it is one that CUDA does not recover from.
 inline void check(cudaError_t status, const char* call, int device) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
-  throw Error(ErrorCode::communication, std::string(call) + " on gpu(" + std::to_string(device) +
-                                            "): " + cudaGetErrorName(status) + ": " +
-                                            cudaGetErrorString(status));
+  const bool no_memory = status == cudaErrorMemoryAllocation;
+  throw Error(no_memory ? ErrorCode::out_of_memory : ErrorCode::communication,
+              std::string(call) + " on gpu(" + std::to_string(device) +
+                  "): " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 
 /// Makes a device the calling thread's current one for as long as it lives.

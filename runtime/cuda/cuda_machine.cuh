@@ -107,8 +107,7 @@ class CudaMachine {
   void run(gpus::Stream stream, std::uint32_t num_tiles, const Body& body) {
     if (num_tiles == 0) return;
     const OnDevice guard(device_);
-    run_tiles<<<blocks(num_tiles), kBlockThreads, 0, cuda_stream(stream)>>>(num_tiles, body);
-    check(cudaGetLastError(), "starting a kernel", device_);
+    launch(run_tiles<Body>, blocks(num_tiles), stream, num_tiles, body);
   }
 
   template <std::uint32_t kThreads, class Body>
@@ -116,16 +115,25 @@ class CudaMachine {
     if (num_groups == 0) return;
     const OnDevice guard(device_);
     if constexpr (kThreads == kLanes) {
-      run_warp_sums<<<blocks(num_groups), kBlockThreads, 0, cuda_stream(stream)>>>(num_groups,
-                                                                                   body);
+      launch(run_warp_sums<Body>, blocks(num_groups), stream, num_groups, body);
     } else {
       static_assert(kThreads == kBlockThreads);
-      run_block_sums<<<num_groups, kBlockThreads, 0, cuda_stream(stream)>>>(body);
+      launch(run_block_sums<Body>, num_groups, stream, body);
     }
-    check(cudaGetLastError(), "starting a kernel", device_);
   }
 
  private:
+  /// Not <<<>>>, whose errors come with those that the program has left behind.
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), std::uint32_t blocks, gpus::Stream stream,
+              const Arguments&... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = kBlockThreads;
+    config.stream = cuda_stream(stream);
+    check(cudaLaunchKernelEx(&config, kernel, arguments...), "starting a kernel", device_);
+  }
+
   static cudaStream_t cuda_stream(gpus::Stream stream) { return static_cast<cudaStream_t>(stream); }
   static std::uint32_t blocks(std::uint32_t num_warps) { return (num_warps + kWarps - 1) / kWarps; }
 

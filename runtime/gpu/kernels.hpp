@@ -39,12 +39,18 @@ class LaunchTable {
   virtual ~LaunchTable() = default;
 };
 
-/// Enqueues; nothing here waits for the device, or allocates once a table has seen its rows.
+/// Enqueues; nothing here waits for the device, or allocates once a table has seen its rows, but
+/// for a few KiB.
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   [[nodiscard]] virtual std::unique_ptr<LaunchTable> make_table() = 0;
+
+  /// Does what may fail for want of memory before sum() (`optimizer` null) or update() of these
+  /// rows. Errors: out_of_memory.
+  virtual void prepare(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                       const Optimizer* optimizer) = 0;
 
   /// output = input 0 + input 1 + ..., of every row, in one launch; one input is copied. 16-bit
   /// floats add in float32 and round once. Integers wrap. An output may be one of its inputs.

@@ -48,8 +48,8 @@ class NodeLibrary {
   [[nodiscard]] virtual std::string in_words() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
   /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
-  /// (0: no limit); errors: timeout. `poll` is called meanwhile, and may
-  /// throw. Collective over the node.
+  /// (0: no limit); errors: timeout. `poll` is called whenever a call has to wait, also
+  /// later, and may throw. Collective over the node.
   [[nodiscard]] virtual std::unique_ptr<NodeCollectives> join(
       const NodeId& id, int local_rank, int local_size, int device,
       std::chrono::duration<double> timeout, const std::function<void()>& poll) = 0;

@@ -39,20 +39,43 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
       device_(device),
       node_(std::move(node)),
       memory_(group.allocate({static_cast<std::int64_t>(kSlots * kSlotBytes)}, DType::uint8)) {
-  pinned_ = accelerator_.pin(memory_.bytes(), memory_.size_bytes());
+  std::byte* host = memory_.bytes();
+  is_pinned_ = accelerator_.pin(host, memory_.size_bytes());
+  if (!is_pinned_) host = apart_ = allocate_apart();
   down_ = accelerator_.create_stream(device_);
   up_ = accelerator_.create_stream(device_);
   begun_ = accelerator_.create_event(device_);
   ended_ = accelerator_.create_event(device_);
   for (std::size_t i = 0; i < kSlots; ++i) {
-    slots_[i] = {memory_.bytes() + i * kSlotBytes, accelerator_.create_event(device_),
+    slots_[i] = {host + i * kSlotBytes, accelerator_.create_event(device_),
                  accelerator_.create_event(device_), accelerator_.create_event(device_)};
+  }
+}
+
+/// Where memory that is shared cannot be pinned: copies to other memory would wait for all that is
+/// in the stream, and for ever if a peer is gone.
+std::byte* StagedReducer::allocate_apart() {
+  if (std::byte* memory = accelerator_.allocate_pinned(memory_.size_bytes())) return memory;
+  throw Error(ErrorCode::out_of_memory, "cannot pin " + std::to_string(memory_.size_bytes()) +
+                                            " bytes of the host's memory for copies to and from " +
+                                            to_string(gpu(device_)) +
+                                            "; raise the limit of locked memory (ulimit -l)");
+}
+
+/// The last copies may still run.
+bool StagedReducer::has_ended() noexcept {
+  try {
+    if (group_.engine().failed()) return false;
+    wait(accelerator_, ended_, group_.settings().timeout, "the last copies of a sum over ranks");
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 
 /// After a failure work may never end, and whoever frees what it uses waits for it.
 StagedReducer::~StagedReducer() {
-  if (group_.engine().failed()) {
+  if (!has_ended()) {
     collectives::keep_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
   }
@@ -65,7 +88,8 @@ StagedReducer::~StagedReducer() {
   accelerator_.destroy_event(ended_);
   accelerator_.destroy_stream(device_, down_);
   accelerator_.destroy_stream(device_, up_);
-  if (pinned_) accelerator_.unpin(memory_.bytes());
+  if (is_pinned_) accelerator_.unpin(memory_.bytes());
+  if (apart_ != nullptr) accelerator_.release_pinned(apart_);
 }
 
 std::string StagedReducer::in_words() const {

@@ -47,6 +47,8 @@ class StagedReducer final : public Reducer {
   void exchange(const Chunk& chunk, Slot& slot);
   void bring_back(const Chunk& chunk, Slot& slot);
   void await(Event event);
+  [[nodiscard]] std::byte* allocate_apart();
+  [[nodiscard]] bool has_ended() noexcept;
 
   Group& group_;
   std::shared_ptr<Gpus> gpus_;
@@ -54,9 +56,10 @@ class StagedReducer final : public Reducer {
   int device_;
   std::unique_ptr<NodeCollectives> node_;
   Tensor memory_;  ///< the slots', in the arena
-  bool pinned_ = false;
-  Stream down_ = nullptr;  ///< copies to the host
-  Stream up_ = nullptr;    ///< and back
+  bool is_pinned_ = false;
+  std::byte* apart_ = nullptr;  ///< pinned, in place of memory_
+  Stream down_ = nullptr;       ///< copies to the host
+  Stream up_ = nullptr;         ///< and back
   Event begun_ = nullptr;
   Event ended_ = nullptr;
   std::array<Slot, kSlots> slots_{};

@@ -18,6 +18,8 @@ namespace {
 
 static_assert(sizeof(ncclUniqueId) == sizeof(gpus::NodeId));
 
+// Most calls are done at once; joining takes seconds.
+constexpr auto kQuick = std::chrono::microseconds(300);
 constexpr auto kPause = std::chrono::microseconds(20);
 
 ncclDataType_t type_of(DType dtype) {
@@ -55,6 +57,12 @@ class Collectives final : public gpus::NodeCollectives {
  public:
   Collectives(std::shared_ptr<const Loaded> loaded, int local_rank)
       : loaded_(std::move(loaded)), local_rank_(static_cast<std::size_t>(local_rank)) {}
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+  /// One that is not through with joining is still written to by a thread of NCCL.
+  ~Collectives() override {
+    if (!has_joined_) abort();
+  }
 
   void join(const ncclUniqueId& id, int local_size, int device,
             std::chrono::duration<double> timeout, const std::function<void()>& poll) {
@@ -68,7 +76,7 @@ class Collectives final : public gpus::NodeCollectives {
     if (result != ncclInProgress) require(result, "ncclCommInitRankConfig");
     poll_ = poll;
     settle("ncclCommInitRankConfig");
-    poll_ = nullptr;
+    has_joined_ = true;
   }
 
   void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
@@ -134,7 +142,7 @@ class Collectives final : public gpus::NodeCollectives {
       ncclResult_t state = ncclSuccess;
       require(table().async_error(comm_, &state), call);
       if (state != ncclInProgress) return require(state, call);
-      if (poll_) poll_();
+      if (poll_) poll();
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
       if (timeout_.count() > 0 && waited > timeout_) {
         abort();
@@ -142,7 +150,21 @@ class Collectives final : public gpus::NodeCollectives {
                                             std::to_string(timeout_.count()) +
                                             " s; are all ranks of the node alive?");
       }
-      std::this_thread::sleep_for(kPause);
+      if (waited < kQuick) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+
+  /// Somebody else has failed: nobody will answer NCCL.
+  void poll() {
+    try {
+      poll_();
+    } catch (...) {
+      abort();
+      throw;
     }
   }
 
@@ -152,6 +174,7 @@ class Collectives final : public gpus::NodeCollectives {
   ncclComm_t comm_ = nullptr;
   std::chrono::duration<double> timeout_{0};  ///< of one call; 0: none
   std::function<void()> poll_;
+  bool has_joined_ = false;
 };
 
 }  // namespace

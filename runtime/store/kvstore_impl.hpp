@@ -32,6 +32,13 @@ class TUTTI_INTERNAL KVStore::Impl {
         push_(*group, push_list_, table_, rule_, compression_),
         device_push_(*group, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    if (!engine().failed()) return;
+    device_push_.keep_until_exit();
+    copies_.keep_until_exit();
+  }
 
   void init(const Keys& keys, const Values& values, Storage storage);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);

@@ -25,7 +25,7 @@ REFUSED = [
     (["-b", "many"], "--minbytes: "),
     (["-d", "float8"], "--datatype: "),
     (["--collective", "alltoall"], "--collective: expected one of allreduce, reduce_scatter, "),
-    (["--backend", "nccl"], "--backend nccl: with --device gpu, tutti sums by NCCL in the node"),
+    (["--backend", "nccl"], "--backend nccl belongs to --device gpu"),
     (["--device", "gpu"], "--device gpu: none: "),
     (["--json", "/nowhere/a.json"], "/nowhere/a.json: cannot be written: No such file"),
     (["--plot", "/nowhere/a.svg"], "/nowhere/a.svg: cannot be written: No such file"),

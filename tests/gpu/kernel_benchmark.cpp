@@ -3,14 +3,18 @@
 //
 //   kernel-benchmark > kernels.json
 //
-// GB/s counts what a kernel must read and write; "of_copy" is the ratio to the copy's, which counts
-// both, too. "host_us" is how long a call keeps the host.
+// "us" is the device's own time: the call is put into the stream while the device is busy.
+// "idle_us" is from the call to its end on a device that waits for it; "host_us" is how long a call
+// keeps the host. GB/s counts what a kernel must read and write in "us"; "of_copy" is the ratio to
+// the speed of a copy of 1 GiB, which counts both, too. Values are random: some memories compress
+// zeros.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cuda_runtime_api.h>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,16 +41,33 @@ struct FreeDevice {
 };
 using Memory = std::unique_ptr<std::byte, FreeDevice>;
 
-/// float32 zeros.
-Memory floats(std::size_t count) {
+Memory allocate(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, count * sizeof(float)), "cudaMalloc", 0);
-  check(cudaMemset(memory, 0, count * sizeof(float)), "cudaMemset", 0);
+  check(cudaMalloc(&memory, bytes), "cudaMalloc", 0);
   return Memory(static_cast<std::byte*>(memory));
 }
 
+/// float32 in 0.1 to 1: a block of random values, again and again.
+Memory floats(std::size_t count) {
+  static constexpr std::size_t kBlock = std::size_t{1} << 20;
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> distribution(0.1F, 1.0F);
+  std::vector<float> block(std::min(count, kBlock));
+  for (float& value : block) value = distribution(random);
+  Memory memory = allocate(count * sizeof(float));
+  for (std::size_t first = 0; first < count; first += block.size()) {
+    const std::size_t bytes = std::min(block.size(), count - first) * sizeof(float);
+    check(cudaMemcpy(memory.get() + first * sizeof(float), block.data(), bytes,
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy", 0);
+  }
+  return memory;
+}
+
+/// Medians.
 struct Times {
-  double device_us;  ///< the median
+  double device_us;
+  double idle_us;
   double host_us;
 };
 
@@ -62,11 +83,16 @@ class Timer {
     check(cudaEventCreate(&end_), "cudaEventCreate", 0);
   }
 
-  Times measure(const std::function<void()>& call) {
+  /// `prepare` is not timed.
+  Times measure(const std::function<void()>& prepare, const std::function<void()>& call) {
     std::vector<double> device;
+    std::vector<double> idle;
     std::vector<double> host;
-    for (int round = 0; round < kWarmup + kRounds; ++round) {
+    for (int round = 0; round < 2 * (kWarmup + kRounds); ++round) {
+      const bool is_busy = round % 2 == 0;
+      prepare();
       check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", 0);
+      if (is_busy) check(cudaMemsetAsync(work_.get(), 0, kWorkBytes), "cudaMemsetAsync", 0);
       check(cudaEventRecord(begin_, nullptr), "cudaEventRecord", 0);
       const auto start = std::chrono::steady_clock::now();
       call();
@@ -76,14 +102,17 @@ class Timer {
       check(cudaEventSynchronize(end_), "cudaEventSynchronize", 0);
       float milliseconds = 0;
       check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime", 0);
-      if (round < kWarmup) continue;
-      device.push_back(milliseconds * 1000.0);
-      host.push_back(kept.count());
+      if (round < 2 * kWarmup) continue;
+      (is_busy ? device : idle).push_back(milliseconds * 1000.0);
+      if (!is_busy) host.push_back(kept.count());
     }
-    return {median(device), median(host)};
+    return {median(device), median(idle), median(host)};
   }
 
  private:
+  static constexpr std::size_t kWorkBytes = std::size_t{2} << 30;  ///< half a millisecond
+
+  Memory work_ = allocate(kWorkBytes);
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
@@ -107,15 +136,16 @@ class Benchmark {
 
  private:
   void copy() {
-    const Memory from = floats(kLarge);
-    const Memory to = floats(kLarge);
-    const std::size_t bytes = kLarge * sizeof(float);
-    const Times times = timer_.measure([&] {
+    const std::size_t bytes = 4 * kLarge * sizeof(float);
+    const Memory from = floats(4 * kLarge);
+    const Memory to = allocate(bytes);
+    const auto copy = [&] {
       check(cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr),
             "cudaMemcpyAsync", 0);
-    });
+    };
+    const Times times = timer_.measure([] {}, copy);
     copy_speed_ = 2.0 * static_cast<double>(bytes) / times.device_us / 1000;
-    report("copy, 64M", times, 2 * bytes);
+    report("copy, 1 GiB", times, 2 * bytes);
   }
 
   void sum() {
@@ -127,7 +157,8 @@ class Benchmark {
     row.output = memory[4].get();
     row.count = kLarge;
     const auto table = kernels_->make_table();
-    const Times times = timer_.measure([&] { kernels_->sum(nullptr, *table, std::span(&row, 1)); });
+    const Times times =
+        timer_.measure([] {}, [&] { kernels_->sum(nullptr, *table, std::span(&row, 1)); });
     report("sum of 4, 64M", times, 5 * kLarge * sizeof(float));
   }
 
@@ -156,19 +187,22 @@ class Benchmark {
     std::vector<UpdateStep> steps(rows.size());
     std::uint64_t count = 0;
     const auto table = kernels_->make_table();
-    const Times times = timer_.measure([&] {
+    const auto next = [&] {
       ++count;
       std::fill(steps.begin(), steps.end(), optimizer->step(1, count, count));
-      kernels_->update(nullptr, *table, rows, *optimizer, steps, nullptr);
-    });
+    };
+    const Times times = timer_.measure(
+        next, [&] { kernels_->update(nullptr, *table, rows, *optimizer, steps, nullptr); });
     report(optimizer->name() + ", " + name, times, elements * sizeof(float) * (3 + 2 * num_states));
   }
 
   void report(const std::string& name, const Times& times, std::size_t bytes) {
     const double speed = static_cast<double>(bytes) / times.device_us / 1000;
-    std::printf("%s  \"%s\": {\"us\": %.1f, \"host_us\": %.1f, \"GB/s\": %.0f, \"of_copy\": %.3f}",
-                is_first_ ? "" : ",\n", name.c_str(), times.device_us, times.host_us, speed,
-                speed / copy_speed_);
+    std::printf(
+        "%s  \"%s\": {\"us\": %.1f, \"idle_us\": %.1f, \"host_us\": %.1f, \"GB/s\": %.0f, "
+        "\"of_copy\": %.3f}",
+        is_first_ ? "" : ",\n", name.c_str(), times.device_us, times.idle_us, times.host_us, speed,
+        speed / copy_speed_);
     is_first_ = false;
   }
 

@@ -202,6 +202,7 @@ bool FakeAccelerator::is_known(const std::byte* memory) const {
 
 bool FakeAccelerator::pin(std::byte* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (!can_pin_) return false;
   pinned_for_others_[memory] = bytes;
   return true;
 }

@@ -66,6 +66,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   void hang(int device);
   /// From now on work for this device is refused, as by a GPU that fell off the bus.
   void break_down(int device);
+  /// From now on memory of others cannot be pinned.
+  void refuse_to_pin() { can_pin_ = false; }
   /// From now on there is no library for collectives.
   void lose_node_library(const std::string& why);
   /// From now on these two devices say that they are one.
@@ -112,6 +114,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::map<std::byte*, std::size_t> pinned_for_others_;
   std::map<int, int> merged_;
   std::unique_ptr<gpus::NodeLibrary> node_library_;
+  bool can_pin_ = true;
   int launches_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;

@@ -92,6 +92,10 @@ class FakeKernels final : public gpus::Kernels {
 
   std::unique_ptr<gpus::LaunchTable> make_table() override { return std::make_unique<FakeTable>(); }
 
+  void prepare(gpus::Stream /*stream*/, gpus::LaunchTable& /*table*/,
+               std::span<const gpus::TensorRow> /*rows*/,
+               const tutti::Optimizer* /*optimizer*/) override {}
+
   void sum(gpus::Stream stream, gpus::LaunchTable& /*table*/,
            std::span<const gpus::TensorRow> rows) override {
     launch(stream, [rows = std::vector(rows.begin(), rows.end())] {

@@ -80,6 +80,25 @@ TEST_CASE("too little memory on one rank is refused by all, and the store goes o
   }
 }
 
+TEST_CASE("memory that cannot be pinned is replaced by some that can") {
+  for (const auto& layout : kSmallLayouts) {
+    for (const char* path : {"auto", "host"}) {
+      const test::FakeGpus gpus(test::size_of_job(layout), 9);
+      gpus->refuse_to_pin();
+      const auto outcomes = test::as_ranks(layout, test::by(path), [&](Communicator& communicator) {
+        auto kv = KVStore::create(communicator);
+        const auto mine = gpu(communicator.rank());
+        kv.init(1, Tensor::zeros({3'000'000}, DType::float32, mine));
+        kv.push(1, Tensor::ones({3'000'000}, DType::float32, mine));
+        if (first_of(kv, 1, 3'000'000) != static_cast<float>(communicator.size())) {
+          throw tutti::Error(ErrorCode::divergence, "wrong");
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
 TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank at once") {
   for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {

@@ -100,6 +100,12 @@ class SentArray {
  public:
   explicit SentArray(Machine& machine) : memory_(machine) {}
 
+  void reserve(std::size_t bytes) {
+    if (bytes > reserved_) sent_.clear();  // what was there is lost
+    memory_.get(bytes);
+    reserved_ = std::max(reserved_, bytes);
+  }
+
   std::byte* send(Staging<Machine>& staging, Stream stream, const void* data, std::size_t bytes) {
     const bool same =
         bytes == sent_.size() && (bytes == 0 || std::memcmp(sent_.data(), data, bytes) == 0);
@@ -114,6 +120,7 @@ class SentArray {
 
  private:
   DeviceMemory<Machine> memory_;
+  std::size_t reserved_ = 0;
   std::vector<std::byte> sent_;
 };
 

@@ -18,9 +18,21 @@ class TableKernels final : public Kernels {
     return std::make_unique<Table<Machine>>(machine_);
   }
 
+  void prepare(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+               const Optimizer* optimizer) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, purpose_of(optimizer));
+    if (optimizer == nullptr) return;
+    own.steps.reserve(rows.size() * sizeof(std::uint32_t));
+    if (!optimizer->elementwise()) {
+      norms(own, rows.size());
+      partials(own);
+    }
+  }
+
   void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, {});
+    own.set(stream, rows, purpose_of(nullptr));
     each_dtype([&]<class T>(T) {
       const std::uint32_t num_tiles = own.cut().part(dtype_of<T>).num_tiles;
       if (num_tiles > 0) machine_.run(stream, num_tiles, SumBody<T>{own.view(dtype_of<T>)});
@@ -35,7 +47,7 @@ class TableKernels final : public Kernels {
               const Optimizer& optimizer, std::span<const UpdateStep> steps,
               std::uint32_t* not_finite) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, {true, static_cast<std::uint32_t>(optimizer.num_states())});
+    own.set(stream, rows, purpose_of(&optimizer));
     const DifferentSteps different =
         different_steps(steps, own.cut().places(), depends_on_key(optimizer));
     const auto& of_place = different.of_place;
@@ -47,8 +59,7 @@ class TableKernels final : public Kernels {
         stream,
         own,
         {own.view(DType::float16), reinterpret_cast<const std::uint32_t*>(step_of_row),
-         whole ? doubles(own.norms, rows.size() * optimizer::Norms::kMost) : nullptr,
-         whole ? doubles(own.partials, own.cut().tiles().size()) : nullptr, not_finite}};
+         whole ? norms(own, rows.size()) : nullptr, whole ? partials(own) : nullptr, not_finite}};
     const bool has_double = own.cut().part(DType::float64).num_rows > 0;
     if (has_double) update_as<double>(optimizer, different, all);
     if (!has_double || own.cut().part(DType::float64).num_rows < rows.size()) {
@@ -98,6 +109,17 @@ class TableKernels final : public Kernels {
   static void each_dtype(Visit visit) {
     visit(Float16{}), visit(BFloat16{}), visit(float{}), visit(double{});
     visit(std::int8_t{}), visit(std::uint8_t{}), visit(std::int32_t{}), visit(std::int64_t{});
+  }
+
+  static Purpose purpose_of(const Optimizer* optimizer) {
+    if (optimizer == nullptr) return {};
+    return {true, static_cast<std::uint32_t>(optimizer->num_states())};
+  }
+  static double* norms(Table<Machine>& table, std::size_t rows) {
+    return doubles(table.norms, rows * optimizer::Norms::kMost);
+  }
+  static double* partials(Table<Machine>& table) {
+    return doubles(table.partials, table.cut().tiles().size());
   }
 
   static double* doubles(DeviceMemory<Machine>& memory, std::size_t count) {

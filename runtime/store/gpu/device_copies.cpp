@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/gpu/device_copies.hpp"
 
+#include "collectives/keep.hpp"
+
 namespace tutti {
 
 bool DeviceCopies::add(const ConstTensorView& from, const TensorView& to) {
@@ -19,6 +21,10 @@ void DeviceCopies::run() {
     gpus->kernels(device).sum(gpus->stream(device), *own.table, own.rows);
     own.rows.clear();
   }
+}
+
+void DeviceCopies::keep_until_exit() {
+  collectives::keep_until_exit(std::make_shared<decltype(devices_)>(std::move(devices_)));
 }
 
 }  // namespace tutti

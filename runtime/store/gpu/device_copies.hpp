@@ -16,6 +16,8 @@ class DeviceCopies {
   bool add(const ConstTensorView& from, const TensorView& to);
   /// Puts what was added into the devices' streams.
   void run();
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void keep_until_exit();
 
  private:
   struct OnDevice {

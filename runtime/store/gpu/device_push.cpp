@@ -5,6 +5,7 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/keep.hpp"
 #include "runtime/store/user_updater.hpp"
 
 namespace tutti {
@@ -127,6 +128,7 @@ void DevicePush::stage(const PushList& list) {
     if (work.entries.empty()) continue;
     if (needs_sums()) lay_out(device, work);
     start(work);
+    prepare(device, work);
     has_moved = has_moved || !work.moved.empty();
   }
   is_staged_ = !has_moved;
@@ -171,6 +173,14 @@ void DevicePush::start(Work& work) {
       work.updates[i].states[s] = entry.states[s].bytes();
     }
   }
+}
+
+void DevicePush::prepare(int device, Work& work) {
+  gpus::Kernels& kernels = gpus_->kernels(device);
+  const gpus::Stream stream = gpus_->stream(device);
+  if (needs_sums()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
+  if (rule_.updater() != nullptr) return;
+  kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
 }
 
 void DevicePush::run() {
@@ -230,6 +240,10 @@ void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
   for (const Entry* entry : work.entries) {
     work.steps.push_back(optimizer.step(entry->key, entry->updates + 1, most));
   }
+}
+
+void DevicePush::keep_until_exit() {
+  collectives::keep_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
 }
 
 void DevicePush::call_updater(const Updater& updater, int device, Work& work) {

@@ -35,6 +35,8 @@ class DevicePush {
   /// Collective, after all ranks have agreed on the call. What goes wrong, also in an updater,
   /// fails the group.
   void run();
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void keep_until_exit();
 
  private:
   /// The keys of the push that are on one GPU. Row i of a launch is entries[i].
@@ -59,6 +61,7 @@ class DevicePush {
   void add_inputs(int device, const PushItem& item, Work& work);
   void lay_out(int device, Work& work);
   void start(Work& work);
+  void prepare(int device, Work& work);
   void reduce(int device, Work& work);
   void update(int device, Work& work);
   void set_steps(const Optimizer& optimizer, Work& work);
