@@ -32,9 +32,8 @@ run_address_sanitizer() {
 # Only what is run is built, and while the other tests run, which mostly wait: with the processors
 # that nobody wants, if the system knows such a thing.
 thread_programs=(collectives_test)
-quick_programs=(runtime_test checkpoint_unit_test compression_test row_sparse_test optimizer_test
-  reduce_test observe_test gpu_test
-  fuzz_safetensors fuzz_manifest fuzz_options fuzz_settings fuzz_c_api)
+quick_programs=(runtime_test checkpoint_unit_test compression_test row_sparse_test reduce_test
+  observe_test gpu_test fuzz_safetensors fuzz_manifest fuzz_options fuzz_settings fuzz_c_api)
 build_sanitizers() {
   chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null || true
   build tsan "${thread_programs[@]}"
@@ -59,7 +58,7 @@ sanitizers=no
 case ${1:-} in
   --sanitizers)
     sanitizers=all
-    thread_programs+=(optimizer_bits_test meter_test gpu_test)
+    thread_programs+=(collective_kinds_test optimizer_bits_test meter_test gpu_test)
     shift
     ;;
   --quick-sanitizers) sanitizers=quick; shift ;;
@@ -88,7 +87,13 @@ else
   run_ctest release "$@" || status=$?
   wait "$!"  # also after a failure: nothing goes on behind the caller's back
   [ "$status" = 0 ] || exit "$status"
-  run_thread_sanitizer "$@"
+  if [ "$sanitizers" = all ]; then
+    run_thread_sanitizer "$@"
+    run_address_sanitizer "$@"
+  else
+    run_thread_sanitizer "$@" &
+    run_quick_sanitizer "$@" || status=$?
+    wait "$!"
+    exit "$status"
+  fi
 fi
-if [ "$sanitizers" = all ]; then run_address_sanitizer "$@"; fi
-if [ "$sanitizers" = quick ]; then run_quick_sanitizer "$@"; fi

@@ -87,11 +87,14 @@ std::shared_ptr<FakeAccelerator::FakeStream> FakeAccelerator::find(int device,
   throw std::logic_error("a stream of another device, or one that was destroyed");
 }
 
-gpus::Event FakeAccelerator::create_event(int /*device*/) { return new FakeEvent; }
+gpus::Event FakeAccelerator::create_event(int /*device*/) {
+  const std::lock_guard lock(mutex_);
+  return events_.insert(std::make_unique<FakeEvent>()).first->get();
+}
 
 void FakeAccelerator::destroy_event(gpus::Event event) noexcept {
   const std::lock_guard lock(mutex_);
-  delete static_cast<FakeEvent*>(event);
+  std::erase_if(events_, [&](const auto& own) { return own.get() == event; });
 }
 
 void FakeAccelerator::record(gpus::Event event, int device, gpus::Stream stream) {
