@@ -11,7 +11,8 @@
 #
 # With TUTTI_UNITY several sources of a target are compiled as one, so that what all of them include
 # is read once. So two sources of a target give no two things of their own one name, unless as
-# overloads for different types.
+# overloads for different types; g++ then takes what is local to a source for part of a header
+# (-Wno-subobject-linkage).
 #
 # nvcc has options of its own: tutti_cuda_options in TuttiCuda.cmake.
 function(tutti_compile_options target)
@@ -19,6 +20,9 @@ function(tutti_compile_options target)
               -ffp-contract=off -fvisibility=hidden
               $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
               $<$<CXX_COMPILER_ID:GNU>:-Wno-attributes> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  if(TUTTI_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    list(APPEND options $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
   if(TUTTI_SANITIZE)
     list(APPEND options -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
                         -fno-sanitize-recover=all)

@@ -98,6 +98,17 @@ version=$(open_mpi_version "$mpirun")
 [ -n "$version" ] || fail "$mpirun is not Open MPI's mpirun, which this script needs:" \
   "MPIRUN=/path/to/mpirun"
 
+# Said once, and not by the loader of every rank.
+require_libraries() {
+  local file missing
+  file=$(type -P -- "$1") || return 0
+  missing=$({ LC_ALL=C ldd "$file" 2>/dev/null || true; } |
+    awk '/=> not found/ {print $1}' | sort -u | xargs)
+  [ -z "$missing" ] || fail "$1 needs $missing, not found on this host: install the package or" \
+    "load the module that has it, or put its folder into LD_LIBRARY_PATH"
+}
+require_libraries "$1"
+
 # --- the command ---------------------------------------------------------------------------------
 
 options=()

@@ -134,6 +134,14 @@ class DryRun(launcher.Folder):
             self.assertEqual(result.err.splitlines(), [text, "usage: launch.sh [-np N] [OPTIONS] "
                              "[OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENTS...]"])
 
+    def test_a_library_that_is_missing_is_named_once(self):
+        self.script("ldd", "echo ' libmpi.so.40 => not found'; echo ' libc.so.6 => /lib/c (0x1)'\n")
+        result = launch("-np", 2, "true", PATH=f"{self.folder}:{os.environ['PATH']}")
+        self.assertEqual((result.code, result.out), (1, ""))
+        self.assertEqual(result.err.splitlines(), [
+            "error: true needs libmpi.so.40, not found on this host: install the package or load the "
+            "module that has it, or put its folder into LD_LIBRARY_PATH"])
+
     def test_another_mpi_is_refused(self):
         result = launch("true", MPIRUN=self.fake_mpirun("4.2", "HYDRA"))
         self.assertEqual(result.code, 1)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tutti/settings.hpp"
+#include "tutti/tensor.hpp"
 
 #include "runtime/gpu/accelerator.hpp"
 
@@ -139,6 +140,13 @@ inline tutti::Settings by(const std::string& path) {
   settings.gpu_path = path;
   settings.log = tutti::LogLevel::quiet;
   return settings;
+}
+
+/// The elements, wherever they are.
+inline std::vector<float> on_host(const tutti::ConstTensorView& tensor) {
+  tutti::Tensor copy = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
+  copy.view().copy_from(tensor);
+  return {copy.values<float>().begin(), copy.values<float>().end()};
 }
 
 /// Collectives among the devices of one accelerator, each used by a thread of its own. A rank whose

@@ -29,17 +29,11 @@ Tensor on(Device device, const std::vector<float>& values) {
   return tensor;
 }
 
-std::vector<float> on_host(const tutti::ConstTensorView& tensor) {
-  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
-  copy.view().copy_from(tensor);
-  return {copy.values<float>().begin(), copy.values<float>().end()};
-}
-
 std::vector<float> pulled(const KVStore& kv, const Key& key, std::int64_t count,
                           Device device = cpu()) {
   Tensor out = Tensor::zeros({count}, DType::float32, device);
   kv.pull(key, out);
-  return on_host(out);
+  return test::on_host(out);
 }
 
 }  // namespace
@@ -100,7 +94,7 @@ TEST_CASE("a local store keeps keys on the cpu, and takes values of GPUs") {
   CHECK(pulled(kv, 3, 2) == std::vector<float>{55, 66});
   Tensor out = Tensor::zeros({2}, DType::float32, gpu(1));
   kv.pushpull(3, a, out);
-  CHECK(on_host(out) == std::vector<float>{5, 6});
+  CHECK(test::on_host(out) == std::vector<float>{5, 6});
 }
 
 TEST_CASE("a push of many keys is one launch, and so are its pulls") {
@@ -119,7 +113,7 @@ TEST_CASE("a push of many keys is one launch, and so are its pulls") {
   const int before = gpus->launches();
   kv.pushpull(keys, values, outputs);
   CHECK(gpus->launches() == before + 2);
-  CHECK(on_host(outputs[42]) == std::vector<float>{21, 0.5});
+  CHECK(test::on_host(outputs[42]) == std::vector<float>{21, 0.5});
 }
 
 TEST_CASE("optimizers update keys on a GPU as they do on the cpu") {

@@ -29,12 +29,6 @@ Tensor counted(std::int64_t count, float first = 0) {
   return tensor;
 }
 
-std::vector<float> on_host(const Tensor& tensor) {
-  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
-  copy.view().copy_from(tensor);
-  return {copy.values<float>().begin(), copy.values<float>().end()};
-}
-
 std::vector<float> values_of(const Tensor& tensor) {
   return {tensor.values<float>().begin(), tensor.values<float>().end()};
 }
@@ -78,7 +72,7 @@ TEST_CASE("what is copied to a GPU and on to others comes back, whatever the ord
       source.fill(-1);  // it may be overwritten at once
       second.view().copy_from(first);
       first.fill(-2);  // so may the one in between, by work in its stream
-      CHECK(on_host(second) == expected);
+      CHECK(test::on_host(second) == expected);
     }
   }
 }
@@ -97,7 +91,7 @@ TEST_CASE("arithmetic on a GPU gives what it gives on the cpu") {
     target->view() -= source.view();
     target->view() *= 0.5;
   }
-  CHECK(on_host(left_there) == values_of(left));
+  CHECK(test::on_host(left_there) == values_of(left));
   expect_error(test::kInvalid,
                "tensor +=: expected a tensor on gpu(0) like the one written to, got one on "
                "cpu(0) (copy_from copies between devices)",
@@ -125,7 +119,7 @@ TEST_CASE("another stream goes on where the one before it stopped") {
     tensor.view() *= 3;
     tutti::set_stream(gpu(0), nullptr);
     tensor.view() += Tensor::ones({100}, DType::float32, gpu(0));
-    CHECK(on_host(tensor) == std::vector<float>(100, 4));
+    CHECK(test::on_host(tensor) == std::vector<float>(100, 4));
   }
 }
 

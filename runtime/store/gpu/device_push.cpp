@@ -81,9 +81,11 @@ void DevicePush::add_inputs(int device, const PushItem& item, Work& work) {
     if (row.num_inputs == gpus::TensorRow::kMostInputs) {
       work.moved.push_back(gpus_->allocate(item.entry->shape(), item.entry->dtype(), gpu(device)));
       row.output = work.moved.back().bytes();
-      const auto table = gpus_->kernels(device).make_table();
-      gpus_->kernels(device).sum(gpus_->stream(device), *table, {&row, 1});
-      gpus_->synchronize(device, group_.settings().timeout);  // the table is this launch's alone
+      if (work.num_partial == work.partial.size()) {
+        work.partial.push_back(gpus_->kernels(device).make_table());
+      }
+      gpus::LaunchTable& table = *work.partial[work.num_partial++];
+      gpus_->kernels(device).sum(gpus_->stream(device), table, {&row, 1});
       row.inputs[0] = row.output;
       row.num_inputs = 1;
       row.output = item.entry->replica.bytes();
@@ -121,6 +123,7 @@ void DevicePush::stage(const PushList& list) {
     work.updates.clear();
     work.steps.clear();
     work.moved.clear();
+    work.num_partial = 0;
   }
   for (const PushItem& item : items) add(item);
   bool has_moved = false;

@@ -51,6 +51,8 @@ class DevicePush {
     std::vector<gpus::Part> parts;  ///< of the bucket
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
+    std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< of keys with many values
+    std::size_t num_partial = 0;                              ///< of this push
   };
 
   void check(std::span<const PushItem> items) const;
