@@ -163,6 +163,8 @@ class Faults(unittest.TestCase):
 def print_table(names):
     for name in names:
         for fault, seen in see_all(LAYOUTS[name]).items():
+            if seen is None or seen.seconds is None:
+                sys.exit(f"{name}, {fault}: the job did not come to the fault: {seen and seen.err}")
             text = (seen.messages or seen.err.splitlines() or [""])[0]
             print(f"| {name} | {fault} | {seen.code} | {seen.seconds:.2f} s | "
                   f"{len(seen.messages)} | {text} |", flush=True)

@@ -139,8 +139,8 @@ class DryRun(launcher.Folder):
         result = launch("-np", 2, "true", PATH=f"{self.folder}:{os.environ['PATH']}")
         self.assertEqual((result.code, result.out), (1, ""))
         self.assertEqual(result.err.splitlines(), [
-            "error: true needs libmpi.so.40, not found on this host: install the package or load the "
-            "module that has it, or put its folder into LD_LIBRARY_PATH"])
+            "error: true needs libmpi.so.40, not found on this host: install the package or load "
+            "the module that has it, or put its folder into LD_LIBRARY_PATH"])
 
     def test_another_mpi_is_refused(self):
         result = launch("true", MPIRUN=self.fake_mpirun("4.2", "HYDRA"))

@@ -21,7 +21,7 @@ void Push::stage_compression() {
   for (Entry* entry : list_.entries()) {
     residuals_.push_back(between->has_residual() ? residual_of(*entry) : nullptr);
   }
-  packing_.emplace(*between, residuals_);
+  packing_.emplace(collectives::Packing{*between, residuals_});
 }
 
 void Push::compress(collectives::Operation& operation) {
