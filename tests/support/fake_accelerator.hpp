@@ -3,6 +3,7 @@
 // order that only streams and events restrict. What works on it by luck alone fails on some seed.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -117,7 +118,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::unique_ptr<gpus::NodeLibrary> node_library_;
   std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure nobody destroys them
   bool can_pin_ = true;
-  int launches_ = 0;
+  std::atomic<int> launches_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;
 };
