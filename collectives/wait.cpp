@@ -81,7 +81,10 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
         transport_->progress();
         read_notices();
       }
-      check_failure();
+      if (raised()) {
+        if (ready()) return;  // what came before the failure counts
+        check_failure();
+      }
       check_leavers(missing);
     }
     if (polled >= look_at) {

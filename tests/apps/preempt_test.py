@@ -94,9 +94,8 @@ class Preempt(programs.TrainingTest):
         victims = random.Random(7)
 
         def to_a_rank(process, number):
-            found = programs.ranks_of(process)
-            if found:  # else the run has ended
-                os.kill(victims.choice(found), number)
+            found = programs.ranks_of(process)  # none if the run has ended
+            programs.send(found and [victims.choice(found)], number)
         self.check_stops(2, to_a_rank)
         self.check_stops(4, to_a_rank)
 
@@ -109,8 +108,7 @@ class Preempt(programs.TrainingTest):
 
     def test_a_signal_to_all_ranks_and_twice_is_one_request(self):
         def to_all(process, number):
-            for victim in programs.ranks_of(process) * 2:
-                os.kill(victim, number)
+            programs.send(programs.ranks_of(process) * 2, number)
         self.check_stops(2, to_all)
 
     def test_a_signal_that_comes_while_the_data_are_read_is_not_lost(self):

@@ -4,6 +4,7 @@
 Environment: APPS_BIN, the folder of the programs; APPS_MPIRUN, the launcher and its flags.
 """
 
+import contextlib
 import gzip
 import os
 import random
@@ -45,6 +46,13 @@ def ranks_of(launcher):
     """The process ids of the ranks that a running mpirun has started."""
     path = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
     return [int(child) for child in path.read_text(encoding="ascii").split()]
+
+
+def send(processes, number):
+    """A signal to these of a job that still run: one that ends takes others with it."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def exit_codes(ranks, script, *arguments):

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training run that is killed and started again ends with the weights of one that is not."""
 
-import os
 import random
 import re
 import signal
@@ -53,8 +52,8 @@ class Resume(programs.TrainingTest):
             while newest(directory)[0] < generation and process.poll() is None:
                 self.assertLess(time.monotonic(), deadline)
             if process.poll() is None:
-                victim = process.pid if ranks is None else programs.ranks_of(process)[-1]
-                os.kill(victim, signal.SIGKILL)
+                started = [process.pid] if ranks is None else programs.ranks_of(process)
+                programs.send(started[-1:], signal.SIGKILL)
             process.wait(timeout=programs.TIMEOUT_S)
 
     def check_killed_run(self, changed, ranks):

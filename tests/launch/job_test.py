@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that launch.sh starts with the real mpirun: here, and on several hosts."""
 
-import os
 import signal
 import subprocess
 import time
@@ -73,8 +72,7 @@ class Job(launcher.Folder):
         while newest(directory) < generation and process.poll() is None:
             self.assertLess(time.monotonic(), deadline)
         ranks = [rank for mpirun in children(process.pid) for rank in children(mpirun)]
-        if ranks:
-            os.kill(ranks[-1], signal.SIGKILL)
+        programs.send(ranks[-1:], signal.SIGKILL)
 
 
 def children(process):

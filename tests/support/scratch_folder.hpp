@@ -12,9 +12,10 @@ namespace test {
 /// New and empty; removed with its content at the end of the scope.
 class ScratchFolder {
  public:
-  ScratchFolder() {
+  explicit ScratchFolder(
+      const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
     const std::string place_of_letters(6, 'X');  // as mkdtemp wants it
-    std::string name = std::filesystem::temp_directory_path() / ("tutti_test." + place_of_letters);
+    std::string name = place / ("tutti_test." + place_of_letters);
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
     path_ = name;
   }

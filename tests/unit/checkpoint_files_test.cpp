@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a checkpoint that one rank handles: seals, manifests, files, generations.
 #include <csignal>
+#include <cstring>
 #include <doctest/doctest.h>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,6 +40,40 @@ Manifest example() {
                     {"optimizer.safetensors", {0, "fedcba9876543210"}}},
           .metadata = {{"epoch", "3"}, {"a \"quoted\"\nline", "\u00e9"}, {"", ""}}};
 }
+
+constexpr rlim_t kLimit = kBlockBytes + 1000;  // within a block
+
+/// True if the call throws the error of a file's largest size. In a process of its own, with which
+/// the limit ends.
+bool meets_limit(const std::function<void()>& call) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{kLimit, kLimit};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_IGN);
+    try {
+      call();
+    } catch (const tutti::Error& error) {
+      _exit(std::string(error.what()).find("ulimit -f") != std::string::npos ? 0 : 2);
+    }
+    _exit(1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status == 0;
+}
+
+struct AlignedBytes {
+  explicit AlignedBytes(std::size_t count) : bytes(count + kBlockBytes) {
+    void* start = bytes.data();
+    std::size_t room = bytes.size();
+    begin = static_cast<std::byte*>(std::align(kBlockBytes, count, start, room));
+    std::mt19937 engine(5);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(engine());
+  }
+  std::vector<std::byte> bytes;
+  std::byte* begin;
+};
 
 }  // namespace
 
@@ -130,20 +168,35 @@ TEST_CASE("a full disk is an error that names the file and says what to do") {
 
 TEST_CASE("the limit of file sizes is an error, not the end of the process") {
   const test::ScratchFolder folder;
-  const pid_t child = fork();
-  if (child == 0) {  // the limit stays with the process that sets it
-    const rlimit limit{1000, 1000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      File::open_new(folder.path() / "file").reserve(1001);
-    } catch (const tutti::Error& error) {
-      _exit(std::string(error.what()).find("ulimit -f") != std::string::npos ? 0 : 2);
+  CHECK(meets_limit([&] { File::open_new(folder.path() / "a").reserve(kLimit + 1); }));
+  CHECK(!meets_limit([&] { File::open_new(folder.path() / "b").reserve(kLimit); }));
+  const AlignedBytes data(2 * kBlockBytes);
+  const std::span<const std::byte> two_blocks(data.begin, 2 * kBlockBytes);
+  CHECK(meets_limit([&] { File::open_new(folder.path() / "c").write_out(two_blocks, 0); }));
+  CHECK(File::open(folder.path() / "c").size() == kLimit);
+}
+
+TEST_CASE("what is written out is read back, on a disk and in memory, aligned or not") {
+  const std::vector<std::size_t> sizes{0, 1, kBlockBytes - 1, kBlockBytes, 3 * kBlockBytes + 5};
+  const AlignedBytes data(sizes.back() + 1);
+  for (const fs::path& place : {fs::temp_directory_path(), fs::path("/dev/shm")}) {
+    const test::ScratchFolder folder(place);
+    for (const std::size_t position : {std::size_t{0}, std::size_t{3}, 2 * kBlockBytes}) {
+      for (const std::size_t offset : {0, 1}) {
+        for (const std::size_t size : sizes) {
+          File file = File::open_new(folder.path() / "file");
+          file.write_out({data.begin + offset, size}, position);
+          file.write(std::string("end"), position + size);
+          std::vector<std::byte> got(size + 3);
+          File::open(file.path()).read(got, position);
+          CHECK(std::memcmp(got.data(), data.begin + offset, size) == 0);
+          CHECK(std::memcmp(got.data() + size, "end", 3) == 0);
+          CHECK(file.size() == position + size + 3);
+          fs::remove(file.path());
+        }
+      }
     }
-    _exit(1);
   }
-  int status = -1;
-  waitpid(child, &status, 0);
-  CHECK(status == 0);
 }
 
 TEST_CASE("files that are missing, there already, or no folders are errors with path and reason") {

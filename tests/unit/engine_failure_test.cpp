@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cstring>
 #include <doctest/doctest.h>
+#include <memory>
+#include <thread>
 
+#include "collectives/wait.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -216,5 +219,35 @@ TEST_CASE("whichever message is lost, every rank gets an error and none a wrong 
     int failed = 0;
     for (const auto& outcome : outcomes) failed += outcome ? 1 : 0;
     CHECK(failed > 0);
+  }
+}
+
+TEST_CASE("what arrived before the group failed is no error of the call that waited for it") {
+  const auto block = std::make_unique<collectives::ControlBlock>();
+  const collectives::NodeMemory memory{
+      .peers = {{reinterpret_cast<std::byte*>(block.get())}},
+      .arena_bytes = sizeof(collectives::ControlBlock),
+  };
+  const collectives::Topology topology;
+  collectives::Waiter waiter(memory, topology, with_timeout(60), nullptr);
+  const auto nobody = [] { return std::vector<int>(); };
+
+  // The peer completes this call, and fails in the next, while this rank has lost its core.
+  constexpr int kLongAgo = 1000;  // polls: beyond those that look at nothing else
+  int polls = 0;
+  const auto ready = [&] {
+    if (++polls == kLongAgo) {
+      waiter.raise_failure(ErrorCode::communication, "rank 7 left");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return polls > kLongAgo;
+  };
+  CHECK_NOTHROW(waiter.until(ready, nobody));
+  try {
+    waiter.until([] { return false; }, nobody);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::communication);
+    CHECK(contains(error, "rank 7 left"));
   }
 }
