@@ -14,6 +14,9 @@ namespace tutti::checkpoint {
 
 namespace fs = std::filesystem;
 
+/// What every disk can write: direct transfers begin and end at multiples of it.
+inline constexpr std::size_t kBlockBytes = 4096;
+
 /// Errors of all members: io. Interrupted and partial transfers are carried on with.
 class File {
  public:
@@ -31,10 +34,13 @@ class File {
     write(std::as_bytes(std::span(text)), position);
   }
 
+  /// write() for much data that this process will not read again. On a local disk it goes there
+  /// past the system's memory, if it begins at multiples of kBlockBytes in memory and in the file;
+  /// elsewhere the system is asked to begin at once with what it keeps.
+  void write_out(std::span<const std::byte> bytes, std::uint64_t position);
+
   /// Asks for the space before anything is written, where the file system can tell.
   void reserve(std::uint64_t bytes);
-  /// Has the system begin to write what it keeps of a range in memory; returns at once.
-  void begin_sync(std::uint64_t position, std::uint64_t bytes) noexcept;
   /// Returns when all that was written will survive a loss of power.
   void sync();
   /// False if another process holds the lock of this file. It goes with the file's last handle,
@@ -46,9 +52,11 @@ class File {
  private:
   File(const fs::path& path, int flags, std::string_view purpose);
   [[noreturn]] void fail(std::string_view verb) const;
+  bool set_direct(bool direct) noexcept;
 
   fs::path path_;
   FileDescriptor handle_;
+  bool is_direct_ = false;  ///< writes go past the system's memory
 };
 
 /// The whole of a file that is known to be small. Errors: io; corrupt_file if it is longer.

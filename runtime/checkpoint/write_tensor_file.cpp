@@ -3,6 +3,7 @@
 //   writers     write their chunks and digest them, then sync
 //   rank 0      writes the header, which has all digests, and syncs
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <xxhash.h>
 
@@ -28,13 +29,18 @@ Header header_of(const Content& content, const std::string& digests) {
   return header;
 }
 
-/// One chunk of the data at a time, copied together from the tensors.
+/// One chunk of the data at a time, copied together from the tensors, where disks can fetch it.
 class ChunkBuffer {
  public:
   ChunkBuffer(const Content& content, const DataLayout& layout)
       : content_(content),
         layout_(layout),
-        memory_(Tensor::empty({static_cast<std::int64_t>(kChunkBytes)}, DType::uint8)) {}
+        memory_(
+            Tensor::empty({static_cast<std::int64_t>(kChunkBytes + kBlockBytes)}, DType::uint8)) {
+    void* begin = memory_.bytes();
+    std::size_t room = memory_.size_bytes();
+    bytes_ = static_cast<std::byte*>(std::align(kBlockBytes, kChunkBytes, begin, room));
+  }
 
   std::span<const std::byte> gather(std::uint64_t chunk) {
     const std::uint64_t begin = layout_.begin_of(chunk);
@@ -42,16 +48,17 @@ class ChunkBuffer {
     layout_.for_each_part(
         begin, end,
         [&](std::size_t tensor, std::uint64_t offset, std::uint64_t from, std::uint64_t to) {
-          std::memcpy(memory_.bytes() + (from - begin),
-                      content_.tensors[tensor].tensor.bytes() + offset, to - from);
+          std::memcpy(bytes_ + (from - begin), content_.tensors[tensor].tensor.bytes() + offset,
+                      to - from);
         });
-    return {memory_.bytes(), end - begin};
+    return {bytes_, end - begin};
   }
 
  private:
   const Content& content_;
   const DataLayout& layout_;
   Tensor memory_;
+  std::byte* bytes_;
 };
 
 /// The writers take turns chunk by chunk, so that the disk sees one stream: shares that lie apart
@@ -112,8 +119,7 @@ FileSummary write_tensor_file(Communicator& ranks, const fs::path& path, const C
     const auto bytes = buffer->gather(chunk);
     digests[chunk] = static_cast<std::int64_t>(XXH3_64bits(bytes.data(), bytes.size()));
     const std::uint64_t position = data_begin + layout.begin_of(chunk);
-    file->write(bytes, position);
-    file->begin_sync(position, bytes.size());
+    file->write_out(bytes, position);
   });
 
   std::string text = to_text(header_of(content, gather_digests(ranks, digests)));
