@@ -89,9 +89,15 @@ class World final : public NcclWorld {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  void join(int rank, int size, MPI_Comm comm) {
+  /// What all ranks join with. Local; made by one of them.
+  [[nodiscard]] ncclUniqueId make_id() const {
     ncclUniqueId id{};
-    if (rank == 0) require(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+    require(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+    return id;
+  }
+
+  /// `id` is rank 0's, of any content on others.
+  void join(ncclUniqueId id, int rank, int size, MPI_Comm comm) {
     const std::string bytes = text_of_rank(comm, std::string(id.internal, sizeof id.internal), 0);
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -156,10 +162,15 @@ class World final : public NcclWorld {
 
 void require_nccl() { static_cast<void>(load()); }
 
-std::unique_ptr<NcclWorld> join_nccl(const tutti::Communicator& world, MPI_Comm comm,
+std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator& world, MPI_Comm comm,
                                      std::chrono::duration<double> timeout) {
-  auto joined = std::make_unique<World>(tutti::gpu_of(world), timeout);
-  joined->join(world.rank(), world.size(), comm);
+  std::unique_ptr<World> joined;
+  ncclUniqueId id{};
+  world.agree([&] {  // else the other ranks would wait for the id of one that has failed
+    joined = std::make_unique<World>(tutti::gpu_of(world), timeout);
+    if (world.rank() == 0) id = joined->make_id();
+  });
+  joined->join(id, world.rank(), world.size(), comm);
   return joined;
 }
 

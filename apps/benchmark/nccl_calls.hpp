@@ -26,7 +26,7 @@ class NcclWorld {
 
 /// Collective over `comm`, which has the ranks of `world`. A rank without its peers gives up after
 /// `timeout`. Errors: invalid_argument, communication (NCCL's own words), timeout.
-std::unique_ptr<NcclWorld> join_nccl(const tutti::Communicator& world, MPI_Comm comm,
+std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator& world, MPI_Comm comm,
                                      std::chrono::duration<double> timeout);
 
 }  // namespace apps::benchmark

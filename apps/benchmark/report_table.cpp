@@ -56,8 +56,9 @@ std::string column_names(const Options& options) {
     names += backend_columns("p50", "p99", "algbw", "busbw", "#wrong");
     units += backend_columns("(us)", "(us)", "(GB/s)", "(GB/s)", "");
   }
-  for (const std::string& peer : peers(options))
+  for (const std::string& peer : peers(options)) {
     names += column(peer + "/tutti", ratio_width(peer));
+  }
   units.resize(units.find_last_not_of(' ') + 1);
   return titles + "\n" + names + "\n" + units + "\n";
 }

@@ -9,7 +9,7 @@ namespace apps::benchmark {
 
 void require_nccl() { refuse_option("--backend nccl: this build has no NCCL"); }
 
-std::unique_ptr<NcclWorld> join_nccl(const tutti::Communicator&, MPI_Comm,
+std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator&, MPI_Comm,
                                      std::chrono::duration<double>) {
   require_nccl();
   return nullptr;

@@ -64,8 +64,9 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
     }
     field_ = std::move(name);
     if (place_ == Place::metadata) {
-      if (!texts_.insert(field_).second)
+      if (!texts_.insert(field_).second) {
         refuse_file("__metadata__ has " + shown(field_) + " twice");
+      }
       return enter(Place::text);
     }
     if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets") {
@@ -82,8 +83,9 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ != Place::field || field_ != "dtype") unexpected("a text");
     if (draft_.dtype) refuse_file(tensor() + "dtype occurs twice");
     draft_.dtype = dtype_named(text);
-    if (!draft_.dtype)
+    if (!draft_.dtype) {
       refuse_file(tensor() + "dtype " + shown(text) + " is none that a store holds");
+    }
     return enter(Place::tensor);
   }
 

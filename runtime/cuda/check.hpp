@@ -9,9 +9,8 @@
 
 namespace tutti::cuda {
 
-/// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. The
-/// process's other
-///         calls do not meet the error again, unless it is one that CUDA does not recover from.
+/// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. Other
+///         calls of the process do not meet it again, unless CUDA does not recover from it.
 inline void check(cudaError_t status, const char* call, int device) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());

@@ -37,6 +37,23 @@ void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device devi
   }
 }
 
+/// Every rank pushes again and again; before its second push rank 1 does this to its GPU.
+template <class Spoil>
+test::Outcomes push_while(const std::vector<int>& layout, const Settings& settings, Spoil spoil) {
+  return test::as_ranks(layout, settings, [&](Communicator& communicator) {
+    auto kv = KVStore::create(communicator);
+    const auto mine = gpu(communicator.rank());
+    kv.init(1, Tensor::zeros({100}, DType::float32, mine));
+    const Tensor value = Tensor::ones({100}, DType::float32, mine);
+    kv.push(1, value);
+    tutti::synchronize(mine);
+    kv.barrier();
+    if (communicator.rank() == 1) spoil();
+    kv.push(1, value);
+    kv.push(1, value);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("too little memory on one rank is refused by all, and the store goes on") {
@@ -106,18 +123,7 @@ TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank 
       settings.timeout = std::chrono::duration<double>(30);
       const test::FakeGpus gpus(test::size_of_job(layout), 5);
       const auto begin = std::chrono::steady_clock::now();
-      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
-        auto kv = KVStore::create(communicator);
-        const auto mine = gpu(communicator.rank());
-        kv.init(1, Tensor::zeros({100}, DType::float32, mine));
-        const Tensor value = Tensor::ones({100}, DType::float32, mine);
-        kv.push(1, value);
-        tutti::synchronize(mine);
-        kv.barrier();
-        if (communicator.rank() == 1) gpus->break_down(1);
-        kv.push(1, value);
-        kv.push(1, value);
-      });
+      const auto outcomes = push_while(layout, settings, [&] { gpus->break_down(1); });
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
       CHECK(seconds.count() < 25);  // not by the deadline
       CHECK(test::all_say(outcomes, ErrorCode::communication, "rank 1 (host"));
@@ -132,17 +138,7 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
       Settings settings = test::by(path);
       settings.timeout = std::chrono::duration<double>(0.5);
       const test::FakeGpus gpus(test::size_of_job(layout), 7);
-      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
-        auto kv = KVStore::create(communicator);
-        const auto mine = gpu(communicator.rank());
-        kv.init(1, Tensor::zeros({100}, DType::float32, mine));
-        const Tensor value = Tensor::ones({100}, DType::float32, mine);
-        kv.push(1, value);
-        kv.barrier();
-        if (communicator.rank() == 1) gpus->hang(1);
-        kv.push(1, value);
-        kv.push(1, value);
-      });
+      const auto outcomes = push_while(layout, settings, [&] { gpus->hang(1); });
       for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
         CAPTURE(rank);
         REQUIRE(outcomes[rank]);
