@@ -38,4 +38,9 @@ class Digest {
   std::uint64_t value_ = 0;
 };
 
+/// As many bits as an announcement has room for.
+inline std::uint32_t folded(std::uint64_t digest) {
+  return static_cast<std::uint32_t>(digest ^ digest >> 32);
+}
+
 }  // namespace tutti

@@ -241,6 +241,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
   on_host->bring_back();
   on_host.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
+  sparse_push_.forget_sample();
   if (!options.weights_only) {
     good_[std::filesystem::absolute(directory)] = loaded->result.generation;
   }

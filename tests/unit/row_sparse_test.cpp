@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every form in which a call takes rows compiles and means what it says; what an ignored pull says.
-#include <cstdio>
 #include <deque>
 #include <doctest/doctest.h>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "tutti/tutti.hpp"
+
+#include "tests/support/standard_error.hpp"
 
 using namespace tutti;
 
@@ -25,24 +25,6 @@ KVStore store() {
 
 float first(const KVStore& kv, const Key& key, std::size_t row) {
   return kv.view(key).values<float>()[2 * row];
-}
-
-/// What is written to standard error meanwhile.
-template <class Body>
-std::string written_by(Body body) {
-  std::FILE* file = std::tmpfile();
-  std::fflush(stderr);
-  const int before = dup(STDERR_FILENO);
-  dup2(fileno(file), STDERR_FILENO);
-  body();
-  std::fflush(stderr);
-  dup2(before, STDERR_FILENO);
-  close(before);
-  std::rewind(file);
-  std::string text(4096, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
 }
 
 }  // namespace
@@ -102,7 +84,7 @@ TEST_CASE("pulls of rows: one output, lists, one list of ids or several") {
 TEST_CASE("an ignored pull of a row-sparse key warns once, and not where warnings are off") {
   KVStore kv = store();
   Tensor out = Tensor::full({5, 2}, 77);
-  const std::string text = written_by([&] {
+  const std::string text = test::written_by([&] {
     kv.pull({3, 4}, {out, out});
     kv.pull(3, out);
   });
@@ -117,5 +99,5 @@ TEST_CASE("an ignored pull of a row-sparse key warns once, and not where warning
   settings.log = tutti::LogLevel::quiet;
   KVStore silent = KVStore::create("local", settings);
   silent.init_row_sparse(3, {5, 2});
-  CHECK(written_by([&] { silent.pull(3, out); }).empty());
+  CHECK(test::written_by([&] { silent.pull(3, out); }).empty());
 }

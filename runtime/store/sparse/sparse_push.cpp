@@ -9,6 +9,7 @@
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/tallies.hpp"
+#include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
 
@@ -64,10 +65,28 @@ void SparsePush::announce() {
   const std::vector<Segment> segments = collectives::allgather_segments(
       ranks, reinterpret_cast<const std::byte*>(own_.data()),
       reinterpret_cast<std::byte*>(counts_.data()), items_.size(), DType::int64);
-  group_.engine().run({.kind = collectives::Kind::allgather,
-                       .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
-                       .segments = segments,
-                       .describe = describe});
+  collectives::Operation operation{
+      .kind = collectives::Kind::allgather,
+      .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
+      .check = sample_.digest(),
+      .segments = segments,
+      .describe = describe};
+  if (!group_.engine().run(operation)) {
+    heal();
+    operation.check = 0;
+    group_.engine().run(operation);
+  }
+  sample_.clear();
+}
+
+/// The last push may itself have made them equal again, where it replaced what differed.
+void SparsePush::heal() {
+  const std::uint64_t healed = Comparison(group_).run(sample_.entries(), rule_.optimizer()).healed;
+  healed_ += healed;
+  if (healed > 0 || group_.topology().rank != 0) return;
+  group_.log().warn("rows differed between ranks before the last " +
+                    call_in_words("push of rows", sample_.entries()) +
+                    ", which has made them equal; what was pulled before may have been wrong");
 }
 
 std::size_t SparsePush::count_of(int rank, std::size_t item) const {
@@ -157,6 +176,7 @@ void SparsePush::update(std::size_t item) {
     bounds.push_back(merged_.size());
   }
   merge_by_id(merged_, std::move(bounds));
+  sample_.look_at(entry, merged_);
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 

@@ -20,23 +20,32 @@
 #include "runtime/store/resolve.hpp"
 #include "runtime/store/sparse/rows.hpp"
 #include "runtime/store/updates.hpp"
+#include "runtime/store/verify/row_sample.hpp"
 
 namespace tutti {
 
 class SparsePush {
  public:
   SparsePush(Group& group, KeyTable& table, const UpdateRule& rule)
-      : group_(group), table_(table), rule_(rule) {}
+      : group_(group),
+        table_(table),
+        rule_(rule),
+        sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
   /// Looks up, checks and sorts what this rank pushes. Local. Errors  invalid_argument: unknown or
   /// dense keys, values that do not fit, a rule that cannot update rows.
   void prepare(const Keys& keys, const RowSparseValues& values);
-  /// Collective. Errors: mismatch.
+  /// Collective. Rows that differed when the last push changed them are healed first. Errors:
+  /// mismatch; divergence.
   void announce();
   /// Sums what this rank has several times, and makes room. Local. Errors: out_of_memory.
   void stage();
   /// Collective. What an updater throws fails the group.
   void run();
+  /// Replicas were compared whole, or replaced: what earlier pushes looked at says no more.
+  void forget_sample() { sample_.clear(); }
+  /// Chunks of replicas healed so far.
+  [[nodiscard]] std::uint64_t healed() const { return healed_; }
 
  private:
   static constexpr std::size_t kAlignment = 64;
@@ -56,6 +65,7 @@ class SparsePush {
   std::size_t lay_out(int rank);
   void exchange();
   void update(std::size_t item);
+  void heal();
   [[nodiscard]] std::size_t count_of(int rank, std::size_t item) const;
   [[nodiscard]] const Place& place_of(int rank, std::size_t item) const;
 
@@ -72,6 +82,8 @@ class SparsePush {
   std::optional<Tensor> all_;
   std::vector<FoundRow> merged_;
   std::uint64_t most_updates_ = 0;
+  RowSample sample_;
+  std::uint64_t healed_ = 0;
 };
 
 }  // namespace tutti

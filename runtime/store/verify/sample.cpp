@@ -24,10 +24,6 @@ std::size_t bytes_of(const Entry& entry) {
   return bytes;
 }
 
-std::uint32_t folded(std::uint64_t digest) {
-  return static_cast<std::uint32_t>(digest ^ digest >> 32);
-}
-
 }  // namespace
 
 std::size_t num_tensors(const Entry& entry) { return 1 + entry.states.size(); }

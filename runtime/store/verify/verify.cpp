@@ -24,7 +24,8 @@ VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
   VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
   if (result.healed > 0) on_host.bring_back();
   healed_ += result.healed;
-  result.healed_since_creation = healed_ + push_.healed();
+  sparse_push_.forget_sample();
+  result.healed_since_creation = healed_ + push_.healed() + sparse_push_.healed();
   return result;
 }
 
