@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -58,10 +59,12 @@ std::string to_text(const Header& header) {
   Json metadata = Json::object();
   for (const auto& [name, text] : header.metadata) metadata[name] = text;
   Json json{{"__metadata__", metadata}};
+  auto& fields = json.get_ref<Json::object_t&>();  // whose [] would look at all names before
   for (const TensorInfo& tensor : header.tensors) {
-    json[tensor.name] = {{"dtype", name_of(tensor.dtype)},
-                         {"shape", tensor.shape.dimensions()},
-                         {"data_offsets", {tensor.begin, tensor.end}}};
+    Json info{{"dtype", name_of(tensor.dtype)},
+              {"shape", tensor.shape.dimensions()},
+              {"data_offsets", {tensor.begin, tensor.end}}};
+    fields.emplace_back(tensor.name, std::move(info));
   }
   std::string text = json.dump();
   const std::size_t whole = (kLengthBytes + text.size() + kDataAlignment - 1) / kDataAlignment;
