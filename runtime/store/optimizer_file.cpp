@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // sorted: ordered_json looks at all names for each
 
 constexpr const char* kOptimizerName = "tutti.optimizer";
 constexpr const char* kUpdatesName = "tutti.updates";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/compression/saved_residuals.hpp"
 
-#include <algorithm>
+#include <unordered_map>
 
 #include "tutti/error.hpp"
 
@@ -54,15 +54,16 @@ StagedResiduals::StagedResiduals(const std::vector<checkpoint::TensorFile>& file
                ", this store's would be of " + owner + ": they begin at zero";
     return;
   }
+  std::unordered_map<std::string, Entry*> by_name;
+  for (Entry* entry : entries) by_name.emplace(to_string(entry->key), entry);
   for (const checkpoint::TensorInfo& tensor : files.front().header().tensors) {
-    const auto place = std::ranges::find_if(
-        entries, [&](const Entry* entry) { return to_string(entry->key) == tensor.name; });
-    if (place == entries.end() || !((*place)->shape() == tensor.shape) ||
+    const auto place = by_name.find(tensor.name);
+    if (place == by_name.end() || !(place->second->shape() == tensor.shape) ||
         tensor.dtype != DType::float32) {
       throw Error(ErrorCode::corrupt_file,
                   "there is a residual that is of no key of the checkpoint: " + tensor.name);
     }
-    staged_.push_back({*place, Tensor::empty(tensor.shape), Tensor::empty(tensor.shape)});
+    staged_.push_back({place->second, Tensor::empty(tensor.shape), Tensor::empty(tensor.shape)});
   }
 }
 
