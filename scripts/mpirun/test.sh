@@ -70,6 +70,7 @@ install_test_tools() {
   for tool in pkg-config shellcheck; do
     has_command "$tool" || missing+=("$tool")
   done
+  has_command ip || missing+=(iproute2)
   if [ "${#missing[@]}" = 0 ] || ! has_command apt-get; then return 0; fi
   if [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; then
     (apt_install "${missing[@]}") || say "not installed: ${missing[*]}; their tests are skipped."

@@ -11,14 +11,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import unittest
 from collections import defaultdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-import verdict  # noqa: E402
+import verdict
 
 WORKER = os.environ["OBSERVE_WORKER"]
 MPIRUN = shlex.split(os.environ["OBSERVE_MPIRUN"])
