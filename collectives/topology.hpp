@@ -17,8 +17,9 @@ struct Topology {
   std::vector<std::vector<int>> nodes{{0}};
   std::vector<std::string> hosts{"localhost"};  ///< host name of each rank
   std::vector<long> processes;  ///< process number of each rank; empty if ranks are threads
-  /// Ranks of this host exceed the cores they may use: spinning would take the core from a peer.
-  bool oversubscribed = false;
+  /// Ranks of this host for each core that they may use between them, rounded up. Above 1,
+  /// spinning takes the core from a peer.
+  int ranks_per_core = 1;
 
   [[nodiscard]] int num_nodes() const { return static_cast<int>(nodes.size()); }
   [[nodiscard]] const std::vector<int>& local_ranks() const { return nodes[node]; }

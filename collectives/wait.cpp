@@ -21,6 +21,10 @@ constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two
 constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
 constexpr int kFewPolls = 16;             // a core is better given to the peer
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
+// Of many ranks on a core, one that yields is given turns only to look again; one that sleeps
+// leaves them to those who have something to do. This is about twice round where all are in step.
+constexpr auto kYieldCrowded = microseconds(12);
+constexpr int kCrowd = 3;  // ranks on a core
 // Large messages on a slow network leave the core to the kernel, which moves them.
 constexpr auto kYieldForMessages = microseconds(200);
 constexpr auto kNap = microseconds(20);
@@ -58,8 +62,11 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       deadline_(deadline_of(settings)),
       warn_after_(std::min<Clock::duration>(deadline_ / 10, kWarnAtLast)),
       grace_(std::chrono::duration_cast<Clock::duration>(settings.grace)),
-      spin_(topology.oversubscribed ? Clock::duration::zero() : Clock::duration(kSpin)),
-      fast_polls_(topology.oversubscribed ? kFewPolls : kManyPolls),
+      spin_(topology.ranks_per_core > 1 ? Clock::duration::zero() : Clock::duration(kSpin)),
+      yield_(topology.ranks_per_core >= kCrowd && topology.num_nodes() == 1
+                 ? Clock::duration(kYieldCrowded)
+                 : Clock::duration(kYield)),
+      fast_polls_(topology.ranks_per_core > 1 ? kFewPolls : kManyPolls),
       log_(topology, settings.log) {}
 
 void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing) {
@@ -110,7 +117,7 @@ void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready) {
     relax();
   } else if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) {
     nap();
-  } else if (waited < spin_ + kYield) {
+  } else if (waited < spin_ + yield_) {
     sched_yield();
   } else {
     sleep(ready);

@@ -41,10 +41,11 @@ struct CallInProgress {
 /// Waits for other ranks, with the deadline of the call, and raises and notices failures.
 ///
 /// How a wait goes: spin for some microseconds (if every rank of the host can have a core), then
-/// yield for some milliseconds, then sleep on a futex between polls. After about 10 microseconds it
-/// also drives the transport, because the application's own pending messages may be what the
-/// missing rank waits for. The deadline counts time spent polling, at most one second per poll, so
-/// that a job that was suspended and resumed does not expire.
+/// yield for some milliseconds (of many ranks on a core, for some microseconds), then sleep on
+/// a futex between polls. After about 10 microseconds it also drives the transport, because the
+/// application's own pending messages may be what the missing rank waits for. The deadline counts
+/// time spent polling, at most one second per poll, so that a job that was suspended and resumed
+/// does not expire.
 class Waiter {
  public:
   Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
@@ -130,7 +131,8 @@ class Waiter {
   Clock::duration warn_after_;
   Clock::duration grace_;
   Clock::duration spin_;
-  int fast_polls_;  ///< before the first look at the clock
+  Clock::duration yield_;  ///< after it
+  int fast_polls_;         ///< before the first look at the clock
   Log log_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;

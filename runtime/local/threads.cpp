@@ -35,7 +35,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     GroupParts& own = parts[rank];
     own.topology = collectives::Topology::consecutive(rank, node_sizes);
     own.topology.hosts.assign(static_cast<std::size_t>(size), host_name());
-    own.topology.oversubscribed = size > usable_cores();
+    own.topology.ranks_per_core = (size + usable_cores() - 1) / usable_cores();
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));

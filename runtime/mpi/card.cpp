@@ -96,8 +96,8 @@ std::vector<std::vector<int>> virtual_nodes(const std::vector<int>& ranks,
   return nodes;
 }
 
-/// True if this rank's host has more ranks than cores that they may use between them.
-bool is_oversubscribed(const std::vector<Card>& cards, int rank) {
+/// On this rank's host, rounded up.
+int ranks_per_core(const std::vector<Card>& cards, int rank) {
   std::uint64_t cores[16] = {};
   int ranks = 0;
   for (const Card& card : cards) {
@@ -107,7 +107,7 @@ bool is_oversubscribed(const std::vector<Card>& cards, int rank) {
   }
   int usable = 0;
   for (const std::uint64_t word : cores) usable += std::popcount(word);
-  return usable > 0 && ranks > usable;
+  return usable > 0 ? (ranks + usable - 1) / usable : 1;
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ collectives::Topology topology_of(const std::vector<Card>& cards, int rank,
     nodes.insert(nodes.end(), parts.begin(), parts.end());
   }
   topology.set_nodes(std::move(nodes));
-  topology.oversubscribed = is_oversubscribed(cards, rank);
+  topology.ranks_per_core = ranks_per_core(cards, rank);
   return topology;
 }
 
