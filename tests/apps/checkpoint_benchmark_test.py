@@ -23,13 +23,16 @@ REFUSED = [
 
 class CheckpointBenchmark(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="checkpoint_benchmark_test.")
+        self.folder = self.new_folder()
+
+    def new_folder(self, place=None):
+        folder = tempfile.TemporaryDirectory(prefix="checkpoint_benchmark_test.", dir=place)
         self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        return Path(folder.name)
 
     def test_every_turn_is_a_row_and_every_element_comes_back(self):
         for ranks in (None, 1, 2, 4):
-            for directory in (self.folder, "/dev/shm"):  # on a disk, and where none is
+            for directory in (self.folder, self.new_folder("/dev/shm")):  # on a disk, or on none
                 with self.subTest(ranks=ranks, directory=directory):
                     result = programs.run("checkpoint-benchmark", *SMALL, "--directory", directory,
                                           ranks=ranks)
@@ -41,7 +44,7 @@ class CheckpointBenchmark(unittest.TestCase):
                     self.assertEqual([row[1] for row in rows],
                                      ["warm-up", "warm-up", "1", "2", "p50"])
                     self.assertEqual(lines[-1], "wrong elements after a load: 0")
-                    self.assertEqual(list(self.folder.iterdir()), [])
+                    self.assertEqual(list(directory.iterdir()), [])
 
     def test_wrong_use_is_one_line_for_the_job(self):
         for arguments, expected in REFUSED:
