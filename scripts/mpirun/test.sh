@@ -33,7 +33,7 @@ run_address_sanitizer() {
 # that nobody wants, if the system knows such a thing.
 thread_programs=(collectives_test)
 quick_programs=(runtime_test checkpoint_unit_test compression_test row_sparse_test reduce_test
-  observe_test gpu_test fuzz_safetensors fuzz_manifest fuzz_options fuzz_settings fuzz_c_api)
+  observe_test fuzz_safetensors fuzz_manifest fuzz_options fuzz_settings fuzz_c_api)
 build_sanitizers() {
   chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null || true
   build tsan "${thread_programs[@]}"
