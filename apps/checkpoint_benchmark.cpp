@@ -2,8 +2,6 @@
 // How fast a store is saved and loaded, beside what the disk does for one plain file. Disk, save
 // and load take turns, so that a disk that becomes slower or faster does so for all of them.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -12,6 +10,8 @@
 
 #include <tutti/tutti.hpp>
 
+#include "apps/benchmark/result.hpp"
+#include "apps/benchmark/text.hpp"
 #include "apps/checkpoint/disk.hpp"
 #include "apps/checkpoint/options.hpp"
 #include "apps/checkpoint/weights.hpp"
@@ -83,18 +83,16 @@ struct Seconds {
   std::vector<double> disk, save, load;
 };
 
-double median(std::vector<double> values) {
+double p50(std::vector<double> values) {
   std::ranges::sort(values);
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  return apps::benchmark::percentile(values, 50.0);
 }
 
 std::string line(const std::string& name, std::size_t bytes, double disk, double save,
                  double load) {
   const auto rate = [&](double seconds) { return static_cast<double>(bytes) / seconds / 1e9; };
-  std::array<char, 128> text{};
-  std::snprintf(text.data(), text.size(), "%-8s %9.2f %9.2f %9.2f %11.2f\n", name.c_str(),
-                rate(disk), rate(save), rate(load), disk / save);
-  return text.data();
+  return apps::benchmark::format("%-8s %9.2f %9.2f %9.2f %11.2f\n", name.c_str(), rate(disk),
+                                 rate(save), rate(load), disk / save);
 }
 
 int checkpoint_benchmark(int argc, char** argv) {
@@ -132,8 +130,7 @@ int checkpoint_benchmark(int argc, char** argv) {
     seconds.save.push_back(save);
     seconds.load.push_back(load);
   }
-  say(line("p50", weights.bytes(), median(seconds.disk), median(seconds.save),
-           median(seconds.load)));
+  say(line("p50", weights.bytes(), p50(seconds.disk), p50(seconds.save), p50(seconds.load)));
   wrong = longest(world, wrong);
   say("wrong elements after a load: " + std::to_string(wrong) + "\n");
   return wrong == 0 ? kDone : kWrong;

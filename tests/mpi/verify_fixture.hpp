@@ -35,6 +35,17 @@ inline std::uint64_t healed_by_pushes(tutti::KVStore& kv) {
 inline int majority() { return size() / 2 + 1; }
 inline bool can_heal() { return size() >= 3; }
 
+/// What `push` meets is healed, if a majority can, or all ranks throw it.
+template <class Push>
+void check_found(tutti::KVStore& kv, Push push, const std::vector<std::string>& words) {
+  if (can_heal()) {
+    push();
+    CHECK(healed_by_pushes(kv) >= 1);
+  } else {
+    CHECK(throws_on_all(push, tutti::ErrorCode::divergence, words));
+  }
+}
+
 /// Keeps the sum of gradients as its state, and on one rank flips one bit of it.
 class FlippedState final : public tutti::Optimizer {
  public:
