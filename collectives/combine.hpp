@@ -3,7 +3,7 @@
 #pragma once
 
 #include "collectives/flat.hpp"
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/tree.hpp"
 
 namespace tutti::collectives {

@@ -5,8 +5,8 @@
 // buffers and scratch. All ranks of the node have all arenas mapped, each at an address of its own,
 // so what crosses between ranks is an offset, never a pointer.
 //
-// In a job the arenas are shared mappings between processes (runtime/arena.cpp); in tests they are
-// plain memory shared by threads that play the ranks (runtime/local).
+// In a job the arenas are shared mappings between processes (runtime/job/arena.cpp); in tests they
+// are plain memory shared by threads that play the ranks (runtime/local).
 #pragma once
 
 #include <atomic>

@@ -9,13 +9,13 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/digest.hpp"
+#include "runtime/base/refuse.hpp"
 #include "runtime/checkpoint/data_layout.hpp"
 #include "runtime/checkpoint/exchange.hpp"
 #include "runtime/checkpoint/seal.hpp"
 #include "runtime/checkpoint/tensor_file.hpp"
-#include "runtime/digest.hpp"
-#include "runtime/group.hpp"
-#include "runtime/refuse.hpp"
+#include "runtime/job/group.hpp"
 
 namespace tutti::checkpoint {
 

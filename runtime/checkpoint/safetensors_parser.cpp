@@ -8,9 +8,9 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/refuse.hpp"
 #include "runtime/checkpoint/dtype_names.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/refuse.hpp"
 
 namespace tutti::checkpoint {
 

@@ -7,7 +7,6 @@
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/gpu/gpus.hpp"
-#include "runtime/nccl/library.hpp"
 
 namespace tutti::cuda {
 
@@ -124,7 +123,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   void begin_range(const char* name) noexcept override { nvtxRangePushA(name); }
   void end_range() noexcept override { nvtxRangePop(); }
 
-  gpus::NodeLibrary& node_library() override { return nccl_; }
+  gpus::NodeLibrary& node_library() override { return *node_library_; }
 
   gpus::Kernels& kernels(int device) override {
     const std::lock_guard lock(mutex_);
@@ -136,7 +135,7 @@ class CudaAccelerator final : public gpus::Accelerator {
  private:
   std::mutex mutex_;  ///< of kernels_
   std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
-  nccl::Library nccl_;
+  std::unique_ptr<gpus::NodeLibrary> node_library_ = gpus::find_node_library();
 };
 
 }  // namespace

@@ -13,9 +13,9 @@
 
 #include "tutti/tensor.hpp"
 
+#include "runtime/base/unique_handle.hpp"
 #include "runtime/gpu/accelerator.hpp"
 #include "runtime/gpu/pool.hpp"
-#include "runtime/unique_handle.hpp"
 
 namespace tutti::gpus {
 

@@ -55,4 +55,7 @@ class NodeLibrary {
       std::chrono::duration<double> timeout, const std::function<void()>& poll) = 0;
 };
 
+/// What sums between the GPUs of a node. Defined by runtime/nccl.
+std::unique_ptr<NodeLibrary> find_node_library();
+
 }  // namespace tutti::gpus

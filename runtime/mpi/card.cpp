@@ -14,7 +14,7 @@
 #endif
 
 #include "collectives/node_memory.hpp"
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/mpi/check.hpp"
 
 namespace tutti::mpi {

@@ -30,3 +30,9 @@ std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/,
 }
 
 }  // namespace tutti::nccl
+
+namespace tutti::gpus {
+
+std::unique_ptr<NodeLibrary> find_node_library() { return std::make_unique<nccl::Library>(); }
+
+}  // namespace tutti::gpus

@@ -10,7 +10,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/observe/text.hpp"
 
 namespace tutti::observe {

@@ -5,7 +5,7 @@
 #include <new>
 #include <string>
 
-#include "runtime/agree.hpp"
+#include "runtime/job/agree.hpp"
 #include "runtime/store/kvstore_impl.hpp"
 
 namespace tutti {

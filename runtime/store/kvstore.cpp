@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <unordered_set>
 
+#include "runtime/store/core/tallies.hpp"
 #include "runtime/store/entering.hpp"
-#include "runtime/store/tallies.hpp"
 
 namespace tutti {
 

@@ -10,15 +10,15 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "runtime/group.hpp"
-#include "runtime/store/gpu/device_copies.hpp"
-#include "runtime/store/gpu/device_push.hpp"
-#include "runtime/store/key_table.hpp"
-#include "runtime/store/push.hpp"
-#include "runtime/store/resolve.hpp"
-#include "runtime/store/sparse/replica.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/replica.hpp"
+#include "runtime/store/core/resolve.hpp"
+#include "runtime/store/core/updates.hpp"
+#include "runtime/store/dense/push.hpp"
+#include "runtime/store/device/device_copies.hpp"
+#include "runtime/store/device/device_push.hpp"
 #include "runtime/store/sparse/sparse_push.hpp"
-#include "runtime/store/updates.hpp"
 
 namespace tutti {
 
@@ -30,7 +30,7 @@ class TUTTI_INTERNAL KVStore::Impl {
         group(std::move(members)),
         push_list_(*group, table_),
         push_(*group, push_list_, table_, rule_, compression_),
-        device_push_(*group, table_, rule_, compression_),
+        device_push_(group, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

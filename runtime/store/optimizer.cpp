@@ -5,7 +5,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/store/optimizers/fields.hpp"
 
 namespace tutti {

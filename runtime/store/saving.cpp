@@ -5,14 +5,14 @@
 #include <charconv>
 #include <cstdio>
 
+#include "runtime/base/digest.hpp"
+#include "runtime/base/refuse.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/digest.hpp"
-#include "runtime/refuse.hpp"
-#include "runtime/store/compression/saved_residuals.hpp"
+#include "runtime/store/device/on_host.hpp"
 #include "runtime/store/entering.hpp"
-#include "runtime/store/gpu/on_host.hpp"
-#include "runtime/store/optimizer_file.hpp"
-#include "runtime/store/sparse/saved_rows.hpp"
+#include "runtime/store/files/optimizer_file.hpp"
+#include "runtime/store/files/saved_residuals.hpp"
+#include "runtime/store/files/saved_rows.hpp"
 
 namespace tutti {
 

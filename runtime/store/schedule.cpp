@@ -5,7 +5,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/portable_math.hpp"
+#include "runtime/base/portable_math.hpp"
 #include "runtime/store/optimizers/fields.hpp"
 
 namespace tutti {

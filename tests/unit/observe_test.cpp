@@ -9,7 +9,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/meter.hpp"
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/report_names.hpp"
 #include "runtime/observe/summary.hpp"

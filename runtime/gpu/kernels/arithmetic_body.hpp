@@ -2,7 +2,7 @@
 // One tensor alone: fill, scale, add, subtract and convert, with the arithmetic of elements.hpp.
 #pragma once
 
-#include "runtime/elements.hpp"
+#include "runtime/base/elements.hpp"
 #include "runtime/gpu/kernels/lanes.hpp"
 
 namespace tutti::gpus::kernels {

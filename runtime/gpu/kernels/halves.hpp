@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "runtime/elements.hpp"
+#include "runtime/base/elements.hpp"
 
 namespace tutti::gpus::kernels {
 

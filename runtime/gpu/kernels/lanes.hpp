@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/on_any.hpp"
+#include "runtime/base/on_any.hpp"
 
 #if defined(__CUDA_ARCH__)
 #define TUTTI_UNROLLED _Pragma("unroll")

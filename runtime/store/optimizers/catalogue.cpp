@@ -6,7 +6,7 @@
 #include "tutti/error.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "runtime/nearest_name.hpp"
+#include "runtime/base/nearest_name.hpp"
 
 namespace tutti::optimizer {
 

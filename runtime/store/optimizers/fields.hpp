@@ -13,7 +13,7 @@
 #include "tutti/compression.hpp"
 #include "tutti/optimizer.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 
 namespace tutti::optimizer {
 

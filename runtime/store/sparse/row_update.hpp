@@ -4,9 +4,9 @@
 
 #include <span>
 
-#include "runtime/group.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/updates.hpp"
 #include "runtime/store/sparse/rows.hpp"
-#include "runtime/store/updates.hpp"
 
 namespace tutti {
 

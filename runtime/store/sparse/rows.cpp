@@ -6,7 +6,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/tree.hpp"
 
 namespace tutti {

@@ -8,7 +8,7 @@
 
 #include "tutti/row_sparse.hpp"
 
-#include "runtime/store/key_table.hpp"
+#include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
 

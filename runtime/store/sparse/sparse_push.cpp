@@ -5,10 +5,10 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
+#include "runtime/store/core/tallies.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
-#include "runtime/store/tallies.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {

@@ -15,12 +15,12 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/group.hpp"
-#include "runtime/store/key_table.hpp"
-#include "runtime/store/resolve.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/resolve.hpp"
+#include "runtime/store/core/updates.hpp"
+#include "runtime/store/sparse/row_sample.hpp"
 #include "runtime/store/sparse/rows.hpp"
-#include "runtime/store/updates.hpp"
-#include "runtime/store/verify/row_sample.hpp"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/store/verify/sample.hpp"
 
 namespace tutti {

@@ -9,8 +9,8 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "runtime/group.hpp"
-#include "runtime/store/key_table.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
 

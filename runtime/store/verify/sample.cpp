@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 
 namespace tutti {
 

@@ -9,7 +9,7 @@
 
 #include "tutti/settings.hpp"
 
-#include "runtime/store/key_table.hpp"
+#include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
 

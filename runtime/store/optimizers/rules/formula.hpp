@@ -20,7 +20,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "runtime/on_any.hpp"
+#include "runtime/base/on_any.hpp"
 
 namespace tutti::optimizer {
 

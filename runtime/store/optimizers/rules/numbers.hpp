@@ -8,7 +8,7 @@
 
 #include "tutti/optimizer.hpp"
 
-#include "runtime/portable_math.hpp"
+#include "runtime/base/portable_math.hpp"
 #include "runtime/store/optimizers/rules/formula.hpp"
 
 namespace tutti::optimizer {

@@ -3,7 +3,7 @@
 
 #include "tutti/optimizers/gradient_descent.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/store/optimizers/rules/numbers.hpp"
 
 namespace tutti::optimizer {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// For what is done on the host alone: files and digests.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// While it lives, the replicas and states of these entries that are on GPUs are copies in the
+/// host's memory. What was on the GPUs is back there when it ends, unchanged unless bring_back()
+/// was called. Local.
+class OnHost {
+ public:
+  /// Errors  out_of_memory.
+  OnHost(Group& group, std::span<Entry* const> entries);
+  ~OnHost();
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+
+  /// Takes what the copies are now to the GPUs, with states that have come or gone.
+  void bring_back();
+
+ private:
+  struct Moved {
+    Entry* entry;
+    Tensor replica;
+    std::vector<Tensor> states;
+  };
+  std::vector<Moved> moved_;
+};
+
+}  // namespace tutti
