@@ -128,7 +128,7 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
     return gpus::allreduce(*group_, input, output);
   }
   if (const std::string why = refusal(input, output); !why.empty()) {
-    engine.refuse(ErrorCode::invalid_argument, "allreduce: " + why);
+    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {
@@ -145,7 +145,7 @@ void Communicator::broadcast(const TensorView& tensor, int root) {
   Engine& engine = group_->engine();
   std::string why = refusal(tensor);
   if (why.empty()) why = refusal_of_root(root, size());
-  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "broadcast: " + why);
+  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "broadcast: " + why);
   const Segment segment{tensor.bytes(), tensor.bytes(), tensor.count(), tensor.dtype(), root};
   const auto describe = [&] {
     return "broadcast of " + in_words(tensor) + " from rank " + std::to_string(root);
@@ -162,7 +162,7 @@ void Communicator::reduce(const ConstTensorView& input, const TensorView& output
   Engine& engine = group_->engine();
   std::string why = refusal_of_root(root, size());
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
-  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "reduce: " + why);
+  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce: " + why);
   const Segment segment{input.bytes(), output.bytes(), input.count(),
                         input.dtype(), kEveryRank,     root};
   const auto describe = [&] {
@@ -182,7 +182,8 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
   std::string why = refusal_of_blocks(input, output, ranks * output.count() == input.count());
-  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "reduce_scatter: " + why);
+  if (!why.empty())
+    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce_scatter: " + why);
   const std::size_t block = output.size_bytes();
   std::vector<Segment> segments;
   for (int to = 0; to < size(); ++to) {
@@ -203,7 +204,7 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
   std::string why = refusal_of_blocks(input, output, ranks * input.count() == output.count());
-  if (!why.empty()) engine.refuse(ErrorCode::invalid_argument, "allgather: " + why);
+  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allgather: " + why);
   const std::vector<Segment> segments = collectives::allgather_segments(
       size(), input.bytes(), output.bytes(), input.count(), input.dtype());
   const auto describe = [&] { return "allgather of " + in_words(input); };

@@ -64,17 +64,17 @@ std::vector<int> parse_widths(const std::string& text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
     if (error != std::errc{} || end != digits.data() + digits.size() || width < 1 ||
         width > kMaxWidth) {
-      refuse_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
-                    "'");
+      throw_bad_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
+                       "'");
     }
     widths.push_back(width);
   }
-  if (widths.empty()) refuse_option("--hidden: expected at least one width");
+  if (widths.empty()) throw_bad_option("--hidden: expected at least one width");
   return widths;
 }
 
 void require(bool holds, const std::string& text) {
-  if (!holds) refuse_option(text);
+  if (!holds) throw_bad_option(text);
 }
 
 void check_store(const TrainOptions& options, int ranks) {
@@ -122,7 +122,7 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
   try {
     (void)make_optimizer(options);
   } catch (const tutti::Error& error) {
-    refuse_option(std::string("--optimizer: ") + error.what());
+    throw_bad_option(std::string("--optimizer: ") + error.what());
   }
 }
 
@@ -131,7 +131,7 @@ void check_compression(TrainOptions& options) {
     options.compression =
         tutti::compression::in_words(tutti::compression::create(options.compression));
   } catch (const tutti::Error& error) {
-    refuse_option(std::string("--compression: ") + error.what());
+    throw_bad_option(std::string("--compression: ") + error.what());
   }
 }
 

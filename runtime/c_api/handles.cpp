@@ -26,10 +26,10 @@ const char* in_words(Kind kind) {
 }  // namespace
 
 void require_kind(const Place& place, const void* handle, Kind expected) {
-  if (handle == nullptr) refuse(place, in_words(expected), "NULL");
+  if (handle == nullptr) throw_invalid_argument(place, in_words(expected), "NULL");
   Kind found{};
   std::memcpy(&found, handle, sizeof found);  // of whatever type it is
-  if (found != expected) refuse(place, in_words(expected), in_words(found));
+  if (found != expected) throw_invalid_argument(place, in_words(expected), in_words(found));
 }
 
 }  // namespace tutti::c_api

@@ -10,7 +10,8 @@ std::string Place::in_words() const {
   return outer->in_words() + (outer->outer == nullptr ? ": " : ".") + text;
 }
 
-void refuse(const Place& place, const std::string& expected, const std::string& got) {
+void throw_invalid_argument(const Place& place, const std::string& expected,
+                            const std::string& got) {
   throw Error(ErrorCode::invalid_argument,
               place.in_words() + ": expected " + expected + ", got " + got);
 }

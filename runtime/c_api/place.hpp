@@ -19,7 +19,8 @@ struct Place {
 };
 
 /// Throws invalid_argument: "<place>: expected <expected>, got <got>".
-[[noreturn]] void refuse(const Place& place, const std::string& expected, const std::string& got);
+[[noreturn]] void throw_invalid_argument(const Place& place, const std::string& expected,
+                                         const std::string& got);
 
 /// Runs `body`; an error's text gets the place in front.
 template <class Body>
@@ -35,7 +36,7 @@ auto in_place(const Place& place, Body&& body) {
 /// What a pointer that may not be null points to: a result's place, or an argument.
 template <class T>
 T& required(const Place& here, const char* name, T* pointer) {
-  if (pointer == nullptr) refuse({&here, name}, "a pointer", "NULL");
+  if (pointer == nullptr) throw_invalid_argument({&here, name}, "a pointer", "NULL");
   return *pointer;
 }
 

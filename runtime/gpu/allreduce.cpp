@@ -18,7 +18,8 @@ void require(Group& group, const ConstTensorView& input, const TensorView& outpu
   } else if (find_gpus() == nullptr || input.device().index >= find_gpus()->count()) {
     why = "a tensor on " + to_string(input.device()) + ", which this process has not";
   }
-  if (!why.empty()) group.engine().refuse(ErrorCode::invalid_argument, "allreduce: " + why);
+  if (!why.empty())
+    group.engine().throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
 /// A rank without memory says so while the others can still refuse.
@@ -26,7 +27,7 @@ Tensor new_bucket(Group& group, std::size_t bytes, Device device) {
   try {
     return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, device);
   } catch (const Error& error) {
-    group.engine().refuse(error.code(), std::string("allreduce: ") + error.what());
+    group.engine().throw_on_all_ranks(error.code(), std::string("allreduce: ") + error.what());
   }
 }
 

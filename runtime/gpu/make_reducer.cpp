@@ -80,7 +80,7 @@ std::string obstacle(const collectives::Topology& topology, const std::vector<Fa
   return {};
 }
 
-[[noreturn]] void refuse(const std::string& why, bool reporter) {
+[[noreturn]] void throw_cannot_sum(const std::string& why, bool reporter) {
   throw Error(ErrorCode::invalid_argument,
               "the GPUs of the node's ranks cannot sum: " + why +
                   "; give each rank its own (gpu_of, CUDA_VISIBLE_DEVICES), or sum by way of the "
@@ -98,7 +98,7 @@ bool uses_nccl(Group& group, const std::vector<Facts>& facts) {
   const std::string why = obstacle(topology, facts);
   if (why.empty()) return true;
   const bool shared = find_shared(topology, facts).first >= 0;
-  if (path == "nccl" || shared) refuse(why, topology.rank == 0);
+  if (path == "nccl" || shared) throw_cannot_sum(why, topology.rank == 0);
   if (topology.rank == 0) {
     group.log().warn("values on GPUs are summed by way of the host: " + why +
                      " (TUTTI_GPU_PATH=host says that this is meant)");

@@ -20,21 +20,21 @@ std::string in_words(const Key& key, const Shape& shape, DType dtype) {
   return "key " + to_string(key) + " " + to_string(shape) + " " + to_string(dtype);
 }
 
-void refuse(const Entry& entry, const std::string& why) {
+void throw_invalid_argument(const Entry& entry, const std::string& why) {
   throw Error(ErrorCode::invalid_argument,
               in_words(entry.key, entry.shape(), entry.dtype()) + ": " + why);
 }
 
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what) {
   if (tensor.shape() == entry.shape()) return;
-  refuse(entry, std::string(what) + " has shape " + to_string(tensor.shape()) + ", expected " +
-                    to_string(entry.shape()));
+  throw_invalid_argument(entry, std::string(what) + " has shape " + to_string(tensor.shape()) +
+                                    ", expected " + to_string(entry.shape()));
 }
 
 void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what) {
   if (tensor.dtype() == entry.dtype()) return;
-  refuse(entry, std::string(what) + " has dtype " + to_string(tensor.dtype()) + ", expected " +
-                    to_string(entry.dtype()));
+  throw_invalid_argument(entry, std::string(what) + " has dtype " + to_string(tensor.dtype()) +
+                                    ", expected " + to_string(entry.dtype()));
 }
 
 bool before(const Entry& left, const Entry& right) {

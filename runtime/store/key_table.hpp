@@ -44,7 +44,7 @@ struct Entry {
 std::string in_words(const Key& key, const Shape& shape, DType dtype);
 
 /// Throws invalid_argument: the key in words, then why.
-[[noreturn]] void refuse(const Entry& entry, const std::string& why);
+[[noreturn]] void throw_invalid_argument(const Entry& entry, const std::string& why);
 
 /// Errors  invalid_argument, naming the key and `what` the tensor is, if it is not alike.
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);

@@ -25,8 +25,8 @@ using Steps = std::vector<std::uint64_t>;
 using Mode = schedule::Warmup::Mode;
 using compression::Leg;
 
-[[noreturn]] void refuse(const std::string& owner, const Field& field, const std::string& value,
-                         const std::string& expected) {
+[[noreturn]] void throw_invalid_argument(const std::string& owner, const Field& field,
+                                         const std::string& value, const std::string& expected) {
   throw Error(ErrorCode::invalid_argument,
               owner + ": " + field.name + "=" + value + ": expected " + expected);
 }
@@ -136,12 +136,13 @@ std::string expected(const Field& field) {
 }  // namespace
 
 void check(const std::string& owner, const Field& field) {
-  if (!is_in_bounds(field)) refuse(owner, field, value_in_words(field), expected(field));
+  if (!is_in_bounds(field))
+    throw_invalid_argument(owner, field, value_in_words(field), expected(field));
 }
 
 void read(const std::string& owner, const Field& field, const std::string& text) {
   if (std::visit([&](auto* value) { return read_value(text, *value); }, field.value)) return;
-  refuse(owner, field, text, expected(field));
+  throw_invalid_argument(owner, field, text, expected(field));
 }
 
 std::string value_in_words(const Field& field) {

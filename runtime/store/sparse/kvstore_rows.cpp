@@ -18,8 +18,8 @@ namespace {
 void require_fit(const Values& row_ids, std::size_t outputs) {
   const std::size_t lists = row_ids.flat().size();
   if (lists == 1 || lists == outputs) return;
-  refuse_argument(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
-                  " lists of row ids; give one for all, or one for each");
+  throw_invalid_argument(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
+                         " lists of row ids; give one for all, or one for each");
 }
 
 /// The rows of the ids, which are ascending and distinct.
@@ -58,7 +58,7 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
     const Key& key = keys.list()[i];
     const Entry& entry = table.at(key);
     if (!entry.is_row_sparse()) {
-      refuse_argument(in_words(key, entry.shape(), entry.dtype()) + " is dense; pull it");
+      throw_invalid_argument(in_words(key, entry.shape(), entry.dtype()) + " is dense; pull it");
     }
     const std::size_t each = keys.is_single() ? targets.size() : 1;
     const std::size_t count = outputs.is_nested() ? outputs.groups()[i] : each;

@@ -56,7 +56,7 @@ VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* o
   }
   if (!chunks.empty()) compare_these();
   const auto has_no_majority = [](const Finding& finding) { return finding.source < 0; };
-  if (std::ranges::any_of(findings, has_no_majority)) refuse(findings);
+  if (std::ranges::any_of(findings, has_no_majority)) throw_divergence(findings);
   for (const Finding& finding : findings) heal(finding);
   result.healed = findings.size();
   if (group_.topology().rank != 0) return result;
@@ -152,7 +152,7 @@ std::string Comparison::healed_in_words(const Finding& finding) const {
          ". Watch this host's memory.";
 }
 
-void Comparison::refuse(const std::vector<Finding>& findings) const {
+void Comparison::throw_divergence(const std::vector<Finding>& findings) const {
   const auto& topology = group_.topology();
   const auto first =
       std::ranges::find_if(findings, [](const Finding& one) { return one.source < 0; });

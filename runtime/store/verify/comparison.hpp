@@ -49,7 +49,7 @@ class Comparison {
   void heal(const Finding& finding);
   [[nodiscard]] std::string in_words(const Chunk& chunk) const;
   [[nodiscard]] std::string healed_in_words(const Finding& finding) const;
-  [[noreturn]] void refuse(const std::vector<Finding>& findings) const;
+  [[noreturn]] void throw_divergence(const std::vector<Finding>& findings) const;
 
   Group& group_;
   const Optimizer* optimizer_ = nullptr;
