@@ -80,9 +80,9 @@ void Engine::require_mpi_types(const Operation& operation) {
   if (!by_mpi || operation.kind != Kind::allreduce) return;
   for (const Segment& segment : operation.segments) {
     if (size_of(segment.dtype) != 2) continue;
-    refuse(ErrorCode::invalid_argument,
-           operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
-               "; choose another exchange than mpi in TUTTI_ALGORITHMS");
+    throw_on_all_ranks(ErrorCode::invalid_argument,
+                       operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
+                           "; choose another exchange than mpi in TUTTI_ALGORITHMS");
   }
 }
 
@@ -205,7 +205,7 @@ bool Engine::agree_between_nodes() {
   return verdict.agreed != 0;
 }
 
-void Engine::refuse(ErrorCode code, const std::string& why) {
+void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};

@@ -45,7 +45,7 @@ class Engine {
 
   /// Takes part in the other ranks' next call without making one, so that they can throw instead
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
-  [[noreturn]] void refuse(ErrorCode code, const std::string& why);
+  [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
 
   /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).

@@ -46,7 +46,7 @@ const char* name_of(Exchange exchange) {
   return "unknown";
 }
 
-[[noreturn]] void refuse(std::string_view word, const std::string& expected) {
+[[noreturn]] void throw_invalid_argument(std::string_view word, const std::string& expected) {
   throw Error(ErrorCode::invalid_argument,
               "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
 }
@@ -54,14 +54,14 @@ const char* name_of(Exchange exchange) {
 std::size_t inline_size(std::string_view word, std::string_view value) {
   const std::size_t bytes = parse_bytes(std::string(value));
   if (bytes <= kInlineBytes) return bytes;
-  refuse(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
+  throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
 }
 
 int number(std::string_view word, std::string_view value, const std::string& of_what) {
   int number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
-  refuse(word, "a number of " + of_what + " above 0");
+  throw_invalid_argument(word, "a number of " + of_what + " above 0");
 }
 
 template <class Choice>
@@ -71,7 +71,7 @@ Choice one_of(std::string_view word, std::string_view value, std::initializer_li
     if (value == name_of(choice)) return choice;
     known += (known.empty() ? "" : ", ") + std::string(name_of(choice));
   }
-  refuse(word, "one of " + known);
+  throw_invalid_argument(word, "one of " + known);
 }
 
 std::string in_bytes(std::size_t bytes) {
@@ -104,10 +104,11 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     } else if (name == "exchange") {
       tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
     } else {
-      refuse(word,
-             "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
-             "in-flight=CHUNKS, "
-             "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
+      throw_invalid_argument(
+          word,
+          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
+          "in-flight=CHUNKS, "
+          "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
     }
   }
 }
@@ -149,12 +150,14 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
     if (tuning.exchange == Exchange::halving && !one_partial_each) {
-      refuse("exchange=halving",
-             "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
+      throw_invalid_argument(
+          "exchange=halving",
+          "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
     }
     if (tuning.exchange == Exchange::mpi && settings.reproducible) {
-      refuse("exchange=mpi",
-             "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
+      throw_invalid_argument(
+          "exchange=mpi",
+          "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
     }
   }
   return tuning;

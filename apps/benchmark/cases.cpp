@@ -90,7 +90,7 @@ const Case& find_case(const std::string& name) {
     if (name == candidate.name) return candidate;
     names += (names.empty() ? "" : ", ") + std::string(candidate.name);
   }
-  refuse_option("--collective: expected one of " + names + "; found '" + name + "'");
+  throw_bad_option("--collective: expected one of " + names + "; found '" + name + "'");
 }
 
 Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes) {

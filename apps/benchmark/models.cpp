@@ -38,8 +38,8 @@ std::vector<std::int64_t> parse_extents(std::string_view line) {
 std::vector<Shape> read_shapes(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    refuse_option("--model: " + path + ": " + std::strerror(errno) +
-                  "; expected resnet50, bert-base or a file");
+    throw_bad_option("--model: " + path + ": " + std::strerror(errno) +
+                     "; expected resnet50, bert-base or a file");
   }
   std::vector<Shape> shapes;
   int number = 0;
@@ -49,12 +49,12 @@ std::vector<Shape> read_shapes(const std::string& path) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto extents = parse_extents(line);
     if (extents.empty()) {
-      refuse_option("--model: " + path + ":" + std::to_string(number) +
-                    ": expected a shape as in 64x3x7x7, found '" + line + "'");
+      throw_bad_option("--model: " + path + ":" + std::to_string(number) +
+                       ": expected a shape as in 64x3x7x7, found '" + line + "'");
     }
     shapes.emplace_back(std::span<const std::int64_t>(extents));
   }
-  if (shapes.empty()) refuse_option("--model: " + path + ": expected one shape per line");
+  if (shapes.empty()) throw_bad_option("--model: " + path + ": expected one shape per line");
   return shapes;
 }
 

@@ -125,8 +125,8 @@ void check_mpi_counts(const Layout& layout) {
   for (const Layout::Pair& pair : layout.pairs) {
     const std::size_t count = std::max(pair.input.count(), pair.output.count());
     if (count <= INT_MAX) continue;
-    refuse_option("MPI's calls cannot count " + std::to_string(count) +
-                  " elements; use --backend tutti");
+    throw_bad_option("MPI's calls cannot count " + std::to_string(count) +
+                     " elements; use --backend tutti");
   }
 }
 

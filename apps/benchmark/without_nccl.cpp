@@ -7,7 +7,7 @@
 
 namespace apps::benchmark {
 
-void require_nccl() { refuse_option("--backend nccl: this build has no NCCL"); }
+void require_nccl() { throw_bad_option("--backend nccl: this build has no NCCL"); }
 
 std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator&, MPI_Comm,
                                      std::chrono::duration<double>) {

@@ -18,13 +18,13 @@ void add_checkpoint_options(po::options_description& all, CheckpointOptions& opt
 }
 
 void check(const CheckpointOptions& options) {
-  if (options.every < 0) refuse_option("--checkpoint-every: expected at least 0");
+  if (options.every < 0) throw_bad_option("--checkpoint-every: expected at least 0");
   if (options.resume != "auto" && options.resume != "never" && options.resume != "must") {
-    refuse_option("--resume: expected auto, never or must, found '" + options.resume + "'");
+    throw_bad_option("--resume: expected auto, never or must, found '" + options.resume + "'");
   }
   if (options.is_on()) return;
-  if (options.every > 0) refuse_option("--checkpoint-every needs --checkpoint-dir");
-  if (options.resume == "must") refuse_option("--resume must needs --checkpoint-dir");
+  if (options.every > 0) throw_bad_option("--checkpoint-every needs --checkpoint-dir");
+  if (options.resume == "must") throw_bad_option("--resume must needs --checkpoint-dir");
 }
 
 }  // namespace apps

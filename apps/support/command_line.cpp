@@ -26,13 +26,13 @@ po::variables_map parse_command_line(int argc, const char* const* argv,
     po::notify(values);
     return values;
   } catch (const po::too_many_positional_options_error&) {
-    refuse_option("expected options only, each starting with --");
+    throw_bad_option("expected options only, each starting with --");
   } catch (const po::error& error) {
-    refuse_option(error.what());
+    throw_bad_option(error.what());
   }
 }
 
-void refuse_option(const std::string& text) {
+void throw_bad_option(const std::string& text) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument, text + "; --help lists the options");
 }
 

@@ -37,15 +37,15 @@ void check_optimizer(const FactorOptions& options) {
     const auto made = tutti::optimizer::create(options.optimizer);
     if (made->updates_rows()) return;
   } catch (const tutti::Error& error) {
-    refuse_option(std::string("--optimizer: ") + error.what());
+    throw_bad_option(std::string("--optimizer: ") + error.what());
   }
-  refuse_option("--optimizer " + options.optimizer +
-                ": expected one that updates single rows: sgd, adam or adagrad");
+  throw_bad_option("--optimizer " + options.optimizer +
+                   ": expected one that updates single rows: sgd, adam or adagrad");
 }
 
 void check(const FactorOptions& options, int ranks) {
   const auto require = [](bool holds, const std::string& text) {
-    if (!holds) refuse_option(text);
+    if (!holds) throw_bad_option(text);
   };
   require(options.users >= 1, "--users: expected at least 1");
   require(options.items >= 1, "--items: expected at least 1");
@@ -77,7 +77,7 @@ std::string job_line(const FactorOptions& options, int ranks) {
   return std::to_string(options.factors) + " factors of " + std::to_string(options.users) +
          " users and " + std::to_string(options.items) + " items, " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " ratings per step, " + tutti::optimizer::create(options.optimizer)->in_words();
+         " ratings per step, " + tutti::optimizer::create(options.optimizer)->describe();
 }
 
 std::string factor_help() {

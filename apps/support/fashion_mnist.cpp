@@ -12,7 +12,7 @@
 namespace apps {
 namespace {
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
+[[noreturn]] void throw_corrupt_file(const std::filesystem::path& path, const std::string& reason) {
   throw tutti::Error(tutti::ErrorCode::corrupt_file, path.string() + ": " + reason);
 }
 
@@ -23,15 +23,16 @@ LabelledImages load_set(const std::filesystem::path& directory, const std::strin
   IdxArray images = read_idx(images_path, 3);
   IdxArray labels = read_idx(labels_path, 1);
   if (images.extents[1] != 28 || images.extents[2] != 28) {
-    refuse(images_path, "expected images of 28 x 28 pixels, found " +
-                            std::to_string(images.extents[1]) + " x " +
-                            std::to_string(images.extents[2]));
+    throw_corrupt_file(images_path, "expected images of 28 x 28 pixels, found " +
+                                        std::to_string(images.extents[1]) + " x " +
+                                        std::to_string(images.extents[2]));
   }
   if (images.extents[0] == 0 || images.extents[0] != labels.extents[0]) {
-    refuse(labels_path, "has " + std::to_string(labels.extents[0]) + " labels for " +
-                            std::to_string(images.extents[0]) + " images");
+    throw_corrupt_file(labels_path, "has " + std::to_string(labels.extents[0]) + " labels for " +
+                                        std::to_string(images.extents[0]) + " images");
   }
-  if (std::ranges::max(labels.bytes) >= kImageClasses) refuse(labels_path, "has labels above 9");
+  if (std::ranges::max(labels.bytes) >= kImageClasses)
+    throw_corrupt_file(labels_path, "has labels above 9");
   LabelledImages set{std::move(images.bytes), std::move(labels.bytes)};
   if (limit > 0 && limit < set.count()) {
     set.pixels.resize(limit * kImagePixels);

@@ -48,7 +48,7 @@ class GzipReader {
 
   void read_all(std::span<std::uint8_t> target, const std::string& what) {
     const std::size_t got = read(target);
-    if (got < target.size()) refuse_short(target.size(), what, got);
+    if (got < target.size()) throw_ends_early(target.size(), what, got);
   }
 
   /// Grows with the data: a header may announce what is not there.
@@ -59,12 +59,12 @@ class GzipReader {
       const std::size_t before = bytes.size();
       bytes.resize(std::min(count, std::max(kFirst, 2 * before)));
       const std::size_t got = before + read(std::span(bytes).subspan(before));
-      if (got < bytes.size()) refuse_short(count, "data", got);
+      if (got < bytes.size()) throw_ends_early(count, "data", got);
     }
     return bytes;
   }
 
-  [[noreturn]] void refuse(const std::string& reason) const {
+  [[noreturn]] void throw_corrupt_file(const std::string& reason) const {
     throw tutti::Error(tutti::ErrorCode::corrupt_file, path_.string() + ": " + reason);
   }
 
@@ -76,10 +76,10 @@ class GzipReader {
     if (code != Z_OK && code != Z_STREAM_END) fail_read();
   }
 
-  [[noreturn]] void refuse_short(std::size_t expected, const std::string& what,
-                                 std::size_t found) const {
-    refuse("ends early: expected " + std::to_string(expected) + " bytes of " + what + ", found " +
-           std::to_string(found));
+  [[noreturn]] void throw_ends_early(std::size_t expected, const std::string& what,
+                                     std::size_t found) const {
+    throw_corrupt_file("ends early: expected " + std::to_string(expected) + " bytes of " + what +
+                       ", found " + std::to_string(found));
   }
 
   [[noreturn]] void fail_read() const {
@@ -88,8 +88,8 @@ class GzipReader {
     if (code == Z_ERRNO) {
       throw tutti::Error(tutti::ErrorCode::io, path_.string() + ": " + std::strerror(errno));
     }
-    if (code == Z_BUF_ERROR) refuse("the gzip data is cut off");
-    refuse("the gzip data is damaged (" + text + ")");
+    if (code == Z_BUF_ERROR) throw_corrupt_file("the gzip data is cut off");
+    throw_corrupt_file("the gzip data is damaged (" + text + ")");
   }
 
   std::filesystem::path path_;
@@ -107,9 +107,9 @@ void read_magic(GzipReader& reader, std::size_t rank) {
   const std::uint32_t expected = 0x0800U + static_cast<std::uint32_t>(rank);
   const std::uint32_t found = big_endian(magic);
   if (found == expected) return;
-  reader.refuse("is not an IDX file of bytes with " + std::to_string(rank) +
-                " dimensions: expected the number " + std::to_string(expected) +
-                " at its start, found " + std::to_string(found));
+  reader.throw_corrupt_file("is not an IDX file of bytes with " + std::to_string(rank) +
+                            " dimensions: expected the number " + std::to_string(expected) +
+                            " at its start, found " + std::to_string(found));
 }
 
 }  // namespace
@@ -124,13 +124,13 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank) {
     reader.read_all(extent, "header");
     array.extents.push_back(big_endian(extent));
     count *= array.extents.back();
-    if (count > kMaxBytes) reader.refuse("announces more than 2 GiB of data");
+    if (count > kMaxBytes) reader.throw_corrupt_file("announces more than 2 GiB of data");
   }
   array.bytes = reader.read_data(count);
   std::array<std::uint8_t, 1> beyond{};
   if (reader.read(beyond) != 0) {
-    reader.refuse("has more than the " + std::to_string(count) +
-                  " bytes that its header announces");
+    reader.throw_corrupt_file("has more than the " + std::to_string(count) +
+                              " bytes that its header announces");
   }
   return array;
 }

@@ -21,7 +21,7 @@ using elements::computed;
 using elements::convert;
 using elements::convert_factor;
 
-[[noreturn]] void refuse(const char* operation, const std::string& why) {
+[[noreturn]] void throw_invalid_argument(const char* operation, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, std::string(operation) + ": " + why);
 }
 
@@ -29,22 +29,24 @@ bool is_on_gpu(const ConstTensorView& tensor) { return tensor.device().kind == D
 
 void require_shape(const char* operation, const TensorView& target, const ConstTensorView& source) {
   if (source.shape() == target.shape()) return;
-  refuse(operation, "expected shape " + to_string(target.shape()) +
-                        " like the tensor written to, got " + to_string(source.shape()));
+  throw_invalid_argument(operation, "expected shape " + to_string(target.shape()) +
+                                        " like the tensor written to, got " +
+                                        to_string(source.shape()));
 }
 
 void require_like(const char* operation, const TensorView& target, const ConstTensorView& source) {
   require_shape(operation, target, source);
   if (source.dtype() != target.dtype()) {
-    refuse(operation, std::string("expected dtype ") + to_string(target.dtype()) +
-                          " like the tensor written to, got " + to_string(source.dtype()) +
-                          " (copy_from converts)");
+    throw_invalid_argument(operation, std::string("expected dtype ") + to_string(target.dtype()) +
+                                          " like the tensor written to, got " +
+                                          to_string(source.dtype()) + " (copy_from converts)");
   }
   const bool same_memory = source.device().kind == DeviceKind::cpu && !is_on_gpu(target);
   if (same_memory || source.device() == target.device()) return;
-  refuse(operation, "expected a tensor on " + to_string(target.device()) +
-                        " like the one written to, got one on " + to_string(source.device()) +
-                        " (copy_from copies between devices)");
+  throw_invalid_argument(operation, "expected a tensor on " + to_string(target.device()) +
+                                        " like the one written to, got one on " +
+                                        to_string(source.device()) +
+                                        " (copy_from copies between devices)");
 }
 
 // target[i] = step(target[i], source[i]) in the type computed in.
@@ -67,13 +69,14 @@ void copy_converted(std::span<To> target, std::span<const From> source) {
 
 void ConstTensorView::require_dtype(DType asked) const {
   if (device_.kind == DeviceKind::gpu) {
-    refuse("values", "the elements are on " + to_string(device_) +
-                         ", where this program cannot read them; copy_from copies them to a tensor "
-                         "on the cpu");
+    throw_invalid_argument(
+        "values", "the elements are on " + to_string(device_) +
+                      ", where this program cannot read them; copy_from copies them to a tensor "
+                      "on the cpu");
   }
   if (asked == dtype_) return;
-  refuse("values", std::string("expected dtype ") + to_string(dtype_) + " of this tensor, got " +
-                       to_string(asked));
+  throw_invalid_argument("values", std::string("expected dtype ") + to_string(dtype_) +
+                                       " of this tensor, got " + to_string(asked));
 }
 
 const TensorView& TensorView::operator+=(const ScaledView& right) const {
@@ -136,14 +139,15 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   if (device.kind == DeviceKind::gpu) {
     return gpus::require_gpus("tensor", device)->allocate(shape, dtype, device);
   }
-  const auto refuse_memory = [&] {
+  const auto throw_out_of_memory = [&] {
     throw Error(ErrorCode::out_of_memory,
                 "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype) +
                     " in this process; use a smaller one, or raise ulimit -v if it is set");
   };
-  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) refuse_memory();
+  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype))
+    throw_out_of_memory();
   void* data = ::operator new(shape.count() * size_of(dtype), kAlignment, std::nothrow);
-  if (data == nullptr) refuse_memory();
+  if (data == nullptr) throw_out_of_memory();
   std::shared_ptr<void> owner(data, [](void* memory) { ::operator delete(memory, kAlignment); });
   return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, device};
 }

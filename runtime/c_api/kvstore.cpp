@@ -30,7 +30,8 @@ int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvst
 int tutti_kvstore_destroy(tutti_kvstore* kv) {
   return guarded(__func__, [&](const Place& here) {
     if (kv != nullptr && open(here, "kv", kv).in_updater) {
-      refuse({&here, "kv"}, "a store without a call under way", "one whose updater is running");
+      throw_invalid_argument({&here, "kv"}, "a store without a call under way",
+                             "one whose updater is running");
     }
     delete kv;
   });

@@ -15,11 +15,12 @@ struct Place {
   const char* name;
   int index = -1;  ///< in a list
 
-  [[nodiscard]] std::string in_words() const;
+  [[nodiscard]] std::string describe() const;
 };
 
 /// Throws invalid_argument: "<place>: expected <expected>, got <got>".
-[[noreturn]] void refuse(const Place& place, const std::string& expected, const std::string& got);
+[[noreturn]] void throw_invalid_argument(const Place& place, const std::string& expected,
+                                         const std::string& got);
 
 /// Runs `body`; an error's text gets the place in front.
 template <class Body>
@@ -27,7 +28,7 @@ auto in_place(const Place& place, Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
-    throw Error(error.code(), place.in_words() + ": " + error.what(), error.scope(),
+    throw Error(error.code(), place.describe() + ": " + error.what(), error.scope(),
                 error.reporter());
   }
 }
@@ -35,7 +36,7 @@ auto in_place(const Place& place, Body&& body) {
 /// What a pointer that may not be null points to: a result's place, or an argument.
 template <class T>
 T& required(const Place& here, const char* name, T* pointer) {
-  if (pointer == nullptr) refuse({&here, name}, "a pointer", "NULL");
+  if (pointer == nullptr) throw_invalid_argument({&here, name}, "a pointer", "NULL");
   return *pointer;
 }
 

@@ -39,8 +39,8 @@ template <class Ranks>
 void agree(const Place& here, Ranks& ranks, int status, const char* text) {
   ranks.agree([&] {
     if (status < TUTTI_OK || status > TUTTI_ERROR_DIVERGENCE) {
-      refuse({&here, "status"}, "0 to " + std::to_string(TUTTI_ERROR_DIVERGENCE),
-             std::to_string(status));
+      throw_invalid_argument({&here, "status"}, "0 to " + std::to_string(TUTTI_ERROR_DIVERGENCE),
+                             std::to_string(status));
     }
     if (status == TUTTI_OK) return;
     throw Error(static_cast<ErrorCode>(status), text == nullptr ? tutti_status_name(status) : text);

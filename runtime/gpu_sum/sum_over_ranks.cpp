@@ -81,7 +81,7 @@ std::string obstacle(const collectives::Topology& topology, const std::vector<Fa
   return {};
 }
 
-[[noreturn]] void refuse(const std::string& why, bool reporter) {
+[[noreturn]] void throw_cannot_sum(const std::string& why, bool reporter) {
   throw Error(ErrorCode::invalid_argument,
               "the GPUs of the node's ranks cannot sum: " + why +
                   "; give each rank its own (gpu_of, CUDA_VISIBLE_DEVICES), or sum by way of the "
@@ -99,7 +99,7 @@ bool uses_nccl(Group& group, const std::vector<Facts>& facts) {
   const std::string why = obstacle(topology, facts);
   if (why.empty()) return true;
   const bool shared = find_shared(topology, facts).first >= 0;
-  if (path == "nccl" || shared) refuse(why, topology.rank == 0);
+  if (path == "nccl" || shared) throw_cannot_sum(why, topology.rank == 0);
   if (topology.rank == 0) {
     group.log().warn("values on GPUs are summed by way of the host: " + why +
                      " (TUTTI_GPU_PATH=host says that this is meant)");
@@ -134,7 +134,7 @@ std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, 
     reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node));
   });
   if (group.topology().rank == 0) {
-    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->in_words());
+    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());
   }
   return reducer;
 }
@@ -147,7 +147,8 @@ void require(Group& group, const ConstTensorView& input, const TensorView& outpu
   } else if (find_gpus() == nullptr || input.device().index >= find_gpus()->count()) {
     why = "a tensor on " + to_string(input.device()) + ", which this process has not";
   }
-  if (!why.empty()) group.engine().refuse(ErrorCode::invalid_argument, "allreduce: " + why);
+  if (!why.empty())
+    group.engine().throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
 /// A rank without memory says so while the others can still refuse.
@@ -155,7 +156,7 @@ Tensor new_bucket(Group& group, std::size_t bytes, Device device) {
   try {
     return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, device);
   } catch (const Error& error) {
-    group.engine().refuse(error.code(), std::string("allreduce: ") + error.what());
+    group.engine().throw_on_all_ranks(error.code(), std::string("allreduce: ") + error.what());
   }
 }
 

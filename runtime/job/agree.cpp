@@ -12,13 +12,13 @@ void agree(collectives::Engine& engine, const std::function<void()>& body) {
     body();
   } catch (const Error& error) {
     if (error.scope() != ErrorScope::caller) throw;  // the other ranks know of it
-    engine.refuse(error.code(), error.what());
+    engine.throw_on_all_ranks(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    engine.refuse(ErrorCode::out_of_memory, "no memory");
+    engine.throw_on_all_ranks(ErrorCode::out_of_memory, "no memory");
   } catch (const std::exception& error) {
-    engine.refuse(ErrorCode::user_code, error.what());
+    engine.throw_on_all_ranks(ErrorCode::user_code, error.what());
   } catch (...) {
-    engine.refuse(ErrorCode::user_code, "an exception of unknown type");
+    engine.throw_on_all_ranks(ErrorCode::user_code, "an exception of unknown type");
   }
   const auto describe = [] { return std::string("agree"); };
   engine.run({.kind = collectives::Kind::agreement, .segments = {}, .describe = describe});

@@ -160,12 +160,12 @@ void Arena::require_memory(std::size_t bytes) const {
   const AvailableMemory available =
       available_memory(backing_ == Backing::dev_shm ? kDevShm : nullptr);
   if (bytes > available.bytes) {
-    refuse(bytes, "only " + std::to_string(available.bytes >> 20) +
-                      " MiB are available according to " + available.source);
+    throw_out_of_memory(bytes, "only " + std::to_string(available.bytes >> 20) +
+                                   " MiB are available according to " + available.source);
   }
 }
 
-void Arena::refuse(std::size_t bytes, const std::string& reason) const {
+void Arena::throw_out_of_memory(std::size_t bytes, const std::string& reason) const {
   throw Error(ErrorCode::out_of_memory,
               "node-shared memory: " + mebibytes(bytes) + " more are needed (this rank has " +
                   mebibytes(committed_) + "), but " + reason +
@@ -174,13 +174,14 @@ void Arena::refuse(std::size_t bytes, const std::string& reason) const {
 
 /// Another process may take what was available a moment ago: the kernel then says that the pages
 /// cannot be made, in one way or another.
-void Arena::refuse_pages(std::size_t bytes, int error) const {
+void Arena::throw_no_pages(std::size_t bytes, int error) const {
   if (error == EFAULT || error == ENOMEM || error == ENOSPC) {
     const bool is_mounted = backing_ == Backing::dev_shm;
-    refuse(bytes, std::string("there are no more") + (is_mounted ? " in /dev/shm" : "") +
-                      ": other ranks or processes have taken them");
+    throw_out_of_memory(bytes, std::string("there are no more") +
+                                   (is_mounted ? " in /dev/shm" : "") +
+                                   ": other ranks or processes have taken them");
   }
-  refuse(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
+  throw_out_of_memory(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
 }
 
 /// Grows the file and touches the new pages here, on the owner, so that they are placed near it and
@@ -190,7 +191,7 @@ void Arena::commit(std::size_t end) {
   const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
   require_memory(target - committed_);
   if (backing_ != Backing::process && ftruncate(file_.get(), static_cast<off_t>(target)) != 0) {
-    refuse_pages(target - committed_, errno);
+    throw_no_pages(target - committed_, errno);
   }
 #ifdef MADV_POPULATE_WRITE
   int status = 0;
@@ -201,7 +202,7 @@ void Arena::commit(std::size_t end) {
     committed_ = target;
     return;
   }
-  if (errno != EINVAL) refuse_pages(target - committed_, errno);
+  if (errno != EINVAL) throw_no_pages(target - committed_, errno);
 #endif
   if (backing_ != Backing::process) {  // before Linux 5.14
     int error = 0;
@@ -209,7 +210,7 @@ void Arena::commit(std::size_t end) {
       error = posix_fallocate(file_.get(), static_cast<off_t>(committed_),
                               static_cast<off_t>(target - committed_));
     } while (error == EINTR);
-    if (error != 0) refuse_pages(target - committed_, error);
+    if (error != 0) throw_no_pages(target - committed_, error);
   }
   committed_ = target;
 }

@@ -78,8 +78,8 @@ class Arena {
  private:
   void commit(std::size_t end);
   void require_memory(std::size_t bytes) const;
-  [[noreturn]] void refuse(std::size_t bytes, const std::string& reason) const;
-  [[noreturn]] void refuse_pages(std::size_t bytes, int error) const;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes, const std::string& reason) const;
+  [[noreturn]] void throw_no_pages(std::size_t bytes, int error) const;
 
   Backing backing_;
   std::string name_;

@@ -56,9 +56,9 @@ void KVStore::Impl::validate(const char* call, Body body) {
   try {
     body();
   } catch (const Error& error) {
-    engine().refuse(error.code(), std::string(call) + ": " + error.what());
+    engine().throw_on_all_ranks(error.code(), std::string(call) + ": " + error.what());
   } catch (const std::bad_alloc&) {
-    engine().refuse(ErrorCode::out_of_memory, std::string(call) + ": no memory");
+    engine().throw_on_all_ranks(ErrorCode::out_of_memory, std::string(call) + ": no memory");
   }
 }
 

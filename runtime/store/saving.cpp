@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "runtime/base/digest.hpp"
-#include "runtime/base/refuse.hpp"
+#include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/store/device/on_host.hpp"
 #include "runtime/store/entering.hpp"
@@ -28,7 +28,7 @@ Content weights_content(std::span<Entry* const> entries) {
     const std::string name = to_string(entry->key);
     checkpoint::require_utf8(name, "key " + name);
     if (name == "__metadata__")
-      refuse_argument("key __metadata__ has a meaning of its own in safetensors");
+      throw_invalid_argument("key __metadata__ has a meaning of its own in safetensors");
     content.tensors.push_back({name, entry->replica.view()});
   }
   content.texts = {{kKeysName, kind_of_keys(entries)}};
@@ -81,26 +81,27 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
     const Key key = key_of(header, tensor.name);
     Entry* entry = table.find(key);
     if (entry == nullptr) {
-      refuse_argument(in_words(key, tensor.shape, tensor.dtype) +
-                      " is in the checkpoint, but not in this store");
+      throw_invalid_argument(to_string(key, tensor.shape, tensor.dtype) +
+                             " is in the checkpoint, but not in this store");
     }
     if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
-      refuse_argument(in_words(key, entry->shape(), entry->dtype()) + " is " +
-                      to_string(tensor.shape) + " " + to_string(tensor.dtype) +
-                      " in the checkpoint");
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) + " is " +
+                             to_string(tensor.shape) + " " + to_string(tensor.dtype) +
+                             " in the checkpoint");
     }
     if (sparse.contains(tensor.name) != entry->is_row_sparse()) {
-      refuse_argument(in_words(key, entry->shape(), entry->dtype()) +
-                      (entry->is_row_sparse()
-                           ? " is row-sparse here, but dense in the checkpoint"
-                           : " is dense here, but row-sparse in the checkpoint"));
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) +
+                             (entry->is_row_sparse()
+                                  ? " is row-sparse here, but dense in the checkpoint"
+                                  : " is dense here, but row-sparse in the checkpoint"));
     }
     entries.push_back(entry);
   }
   if (entries.size() == table.size()) return entries;
   for (auto& [key, entry] : table) {
     if (std::ranges::find(entries, &entry) != entries.end()) continue;
-    refuse_argument(in_words(key, entry.shape(), entry.dtype()) + " is not in the checkpoint");
+    throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) +
+                           " is not in the checkpoint");
   }
   return entries;
 }
@@ -123,13 +124,13 @@ std::vector<Entry> make_entries(const Header& header, Group& group) {
 bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
   if (weights_only) return false;
   if (is_saved && running == nullptr) {
-    refuse_argument(
+    throw_invalid_argument(
         "the checkpoint has an optimizer's states, but this store runs none; set_optimizer "
         "before the load, or load with weights_only");
   }
   if (!is_saved && running != nullptr) {
-    refuse_argument("the checkpoint was saved without an optimizer, but this store runs " +
-                    running->name() + "; load with weights_only, then it starts anew");
+    throw_invalid_argument("the checkpoint was saved without an optimizer, but this store runs " +
+                           running->name() + "; load with weights_only, then it starts anew");
   }
   return is_saved;
 }
@@ -164,7 +165,7 @@ std::vector<Entry*> KVStore::Impl::entries_in_order() {
 
 Optimizer& KVStore::Impl::required_optimizer() {
   if (Optimizer* running = rule_.optimizer()) return *running;
-  refuse_argument("this store runs no optimizer; call set_optimizer");
+  throw_invalid_argument("this store runs no optimizer; call set_optimizer");
 }
 
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {

@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-[[noreturn]] void refuse(const Shape& shape, DType dtype, const std::string& why) {
+[[noreturn]] void throw_out_of_memory(const Shape& shape, DType dtype, const std::string& why) {
   throw Error(ErrorCode::out_of_memory, "row-sparse table: no memory for shape " +
                                             to_string(shape) + " of " + to_string(dtype) + ": " +
                                             why);
@@ -25,11 +25,11 @@ namespace {
 /// Without huge pages: of 1,000 rows in as many places, each would fill 2 MiB with zeros.
 Replica zero_table(const Shape& shape, DType dtype) {
   if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) {
-    refuse(shape, dtype, "no address space has so much");
+    throw_out_of_memory(shape, dtype, "no address space has so much");
   }
   const std::size_t bytes = std::max<std::size_t>(shape.count() * size_of(dtype), 1);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) refuse(shape, dtype, std::strerror(errno));
+  if (memory == MAP_FAILED) throw_out_of_memory(shape, dtype, std::strerror(errno));
   madvise(memory, bytes, MADV_NOHUGEPAGE);  // advice: it may be unknown to the kernel
   std::shared_ptr<void> pages(memory, [bytes](void* mapped) { munmap(mapped, bytes); });
   return {Tensor::adopt(pages, memory, shape, dtype), pages};

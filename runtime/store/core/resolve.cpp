@@ -5,7 +5,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/base/refuse.hpp"
+#include "runtime/base/throw.hpp"
 #include "runtime/gpu/gpus.hpp"
 
 namespace tutti {
@@ -20,8 +20,9 @@ void require_fit(const Keys& keys, const TensorList<View>& list) {
   const std::size_t num_lists = list.is_nested() ? list.groups().size() : list.flat().size();
   if (keys.is_single() && !list.is_nested()) return;  // one key takes the whole list
   if (num_lists == num_keys) return;
-  refuse_argument(std::to_string(num_keys) + " keys but " + std::to_string(num_lists) +
-                  (list.is_nested() ? " lists of tensors" : " tensors") + "; give one per key");
+  throw_invalid_argument(std::to_string(num_keys) + " keys but " + std::to_string(num_lists) +
+                         (list.is_nested() ? " lists of tensors" : " tensors") +
+                         "; give one per key");
 }
 
 /// The tensors of the i-th key as given.
@@ -47,11 +48,11 @@ std::vector<KeyGroup<View>> resolve_list(const Keys& keys, const TensorList<View
   for (std::size_t i = 0; i < keys.list().size(); ++i) {
     const Key& key = keys.list()[i];
     if (key.is_string() != keys.list().front().is_string()) {
-      refuse_argument("keys " + to_string(keys.list().front()) + " and " + to_string(key) +
-                      " are of different kinds; a store holds keys of one kind");
+      throw_invalid_argument("keys " + to_string(keys.list().front()) + " and " + to_string(key) +
+                             " are of different kinds; a store holds keys of one kind");
     }
     const auto tensors = tensors_of(keys, list, i, taken);
-    if (tensors.empty()) refuse_argument("key " + to_string(key) + " has no tensor");
+    if (tensors.empty()) throw_invalid_argument("key " + to_string(key) + " has no tensor");
     for (const View& tensor : tensors) require_usable(key, tensor);
     const auto [place, is_new] =
         several ? index.try_emplace(key, groups.size()) : std::pair(index.end(), true);
@@ -72,7 +73,7 @@ void require_usable(const Key& key, const ConstTensorView& tensor) {
     static_cast<void>(gpus::require_gpus("key " + to_string(key), tensor.device()));
   }
   if (tensor.bytes() == nullptr && tensor.count() > 0) {
-    refuse_argument("key " + to_string(key) + ": a tensor without memory");
+    throw_invalid_argument("key " + to_string(key) + ": a tensor without memory");
   }
 }
 

@@ -30,25 +30,28 @@ void DevicePush::check(std::span<const PushItem> items) const {
     const Entry& entry = *item.entry;
     const Device device = entry.replica.device();
     if (device.kind != first.kind) {
-      refuse(entry, "it is on " + to_string(device) + ", and the first key of the list on " +
-                        to_string(first) + "; push keys on the cpu and keys on GPUs by two calls");
+      throw_invalid_argument(entry, "it is on " + to_string(device) +
+                                        ", and the first key of the list on " + to_string(first) +
+                                        "; push keys on the cpu and keys on GPUs by two calls");
     }
     if (group_.topology().size > 1 && device != first) {
-      refuse(entry, "it is on " + to_string(device) + ", and the first key of the list on " +
-                        to_string(first) + "; in a store of several ranks each has one GPU");
+      throw_invalid_argument(entry, "it is on " + to_string(device) +
+                                        ", and the first key of the list on " + to_string(first) +
+                                        "; in a store of several ranks each has one GPU");
     }
     if (compression_.is_on()) {
-      refuse(entry, "gradient compression is for keys on the cpu, and this one is on " +
-                        to_string(device) + "; set no compression");
+      throw_invalid_argument(entry,
+                             "gradient compression is for keys on the cpu, and this one is on " +
+                                 to_string(device) + "; set no compression");
     }
     if (optimizer == nullptr) continue;
     require_updatable(*optimizer, entry);
     if (asked == device) continue;
     asked = device;
     if (gpus::require_gpus("push", device)->kernels(device.index).can_update(*optimizer)) continue;
-    refuse(entry, "optimizer " + optimizer->name() +
-                      " has no kernels for a GPU, and the key is on " + to_string(device) +
-                      "; init it from a tensor on the cpu");
+    throw_invalid_argument(entry, "optimizer " + optimizer->name() +
+                                      " has no kernels for a GPU, and the key is on " +
+                                      to_string(device) + "; init it from a tensor on the cpu");
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/base/refuse.hpp"
+#include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/seal.hpp"
 #include "runtime/store/core/updates.hpp"
 
@@ -36,7 +36,7 @@ std::string fingerprint_of(Optimizer& optimizer) {
 
 Json description_of(Optimizer& optimizer) {
   return {{"name", optimizer.name()},
-          {"options", optimizer.in_words()},
+          {"options", optimizer.describe()},
           {"fingerprint", fingerprint_of(optimizer)}};
 }
 
@@ -51,25 +51,25 @@ void require_same_optimizer(const Json& saved, Optimizer& optimizer, bool other_
   const Json running = description_of(optimizer);
   const std::string name = saved.value("name", "");
   if (name != optimizer.name()) {
-    refuse_argument(
+    throw_invalid_argument(
         "the saved states are of " + name + ", but this store runs " + optimizer.name() +
         "; set_optimizer the same one before the load (weights_only takes the values alone)");
   }
   if (other_options || saved.value("fingerprint", "") == running["fingerprint"]) return;
   const std::string before = saved.value("options", "");
-  const std::string now = optimizer.in_words();
-  refuse_argument(before == now
-                      ? "the saved states are of " + name +
-                            " with other multipliers of the keys; set them alike before the load, "
-                            "or load with other_options"
-                      : "the saved states are of " + before + ", but this store runs " + now +
-                            "; set them alike before the load, or load with other_options");
+  const std::string now = optimizer.describe();
+  throw_invalid_argument(
+      before == now ? "the saved states are of " + name +
+                          " with other multipliers of the keys; set them alike before the load, "
+                          "or load with other_options"
+                    : "the saved states are of " + before + ", but this store runs " + now +
+                          "; set them alike before the load, or load with other_options");
 }
 
 std::uint64_t updates_of(const Json& updates, const Entry& entry) {
   const auto found = updates.find(to_string(entry.key));
   if (found != updates.end() && found->is_number_unsigned()) return found->get<std::uint64_t>();
-  refuse_argument("the file has no states for this store's key " + to_string(entry.key));
+  throw_invalid_argument("the file has no states for this store's key " + to_string(entry.key));
 }
 
 void require_no_others(const Json& updates, std::span<Entry* const> entries) {
@@ -77,7 +77,8 @@ void require_no_others(const Json& updates, std::span<Entry* const> entries) {
   for (const Entry* entry : entries) known.emplace(to_string(entry->key), entry);
   for (const auto& [name, count] : updates.items()) {
     if (!known.contains(name))
-      refuse_argument("the file has states for key " + name + ", which this store does not hold");
+      throw_invalid_argument("the file has states for key " + name +
+                             ", which this store does not hold");
   }
 }
 
@@ -108,8 +109,8 @@ StagedStates::StagedStates(const checkpoint::Header& header, Optimizer& optimize
   require_same_optimizer(json_in(header, kOptimizerName), optimizer, other_options);
   const Json updates = json_in(header, kUpdatesName);
   if (!entries.empty() && header.text(kKeysName) != kind_of_keys(entries)) {
-    refuse_argument("the file's keys are " + header.text(kKeysName) + ", this store's are " +
-                    kind_of_keys(entries));
+    throw_invalid_argument("the file's keys are " + header.text(kKeysName) + ", this store's are " +
+                           kind_of_keys(entries));
   }
   SavedTensors saved;
   for (const checkpoint::TensorInfo& tensor : header.tensors) saved.emplace(tensor.name, &tensor);
@@ -124,7 +125,7 @@ StagedStates::StagedStates(const checkpoint::Header& header, Optimizer& optimize
   for (const checkpoint::TensorInfo& tensor : header.tensors) {
     const auto place = places.find(tensor.name);
     if (place == places.end())
-      refuse_argument("the file has a state that is nobody's: " + tensor.name);
+      throw_invalid_argument("the file has a state that is nobody's: " + tensor.name);
     destinations_.push_back(place->second);
   }
 }
@@ -142,14 +143,15 @@ void StagedStates::stage(Entry& entry, std::uint64_t updates, const SavedTensors
     ++found;
     const checkpoint::TensorInfo& tensor = *place->second;
     if (tensor.shape == states[i].shape() && tensor.dtype == states[i].dtype()) continue;
-    refuse_argument("state " + name + " is " + to_string(tensor.shape) + " " +
-                    to_string(tensor.dtype) + " in the file; " + optimizer.name() + " here has " +
-                    to_string(states[i].shape()) + " " + to_string(states[i].dtype()));
+    throw_invalid_argument("state " + name + " is " + to_string(tensor.shape) + " " +
+                           to_string(tensor.dtype) + " in the file; " + optimizer.name() +
+                           " here has " + to_string(states[i].shape()) + " " +
+                           to_string(states[i].dtype()));
   }
   if (found != states.size() && (found != 0 || updates != 0)) {
-    refuse_argument("key " + to_string(entry.key) + " has " + std::to_string(found) +
-                    " states in the file; " + optimizer.name() + " here has " +
-                    std::to_string(states.size()));
+    throw_invalid_argument("key " + to_string(entry.key) + " has " + std::to_string(found) +
+                           " states in the file; " + optimizer.name() + " here has " +
+                           std::to_string(states.size()));
   }
   if (found != 0) staged.states = std::move(states);
   staged_.push_back(std::move(staged));

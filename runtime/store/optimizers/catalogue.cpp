@@ -54,7 +54,7 @@ Words::Words(std::string owner, std::string_view options, std::string_view defau
   words_.merge(split(defaults));  // of two, the first stays
 }
 
-void Words::refuse(const std::string& why) const {
+void Words::throw_invalid_argument(const std::string& why) const {
   throw Error(ErrorCode::invalid_argument, owner_ + ": " + why);
 }
 
@@ -67,10 +67,10 @@ Words::Map Words::split(std::string_view text) const {
     const std::string word(text.substr(0, comma));
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0) {
-      refuse("expected option=value between commas, found '" + word + "'");
+      throw_invalid_argument("expected option=value between commas, found '" + word + "'");
     }
     if (!words.emplace(word.substr(0, equals), word.substr(equals + 1)).second) {
-      refuse("the option '" + word.substr(0, equals) + "' is given twice");
+      throw_invalid_argument("the option '" + word.substr(0, equals) + "' is given twice");
     }
     text.remove_prefix(comma);
   }
@@ -98,7 +98,7 @@ std::optional<Schedule> Words::read_schedule() {
     read(fields_of(schedule));
     return schedule;
   }
-  refuse(unknown("schedule", *name, names_of_schedules()));
+  throw_invalid_argument(unknown("schedule", *name, names_of_schedules()));
 }
 
 void Words::require_all_read() const {
@@ -108,10 +108,11 @@ void Words::require_all_read() const {
     return std::ranges::find(known_, name) != known_.end();
   };
   if (knows("schedule") && !knows("warmup_steps") && is_option_of_a_schedule(option)) {
-    refuse("the option '" + option + "' belongs to a schedule; add schedule=NAME, one of " +
-           joined(names_of_schedules()));
+    throw_invalid_argument("the option '" + option +
+                           "' belongs to a schedule; add schedule=NAME, one of " +
+                           joined(names_of_schedules()));
   }
-  refuse(unknown("option", option, known_));
+  throw_invalid_argument(unknown("option", option, known_));
 }
 
 std::shared_ptr<Optimizer> create(std::string_view text, std::string_view defaults) {
@@ -146,11 +147,11 @@ std::string help() {
   common.erase(common.begin());  // each optimizer has a learning rate of its own
   std::string text = "Optimizers, with the defaults of their options:\n";
   for (const Row& row : rows()) text += "  " + row.name + row.defaults() + "\n";
-  text += "All of them:\n  " + in_words(common) + "\nSchedules:\n";
+  text += "All of them:\n  " + to_string(common) + "\nSchedules:\n";
   for (Schedule kind : kinds_of_schedule()) {
-    text += "  ,schedule=" + name_of(kind) + in_words(decay_fields(kind)) + "\n";
+    text += "  ,schedule=" + name_of(kind) + to_string(decay_fields(kind)) + "\n";
   }
-  return text + "All of them:\n  " + in_words(warmup_fields(schedule)) + "\n";
+  return text + "All of them:\n  " + to_string(warmup_fields(schedule)) + "\n";
 }
 
 }  // namespace tutti::optimizer

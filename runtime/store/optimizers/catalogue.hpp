@@ -32,7 +32,7 @@ class Words {
   using Map = std::map<std::string, std::string, std::less<>>;
   [[nodiscard]] Map split(std::string_view text) const;
   std::optional<std::string> take(const std::string& option);
-  [[noreturn]] void refuse(const std::string& why) const;
+  [[noreturn]] void throw_invalid_argument(const std::string& why) const;
 
   std::string owner_;
   Map words_;

@@ -9,12 +9,12 @@
 namespace tutti {
 
 /// Throws invalid_argument.
-[[noreturn]] inline void refuse_argument(const std::string& why) {
+[[noreturn]] inline void throw_invalid_argument(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, why);
 }
 
 /// Throws corrupt_file.
-[[noreturn]] inline void refuse_file(const std::string& why) {
+[[noreturn]] inline void throw_corrupt_file(const std::string& why) {
   throw Error(ErrorCode::corrupt_file, why);
 }
 
