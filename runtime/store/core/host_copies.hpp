@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For what is done on the host alone: files and digests.
+// Keys on GPUs as copies in the host's memory, for what is done on the host alone: files and
+// digests.
 #pragma once
 
 #include <span>
@@ -11,18 +12,18 @@
 namespace tutti {
 
 /// While it lives, the replicas and states of these entries that are on GPUs are copies in the
-/// host's memory. What was on the GPUs is back there when it ends, unchanged unless bring_back()
+/// host's memory. What was on the GPUs is back there when it ends, unchanged unless write_back()
 /// was called. Local.
-class OnHost {
+class HostCopies {
  public:
   /// Errors  out_of_memory.
-  OnHost(Group& group, std::span<Entry* const> entries);
-  ~OnHost();
-  OnHost(const OnHost&) = delete;
-  OnHost& operator=(const OnHost&) = delete;
+  HostCopies(Group& group, std::span<Entry* const> entries);
+  ~HostCopies();
+  HostCopies(const HostCopies&) = delete;
+  HostCopies& operator=(const HostCopies&) = delete;
 
   /// Takes what the copies are now to the GPUs, with states that have come or gone.
-  void bring_back();
+  void write_back();
 
  private:
   struct Moved {

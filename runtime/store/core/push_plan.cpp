@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/store/core/push_list.hpp"
+#include "runtime/store/core/push_plan.hpp"
 
 #include <algorithm>
 #include <unordered_map>
@@ -31,13 +31,13 @@ bool are_one(const ConstTensorView& left, const ConstTensorView& right) {
 
 }  // namespace
 
-bool PushList::take_again(const Keys& keys, const Values& values) {
+bool PushPlan::take_again(const Keys& keys, const Values& values) {
   const auto list = keys.list();
   const auto tensors = values.flat();
   const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
   if (!one_each || !std::ranges::equal(list, keys_)) return false;
-  is_repeated_ = std::ranges::equal(tensors, values_, are_one);
-  if (is_repeated_) return true;
+  is_reused_ = std::ranges::equal(tensors, values_, are_one);
+  if (is_reused_) return true;
   values_.clear();  // should one be refused
   for (std::size_t i = 0; i < list.size(); ++i) {
     PushItem& item = items_[places_[i]];
@@ -50,9 +50,9 @@ bool PushList::take_again(const Keys& keys, const Values& values) {
   return true;
 }
 
-void PushList::take(const Keys& keys, const Values& values) {
+void PushPlan::take(const Keys& keys, const Values& values) {
   if (take_again(keys, values)) return;
-  is_repeated_ = false;
+  is_reused_ = false;
   keys_.clear();
   values_.clear();
   items_.clear();
@@ -75,7 +75,7 @@ void PushList::take(const Keys& keys, const Values& values) {
 }
 
 /// A list of distinct keys.
-void PushList::remember(const Keys& keys, const Values& values) {
+void PushPlan::remember(const Keys& keys, const Values& values) {
   keys_.assign(keys.list().begin(), keys.list().end());
   std::unordered_map<Key, std::size_t> place;
   for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;

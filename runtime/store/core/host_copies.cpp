@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/store/device/on_host.hpp"
+#include "runtime/store/core/host_copies.hpp"
 
 #include <utility>
 
@@ -16,7 +16,7 @@ Tensor copy_on(Device device, const Tensor& tensor) {
 }  // namespace
 
 /// Copies all before anything is exchanged, so that a lack of memory changes nothing.
-OnHost::OnHost(Group& group, std::span<Entry* const> entries) {
+HostCopies::HostCopies(Group& group, std::span<Entry* const> entries) {
   for (Entry* entry : entries) {
     if (entry->replica.device().kind == DeviceKind::cpu) continue;
     Tensor replica = group.allocate(entry->shape(), entry->dtype());
@@ -31,14 +31,14 @@ OnHost::OnHost(Group& group, std::span<Entry* const> entries) {
   }
 }
 
-OnHost::~OnHost() {
+HostCopies::~HostCopies() {
   for (Moved& moved : moved_) {
     std::swap(moved.replica, moved.entry->replica);
     std::swap(moved.states, moved.entry->states);
   }
 }
 
-void OnHost::bring_back() {
+void HostCopies::write_back() {
   for (Moved& moved : moved_) {
     moved.replica.view().copy_from(moved.entry->replica);
     moved.states.clear();

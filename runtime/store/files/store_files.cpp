@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading. A load goes: read and verify all -> compare with what the store holds ->
-// every rank agrees -> deliver; what goes wrong before the last step has changed nothing.
+#include "runtime/store/files/store_files.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -8,8 +8,9 @@
 #include "runtime/base/digest.hpp"
 #include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/store/device/on_host.hpp"
-#include "runtime/store/entering.hpp"
+#include "runtime/store/core/host_copies.hpp"
+#include "runtime/store/core/replica.hpp"
+#include "runtime/store/core/together.hpp"
 #include "runtime/store/files/optimizer_file.hpp"
 #include "runtime/store/files/saved_residuals.hpp"
 #include "runtime/store/files/saved_rows.hpp"
@@ -148,34 +149,19 @@ void log_load(const collectives::Log& log, const std::filesystem::path& director
 
 }  // namespace
 
-void KVStore::Impl::announce(const std::string& call, std::uint64_t digest) {
-  const auto describe = [&] { return call; };
-  engine().run({.kind = collectives::Kind::agreement,
-                .digest = digest,
-                .segments = {},
-                .describe = describe});
-}
-
-std::vector<Entry*> KVStore::Impl::entries_in_order() {
-  std::vector<Entry*> entries;
-  for (auto& [key, entry] : table_) entries.push_back(&entry);
-  std::ranges::sort(entries, {}, [](const Entry* entry) { return entry->order; });
-  return entries;
-}
-
-Optimizer& KVStore::Impl::required_optimizer() {
+Optimizer& StoreFiles::required_optimizer() const {
   if (Optimizer* running = rule_.optimizer()) return *running;
   throw_invalid_argument("this store runs no optimizer; call set_optimizer");
 }
 
-void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
-  const Entering entering(*this, Entering::Kind::change, "save");
-  const std::vector<Entry*> entries = entries_in_order();
-  const OnHost on_host(*group, entries);
-  const std::string owner = owner_of_residuals(compression_, *group);
+void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
+                      collectives::FunctionRef<void(std::span<Entry* const>)> compare) {
+  const std::vector<Entry*> entries = table_.in_order();
+  const HostCopies host_copies(*group_, entries);
+  const std::string owner = owner_of_residuals(compression_, *group_);
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
-  validate("save", [&] {
+  throw_together(group_->engine(), "save", [&] {
     require_utf8(metadata);
     content.weights = weights_content(entries);
     if (Optimizer* running = rule_.optimizer()) {
@@ -184,43 +170,42 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
     content.residuals = residual_content(entries, owner);
   });
   const std::uint64_t digest = digest_of(directory, entries, metadata);
-  announce("save to " + directory.string(),
+  agree_on(group_->engine(), "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
-  if (group->settings().verify != Verify::off) compare(entries);
-  Communicator ranks(group);
+  compare(entries);
+  Communicator ranks(group_);
   std::uint64_t& good = good_[std::filesystem::absolute(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
   good = checkpoint::save(ranks, directory, content, known);
   if (ranks.rank() != 0) return;
-  group->log().write(LogLevel::info,
-                     "saved generation " + std::to_string(good) + " in " + directory.string());
+  group_->log().write(LogLevel::info,
+                      "saved generation " + std::to_string(good) + " in " + directory.string());
 }
 
-LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
-  const Entering entering(*this, Entering::Kind::change, "load");
-  const std::string owner = owner_of_residuals(compression_, *group);
-  announce("load of " + directory.string(),
+LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  const std::string owner = owner_of_residuals(compression_, *group_);
+  agree_on(group_->engine(), "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
-  Communicator ranks(group);
+  Communicator ranks(group_);
   auto loaded = checkpoint::load(ranks, directory, options.weights_only);
   if (!loaded && options.may_be_absent) return {};
 
   std::vector<Entry> created;
   std::vector<Entry*> entries;
   std::vector<std::byte*> replicas;
-  std::optional<OnHost> on_host;
+  std::optional<HostCopies> host_copies;
   std::optional<StagedStates> states;
   std::optional<StagedResiduals> residuals;
-  validate("load", [&] {
+  throw_together(group_->engine(), "load", [&] {
     if (!loaded) throw Error(ErrorCode::io, "there is no checkpoint in " + directory.string());
     const Header& header = loaded->weights.header();
     if (table_.size() == 0) {
-      created = make_entries(header, *group);
+      created = make_entries(header, *group_);
       for (Entry& entry : created) entries.push_back(&entry);
     } else {
       entries = match(header, table_);
     }
-    on_host.emplace(*group, entries);
+    host_copies.emplace(*group_, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
     residuals.emplace(loaded->residuals, entries, owner);
     if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
@@ -239,45 +224,43 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
   }
   residuals->commit();
   if (states) states->commit();
-  on_host->bring_back();
-  on_host.reset();
+  host_copies->write_back();
+  host_copies.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
-  sparse_push_.forget_sample();
   if (!options.weights_only) {
     good_[std::filesystem::absolute(directory)] = loaded->result.generation;
   }
   loaded->result.reset_residuals = residuals->refusal();
-  if (ranks.rank() == 0) log_load(group->log(), directory, loaded->result);
+  if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
   return loaded->result;
 }
 
-void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
-  const Entering entering(*this, Entering::Kind::change, "save_optimizer_states");
-  const std::vector<Entry*> entries = entries_in_order();
-  const OnHost on_host(*group, entries);
+void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
+  const std::vector<Entry*> entries = table_.in_order();
+  const HostCopies host_copies(*group_, entries);
   Content content;
-  validate("save_optimizer_states",
-           [&] { content = optimizer_content(required_optimizer(), entries); });
-  announce("save_optimizer_states to " + path.string(), digest_of(path, entries, {}));
-  Communicator ranks(group);
+  throw_together(group_->engine(), "save_optimizer_states",
+                 [&] { content = optimizer_content(required_optimizer(), entries); });
+  agree_on(group_->engine(), "save_optimizer_states to " + path.string(),
+           digest_of(path, entries, {}));
+  Communicator ranks(group_);
   checkpoint::save_file(ranks, path, content);
 }
 
-void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
-                                          const LoadOptions& options) {
-  const Entering entering(*this, Entering::Kind::change, "load_optimizer_states");
-  announce("load_optimizer_states of " + path.string(), digest_of(path, options));
-  Communicator ranks(group);
+void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
+                                       const LoadOptions& options) {
+  agree_on(group_->engine(), "load_optimizer_states of " + path.string(), digest_of(path, options));
+  Communicator ranks(group_);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
-  const std::vector<Entry*> entries = entries_in_order();
-  OnHost on_host(*group, entries);
+  const std::vector<Entry*> entries = table_.in_order();
+  HostCopies host_copies(*group_, entries);
   std::optional<StagedStates> states;
-  validate("load_optimizer_states", [&] {
+  throw_together(group_->engine(), "load_optimizer_states", [&] {
     states.emplace(file.header(), required_optimizer(), entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();
-  on_host.bring_back();
+  host_copies.write_back();
 }
 
 }  // namespace tutti

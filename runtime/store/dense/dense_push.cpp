@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/store/dense/push.hpp"
+#include "runtime/store/dense/dense_push.hpp"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,12 +7,12 @@
 #include "tutti/error.hpp"
 
 #include "collectives/kernels/reduce.hpp"
-#include "runtime/base/digest.hpp"
 #include "runtime/store/core/user_updater.hpp"
-#include "runtime/store/device/on_host.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
+
+using compression::Leg;
 
 namespace {
 
@@ -21,15 +21,15 @@ constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
 }  // namespace
 
 /// Values that are on GPUs come to the host first.
-void Push::bring_values(PushItem& item) {
+void DensePush::copy_values_to_host(PushItem& item) {
   for (std::size_t i = 0; i < item.values.size(); ++i) {
     const ConstTensorView& value = item.values[i];
     if (value.device().kind == DeviceKind::cpu) continue;
-    brought_.push_back(group_.allocate(value.shape(), value.dtype()));
-    brought_.back().view().copy_from(value);
+    host_values_.push_back(group_.allocate(value.shape(), value.dtype()));
+    host_values_.back().view().copy_from(value);
     std::vector<ConstTensorView> values;
     for (std::size_t j = 0; j < item.values.size(); ++j) {
-      values.push_back(j == i ? brought_.back().view() : item.values[j]);
+      values.push_back(j == i ? host_values_.back().view() : item.values[j]);
     }
     item.values = std::move(values);
   }
@@ -37,9 +37,9 @@ void Push::bring_values(PushItem& item) {
 
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
-const std::byte* Push::input_of(PushItem& item) {
+const std::byte* DensePush::input_of(PushItem& item) {
   Entry& entry = *item.entry;
-  bring_values(item);
+  copy_values_to_host(item);
   const std::byte* value = item.values.front().bytes();
   if (item.values.size() == 1) {
     if (value == item.known_apart || value == entry.replica.bytes()) return value;
@@ -54,7 +54,7 @@ const std::byte* Push::input_of(PushItem& item) {
   return sum;
 }
 
-std::byte* Push::scratch(std::size_t bytes) {
+std::byte* DensePush::scratch(std::size_t bytes) {
   if (!merged_ || merged_->size_bytes() < bytes) {
     merged_.reset();
     merged_ = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
@@ -64,14 +64,14 @@ std::byte* Push::scratch(std::size_t bytes) {
 
 /// A large result that the updater does not change is written into its output at once, which
 /// saves reading it again. Below kCopiedBytes it comes from the cache.
-void Push::take_outputs(std::span<const KeyGroup<TensorView>> outputs) {
+void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs) {
   writes_outputs_ = false;
   std::size_t bytes = 0;
-  for (const Entry* entry : list_.entries()) bytes += entry->replica.size_bytes();
+  for (const Entry* entry : plan_.entries()) bytes += entry->replica.size_bytes();
   const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
   if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
   std::unordered_map<Key, std::size_t> index;
-  for (std::size_t i = 0; i < list_.entries().size(); ++i) index[list_.entries()[i]->key] = i;
+  for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]->key] = i;
   for (const auto& [key, tensors] : outputs) {
     if (tensors.front().device().kind == DeviceKind::gpu) return;
   }
@@ -84,7 +84,7 @@ void Push::take_outputs(std::span<const KeyGroup<TensorView>> outputs) {
 }
 
 /// True if no output meets another one, a replica, or another key's input.
-bool Push::outputs_are_apart() const {
+bool DensePush::outputs_are_apart() const {
   struct Extent {
     const std::byte* begin;
     const std::byte* end;
@@ -103,74 +103,57 @@ bool Push::outputs_are_apart() const {
   return std::adjacent_find(extents.begin(), extents.end(), meet) == extents.end();
 }
 
-bool Push::needs_whole_sums() const {
+bool DensePush::needs_whole_sums() const {
   const Optimizer* optimizer = rule_.optimizer();
   return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
 /// Only a schedule asks for it.
-std::uint64_t Push::most_updates(const Optimizer& optimizer) const {
+std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
   return optimizer.options().schedule ? table_.most_updates() : 0;
 }
 
-void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
+void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   segments_.clear();
-  brought_.clear();
+  host_values_.clear();
   std::size_t bytes = 0;
   const auto rounded = [](std::size_t size) {
     return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   };
-  for (PushItem& item : list_.items()) {
+  for (PushItem& item : plan_.items()) {
     Entry& entry = *item.entry;
     compression_.require_packable(entry);
     segments_.push_back(
         {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
     bytes += rounded(entry.replica.size_bytes());
   }
-  take_outputs(outputs);
+  choose_direct_outputs(outputs);
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer != nullptr)
-    consumer_.emplace(*optimizer, list_.entries(), most_updates(*optimizer));
+    consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
   if (needs_whole_sums()) {
     std::byte* merged = scratch(bytes);
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       segments_[i].output = merged;
-      merged += rounded(list_.entries()[i]->replica.size_bytes());
+      merged += rounded(plan_.entries()[i]->replica.size_bytes());
     }
   }
   stage_compression();
 }
 
-std::string Push::describe() const {
-  return call_to_string("push", list_.entries()) + rule_.describe() + compression_.describe();
-}
-
-collectives::Operation Push::operation(collectives::FunctionRef<std::string()> describe) {
-  const std::uint64_t fingerprint = rule_.fingerprint() ^ compression_.fingerprint();
-  return {.kind = collectives::Kind::allreduce,
-          .digest = Digest().add(fingerprint).add(list_.digest()).value(),
-          .segments = {},
-          .describe = describe,
-          .first_key = list_.entries().empty() ? nullptr : &list_.entries()[0]->key,
-          .keys = list_.entries().size()};
-}
-
-void Push::announce() {
-  const auto text = [&] { return describe(); };
-  group_.engine().meter().count_as(list_.tally(), list_.bytes());
-  group_.engine().run(operation(text));
-}
-
-void Push::run() {
-  const auto text = [&] { return describe(); };
-  collectives::Operation operation = this->operation(text);
+void DensePush::sum() {
+  collectives::Operation operation =
+      announcement_.operation("push", plan_.entries(), plan_.digest());
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
-  group_.engine().meter().count_as(list_.tally(), list_.bytes());
-  reduce(operation);
+  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  run_verified(operation);
   sample_.commit();
+}
+
+void DensePush::update() {
   if (consumer_ && needs_whole_sums()) {
     group_.engine().begin_update();
     consumer_->update_whole(segments_);
@@ -183,8 +166,8 @@ void Push::run() {
 
 /// With the comparison of what is about to change. Two replicas that still differ after they were
 /// made equal have more wrong with them than a flipped bit.
-void Push::reduce(collectives::Operation& operation) {
-  operation.check = sample_.digest(list_.entries());
+void DensePush::run_verified(collectives::Operation& operation) {
+  operation.check = sample_.digest(plan_.entries());
   for (int attempt = 0; !group_.engine().run(operation); ++attempt) {
     if (attempt == 2) {
       throw Error(ErrorCode::divergence,
@@ -193,51 +176,46 @@ void Push::reduce(collectives::Operation& operation) {
                       "digests are equal when compared whole; nothing was changed",
                   ErrorScope::agreed, /*reporter=*/group_.topology().rank == 0);
     }
-    healed_ += Comparison(group_).run(list_.entries(), rule_.optimizer()).healed;
-    operation.check = sample_.digest(list_.entries());
+    healed_ += Comparison(group_).run(plan_.entries(), rule_.optimizer()).healed;
+    operation.check = sample_.digest(plan_.entries());
   }
 }
 
-void Push::call_updater(const Updater& updater) {
-  for (std::size_t i = 0; i < list_.entries().size(); ++i) {
-    Entry& entry = *list_.entries()[i];
+void DensePush::call_updater(const Updater& updater) {
+  for (std::size_t i = 0; i < plan_.entries().size(); ++i) {
+    Entry& entry = *plan_.entries()[i];
     run_updater(group_, entry.key, [&] {
       updater(entry.key, {segments_[i].output, entry.shape(), entry.dtype()}, entry.replica);
     });
   }
 }
 
-void Push::broadcast_new(std::span<Entry> entries,
-                         std::span<const KeyGroup<ConstTensorView>> values) {
-  segments_.clear();
-  std::vector<Entry*> fresh;
-  const bool is_root = group_.topology().rank == 0;
-  for (Entry& entry : entries) fresh.push_back(&entry);
-  const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
-  const std::string call = call_to_string(is_sparse ? "init_row_sparse" : "init", fresh);
-  const std::uint64_t digest = digest_of(fresh);
-  OnHost on_host(group_, fresh);
-  std::vector<Tensor> brought;  // of values on GPUs
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    Entry& entry = entries[i];
-    const ConstTensorView& value = values[i].tensors.front();
-    const std::byte* input = is_root ? value.bytes() : entry.replica.bytes();
-    if (is_root && value.device().kind == DeviceKind::gpu) {
-      brought.push_back(Tensor::empty(value.shape(), value.dtype()));
-      brought.back().view().copy_from(value);
-      input = brought.back().bytes();
-    }
-    segments_.push_back({input, entry.replica.bytes(), entry.shape().count(), entry.dtype(),
-                         /*source=*/0});
+// --- under gradient compression ------------------------------------------------------------------
+
+collectives::Consumer* DensePush::piecewise_consumer() {
+  return consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr;
+}
+
+void DensePush::stage_compression() {
+  packing_.reset();
+  if (const auto* codec = compression_.codec_of(Leg::all)) {
+    packed_sum_.stage({*codec, plan_.entries(), segments_, piecewise_consumer()});
   }
-  const auto describe = [&] { return call; };
-  group_.engine().run({.kind = collectives::Kind::broadcast,
-                       .digest = digest,
-                       .segments = segments_,
-                       .describe = describe,
-                       .first_key = fresh.empty() ? nullptr : &fresh[0]->key,
-                       .keys = fresh.size()});
-  on_host.bring_back();
+  const auto* between = compression_.codec_of(Leg::between);
+  if (between == nullptr || group_.topology().num_nodes() == 1) return;
+  residuals_.clear();
+  for (Entry* entry : plan_.entries()) {
+    residuals_.push_back(between->has_residual() ? residual_of(*entry) : nullptr);
+  }
+  packing_.emplace(collectives::Packing{*between, residuals_});
+}
+
+void DensePush::compress(collectives::Operation& operation) {
+  if (packing_) operation.packing = &*packing_;
+  if (compression_.codec_of(Leg::all) == nullptr) return;
+  operation.kind = collectives::Kind::allgather;
+  operation.segments = packed_sum_.segments();
+  operation.consumer = &packed_sum_;
 }
 
 }  // namespace tutti

@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values of a push, and what stands from one push of a list to the next.
+// The plan of a push: which values of which keys, in which order.
+//
+// Training pushes the same list in every step, so the plan of the last push is kept, and the next
+// push of the same keys looks nothing up. What else pushes keep between calls belongs to the plan
+// and is good as long as the plan is: the addresses that were found to lie in no replica
+// (PushItem::known_apart), and the launches of a push on GPUs (DevicePush).
+//
+// Keys, their memory, and the way to update are parts of a plan that no push looks at again. So
+// every call of the store drops the plan, unless it says that it keeps it: see KVStore::Impl::Call.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +25,21 @@ namespace tutti {
 struct PushItem {
   Entry* entry;
   std::vector<ConstTensorView> values;
-  /// A value that lies in no replica of the list.
+  /// A value that lies in no replica of the store.
   mutable const std::byte* known_apart = nullptr;
 };
 
-class PushList {
+class PushPlan {
  public:
-  PushList(Group& group, KeyTable& table) : group_(group), table_(table) {}
+  PushPlan(Group& group, KeyTable& table) : group_(group), table_(table) {}
 
   /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
   /// same keys as last time, with one value each, costs little: training pushes it every step.
   /// Errors: invalid_argument for an unknown or row-sparse key, a value that is not like its key,
   ///         and what resolve() finds.
   void take(const Keys& keys, const Values& values);
-  /// The next list is a new one: keys, their memory, or the way to update may have changed.
-  void forget() { keys_.clear(); }
+  /// The next push is planned anew.
+  void drop() { keys_.clear(); }
 
   [[nodiscard]] std::span<PushItem> items() { return items_; }
   [[nodiscard]] std::span<const PushItem> items() const { return items_; }
@@ -39,8 +47,9 @@ class PushList {
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
   /// True if any key is on a GPU.
   [[nodiscard]] bool is_on_gpu() const { return is_on_gpu_; }
-  /// True if the last list was the same, with one value each, which lay in the same memory.
-  [[nodiscard]] bool is_repeated() const { return is_repeated_; }
+  /// True if this push has the plan of the last one as it is: the same keys, with one value each,
+  /// in the same memory.
+  [[nodiscard]] bool is_reused() const { return is_reused_; }
   /// Of keys, shapes and dtypes, in the order of the items.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   /// Of one value of each key.
@@ -62,7 +71,7 @@ class PushList {
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
   collectives::Tally* tally_ = nullptr;
-  bool is_repeated_ = false;
+  bool is_reused_ = false;
   bool is_on_gpu_ = false;
 };
 
