@@ -3,7 +3,7 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#define TUTTI_ON_ANY __host__ __device__
+#define TUTTI_HOST_DEVICE __host__ __device__
 #else
-#define TUTTI_ON_ANY
+#define TUTTI_HOST_DEVICE
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/host_rig.hpp"
 
-#include "runtime/gpu/kernels/family_adam.hpp"
-#include "runtime/gpu/kernels/family_adaptive.hpp"
-#include "runtime/gpu/kernels/family_descent.hpp"
-#include "runtime/gpu/kernels/family_layerwise.hpp"
+#include "runtime/gpu/kernels/family.hpp"
 #include "runtime/gpu/kernels/table_kernels.hpp"
+#include "runtime/optimizers/adam.hpp"
+#include "runtime/optimizers/adaptive.hpp"
+#include "runtime/optimizers/descent.hpp"
+#include "runtime/optimizers/layerwise.hpp"
 
 namespace test {
 

@@ -7,7 +7,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/store/optimizers/catalogue.hpp"
+#include "runtime/optimizers/catalogue.hpp"
 #include "runtime/store/user_updater.hpp"
 
 namespace tutti {
