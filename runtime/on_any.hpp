@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mark of functions that run on a GPU as well, where nvcc compiles them.
+// Marks a function that a CPU and a GPU run. Only nvcc compiles it for a GPU.
 #pragma once
 
 #if defined(__CUDACC__)

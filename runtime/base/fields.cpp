@@ -177,7 +177,7 @@ std::string changes_text(const OptionFields& fields, const OptionFields& default
 
 OptionWords::OptionWords(std::string owner, std::string_view options, std::string_view defaults)
     : owner_(std::move(owner)), words_(split(options)) {
-  words_.merge(split(defaults));  // of two, the first stays
+  words_.merge(split(defaults));  // an option that is there already stays as it is
 }
 
 void OptionWords::refuse(const std::string& why) const {

@@ -247,9 +247,15 @@ struct Ftml : Elementwise<FtmlOptions> {
 // --- the list --------------------------------------------------------------------------------
 
 /// Everything else that the library knows of this family is made from this list.
-#define TUTTI_ADAM_FAMILY(rule)                                                       \
-  rule(adam, Adam) rule(adamw, Adamw) rule(adabelief, Adabelief) rule(adamax, Adamax) \
-      rule(nadam, Nadam) rule(ftml, Ftml)
+// clang-format off
+#define TUTTI_ADAM_FAMILY(rule) \
+  rule(adam, Adam)              \
+  rule(adamw, Adamw)            \
+  rule(adabelief, Adabelief)    \
+  rule(adamax, Adamax)          \
+  rule(nadam, Nadam)            \
+  rule(ftml, Ftml)
+// clang-format on
 
 struct AdamFamily {
   template <class Visit>

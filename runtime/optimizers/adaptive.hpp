@@ -110,7 +110,7 @@ struct CenteredRmsprop {
     const Real decayed = gradient.decayed(g, w);
     v = average(v, decayed * decayed);
     a = average(a, decayed);
-    // Of equal gradients v - a^2 is 0, or rounds to less than -epsilon.
+    // If all gradients are equal, v - a^2 is 0, or rounds to less than -epsilon.
     const Real variance = v - a * a;
     const Real spread = (variance > 0 ? variance : variance * 0) + epsilon;
     d = momentum * d - rate * decayed / std::sqrt(spread);
@@ -188,8 +188,13 @@ struct Ftrl : Elementwise<FtrlOptions> {
 // --- the list --------------------------------------------------------------------------------
 
 /// Everything else that the library knows of this family is made from this list.
+// clang-format off
 #define TUTTI_ADAPTIVE_FAMILY(rule) \
-  rule(adagrad, Adagrad) rule(adadelta, Adadelta) rule(rmsprop, Rmsprop) rule(ftrl, Ftrl)
+  rule(adagrad, Adagrad)            \
+  rule(adadelta, Adadelta)          \
+  rule(rmsprop, Rmsprop)            \
+  rule(ftrl, Ftrl)
+// clang-format on
 
 struct AdaptiveFamily {
   template <class Visit>

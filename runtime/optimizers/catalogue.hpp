@@ -17,7 +17,7 @@ namespace tutti::optimizer {
 struct Row {
   std::string name;
   bool updates_rows;                      ///< Optimizer::updates_rows()
-  std::function<std::string()> defaults;  ///< of the options that are not common to all
+  std::function<std::string()> defaults;  ///< ",name=value" for its own options
   std::function<std::shared_ptr<Optimizer>(OptionWords& words)> make;
 };
 

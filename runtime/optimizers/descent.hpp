@@ -88,7 +88,7 @@ struct Nag : Elementwise<NagOptions> {
 };
 
 // --- signum ----------------------------------------------------------------------------------
-// m = momentum*m - (1-momentum)*gd; w = (1 - lr*wd_lh)*w + lr*sign(m). The state is -m.
+// m = momentum*m - (1-momentum)*gd; w = (1 - lr*wd_lh)*w + lr*sign(m).
 // Source: Bernstein et al., ICML 2018; wd_lh: Loshchilov and Hutter, ICLR 2019.
 
 /// 0 and NaN are their own sign.
@@ -258,8 +258,14 @@ struct Sgld : Elementwise<SgldOptions> {
 // --- the list --------------------------------------------------------------------------------
 
 /// Everything else that the library knows of this family is made from this list.
+// clang-format off
 #define TUTTI_DESCENT_FAMILY(rule) \
-  rule(sgd, Sgd) rule(nag, Nag) rule(signum, Signum) rule(dcasgd, Dcasgd) rule(sgld, Sgld)
+  rule(sgd, Sgd)                   \
+  rule(nag, Nag)                   \
+  rule(signum, Signum)             \
+  rule(dcasgd, Dcasgd)             \
+  rule(sgld, Sgld)
+// clang-format on
 
 struct DescentFamily {
   template <class Visit>

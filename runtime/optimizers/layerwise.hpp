@@ -16,7 +16,7 @@ namespace tutti::optimizer {
 // Descent with the rate lr*eta*|w| / (|rescale_grad*g| + wd*|w| + epsilon); this g is not clipped.
 // Source: You, Gitman, Ginsburg, arXiv:1708.03888, 2017.
 
-/// The layer's own rate: lr*eta*|w| / (|rescale_grad*g| + wd*|w| + epsilon).
+/// The layer's own rate.
 struct LarsRate {
   double learning_rate;
   double weight_decay;
@@ -260,7 +260,12 @@ struct Lans : WholeTensor<LansOptions> {
 // --- the list --------------------------------------------------------------------------------
 
 /// Everything else that the library knows of this family is made from this list.
-#define TUTTI_LAYERWISE_FAMILY(rule) rule(lars, Lars) rule(lamb, Lamb) rule(lans, Lans)
+// clang-format off
+#define TUTTI_LAYERWISE_FAMILY(rule) \
+  rule(lars, Lars)                   \
+  rule(lamb, Lamb)                   \
+  rule(lans, Lans)
+// clang-format on
 
 struct LayerwiseFamily {
   template <class Visit>

@@ -37,7 +37,7 @@ class HostRig final : public Rig {
 std::unique_ptr<Rig> make_host_rig(HostWork& work) { return std::make_unique<HostRig>(work); }
 
 std::unique_ptr<Rig> make_rig() {
-  static HostWork work;  // of all rigs
+  static HostWork work;  // all rigs share it
   return make_host_rig(work);
 }
 

@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBlockThreads = 256;
 inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
-inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< of each lane
+inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has
 
 /// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor. Small
 /// enough that a tensor of a few MB is work for the whole GPU.
@@ -110,10 +110,10 @@ struct Places {
   static constexpr int kWidth = kTheWidth;
   static constexpr int kPacks = kThePacks;
   static constexpr bool kChecked = kIsChecked;
-  static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< of all lanes
+  static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< for all lanes together
 
   std::uint32_t first;  ///< index in the tile
-  std::uint32_t count;  ///< of the tile
+  std::uint32_t count;  ///< elements of the tile
 
   TUTTI_HOST_DEVICE std::uint32_t index(int pack) const {
     return first + static_cast<std::uint32_t>(pack) * kLanes * kWidth;

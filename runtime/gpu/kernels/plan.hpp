@@ -19,7 +19,7 @@ struct Launch {
   Machine& machine;
   Stream stream;
   Table<Machine>& table;
-  UpdateView view;  ///< of all rows
+  UpdateView view;  ///< shows all rows
 };
 
 template <class Machine>

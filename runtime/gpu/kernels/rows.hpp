@@ -27,7 +27,7 @@ struct Tile {
 /// What a lane has to do: part of one row.
 struct Work {
   const DeviceRow* row;
-  std::uint64_t begin;  ///< of the tile in its tensor
+  std::uint64_t begin;  ///< where the tile starts in its tensor
   std::uint32_t count;
   bool whole;  ///< full and aligned
 };

@@ -23,7 +23,7 @@ struct UpdateView {
   TableView table;
   const std::uint32_t* step_of_row;
   double* norms;     ///< Norms::kMost of each row
-  double* partials;  ///< of each of the tiles, for the norm that is taken now
+  double* partials;  ///< each tile's part of the norm that is taken now
   std::uint32_t* not_finite;
 };
 
@@ -171,7 +171,7 @@ struct NormBody {
 
   const DeviceRow* rows;
   const double* partials;
-  double* norms;  ///< of the first of the rows
+  double* norms;  ///< those of the first row
   std::uint32_t widest_bytes;
   int which;
 
