@@ -1,23 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts, their networks, clocks, GPUs, and the directory of checkpoints.
+// What concerns the whole job: libraries, settings, hosts, networks, clocks, GPUs, checkpoints.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <set>
 
-#include "apps/doctor/by_host.hpp"
+#include <tutti/error.hpp>
+#include <tutti/settings.hpp>
+
 #include "apps/doctor/checks.hpp"
 
 namespace apps::doctor {
+
+namespace {
+
+constexpr int kFunneled = 1;  // MPI_THREAD_FUNNELED, the second of four levels
+
+using Value = std::function<std::string(const RankInfo&)>;
+
+std::string place(const RankInfo& info) {
+  return "rank " + std::to_string(info.rank) + " (host " + info.host + ")";
+}
+
+/// The first rank that has another value than rank 0; null if all are alike.
+const RankInfo* first_other(const std::vector<RankInfo>& ranks, const Value& value) {
+  const std::string expected = value(ranks.front());
+  const auto other =
+      std::ranges::find_if(ranks, [&](const RankInfo& info) { return value(info) != expected; });
+  return other == ranks.end() ? nullptr : &*other;
+}
+
+bool check_equal(const std::vector<RankInfo>& ranks, const std::string& what, const Value& value,
+                 Findings& findings) {
+  const RankInfo* other = first_other(ranks, value);
+  if (other == nullptr) return true;
+  findings.push_back({Level::error, "software",
+                      what + ": " + place(ranks.front()) + " has " + value(ranks.front()) + ", " +
+                          place(*other) + " has " + value(*other),
+                      "install the same on every host, and check PATH, LD_LIBRARY_PATH and modules "
+                      "of shells that mpirun starts there"});
+  return false;
+}
+
+std::string setting_of(const RankInfo& info, const std::string& name) {
+  const auto found = info.settings.find(name);
+  return found == info.settings.end() ? "nothing" : name + "=" + found->second;
+}
+
+/// The variables that this library does not know, and values that it cannot read.
+bool check_known(const RankInfo& info, Findings& findings) {
+  std::vector<std::string> warnings;
+  try {
+    tutti::Settings::from_variables(info.settings, warnings);
+  } catch (const tutti::Error& error) {
+    findings.push_back({Level::error, "settings", place(info) + ": " + error.what(),
+                        "change it, or unset the variable"});
+    return false;
+  }
+  for (const std::string& warning : warnings) {
+    findings.push_back(
+        {Level::warning, "settings", place(info) + ": " + warning, "rename it, or unset it"});
+  }
+  return warnings.empty();
+}
+
+}  // namespace
+
+void check_software(const std::vector<RankInfo>& ranks, Findings& findings) {
+  const auto library = [](const RankInfo& info) { return "Tutti " + info.library; };
+  const auto mpi = [](const RankInfo& info) { return info.mpi; };
+  bool all_good = check_equal(ranks, "library", library, findings);
+  all_good = check_equal(ranks, "MPI", mpi, findings) && all_good;
+  const auto low = std::ranges::find_if(
+      ranks, [](const RankInfo& info) { return info.thread_level < kFunneled; });
+  if (low != ranks.end()) {
+    all_good = false;
+    findings.push_back({Level::error, "software",
+                        place(*low) + ": MPI gives thread level single, expected at least funneled",
+                        "use an MPI library that was built with threads"});
+  }
+  if (!all_good) return;
+  findings.push_back(
+      {Level::ok, "software",
+       "Tutti " + ranks.front().library + ", " + ranks.front().mpi + ", the same on all ranks",
+       ""});
+}
+
+void check_settings(const std::vector<RankInfo>& ranks, Findings& findings) {
+  bool all_good = check_known(ranks.front(), findings);
+  for (const RankInfo& info : ranks) {
+    if (info.settings == ranks.front().settings) continue;
+    std::string name;
+    for (const auto& [key, value] : info.settings) {
+      if (setting_of(info, key) != setting_of(ranks.front(), key)) name = key;
+    }
+    for (const auto& [key, value] : ranks.front().settings) {
+      if (setting_of(info, key) != setting_of(ranks.front(), key)) name = key;
+    }
+    findings.push_back({Level::error, "settings",
+                        place(ranks.front()) + " has " + setting_of(ranks.front(), name) + ", " +
+                            place(info) + " has " + setting_of(info, name),
+                        "pass it to all ranks: mpirun -x " + name +
+                            " ..., or launch.sh, which "
+                            "passes every TUTTI_ variable on"});
+    all_good = false;
+    break;
+  }
+  if (!all_good) return;
+  const std::size_t count = ranks.front().settings.size();
+  findings.push_back({Level::ok, "settings",
+                      std::to_string(count) + " TUTTI_ variables set, the same on all ranks", ""});
+}
+
+// --- hosts, networks, clocks, GPUs, checkpoints --------------------------------------------------
+
 namespace {
 
 constexpr double kMostSkewSeconds = 1.0;
 
-std::set<std::string> networks_of(const Facts& facts) {
+std::set<std::string> networks_of(const RankInfo& info) {
   std::set<std::string> networks;
-  for (const Interface& one : facts.interfaces) networks.insert(one.network);
+  for (const Interface& one : info.interfaces) networks.insert(one.network);
   return networks;
 }
 
@@ -36,8 +142,8 @@ std::set<std::string> common_networks(const std::vector<Host>& hosts) {
 }
 
 /// True if "eth0,10.1.0.0/16" names an interface or network of the host.
-bool names_one_of(const std::string& list, const Facts& facts) {
-  return std::ranges::any_of(facts.interfaces, [&](const Interface& one) {
+bool names_one_of(const std::string& list, const RankInfo& info) {
+  return std::ranges::any_of(info.interfaces, [&](const Interface& one) {
     const std::string padded = "," + list + ",";
     return padded.find("," + one.name + ",") != std::string::npos ||
            padded.find("," + one.network + ",") != std::string::npos;
@@ -57,9 +163,23 @@ bool check_included(const std::vector<Host>& hosts, Findings& findings) {
   return true;
 }
 
+/// What the library can use, where all hosts have equally many.
+Finding usable_gpus(const std::vector<Host>& hosts) {
+  const RankInfo& first = hosts.front().first();
+  const std::string there = first.gpus == 0 ? "" : std::to_string(first.gpus) + " per host; ";
+  for (const Host& host : hosts) {
+    if (host.first().gpus == 0 || host.first().usable_gpus > 0) continue;
+    return {Level::warning, "GPUs",
+            host.name + ": " + there + "the library can use " + host.first().gpu_text,
+            "for values on GPUs build where cmake says \"-- GPUs: CUDA\", with a driver that is "
+            "new enough; for values on the CPU do nothing"};
+  }
+  return {Level::ok, "GPUs", there + "the library can use " + first.gpu_text, ""};
+}
+
 }  // namespace
 
-void check_hosts(const std::vector<Facts>& ranks, Findings& findings) {
+void check_hosts(const std::vector<RankInfo>& ranks, Findings& findings) {
   const auto hosts = by_host(ranks);
   const int allocated = ranks.front().allocated_hosts;
   if (allocated > static_cast<int>(hosts.size())) {
@@ -85,7 +205,7 @@ void check_hosts(const std::vector<Facts>& ranks, Findings& findings) {
                       ""});
 }
 
-void check_network(const std::vector<Facts>& ranks, Findings& findings) {
+void check_network(const std::vector<RankInfo>& ranks, Findings& findings) {
   const auto hosts = by_host(ranks);
   if (hosts.size() == 1) {
     findings.push_back({Level::ok, "network", "one host: none is used", ""});
@@ -118,9 +238,9 @@ void check_network(const std::vector<Facts>& ranks, Findings& findings) {
   findings.push_back({Level::ok, "network", "all hosts are in " + list_text(words(common)), ""});
 }
 
-void check_clocks(const std::vector<Facts>& ranks, Findings& findings) {
+void check_clocks(const std::vector<RankInfo>& ranks, Findings& findings) {
   const auto worst = std::ranges::max_element(
-      ranks, {}, [](const Facts& facts) { return std::abs(facts.clock_offset_s); });
+      ranks, {}, [](const RankInfo& info) { return std::abs(info.clock_offset_s); });
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.3g s", std::abs(worst->clock_offset_s));
   if (std::abs(worst->clock_offset_s) <= kMostSkewSeconds) {
@@ -134,20 +254,20 @@ void check_clocks(const std::vector<Facts>& ranks, Findings& findings) {
                       "synchronise them (chrony, ntp): logs and file times will not fit together"});
 }
 
-void check_gpus(const std::vector<Facts>& ranks, Findings& findings) {
+void check_gpus(const std::vector<RankInfo>& ranks, Findings& findings) {
   const auto hosts = by_host(ranks);
   std::set<std::size_t> counts;
   for (const Host& host : hosts) {
     counts.insert(static_cast<std::size_t>(host.first().gpus));
     std::map<std::string, int> owner;
     if (host.first().gpus == 0 || host.ranks.size() == 1) continue;
-    for (const Facts* facts : host.ranks) {
-      if (!facts->restricts_gpus || facts->my_gpus.empty()) continue;
-      const auto [found, is_new] = owner.emplace(facts->my_gpus.front(), facts->rank);
+    for (const RankInfo* info : host.ranks) {
+      if (!info->restricts_gpus || info->my_gpus.empty()) continue;
+      const auto [found, is_new] = owner.emplace(info->my_gpus.front(), info->rank);
       if (is_new) continue;
       findings.push_back({Level::error, "GPUs",
                           host.name + ": ranks " + std::to_string(found->second) + " and " +
-                              std::to_string(facts->rank) + " share GPU " + found->first,
+                              std::to_string(info->rank) + " share GPU " + found->first,
                           "one GPU per rank by local rank: launch.sh does so, "
                           "Slurm with --gpus-per-task=1"});
       return;
@@ -158,19 +278,15 @@ void check_gpus(const std::vector<Facts>& ranks, Findings& findings) {
                         "choose hosts of one kind"});
     return;
   }
-  const std::size_t each = *counts.begin();
-  findings.push_back({Level::ok, "GPUs",
-                      each == 0 ? "none, and this build uses none"
-                                : std::to_string(each) + " per host; this build uses none",
-                      ""});
+  findings.push_back(usable_gpus(hosts));
 }
 
-void check_directory(const std::vector<Facts>& ranks, const Plan& plan, Findings& findings) {
+void check_directory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings) {
   if (plan.directory.empty()) {
     findings.push_back({Level::ok, "checkpoints", "no --checkpoint-dir was given", ""});
     return;
   }
-  const Facts& writer = ranks.front();
+  const RankInfo& writer = ranks.front();
   if (!writer.has_directory) {
     findings.push_back({Level::error, "checkpoints",
                         writer.host + ": no file can be written in " + plan.directory + ": " +
@@ -188,7 +304,7 @@ void check_directory(const std::vector<Facts>& ranks, const Plan& plan, Findings
     return;
   }
   const auto other =
-      std::ranges::find_if(ranks, [](const Facts& facts) { return !facts.has_directory; });
+      std::ranges::find_if(ranks, [](const RankInfo& info) { return !info.has_directory; });
   const std::string ways =
       other == ranks.end()
           ? "every rank can write there"
@@ -198,7 +314,7 @@ void check_directory(const std::vector<Facts>& ranks, const Plan& plan, Findings
                       ""});
 }
 
-Findings check_all(const std::vector<Facts>& ranks, const Plan& plan) {
+Findings check_all(const std::vector<RankInfo>& ranks, const Plan& plan) {
   Findings findings;
   check_software(ranks, findings);
   check_settings(ranks, findings);

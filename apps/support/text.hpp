@@ -7,9 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "support/bytes_text.hpp"
-
-namespace apps::benchmark {
+namespace apps {
 
 /// printf into a string of at most 255 characters.
 template <class... Arguments>
@@ -30,4 +28,7 @@ std::string time_text(double microseconds);
 /// Three digits, and at most four behind the point: "0.0003", "0.0123", "4.20", "42.1", "123".
 std::string rate_text(double gigabytes_per_second);
 
-}  // namespace apps::benchmark
+/// "8 B", "1 KiB", "1.5 MiB": powers of 1024, at most one decimal.
+std::string bytes_text(double bytes);
+
+}  // namespace apps

@@ -13,8 +13,7 @@
 #include <tutti/error.hpp>
 #include <tutti/gpu.hpp>
 
-#include "apps/benchmark/mpi_calls.hpp"
-#include "apps/benchmark/nccl_calls.hpp"
+#include "apps/benchmark/backends.hpp"
 #include "support/command_line.hpp"
 
 namespace apps::benchmark {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logarithmic axes: their range and their ticks.
+// A plot of the results, as a picture that every browser shows.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "apps/benchmark/machine.hpp"
+#include "apps/benchmark/options.hpp"
+#include "apps/benchmark/result.hpp"
+
 namespace apps::benchmark {
+
+// --- logarithmic axes: their range and their ticks ---------------------------------------------
 
 struct Tick {
   double value = 0.0;
@@ -36,5 +43,10 @@ Axis decade_axis(std::span<const double> values, Label label);
 std::string microseconds_label(double value);
 /// "0.01", "10".
 std::string plain_label(double value);
+
+/// Two panels, p50 and bus bandwidth: curves over the sizes, on logarithmic axes, or bars if there
+/// is one size. Bandwidths have the memory's limit beside them, as a busbw. SVG 1.1.
+std::string to_svg(std::span<const Row> rows, const Options& options, const Machine& machine,
+                   const std::optional<MemorySpeed>& memory);
 
 }  // namespace apps::benchmark

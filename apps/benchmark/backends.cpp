@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/benchmark/mpi_calls.hpp"
+#include "apps/benchmark/backends.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,13 @@
 #include <memory>
 
 #include <tutti/error.hpp>
+#include <tutti/gpu.hpp>
+#include <tutti/kvstore.hpp>
 
 #include "support/command_line.hpp"
 
 namespace apps::benchmark {
+
 namespace {
 
 using tutti::DType;
@@ -137,5 +140,75 @@ Call mpi_call(const Job& job, ReduceOp op, MPI_Comm comm) {
   if (job.chosen.reduces) return reducing_call(name, type, tutti::mpi_operation(op), comm);
   return moving_call(name, type, comm);
 }
+
+namespace {
+
+Call pushpull_call(const Job& job, const tutti::Compression& compression,
+                   const tutti::Communicator& world, tutti::Device device) {
+  auto store = std::make_shared<tutti::KVStore>(tutti::KVStore::create(world));
+  store->set_gradient_compression(compression);
+  std::vector<tutti::Key> keys;
+  for (std::size_t i = 0; i < job.layout.pairs.size(); ++i) {
+    keys.emplace_back(i);
+    store->init(keys.back(),
+                tutti::Tensor::zeros(job.layout.pairs[i].output, job.pattern.dtype(), device));
+  }
+  return [store, keys](Slot& slot) { store->pushpull(keys, slot.inputs, slot.outputs); };
+}
+
+/// With the work that a call leaves in the device's stream.
+Call gpu_call(const Job& job, const Options& options, tutti::Communicator world) {
+  const tutti::Device device = tutti::gpu_of(world);
+  Call call = [world](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0]); };
+  if (std::string(job.chosen.name) == "pushpull") {
+    call = pushpull_call(job, options.compression, world, device);
+  }
+  return [call, device](Slot& slot) {
+    call(slot);
+    tutti::synchronize(device);
+  };
+}
+
+}  // namespace
+
+Call tutti_call(const Job& job, const Options& options, const tutti::Communicator& communicator) {
+  if (options.on_gpu) return gpu_call(job, options, communicator);
+  const tutti::ReduceOp op = options.op;
+  const std::string name = job.chosen.name;
+  if (name == "pushpull")
+    return pushpull_call(job, options.compression, communicator, tutti::cpu());
+  auto world = communicator;
+  if (name == "allreduce") {
+    return
+        [world, op](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0], op); };
+  }
+  if (name == "reduce_scatter") {
+    return [world, op](Slot& slot) mutable {
+      world.reduce_scatter(slot.inputs[0], slot.outputs[0], op);
+    };
+  }
+  if (name == "allgather") {
+    return [world](Slot& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
+  }
+  if (name == "broadcast") {
+    return [world](Slot& slot) mutable { world.broadcast(slot.outputs[0], kRoot); };
+  }
+  if (name == "reduce") {
+    return [world, op](Slot& slot) mutable {
+      world.reduce(slot.inputs[0], slot.outputs[0], kRoot, op);
+    };
+  }
+  return [world](Slot&) mutable { world.barrier(); };
+}
+
+#if !defined(APPS_WITH_NCCL)  // else backends_nccl.cu has them
+void require_nccl() { throw_bad_option("--backend nccl: this build has no NCCL"); }
+
+std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator&, MPI_Comm,
+                                     std::chrono::duration<double>) {
+  require_nccl();
+  return nullptr;
+}
+#endif
 
 }  // namespace apps::benchmark

@@ -19,7 +19,7 @@ struct Interface {
 /// Sizes are bytes; kUnlimited stands for "no limit".
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
-struct Facts {
+struct RankInfo {
   int rank = 0;
   std::string host;
   std::int64_t pid = 0;
@@ -30,27 +30,29 @@ struct Facts {
 
   std::vector<int> processors;  ///< that this rank may run on
   int host_processors = 0;      ///< that the host has online
-  double quota = 0;             ///< of processors, by the cgroup; 0: none
-  double load = 0;              ///< of the host, over the last minute
+  double quota = 0;             ///< processors that the cgroup allows; 0: no limit
+  double load = 0;              ///< the host's, over the last minute
 
   std::uint64_t memory = 0;  ///< that the host has available
   std::uint64_t cgroup_memory = kUnlimited;
-  std::uint64_t shm_free = 0;  ///< of /dev/shm
+  std::uint64_t shm_free = 0;  ///< in /dev/shm
   bool has_memfd = true;
   std::uint64_t address_space = kUnlimited;  ///< ulimit -v
   std::uint64_t open_files = kUnlimited;     ///< ulimit -n
   std::vector<std::string> stale_segments;   ///< files of ended processes in /dev/shm
 
   std::vector<Interface> interfaces;
-  std::string tcp_include;  ///< of the MPI library's TCP transport, if it was told
+  std::string tcp_include;  ///< what MPI's TCP transport was told to use
   std::string tcp_exclude;
   double clock_offset_s = 0;  ///< to rank 0's clock
 
-  int gpus = 0;                      ///< of the host
+  int gpus = 0;                      ///< that the host has
   std::vector<std::string> my_gpus;  ///< that this rank may use, by number or name
   bool restricts_gpus = false;       ///< CUDA_VISIBLE_DEVICES is set
+  int usable_gpus = 0;               ///< that the library can use in this process
+  std::string gpu_text;              ///< which these are, or "none: " and the reason
 
-  bool has_directory = false;  ///< of checkpoints: it exists and a file could be written
+  bool has_directory = false;  ///< the checkpoints' one exists and a file could be written
   std::string directory_error;
   std::uint64_t directory_free = 0;
   std::string directory_device;  ///< file system, to tell one that is shared
@@ -60,10 +62,10 @@ struct Facts {
 };
 
 /// What this process can find out alone. `directory` may be empty.
-Facts look_around(const std::string& directory);
+RankInfo collect_rank_info(const std::string& directory);
 
 /// To and from text, for the way to rank 0.
-std::string to_text(const Facts& facts);
-Facts from_text(const std::string& text);
+std::string to_text(const RankInfo& info);
+RankInfo from_text(const std::string& text);
 
 }  // namespace apps::doctor
