@@ -2,10 +2,12 @@
 #include "runtime/mpi/session.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <sys/resource.h>
+#include <thread>
 
 #include "tutti/mpi.hpp"
 
@@ -21,9 +23,24 @@ std::atomic<int>& exit_code_of_process() {
   return code;
 }
 
+/// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
+/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher.
+/// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
+void wait_for_all_ranks() {
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
+  int all_came = 0;
+  MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
+  while (all_came == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
+  }
+}
+
 void at_exit() {
   if (!is_running()) return;
   if (const int code = exit_code_of_process(); code != 0) abort_job(code);
+  wait_for_all_ranks();
   MPI_Finalize();
 }
 

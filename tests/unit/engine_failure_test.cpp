@@ -153,15 +153,14 @@ TEST_CASE("the deadline's error names the missing rank of the same node") {
   CHECK(outcomes[0]->reporter() != outcomes[2]->reporter());  // one of them prints
 }
 
-TEST_CASE("a rank that has left is named at once, long before the deadline") {
+TEST_CASE("a rank that has left is named without waiting for the deadline") {
   for (const auto& nodes : kLayouts) {
-    const auto begin = std::chrono::steady_clock::now();
-    const auto outcomes = test::as_ranks(nodes, with_timeout(120), [&](Communicator& comm) {
+    constexpr double kNever = 3600;  // the test's own limit is far below
+    const auto outcomes = test::as_ranks(nodes, with_timeout(kNever), [&](Communicator& comm) {
       comm.barrier();
       if (comm.rank() == 3) return;
       comm.barrier();
     });
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
     int named = 0;
     for (int rank = 0; rank < 3; ++rank) {
       REQUIRE(outcomes[rank]);

@@ -25,11 +25,9 @@ using tutti::Error;
 /// What one rank's body threw, if anything.
 using Outcomes = std::vector<std::optional<Error>>;
 
-/// Runs `body` as every rank of a job with these node sizes, each in a thread of its own.
-inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
-                         const std::function<void(Communicator&)>& body,
-                         tutti::MessageFilter filter = {}) {
-  auto groups = tutti::make_thread_groups(node_sizes, settings, std::move(filter));
+/// Runs `body` as every rank of a job of these groups, each in a thread of its own.
+inline Outcomes run_ranks(std::vector<std::shared_ptr<tutti::Group>> groups,
+                          const std::function<void(Communicator&)>& body) {
   Outcomes outcomes(groups.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < groups.size(); ++rank) {
@@ -44,6 +42,13 @@ inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settin
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+/// The same with groups made for it, on nodes of these sizes.
+inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
+                         const std::function<void(Communicator&)>& body,
+                         tutti::MessageFilter filter = {}) {
+  return run_ranks(tutti::make_thread_groups(node_sizes, settings, std::move(filter)), body);
 }
 
 inline int size_of_job(const std::vector<int>& node_sizes) {
