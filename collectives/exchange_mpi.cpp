@@ -15,7 +15,7 @@ class MpiExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     if (flight.share.size() == 0) return;
     const int partial = lane_.partials_of[lane_.node()].front();
     sum_partial(call, flight, partial, flight.share, flight.result.data());
@@ -27,7 +27,7 @@ class MpiExchange final : public ExchangeAlgorithm {
     });
   }
 
-  void act(Call&, Flight&) const override {}
+  void act(Call&, ChunkInFlight&) const override {}
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     const auto& own = lane_.partials_of[lane_.node()];
     const std::size_t all = lane_.plan.partials.size();
     flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * own.size()));
@@ -42,7 +42,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     });
   }
 
-  void act(Call& call, Flight& flight) const override {
+  void act(Call& call, ChunkInFlight& flight) const override {
     const std::size_t all = lane_.plan.partials.size();
     call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
