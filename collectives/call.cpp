@@ -66,9 +66,9 @@ std::uint32_t Call::memory_flags() const {
     if (is_source(segment)) {
       flags &= ~(memory_.offset_of(segment.input) == kNotShared ? kInputsShared : kInputsPrivate);
     }
-    const bool in_place =
-        memory_.offset_of(segment.output) != kNotShared &&
-        (segment.also == nullptr || memory_.offset_of(segment.also) != kNotShared);
+    const bool in_place = memory_.offset_of(segment.output) != kNotShared &&
+                          (segment.second_output == nullptr ||
+                           memory_.offset_of(segment.second_output) != kNotShared);
     if (is_destination(segment) && !in_place) flags &= ~kOutputsInPlace;
   }
   return flags;
@@ -77,8 +77,9 @@ std::uint32_t Call::memory_flags() const {
 void Call::fill_directory() {
   const auto segments = layout_.segments();
   const auto shared_segment = [&](const Segment& segment) {
-    return SharedSegment{memory_.offset_of(segment.input), memory_.offset_of(segment.output),
-                         segment.also == nullptr ? kNotShared : memory_.offset_of(segment.also)};
+    return SharedSegment{
+        memory_.offset_of(segment.input), memory_.offset_of(segment.output),
+        segment.second_output == nullptr ? kNotShared : memory_.offset_of(segment.second_output)};
   };
   SegmentDirectory& directory = line(memory_.local_rank).directory;
   if (segments.size() == 1) directory.only = shared_segment(segments.front());

@@ -57,7 +57,8 @@ void Call::add_destinations(const FlatLayout::Part& part, int peer, Range chunk,
   const std::size_t offset = part.first * size_of(segment(part).dtype);
   const SharedSegment& theirs = shared(peer, part.segment);
   destinations_.push_back(other.arena + theirs.output + offset);
-  if (theirs.also != kNotShared) destinations_.push_back(other.arena + theirs.also + offset);
+  if (theirs.second_output != kNotShared)
+    destinations_.push_back(other.arena + theirs.second_output + offset);
 }
 
 void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
@@ -116,8 +117,8 @@ void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& re
   std::byte* outputs[] = {segment(part).output + offset, nullptr};
   Consumer* consumer = operation_->consumer;
   if (consumer == nullptr) {
-    const bool two = segment(part).also != nullptr;
-    if (two) outputs[1] = segment(part).also + offset;
+    const bool two = segment(part).second_output != nullptr;
+    if (two) outputs[1] = segment(part).second_output + offset;
     reduce(reduction, sources, std::span(outputs, two ? 2 : 1), part.count, stores);
     return;
   }

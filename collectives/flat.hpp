@@ -31,7 +31,7 @@ struct Segment {
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
-  std::byte* also = nullptr;  ///< a second output, on this rank; null for none
+  std::byte* second_output = nullptr;  ///< on this rank; null for none
 };
 
 /// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,

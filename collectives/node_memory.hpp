@@ -48,7 +48,7 @@ struct Signature {
 struct SharedSegment {
   std::uint64_t input;
   std::uint64_t output;
-  std::uint64_t also;
+  std::uint64_t second_output;
 };
 
 /// Where the segments of a call lie: one here, several in a table in the arena.
