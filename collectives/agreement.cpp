@@ -193,7 +193,7 @@ void Agreement::combine(const Call& call) {
 /// Every segment from the greeting of its source's node.
 void Agreement::pick_copies(const Call& call) {
   buffers_->partials.resize(call.layout().total());
-  call.layout().for_each_segment([&](const FlatLayout::Part& part) {
+  call.layout().for_each_segment([&](const FusedLayout::Part& part) {
     const auto& greeting = buffers_->incoming[topology_.node_of(call.segment(part).source)];
     const std::size_t bytes = part.count * size_of(call.layout().wire(part.segment));
     std::memcpy(buffers_->partials.data() + part.position,

@@ -96,7 +96,7 @@ void Call::fill_directory() {
 
 void Call::fill_payload() {
   std::byte* payload = line(memory_.local_rank).payload;
-  layout_.for_each_segment([&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const Segment& own = segment(part);
     if (!is_source(own)) return;
     std::memcpy(payload + part.position, own.input, own.count * size_of(own.dtype));

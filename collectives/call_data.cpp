@@ -28,7 +28,7 @@ void Call::gather(const Segment& segment, int first, int count, Address address)
   for (int i = 0; i < count; ++i) sources_[i] = address(first + i);
 }
 
-void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
+void Call::gather_inputs(const FusedLayout::Part& part, const Sources& sources) {
   const std::size_t offset = part.first * size_of(segment(part).dtype);
   gather(segment(part), sources.first, sources.count, [&](int peer) -> const std::byte* {
     const Peer& other = memory_.peers[peer];
@@ -40,14 +40,14 @@ void Call::gather_inputs(const FlatLayout::Part& part, const Sources& sources) {
 }
 
 /// This rank's own elements come from its input, not from its line: see wait_for_announcements().
-void Call::gather_payloads(const FlatLayout::Part& part, int first, int count) {
+void Call::gather_payloads(const FusedLayout::Part& part, int first, int count) {
   gather(segment(part), first, count, [&](int peer) -> const std::byte* {
     return peer == memory_.local_rank ? segment(part).input : line(peer).payload + part.position;
   });
 }
 
 /// Where a local rank wants a part: both its outputs in place, or its slot.
-void Call::add_destinations(const FlatLayout::Part& part, int peer, Range chunk, int slot) {
+void Call::add_destinations(const FusedLayout::Part& part, int peer, Range chunk, int slot) {
   const Peer& other = memory_.peers[peer];
   if (!in_place()) {
     destinations_.push_back(other.arena + other.control().result[slot] +
@@ -61,7 +61,7 @@ void Call::add_destinations(const FlatLayout::Part& part, int peer, Range chunk,
     destinations_.push_back(other.arena + theirs.second_output + offset);
 }
 
-void Call::gather_outputs(const FlatLayout::Part& part, Range chunk, int slot) {
+void Call::gather_outputs(const FusedLayout::Part& part, Range chunk, int slot) {
   destinations_.clear();
   if (operation_->lanes_apart) {
     add_destinations(part, memory_.local_rank, chunk, slot);
@@ -86,7 +86,7 @@ Reduction Call::to_wire(std::size_t segment) const {
 void Call::stage(Range chunk, int slot, Stores stores) const {
   turn_to(Activity::copy_in);
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
-  layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const Segment& own = segment(part);
     if (!is_source(own) || shared(memory_.local_rank, part.segment).input != kNotShared) return;
     const std::size_t width = size_of(own.dtype);
@@ -99,7 +99,7 @@ void Call::stage(Range chunk, int slot, Stores stores) const {
 
 void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
   turn_to(Activity::reduce);
-  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     gather_outputs(part, sources.chunk, sources.slot);
     reduce(to_output(part.segment), sources_, destinations_, part.count, stores);
@@ -109,7 +109,7 @@ void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
 
 /// One source of the output's type needs no reduction before it is consumed, unless it is what the
 /// consumer writes to.
-void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
+void Call::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                                std::span<const std::byte* const> sources, std::byte* scratch,
                                Stores stores) const {
   if (!is_destination(segment(part))) return;
@@ -134,7 +134,7 @@ void Call::reduce_part_to_self(const FlatLayout::Part& part, const Reduction& re
 void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
-  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     reduce_part_to_self(part, to_output(part.segment), sources_,
                         mine + layout_.slot_offset(part, sources.chunk), stores);
@@ -144,7 +144,7 @@ void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
 
 void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
   turn_to(Activity::reduce);
-  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     std::byte* to = buffer + (part.position - range.begin);
     reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
@@ -153,7 +153,7 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
 
 void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {
   turn_to(Activity::copy_out);
-  layout_.for_each_part(range, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_outputs(part, chunk, slot);
     const std::byte* from = buffer + (part.position - range.begin);
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
@@ -164,7 +164,7 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
 void Call::deliver(Range chunk, int slot, Stores stores) const {
   turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
   std::byte* mine = memory_.self().arena + memory_.control().result[slot];
-  layout_.for_each_part(chunk, [&](const FlatLayout::Part& part) {
+  layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
     reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
@@ -175,15 +175,15 @@ void Call::deliver(Range chunk, int slot, Stores stores) const {
 
 void Call::reduce_payloads_to_self() {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
-  alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_segment([&](const FlatLayout::Part& part) {
+  alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
+  layout_.for_each_segment([&](const FusedLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
     reduce_part_to_self(part, to_output(part.segment), sources_, scratch, Stores::cached);
   });
 }
 
 void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
-  layout_.for_each_segment([&](const FlatLayout::Part& part) {
+  layout_.for_each_segment([&](const FusedLayout::Part& part) {
     if (segment(part).source != kEveryRank && topology_.local_rank_of(segment(part).source) < 0)
       return;
     gather_payloads(part, first, count);
@@ -194,8 +194,8 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 
 void Call::deliver_wire(const std::byte* buffer) const {
   turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
-  alignas(FlatLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_segment([&](const FlatLayout::Part& part) {
+  alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
+  layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const std::byte* from = buffer + part.position;
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
     reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, Stores::cached);

@@ -3,9 +3,9 @@
 
 namespace tutti::collectives {
 
-void combine_two(const FlatLayout& layout, ReduceOp op, Range range, const std::byte* left,
+void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
                  const std::byte* right, std::byte* sum) {
-  layout.for_each_part(range, [&](const FlatLayout::Part& part) {
+  layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     const std::size_t offset = part.position - range.begin;
     const std::byte* sources[] = {left + offset, right + offset};
     std::byte* destination = sum + offset;
@@ -14,7 +14,7 @@ void combine_two(const FlatLayout& layout, ReduceOp op, Range range, const std::
   });
 }
 
-void combine_partials(const FlatLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
+void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
                       std::byte* partials) {
   for (const auto& [left, right] : plan.steps) {
     std::byte* sum = partials + static_cast<std::size_t>(left) * range.size();

@@ -53,7 +53,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       packed.push_back(packed_of(flight, node, bytes));
     }
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       float* sums = sums_of(flight, part);
       for (std::size_t first = 0; first < part.count; first += Codec::kTile) {
         const std::size_t now = std::min(Codec::kTile, part.count - first);
@@ -66,7 +66,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
  private:
   static std::size_t packed_bytes(const Call& call, const ChunkInFlight& flight) {
     std::size_t bytes = 0;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       bytes += call.operation().packing->codec.packed_bytes(part.count);
     });
     return bytes;
@@ -76,14 +76,14 @@ class CompressedExchange final : public ExchangeAlgorithm {
     return flight.incoming.data() + static_cast<std::size_t>(node) * bytes;
   }
 
-  static float* sums_of(ChunkInFlight& flight, const FlatLayout::Part& part) {
+  static float* sums_of(ChunkInFlight& flight, const FusedLayout::Part& part) {
     return reinterpret_cast<float*>(flight.result_at(part.position));
   }
 
   /// The node's sums, which lie where the result will, and the residuals.
   static void pack(Call& call, ChunkInFlight& flight, std::byte* packed) {
     const Packing& packing = *call.operation().packing;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const float* sums = sums_of(flight, part);
       float* residual = packing.residuals[part.segment];
       if (residual != nullptr) residual += part.first;

@@ -23,7 +23,7 @@ class CopyExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override {
     auto& arrivals = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const std::span<std::byte> bytes = bytes_of(call, flight, part);
       const int source = lane_.topology.node_of(call.segment(part).source);
       if (source != lane_.node()) {
@@ -40,7 +40,7 @@ class CopyExchange final : public ExchangeAlgorithm {
   /// Passes on what has come.
   void act(Call& call, ChunkInFlight& flight) const override {
     if (!is_chain(call)) return;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const int source = lane_.topology.node_of(call.segment(part).source);
       if (source != lane_.node()) send_on(call, flight, source, bytes_of(call, flight, part));
     });
@@ -52,7 +52,7 @@ class CopyExchange final : public ExchangeAlgorithm {
   }
 
   [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
-                                                     const FlatLayout::Part& part) {
+                                                     const FusedLayout::Part& part) {
     return {flight.result_at(part.position),
             part.count * size_of(call.layout().wire(part.segment))};
   }

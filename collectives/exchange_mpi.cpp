@@ -20,7 +20,7 @@ class MpiExchange final : public ExchangeAlgorithm {
     const int partial = lane_.partials_of[lane_.node()].front();
     sum_partial(call, flight, partial, flight.share, flight.result.data());
     auto& sums = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       sums.push_back(lane_.transport.allreduce(flight.result_at(part.position), part.count,
                                                call.layout().wire(part.segment),
                                                call.operation().reduce));

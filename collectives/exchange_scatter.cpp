@@ -25,7 +25,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * own.size()));
     flight.incoming.resize(std::max(flight.incoming.size(), flight.share.size() * all));
     auto& gathers = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const Range range = range_of(call, part);
       const std::size_t offset = range.begin - flight.share.begin;
       const int owner = lane_.topology.node_of(call.segment(part).destination);
@@ -44,7 +44,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
 
   void act(Call& call, ChunkInFlight& flight) const override {
     const std::size_t all = lane_.plan.partials.size();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
       const Range range = range_of(call, part);
       std::byte* partials = flight.incoming.data() + (range.begin - flight.share.begin) * all;
@@ -54,7 +54,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  [[nodiscard]] static Range range_of(const Call& call, const FlatLayout::Part& part) {
+  [[nodiscard]] static Range range_of(const Call& call, const FusedLayout::Part& part) {
     return {part.position, part.position + part.count * size_of(call.layout().wire(part.segment))};
   }
 
