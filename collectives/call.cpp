@@ -105,7 +105,7 @@ void Call::fill_payload() {
 
 void Call::announce() {
   const std::size_t bytes = layout_.total();
-  // A greeting is not packed, so that what is packed does not depend on what else is in the call;
+  // A handshake is not packed, so that what is packed does not depend on what else is in the call;
   // and it would be summed over the node.
   const bool may_fit = operation_->packing == nullptr && !operation_->lanes_apart;
   const bool fits = may_fit && bytes <= tuning_.inline_shared_bytes;

@@ -53,7 +53,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
     agreement_ =
-        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.greetings);
+        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.handshakes);
   }
   if (topology_.local_rank < topology_.num_lanes()) {
     lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, tuning_);

@@ -13,7 +13,7 @@
 namespace tutti::collectives {
 
 /// Message tags: one stream of messages per kind and pair of ranks, in order.
-enum Tag : int { kGreetingTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
+enum Tag : int { kHandshakeTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
 
 /// A lane: the ranks of all nodes that have one local rank.
 struct Lane {

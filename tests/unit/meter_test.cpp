@@ -74,7 +74,7 @@ TEST_CASE("a rank that comes last itself waits little, and says so") {
 
 TEST_CASE("among many nodes the late rank is known, too") {
   Settings settings = patient();
-  settings.algorithms = "greetings=doubling";
+  settings.algorithms = "handshakes=doubling";
   for (int late_rank = 0; late_rank < 5; ++late_rank) {
     CAPTURE(late_rank);
     for (const Statistics& seen : with_a_late_rank({1, 1, 1, 1, 1}, late_rank, settings)) {
