@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "collectives/combine.hpp"
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti::collectives {
 
@@ -59,7 +59,7 @@ Agreement::~Agreement() {
   const auto pending = [](int request) { return request != Transport::kDone; };
   if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), pending) ||
       !buffers_->sends.empty()) {
-    keep_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
+    leak_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
   }
 }
 

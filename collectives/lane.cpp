@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti::collectives {
 
@@ -41,7 +41,7 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
 /// After a failure messages may still be under way: their buffers are left to them.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
-    if (flight->under_way) keep_until_exit(std::shared_ptr<const ChunkInFlight>(std::move(flight)));
+    if (flight->under_way) leak_until_exit(std::shared_ptr<const ChunkInFlight>(std::move(flight)));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kNoticeTag = -1;
 }
 
-void PostOffice::post(int to_rank, Message message) {
+void Mailboxes::post(int to_rank, Message message) {
   if (filter_ && !filter_(message.from, to_rank, message.tag)) return;
   Box& box = boxes_[static_cast<std::size_t>(to_rank)];
   const std::lock_guard lock(box.mutex);
@@ -20,7 +20,7 @@ void PostOffice::post(int to_rank, Message message) {
 }
 
 template <class Match>
-std::optional<PostOffice::Message> PostOffice::take_first(int rank, Match match) {
+std::optional<Mailboxes::Message> Mailboxes::take_first(int rank, Match match) {
   Box& box = boxes_[static_cast<std::size_t>(rank)];
   const std::lock_guard lock(box.mutex);
   const auto found = std::find_if(box.messages.begin(), box.messages.end(), match);
@@ -30,19 +30,19 @@ std::optional<PostOffice::Message> PostOffice::take_first(int rank, Match match)
   return message;
 }
 
-std::optional<PostOffice::Message> PostOffice::take(int rank, int from_rank, int tag) {
+std::optional<Mailboxes::Message> Mailboxes::take(int rank, int from_rank, int tag) {
   return take_first(rank, [&](const Message& message) {
     return message.from == from_rank && message.tag == tag;
   });
 }
 
-std::optional<PostOffice::Message> PostOffice::take_any(int rank, int tag) {
+std::optional<Mailboxes::Message> Mailboxes::take_any(int rank, int tag) {
   return take_first(rank, [&](const Message& message) { return message.tag == tag; });
 }
 
 collectives::Transport::Request MailboxTransport::send(int to_rank, int tag,
                                                        std::span<const std::byte> bytes) {
-  office_->post(to_rank, {rank_, tag, {bytes.begin(), bytes.end()}});
+  mailboxes_->post(to_rank, {rank_, tag, {bytes.begin(), bytes.end()}});
   return next_request_++;
 }
 
@@ -63,7 +63,7 @@ void MailboxTransport::match() {
     const Pending& wanted = it->second;
     const std::pair source(wanted.from, wanted.tag);
     const bool known_empty = std::find(empty.begin(), empty.end(), source) != empty.end();
-    auto message = known_empty ? std::nullopt : office_->take(rank_, wanted.from, wanted.tag);
+    auto message = known_empty ? std::nullopt : mailboxes_->take(rank_, wanted.from, wanted.tag);
     if (!message) {
       empty.push_back(source);
       ++it;
@@ -79,11 +79,11 @@ void MailboxTransport::match() {
 
 void MailboxTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const auto bytes = std::as_bytes(std::span(&notice, 1));
-  office_->post(to_rank, {rank_, kNoticeTag, {bytes.begin(), bytes.end()}});
+  mailboxes_->post(to_rank, {rank_, kNoticeTag, {bytes.begin(), bytes.end()}});
 }
 
 std::optional<collectives::Notice> MailboxTransport::poll_notice() {
-  const auto message = office_->take_any(rank_, kNoticeTag);
+  const auto message = mailboxes_->take_any(rank_, kNoticeTag);
   if (!message) return std::nullopt;
   collectives::Notice notice;
   std::memcpy(&notice, message->bytes.data(), sizeof notice);

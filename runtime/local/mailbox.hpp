@@ -14,7 +14,7 @@
 namespace tutti {
 
 /// Where all ranks' messages lie until they are received.
-class PostOffice {
+class Mailboxes {
  public:
   struct Message {
     int from;
@@ -22,7 +22,7 @@ class PostOffice {
     std::vector<std::byte> bytes;
   };
 
-  PostOffice(int num_ranks, MessageFilter filter)
+  Mailboxes(int num_ranks, MessageFilter filter)
       : boxes_(static_cast<std::size_t>(num_ranks)), filter_(std::move(filter)) {}
 
   void post(int to_rank, Message message);
@@ -45,8 +45,8 @@ class PostOffice {
 
 class MailboxTransport final : public collectives::Transport {
  public:
-  MailboxTransport(std::shared_ptr<PostOffice> office, int rank)
-      : office_(std::move(office)), rank_(rank) {}
+  MailboxTransport(std::shared_ptr<Mailboxes> mailboxes, int rank)
+      : mailboxes_(std::move(mailboxes)), rank_(rank) {}
 
   Request send(int to_rank, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from_rank, int tag, std::span<std::byte> bytes) override;
@@ -64,7 +64,7 @@ class MailboxTransport final : public collectives::Transport {
   /// Completes receives in the order in which they were posted.
   void match();
 
-  std::shared_ptr<PostOffice> office_;
+  std::shared_ptr<Mailboxes> mailboxes_;
   int rank_;
   Request next_request_ = 0;
   std::map<Request, Pending> pending_;

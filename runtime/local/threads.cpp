@@ -29,7 +29,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
                                                        MessageFilter filter,
                                                        std::size_t arena_bytes) {
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
-  const auto office = std::make_shared<PostOffice>(size, std::move(filter));
+  const auto mailboxes = std::make_shared<Mailboxes>(size, std::move(filter));
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     GroupParts& own = parts[rank];
@@ -40,7 +40,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));
     if (own.topology.num_nodes() > 1) {
-      own.transport = std::make_unique<MailboxTransport>(office, rank);
+      own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
     }
   }
   for (GroupParts& own : parts) {
