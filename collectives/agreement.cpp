@@ -202,17 +202,17 @@ void Agreement::pick_copies(const Call& call) {
   result_ = buffers_->partials.data();
 }
 
-std::vector<Statement> Agreement::exchange(const std::vector<Statement>& of_this_node) {
+std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>& of_this_node) {
   std::size_t most = 0;
   for (const auto& ranks : topology_.nodes) most = std::max(most, ranks.size());
-  receive_from_all(kStatementTag, most * sizeof(Statement));
+  receive_from_all(kStatementTag, most * sizeof(RankStatement));
   send_to_all(kStatementTag, std::as_bytes(std::span(of_this_node)));
   wait_for_messages();
-  std::vector<Statement> all(topology_.size);
+  std::vector<RankStatement> all(topology_.size);
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     const auto& ranks = topology_.nodes[node];
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      Statement& statement = all[ranks[i]];
+      RankStatement& statement = all[ranks[i]];
       if (node == topology_.node) {
         statement = of_this_node[i];
       } else {

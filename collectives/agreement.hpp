@@ -9,28 +9,11 @@
 
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/mismatch.hpp"
 #include "collectives/transport.hpp"
 #include "collectives/tree.hpp"
 
 namespace tutti::collectives {
-
-/// What one rank says of its call after a disagreement.
-struct Statement {
-  std::int32_t rank;
-  std::uint32_t refused;  ///< 0, or 1 + ErrorCode of what is wrong with this rank's call
-  Signature signature;
-  char text[kTextBytes];  ///< what is wrong, or the call in words
-};
-
-/// What all ranks throw after a disagreement; after ErrorCode::divergence the caller looks closer.
-struct Verdict {
-  ErrorCode code;
-  std::string text;
-};
-
-/// The sentence that names the ranks and what each called. Statements are in the order of ranks.
-Verdict judge(const Topology& topology, std::uint64_t sequence,
-              const std::vector<Statement>& statements);
 
 /// What the first rank of each node does for its node.
 ///
@@ -41,7 +24,7 @@ Verdict judge(const Topology& topology, std::uint64_t sequence,
 ///              round 2: those of i, i - 1, i - 2, i - 3 to node i + 4; and so on
 ///
 /// A handshake carries the node's signature, or that its own ranks disagree; every first rank sees
-/// all handshakes, so all come to the same verdict. Small data travels with the handshake: a small
+/// all handshakes, so all come to the same result. Small data travels with the handshake: a small
 /// allreduce is one round, or ceil(log2 N) rounds of one message each among many nodes. Whatever
 /// their number, everybody has all partial sums and adds them in the order of the CombinePlan.
 /// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
@@ -62,7 +45,7 @@ class Agreement {
   [[nodiscard]] int last_rank() const { return last_rank_; }
 
   /// Every node's statements, in the order of ranks.
-  std::vector<Statement> exchange(const std::vector<Statement>& of_this_node);
+  std::vector<RankStatement> exchange(const std::vector<RankStatement>& of_this_node);
 
  private:
   struct Handshake;

@@ -123,7 +123,9 @@ class Call {
   [[nodiscard]] AnnounceLine& line(int peer) const {
     return memory_.peers[peer].control().announce[sequence_ & 1];
   }
-  [[nodiscard]] VerdictLine& verdict() const { return memory_.first().verdict[sequence_ & 1]; }
+  [[nodiscard]] AgreementLine& agreement_line() const {
+    return memory_.first().agreement[sequence_ & 1];
+  }
 
   /// Tells the node that this rank has called, and where its data is.
   void announce();
