@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "collectives/combine.hpp"
 #include "collectives/leak.hpp"
 
 namespace tutti::collectives {

@@ -16,7 +16,6 @@
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/spans.hpp"
-#include "collectives/stop.hpp"
 #include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
 

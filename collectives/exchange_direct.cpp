@@ -15,7 +15,6 @@
 // Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
 #include <algorithm>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {

@@ -8,7 +8,6 @@
 // allreduce, and the least possible.
 #include <algorithm>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {

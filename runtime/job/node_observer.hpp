@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/node_memory.hpp"
-#include "collectives/observer.hpp"
 #include "collectives/topology.hpp"
+#include "collectives/wait.hpp"
 
 namespace tutti {
 
