@@ -218,8 +218,7 @@ void Waiter::notify_other_nodes(const Notice& notice) noexcept {
   }
 }
 
-// --- whom to blame for a wait that comes to nothing, and in what words ----------------------------
-// ----------------------------------
+// --- whom to blame for a wait that comes to nothing, and in what words ---------------------------
 
 void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
   if (call_ == nullptr) return;
