@@ -99,10 +99,10 @@ class Engine {
   [[nodiscard]] bool meet();
   void require_mpi_types(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
-  ErrorCode find_verdict(const Statement& own);
-  [[noreturn]] void throw_verdict();
-  Statement statement_of(std::uint32_t refused, const std::string& text) const;
-  std::vector<Statement> collect_statements();
+  ErrorCode exchange_statements(const RankStatement& own);
+  [[noreturn]] void throw_report();
+  RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
+  std::vector<RankStatement> collect_statements();
   void reduce();
 
   NodeMemory memory_;

@@ -155,7 +155,7 @@ std::vector<Shape> read_shapes(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
     throw_bad_option("--model: " + path + ": " + std::strerror(errno) +
-                  "; expected resnet50, bert-base or a file");
+                     "; expected resnet50, bert-base or a file");
   }
   std::vector<Shape> shapes;
   int number = 0;
@@ -166,7 +166,7 @@ std::vector<Shape> read_shapes(const std::string& path) {
     const auto extents = parse_extents(line);
     if (extents.empty()) {
       throw_bad_option("--model: " + path + ":" + std::to_string(number) +
-                    ": expected a shape as in 64x3x7x7, found '" + line + "'");
+                       ": expected a shape as in 64x3x7x7, found '" + line + "'");
     }
     shapes.emplace_back(std::span<const std::int64_t>(extents));
   }

@@ -59,7 +59,7 @@ Options parse_options(int argc, const char* const* argv) {
   if (options.repeats < 1) throw_bad_option("--repeats: expected at least 1");
   if (options.bytes < sizeof(float) * static_cast<std::size_t>(options.keys)) {
     throw_bad_option("--bytes " + bytes + ": expected at least one float32 (4 bytes) for each of " +
-                  std::to_string(options.keys) + " keys");
+                     std::to_string(options.keys) + " keys");
   }
   return options;
 }

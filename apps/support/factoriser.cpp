@@ -47,7 +47,7 @@ void check_optimizer(const FactorOptions& options) {
     throw_bad_option(std::string("--optimizer: ") + error.what());
   }
   throw_bad_option("--optimizer " + options.optimizer +
-                ": expected one that updates single rows: sgd, adam or adagrad");
+                   ": expected one that updates single rows: sgd, adam or adagrad");
 }
 
 void check(const FactorOptions& options, int ranks) {

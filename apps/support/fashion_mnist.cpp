@@ -79,9 +79,9 @@ class GzipReader {
   }
 
   [[noreturn]] void throw_ends_early(std::size_t expected, const std::string& what,
-                                 std::size_t found) const {
-    throw_damaged("ends early: expected " + std::to_string(expected) + " bytes of " + what + ", found " +
-           std::to_string(found));
+                                     std::size_t found) const {
+    throw_damaged("ends early: expected " + std::to_string(expected) + " bytes of " + what +
+                  ", found " + std::to_string(found));
   }
 
   [[noreturn]] void fail_read() const {
@@ -110,8 +110,8 @@ void read_magic(GzipReader& reader, std::size_t rank) {
   const std::uint32_t found = big_endian(magic);
   if (found == expected) return;
   reader.throw_damaged("is not an IDX file of bytes with " + std::to_string(rank) +
-                " dimensions: expected the number " + std::to_string(expected) +
-                " at its start, found " + std::to_string(found));
+                       " dimensions: expected the number " + std::to_string(expected) +
+                       " at its start, found " + std::to_string(found));
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank) {
   std::array<std::uint8_t, 1> beyond{};
   if (reader.read(beyond) != 0) {
     reader.throw_damaged("has more than the " + std::to_string(count) +
-                  " bytes that its header announces");
+                         " bytes that its header announces");
   }
   return array;
 }

@@ -28,7 +28,7 @@ void print(const std::string& name, const std::string& text) {
 
 /// What only this rank knows of, with the rank in front.
 std::string with_place(const std::string& text) {
-  return text.rfind("rank ", 0) == 0 ? text : last_words() + text;
+  return text.rfind("rank ", 0) == 0 ? text : place_of_failure() + text;
 }
 
 /// Ends the job, because the other ranks may wait for this one without end. A rank that learned of

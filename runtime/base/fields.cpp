@@ -225,7 +225,8 @@ bool OptionWords::knows(std::string_view option) const {
 }
 
 void OptionWords::require_all_read() const {
-  if (const std::string* option = left_over()) throw_invalid_argument(unknown_name("option", *option, known_));
+  if (const std::string* option = left_over())
+    throw_invalid_argument(unknown_name("option", *option, known_));
 }
 
 std::string unknown_name(const std::string& what, const std::string& name,

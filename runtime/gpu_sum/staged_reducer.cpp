@@ -27,7 +27,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti::gpus {
 
@@ -76,7 +76,7 @@ bool StagedReducer::has_ended() noexcept {
 /// After a failure work may never end, and whoever frees what it uses waits for it.
 StagedReducer::~StagedReducer() {
   if (!has_ended()) {
-    collectives::keep_until_exit(std::make_shared<Tensor>(std::move(memory_)));
+    collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
   }
   for (const Slot& slot : slots_) {

@@ -6,7 +6,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 #include "runtime/job/stop_flag.hpp"
 
 namespace tutti {
@@ -63,9 +63,9 @@ Group::~Group() {
   engine_->set_observer(nullptr);
   if (parts_.topology.size == 1) return;
   if (engine_->failed()) {
-    collectives::keep_until_exit(
+    collectives::leak_until_exit(
         std::make_shared<std::vector<Mapping>>(std::move(parts_.mappings)));
-    collectives::keep_until_exit(parts_.arena);
+    collectives::leak_until_exit(parts_.arena);
   } else {
     engine_->leave(std::uncaught_exceptions() > 0);
   }

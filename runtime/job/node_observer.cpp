@@ -31,7 +31,8 @@ struct Observers {
   std::array<std::atomic<const NodeObserver*>, kMostObservers> places{};
   std::atomic<int> printing{0};
   std::mutex words_mutex;
-  std::string last_words;  ///< see last_words(); written while an exception ends a group
+  std::string
+      place_of_failure;  ///< see place_of_failure(); written while an exception ends a group
 };
 
 Observers& observers() noexcept {
@@ -97,8 +98,8 @@ NodeObserver::~NodeObserver() {
     const RecordBook& calls = memory_.control().calls;
     const std::size_t length = calls.describe(calls.newest(), words);
     const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
-    observers().last_words = name_of(topology_, topology_.rank) + ", after " +
-                             (length == 0 ? "no call" : std::string(words, length)) + ": ";
+    observers().place_of_failure = name_of(topology_, topology_.rank) + ", after " +
+                                   (length == 0 ? "no call" : std::string(words, length)) + ": ";
   }
   if (place_ == kMostObservers) return;
   observers().places[place_].store(nullptr);
@@ -158,9 +159,9 @@ void NodeObserver::print(int file) const noexcept {
   print_calls(file, memory_.local_rank, RecordBook::kCalls);
 }
 
-std::string last_words() {
+std::string place_of_failure() {
   const std::lock_guard lock(observers().words_mutex);
-  return observers().last_words;
+  return observers().place_of_failure;
 }
 
 void print_calls() noexcept {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/node_memory.hpp"
-#include "collectives/observer.hpp"
 #include "collectives/topology.hpp"
+#include "collectives/wait.hpp"
 
 namespace tutti {
 
@@ -40,7 +40,7 @@ class NodeObserver final : public collectives::Observer {
 
 /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has
 /// ended a group of this process; else empty.
-std::string last_words();
+std::string place_of_failure();
 
 /// Prints what every observer of this process sees to standard error. Safe in a signal handler.
 void print_calls() noexcept;

@@ -135,7 +135,7 @@ const std::vector<Variable>& variables_known() {
        [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
       {"TUTTI_ALGORITHMS", "name=value,..., default: the library's choice",
        "how data moves: inline-shared, inline-private, streamed-slots, wait-group, "
-       "in-flight, greetings, exchange",
+       "in-flight, handshakes, exchange",
        [](S& s, Text, Text value) {
          collectives::Tuning scratch{};
          collectives::override_choices(scratch, value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/stop.hpp"
+#include "collectives/wait.hpp"
 
 namespace tutti {
 

@@ -58,8 +58,9 @@ void require_all_read(const OptionWords& words) {
   const std::string* option = words.left_over();
   const bool has_schedule = words.knows("warmup_steps");
   if (option != nullptr && !has_schedule && is_option_of_a_schedule(*option)) {
-    words.throw_invalid_argument("the option '" + *option + "' belongs to a schedule; add schedule=NAME, one of " +
-                 comma_list(names_of_schedules()));
+    words.throw_invalid_argument("the option '" + *option +
+                                 "' belongs to a schedule; add schedule=NAME, one of " +
+                                 comma_list(names_of_schedules()));
   }
   words.require_all_read();
 }

@@ -5,8 +5,8 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/optimizers/option_fields.hpp"
 #include "runtime/base/portable_math.hpp"
+#include "runtime/optimizers/option_fields.hpp"
 
 namespace tutti {
 
@@ -118,11 +118,13 @@ void check(const std::string& owner, const Schedule& schedule, double base) {
     check(name, field);
     const auto* const* number = std::get_if<std::uint64_t*>(&field.value);
     if (std::string_view(field.name) == "max_update" && **number <= warmup.steps) {
-      throw_invalid_argument(field, "more than warmup_steps, which is " + std::to_string(warmup.steps));
+      throw_invalid_argument(field,
+                             "more than warmup_steps, which is " + std::to_string(warmup.steps));
     }
     if (std::string_view(field.name) == "warmup_begin_lr" && warmup.steps > 0 &&
         warmup.begin_lr > base) {
-      throw_invalid_argument(field, "at most learning_rate, which is " + value_text({"learning_rate", &base}));
+      throw_invalid_argument(
+          field, "at most learning_rate, which is " + value_text({"learning_rate", &base}));
     }
   }
 }

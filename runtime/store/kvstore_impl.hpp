@@ -38,8 +38,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     if (!engine().failed()) return;
-    device_push_.keep_until_exit();
-    copies_.keep_until_exit();
+    device_push_.leak_until_exit();
+    copies_.leak_until_exit();
   }
 
   void init(const Keys& keys, const Values& values, Storage storage);

@@ -22,8 +22,8 @@ namespace {
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
 void check_load_throws(KVStore& kv, const path& directory, ErrorCode code,
-                 const std::vector<std::string>& words,
-                 test::Place where = test::Place::current()) {
+                       const std::vector<std::string>& words,
+                       test::Place where = test::Place::current()) {
   CHECK(throws_on_all([&] { kv.load(directory); }, code, words, where));
 }
 

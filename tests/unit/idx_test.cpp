@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/support/fashion_mnist.hpp"
-
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -13,6 +11,7 @@
 
 #include "tutti/error.hpp"
 
+#include "apps/support/fashion_mnist.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/base/fields.hpp"
 #include "runtime/base/digest.hpp"
+#include "runtime/base/fields.hpp"
 
 namespace tutti {
 

@@ -76,11 +76,11 @@ void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outp
     if (tensors.front().device().kind == DeviceKind::gpu) return;
   }
   for (const auto& [key, tensors] : outputs) {
-    segments_[index.at(key)].also = tensors.front().bytes();
+    segments_[index.at(key)].second_output = tensors.front().bytes();
   }
   writes_outputs_ = outputs_are_apart();
   if (writes_outputs_) return;
-  for (collectives::Segment& segment : segments_) segment.also = nullptr;
+  for (collectives::Segment& segment : segments_) segment.second_output = nullptr;
 }
 
 /// True if no output meets another one, a replica, or another key's input.
@@ -93,9 +93,11 @@ bool DensePush::outputs_are_apart() const {
   for (const collectives::Segment& segment : segments_) {
     const std::size_t bytes = segment.count * size_of(segment.dtype);
     if (bytes == 0) continue;
-    if (segment.also != nullptr && table_.holds(segment.also)) return false;
-    if (segment.also != nullptr) extents.push_back({segment.also, segment.also + bytes});
-    if (segment.also != segment.input) extents.push_back({segment.input, segment.input + bytes});
+    if (segment.second_output != nullptr && table_.holds(segment.second_output)) return false;
+    if (segment.second_output != nullptr)
+      extents.push_back({segment.second_output, segment.second_output + bytes});
+    if (segment.second_output != segment.input)
+      extents.push_back({segment.input, segment.input + bytes});
   }
   std::sort(extents.begin(), extents.end(),
             [](const Extent& left, const Extent& right) { return left.begin < right.begin; });

@@ -127,8 +127,8 @@ void PackedSum::hand_on(const Piece& piece) {
     const auto* bytes = reinterpret_cast<const std::byte*>(sums);
     if (!keeps) {
       job_->consumer->consume(piece.key, first, now, bytes);
-    } else if (target.also != nullptr) {
-      std::memcpy(target.also + offset, bytes, now * sizeof(float));
+    } else if (target.second_output != nullptr) {
+      std::memcpy(target.second_output + offset, bytes, now * sizeof(float));
     }
   }
 }

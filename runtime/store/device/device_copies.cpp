@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/device/device_copies.hpp"
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti {
 
@@ -23,8 +23,8 @@ void DeviceCopies::run() {
   }
 }
 
-void DeviceCopies::keep_until_exit() {
-  collectives::keep_until_exit(std::make_shared<decltype(devices_)>(std::move(devices_)));
+void DeviceCopies::leak_until_exit() {
+  collectives::leak_until_exit(std::make_shared<decltype(devices_)>(std::move(devices_)));
 }
 
 }  // namespace tutti

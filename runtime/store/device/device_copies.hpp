@@ -17,7 +17,7 @@ class DeviceCopies {
   /// Puts what was added into the devices' streams.
   void run();
   /// After a failure: to free what a stream uses would wait for the stream.
-  void keep_until_exit();
+  void leak_until_exit();
 
  private:
   struct OnDevice {

@@ -5,7 +5,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 #include "runtime/store/core/user_updater.hpp"
 
 namespace tutti {
@@ -268,8 +268,8 @@ void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
   }
 }
 
-void DevicePush::keep_until_exit() {
-  collectives::keep_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
+void DevicePush::leak_until_exit() {
+  collectives::leak_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
 }
 
 void DevicePush::call_updater(const Updater& updater, int device, Work& work) {

@@ -48,7 +48,7 @@ class DevicePush {
   void update();
 
   /// After a failure: to free what a stream uses would wait for the stream.
-  void keep_until_exit();
+  void leak_until_exit();
 
  private:
   /// The keys of the push that are on one GPU. Row i of a launch is entries[i].

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sentence that all ranks throw when their calls cannot be carried out.
-#include <algorithm>
+#include "collectives/mismatch.hpp"
 
-#include "collectives/agreement.hpp"
+#include <algorithm>
+#include <string_view>
 
 namespace tutti::collectives {
 
@@ -10,13 +10,13 @@ namespace {
 
 /// Ranks that said the same, in the order of their first rank.
 struct Party {
-  const Statement* statement;
+  const RankStatement* statement;
   std::vector<int> ranks;
 };
 
-std::vector<Party> parties_of(const std::vector<Statement>& statements) {
+std::vector<Party> parties_of(const std::vector<RankStatement>& statements) {
   std::vector<Party> parties;
-  for (const Statement& statement : statements) {
+  for (const RankStatement& statement : statements) {
     const auto same = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
       return party.statement->refused == statement.refused &&
              std::string_view(party.statement->text) == statement.text;
@@ -31,10 +31,10 @@ std::vector<Party> parties_of(const std::vector<Statement>& statements) {
 }
 
 /// Every rank made the same call, and what they hold differs.
-bool only_checks_differ(const std::vector<Statement>& statements) {
+bool only_checks_differ(const std::vector<RankStatement>& statements) {
   const Signature& first = statements.front().signature;
   bool all_equal = true;
-  for (const Statement& statement : statements) {
+  for (const RankStatement& statement : statements) {
     if (!(statement.signature.without_check() == first.without_check())) return false;
     all_equal = all_equal && statement.signature == first;
   }
@@ -43,8 +43,8 @@ bool only_checks_differ(const std::vector<Statement>& statements) {
 
 }  // namespace
 
-Verdict judge(const Topology& topology, std::uint64_t sequence,
-              const std::vector<Statement>& statements) {
+MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
+                             const std::vector<RankStatement>& statements) {
   const auto parties = parties_of(statements);
   const auto refused = std::find_if(parties.begin(), parties.end(), [](const Party& party) {
     return party.statement->refused != 0;

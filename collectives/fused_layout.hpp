@@ -31,7 +31,7 @@ struct Segment {
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
-  std::byte* also = nullptr;  ///< a second output, on this rank; null for none
+  std::byte* second_output = nullptr;  ///< on this rank; null for none
 };
 
 /// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
@@ -48,12 +48,12 @@ struct Range {
 /// Share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
 Range share_of(Range range, int parts, int index);
 
-class FlatLayout;
+class FusedLayout;
 /// True if every element has one source: data is copied, not summed. All segments of a call have
 /// the same kind of source.
-bool has_single_sources(const FlatLayout& layout);
+bool has_single_sources(const FusedLayout& layout);
 
-class FlatLayout {
+class FusedLayout {
  public:
   static constexpr std::size_t kAlignment = 64;
 

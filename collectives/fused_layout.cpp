@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/flat.hpp"
+#include "collectives/fused_layout.hpp"
 
 namespace tutti::collectives {
 
 namespace {
 constexpr std::size_t rounded_up(std::size_t bytes) {
-  return (bytes + FlatLayout::kAlignment - 1) / FlatLayout::kAlignment * FlatLayout::kAlignment;
+  return (bytes + FusedLayout::kAlignment - 1) / FusedLayout::kAlignment * FusedLayout::kAlignment;
 }
 }  // namespace
 
@@ -30,11 +30,11 @@ Range share_of(Range range, int parts, int index) {
   return {at(which), at(which + 1)};
 }
 
-bool has_single_sources(const FlatLayout& layout) {
+bool has_single_sources(const FusedLayout& layout) {
   return !layout.segments().empty() && layout.segments().front().source != kEveryRank;
 }
 
-void FlatLayout::assign(std::span<const Segment> segments, bool wide) {
+void FusedLayout::assign(std::span<const Segment> segments, bool wide) {
   segments_ = segments;
   wide_ = wide;
   begins_.clear();
