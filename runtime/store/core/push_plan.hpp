@@ -43,16 +43,16 @@ class PushPlan {
 
   [[nodiscard]] std::span<PushItem> items() { return items_; }
   [[nodiscard]] std::span<const PushItem> items() const { return items_; }
-  /// Of the items, one by one.
+  /// The items' entries, one by one.
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
   /// True if any key is on a GPU.
   [[nodiscard]] bool is_on_gpu() const { return is_on_gpu_; }
   /// True if this push has the plan of the last one as it is: the same keys, with one value each,
   /// in the same memory.
   [[nodiscard]] bool is_reused() const { return is_reused_; }
-  /// Of keys, shapes and dtypes, in the order of the items.
+  /// Digest of keys, shapes and dtypes, in the order of the items.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
-  /// Of one value of each key.
+  /// Bytes of one value of each key.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// What pushes of this list are counted as.
   [[nodiscard]] collectives::Tally& tally() const { return *tally_; }
@@ -65,9 +65,9 @@ class PushPlan {
   KeyTable& table_;
   std::vector<PushItem> items_;
   std::vector<Entry*> entries_;
-  std::vector<Key> keys_;            ///< of the last list whose keys were distinct, as it was given
-  std::vector<std::size_t> places_;  ///< of each of them in items_
-  std::vector<ConstTensorView> values_;  ///< of each of them last time
+  std::vector<Key> keys_;                ///< the last list of distinct keys, as it was given
+  std::vector<std::size_t> places_;      ///< index into items_ of each of them
+  std::vector<ConstTensorView> values_;  ///< the value of each of them last time
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
   collectives::Tally* tally_ = nullptr;

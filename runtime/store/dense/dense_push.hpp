@@ -62,7 +62,7 @@ class DensePush {
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
   void call_updater(const Updater& updater);
   void run_verified(collectives::Operation& operation);
-  /// Of the sums, unless they are wanted whole.
+  /// Who takes the sums as they arrive; null if they are wanted whole.
   collectives::Consumer* piecewise_consumer();
   /// Packs what this rank pushes, or finds the residuals of what its node will send.
   void stage_compression();
@@ -76,7 +76,7 @@ class DensePush {
   const GradientCompression& compression_;
   PushAnnouncement announcement_;
   PackedSum packed_sum_;
-  std::vector<float*> residuals_;  ///< of what this rank's lane sends to other nodes
+  std::vector<float*> residuals_;  ///< each key's, where this rank's lane sends to other nodes
   std::optional<collectives::Packing> packing_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs
   std::vector<collectives::Segment> segments_;

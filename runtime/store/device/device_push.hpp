@@ -54,17 +54,17 @@ class DevicePush {
   /// The keys of the push that are on one GPU. Row i of a launch is entries[i].
   struct Work {
     std::vector<Entry*> entries;
-    std::vector<gpus::TensorRow> sums;     ///< of values; none if updates take them
-    std::vector<gpus::TensorRow> updates;  ///< of replicas
+    std::vector<gpus::TensorRow> sums;     ///< rows that sum values; none if updates take them
+    std::vector<gpus::TensorRow> updates;  ///< rows that change replicas
     std::vector<UpdateStep> steps;
     std::uint64_t optimizer = 0;    ///< fingerprint of the one that gave the steps
     std::vector<Tensor> moved;      ///< values that were elsewhere
     std::optional<Tensor> bucket;   ///< the sums, of all keys
-    std::vector<gpus::Part> parts;  ///< of the bucket
+    std::vector<gpus::Part> parts;  ///< what the bucket holds
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
-    std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< of keys with many values
-    std::size_t num_partial = 0;                              ///< of this push
+    std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< tables for keys with many values
+    std::size_t num_partial = 0;                              ///< how many of them this push uses
   };
 
   void check(std::span<const PushItem> items) const;
@@ -90,7 +90,7 @@ class DevicePush {
   gpus::SumOverRanks sum_over_ranks_;
   std::shared_ptr<gpus::Gpus> gpus_;
   std::map<int, Work> work_;
-  bool has_launches_ = false;  ///< of the plan; not if a value had to be moved
+  bool has_launches_ = false;  ///< the plan's launches stand; false if a value had to be moved
 };
 
 }  // namespace tutti

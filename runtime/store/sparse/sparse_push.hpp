@@ -11,7 +11,8 @@
 //   rows of a rank     per key: int64 ids, ascending, each once | padding | the rows | padding,
 //                      where padding is to kAlignment
 //
-// Of R rows on each of P ranks, a rank receives P * R rows and writes at most as many to its table.
+// Where each of P ranks pushes R rows, a rank receives P * R rows and writes at most as many to its
+// table.
 #pragma once
 
 #include <optional>
@@ -59,7 +60,7 @@ class SparsePush {
   /// One distinct key of the push.
   struct Item {
     Entry* entry;
-    std::vector<FoundRow> found;  ///< of this rank, sorted
+    std::vector<FoundRow> found;  ///< this rank's rows, sorted
   };
   /// Where one key's ids and rows begin in a rank's bytes.
   struct Place {
@@ -80,11 +81,11 @@ class SparsePush {
   const GradientCompression none_;  ///< rows are not compressed
   PushAnnouncement announcement_;
   std::vector<Item> items_;
-  std::vector<Entry*> entries_;       ///< of the items
+  std::vector<Entry*> entries_;       ///< items_[i].entry
   std::vector<std::int64_t> own_;     ///< this rank's counts
   std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
   std::vector<Place> places_;         ///< the same order
-  std::vector<std::size_t> bounds_;   ///< of the ranks' bytes in all_
+  std::vector<std::size_t> bounds_;   ///< where each rank's bytes begin in all_, and the end
   std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
   std::optional<Tensor> all_;
   std::vector<FoundRow> merged_;
