@@ -65,8 +65,8 @@ doctor::Finding test(World& world, double seconds) {
   if (!world.communicator) return {doctor::Level::error, topic, world.error, remedy};
   try {
     const doctor::SelfTest result = doctor::run_self_test(*world.communicator, seconds);
-    if (result.wrong == 0) return {doctor::Level::ok, topic, doctor::in_words(result), ""};
-    return {doctor::Level::error, topic, doctor::in_words(result),
+    if (result.wrong == 0) return {doctor::Level::ok, topic, doctor::to_string(result), ""};
+    return {doctor::Level::error, topic, doctor::to_string(result),
             "test this machine's memory and network: the same sums were right elsewhere"};
   } catch (const tutti::Error& error) {
     return {doctor::Level::error, topic, error.what(), remedy};

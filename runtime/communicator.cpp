@@ -37,7 +37,7 @@ const char* to_string(ReduceOp op) noexcept {
 
 namespace {
 
-std::string in_words(const ConstTensorView& tensor) {
+std::string to_string(const ConstTensorView& tensor) {
   return to_string(tensor.shape()) + " " + to_string(tensor.dtype());
 }
 
@@ -72,7 +72,7 @@ std::string refusal(const ConstTensorView& input, const ConstTensorView& output)
     if (const std::string why = refusal(*tensor); !why.empty()) return why;
   }
   if (!alike) {
-    return "input " + in_words(input) + " and output " + in_words(output) + " must be alike";
+    return "input " + to_string(input) + " and output " + to_string(output) + " must be alike";
   }
   return "input and output overlap; they must be the same memory or apart";
 }
@@ -90,7 +90,7 @@ std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorVie
     if (const std::string why = refusal(*tensor); !why.empty()) return why;
   }
   if (!counts_fit || input.dtype() != output.dtype()) {
-    return "input " + in_words(input) + " and output " + in_words(output) +
+    return "input " + to_string(input) + " and output " + to_string(output) +
            " do not fit: one side holds one block per rank, of the other side's size and dtype";
   }
   if (!are_apart(input, output)) return "input and output overlap; they must be apart";
@@ -132,7 +132,7 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {
-    return std::string("allreduce (") + to_string(op) + ") of " + in_words(input);
+    return std::string("allreduce (") + to_string(op) + ") of " + to_string(input);
   };
   engine.run({.kind = Kind::allreduce,
               .reduce = op,
@@ -148,7 +148,7 @@ void Communicator::broadcast(const TensorView& tensor, int root) {
   if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "broadcast: " + why);
   const Segment segment{tensor.bytes(), tensor.bytes(), tensor.count(), tensor.dtype(), root};
   const auto describe = [&] {
-    return "broadcast of " + in_words(tensor) + " from rank " + std::to_string(root);
+    return "broadcast of " + to_string(tensor) + " from rank " + std::to_string(root);
   };
   engine.run({.kind = Kind::broadcast,
               .root = root,
@@ -166,7 +166,7 @@ void Communicator::reduce(const ConstTensorView& input, const TensorView& output
   const Segment segment{input.bytes(), output.bytes(), input.count(),
                         input.dtype(), kEveryRank,     root};
   const auto describe = [&] {
-    return std::string("reduce (") + to_string(op) + ") of " + in_words(input) + " to rank " +
+    return std::string("reduce (") + to_string(op) + ") of " + to_string(input) + " to rank " +
            std::to_string(root);
   };
   engine.run({.kind = Kind::reduce,
@@ -191,7 +191,7 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
                         output.count(), input.dtype(), kEveryRank, to});
   }
   const auto describe = [&] {
-    return std::string("reduce_scatter (") + to_string(op) + ") of " + in_words(input);
+    return std::string("reduce_scatter (") + to_string(op) + ") of " + to_string(input);
   };
   engine.run({.kind = Kind::reduce_scatter,
               .reduce = op,
@@ -207,7 +207,7 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
   if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allgather: " + why);
   const std::vector<Segment> segments = collectives::allgather_segments(
       size(), input.bytes(), output.bytes(), input.count(), input.dtype());
-  const auto describe = [&] { return "allgather of " + in_words(input); };
+  const auto describe = [&] { return "allgather of " + to_string(input); };
   engine.run({.kind = Kind::allgather,
               .digest = Digest().add(input.shape(), input.dtype()).value(),
               .segments = segments,

@@ -57,7 +57,7 @@ char state_of(pid_t process) noexcept {
 
 bool has_ended(char state) noexcept { return state == 'X' || state == 'Z' || state == 'x'; }
 
-const char* in_words(char state) noexcept {
+const char* state_to_string(char state) noexcept {
   switch (state) {
     case 'R':
       return "is running";
@@ -112,7 +112,7 @@ bool NodeObserver::is_gone(int local_rank) const {
 
 std::string NodeObserver::describe(int local_rank) const {
   const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
-  std::string text = process == 0 ? "" : in_words(state_of(process));
+  std::string text = process == 0 ? "" : state_to_string(state_of(process));
   const RecordBook& calls = memory_.peers[static_cast<std::size_t>(local_rank)].control().calls;
   char words[RecordBook::kWords];
   const std::size_t length = calls.describe(calls.newest(), words);
@@ -132,7 +132,7 @@ void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const
       .add(topology_.hosts[rank].c_str());
   if (processes_[peer] != 0) {
     head.add(", pid ").add(static_cast<std::uint64_t>(processes_[peer])).add(") ");
-    head.add(in_words(state_of(processes_[peer])));
+    head.add(state_to_string(state_of(processes_[peer])));
   } else {
     head.add(")");
   }

@@ -83,7 +83,7 @@ std::string build_info() {
   return std::string("tutti ") + TUTTI_VERSION + "\ncompiler: " + __VERSION__ +
          "\nMPI: " + mpi::version() +
          "\nvector instructions: " + collectives::vector_instructions() +
-         "\nGPUs: " + gpus_in_words() + "\n";
+         "\nGPUs: " + describe_gpus() + "\n";
 }
 
 }  // namespace tutti

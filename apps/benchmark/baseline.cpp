@@ -60,7 +60,7 @@ std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options
                   options.model.empty() ? nlohmann::json() : nlohmann::json(options.model));
     require_equal("--compression", config.value("compression", nlohmann::json()),
                   options.compresses()
-                      ? nlohmann::json(tutti::compression::in_words(options.compression))
+                      ? nlohmann::json(tutti::compression::to_string(options.compression))
                       : nlohmann::json());
     std::vector<BaselineEntry> entries;
     for (const nlohmann::json& result : whole.at("results")) entries.push_back(entry_of(result));

@@ -151,7 +151,7 @@ void read(const Texts& texts, const po::variables_map& values, Options& options)
   require(texts.device == "cpu" || texts.device == "gpu",
           "--device: expected cpu or gpu, found '" + texts.device + "'");
   options.on_gpu = texts.device == "gpu";
-  require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
+  require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   if (values.contains("ranks-per-node")) {
     options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
   }

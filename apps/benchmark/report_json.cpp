@@ -29,7 +29,7 @@ Json config_of(const Options& options) {
   if (options.iterations) config["iterations"] = *options.iterations;
   if (!options.model.empty()) config["model"] = options.model;
   if (options.compresses()) {
-    config["compression"] = tutti::compression::in_words(options.compression);
+    config["compression"] = tutti::compression::to_string(options.compression);
   }
   return config;
 }

@@ -128,7 +128,7 @@ std::string table_row(const Row& row, const Options& options) {
     line += format("\n#%*zu  B on the wire to each receiver, %.2f %% (%s)",
                    static_cast<int>(kSizeWidth - 1), *row.packed_bytes,
                    100.0 * static_cast<double>(*row.packed_bytes) / static_cast<double>(row.bytes),
-                   tutti::compression::in_words(options.compression).c_str());
+                   tutti::compression::to_string(options.compression).c_str());
   }
   return line + "\n";
 }

@@ -16,7 +16,7 @@ std::uint32_t address_in(const sockaddr* address) {
   return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
 }
 
-std::string in_words(std::uint32_t network, int bits) {
+std::string network_to_string(std::uint32_t network, int bits) {
   const in_addr address{htonl(network)};
   std::array<char, INET_ADDRSTRLEN> text{};
   inet_ntop(AF_INET, &address, text.data(), text.size());
@@ -36,7 +36,7 @@ std::vector<Interface> interfaces_up() {
     if (!is_ipv4 || !is_up || one->ifa_netmask == nullptr) continue;
     const std::uint32_t mask = address_in(one->ifa_netmask);
     found.push_back(
-        {one->ifa_name, in_words(address_in(one->ifa_addr) & mask, std::popcount(mask))});
+        {one->ifa_name, network_to_string(address_in(one->ifa_addr) & mask, std::popcount(mask))});
   }
   return found;
 }

@@ -17,7 +17,7 @@ struct SelfTest {
 };
 
 /// "720 collectives, 0 wrong elements; ...".
-std::string in_words(const SelfTest& result);
+std::string to_string(const SelfTest& result);
 
 /// Order  collective. Errors: those of the communicator.
 SelfTest run_self_test(tutti::Communicator& world, double seconds);

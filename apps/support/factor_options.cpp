@@ -77,7 +77,7 @@ std::string job_line(const FactorOptions& options, int ranks) {
   return std::to_string(options.factors) + " factors of " + std::to_string(options.users) +
          " users and " + std::to_string(options.items) + " items, " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " ratings per step, " + tutti::optimizer::create(options.optimizer)->in_words();
+         " ratings per step, " + tutti::optimizer::create(options.optimizer)->describe();
 }
 
 std::string factor_help() {

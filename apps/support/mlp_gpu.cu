@@ -264,7 +264,7 @@ class GpuArithmetic final : public MlpArithmetic {
 }  // namespace
 
 std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int pixels, int max_batch) {
-  if (device.index >= tutti::num_gpus()) throw_invalid_argument(tutti::gpus_in_words());
+  if (device.index >= tutti::num_gpus()) throw_invalid_argument(tutti::describe_gpus());
   check(cudaSetDevice(device.index), "cudaSetDevice");
   return std::make_unique<GpuArithmetic>(device, pixels, max_batch);
 }

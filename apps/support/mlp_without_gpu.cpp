@@ -10,7 +10,7 @@ namespace apps {
 std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int /*pixels*/,
                                               int /*max_batch*/) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument,
-                     "training on " + to_string(device) + ": " + tutti::gpus_in_words());
+                     "training on " + to_string(device) + ": " + tutti::describe_gpus());
 }
 
 }  // namespace apps

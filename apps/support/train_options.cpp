@@ -90,7 +90,7 @@ void check_device(const TrainOptions& options) {
   require(options.device == "cpu" || options.device == "gpu",
           "--device: expected cpu or gpu, found '" + options.device + "'");
   if (options.device == "cpu") return;
-  require(tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
+  require(tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   require(options.kvstore != "local",
           "--kvstore local keeps its keys on the cpu; with --device gpu "
           "use device or dist");
@@ -129,7 +129,7 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
 void check_compression(TrainOptions& options) {
   try {
     options.compression =
-        tutti::compression::in_words(tutti::compression::create(options.compression));
+        tutti::compression::to_string(tutti::compression::create(options.compression));
   } catch (const tutti::Error& error) {
     throw_bad_option(std::string("--compression: ") + error.what());
   }
@@ -178,7 +178,7 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + make_optimizer(options)->in_words() + ", " +
+         " images per step, " + make_optimizer(options)->describe() + ", " +
          (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
          options.kvstore + " store, " +
          (options.device == "gpu" ? std::string("on a GPU by cuBLAS")

@@ -102,7 +102,8 @@ class TUTTI_API Optimizer {
   [[nodiscard]] virtual std::uint64_t fingerprint() const;
   /// For messages, as optimizer::create takes it: "sgd,learning_rate=0.1,momentum=0.9". Options
   /// that have their defaults are left out, but for the learning rate.
-  [[nodiscard]] virtual std::string in_words() const;
+  [[nodiscard]] virtual std::string describe() const;
+  virtual std::string in_words() const final { return describe(); }  // the former name
 
  private:
   struct Factors {

@@ -66,7 +66,7 @@ Settings read_settings(const Place& here, const char* const* list) {
   std::vector<std::string> unknown;
   Settings settings = in_place(place, [&] { return Settings::from_variables(variables, unknown); });
   if (unknown.empty()) return settings;
-  throw Error(ErrorCode::invalid_argument, place.in_words() + ": " + unknown.front());
+  throw Error(ErrorCode::invalid_argument, place.describe() + ": " + unknown.front());
 }
 
 Key read_key(const Place& here, const tutti_key* key) {

@@ -7,7 +7,7 @@ namespace tutti::c_api {
 
 namespace {
 
-const char* in_words(Kind kind) {
+const char* to_string(Kind kind) {
   switch (kind) {
     case Kind::kvstore:
       return "a tutti_kvstore";
@@ -26,10 +26,10 @@ const char* in_words(Kind kind) {
 }  // namespace
 
 void require_kind(const Place& place, const void* handle, Kind expected) {
-  if (handle == nullptr) throw_invalid_argument(place, in_words(expected), "NULL");
+  if (handle == nullptr) throw_invalid_argument(place, to_string(expected), "NULL");
   Kind found{};
   std::memcpy(&found, handle, sizeof found);  // of whatever type it is
-  if (found != expected) throw_invalid_argument(place, in_words(expected), in_words(found));
+  if (found != expected) throw_invalid_argument(place, to_string(expected), to_string(found));
 }
 
 }  // namespace tutti::c_api

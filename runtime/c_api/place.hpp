@@ -15,7 +15,7 @@ struct Place {
   const char* name;
   int index = -1;  ///< in a list
 
-  [[nodiscard]] std::string in_words() const;
+  [[nodiscard]] std::string describe() const;
 };
 
 /// Throws invalid_argument: "<place>: expected <expected>, got <got>".
@@ -28,7 +28,7 @@ auto in_place(const Place& place, Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
-    throw Error(error.code(), place.in_words() + ": " + error.what(), error.scope(),
+    throw Error(error.code(), place.describe() + ": " + error.what(), error.scope(),
                 error.reporter());
   }
 }

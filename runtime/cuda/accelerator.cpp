@@ -13,7 +13,7 @@ namespace tutti::cuda {
 
 namespace {
 
-std::string version_in_words(int version) {
+std::string version_to_string(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
@@ -31,10 +31,10 @@ class CudaAccelerator final : public gpus::Accelerator {
     return {properties.name, bus_id, properties.totalGlobalMem};
   }
 
-  [[nodiscard]] std::string in_words() const override {
+  [[nodiscard]] std::string describe() const override {
     int driver = 0;
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion", 0);
-    return "CUDA " + version_in_words(CUDART_VERSION) + " (driver " + version_in_words(driver) +
+    return "CUDA " + version_to_string(CUDART_VERSION) + " (driver " + version_to_string(driver) +
            ")";
   }
 

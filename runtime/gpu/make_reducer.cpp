@@ -134,7 +134,7 @@ std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, 
     reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node));
   });
   if (group.topology().rank == 0) {
-    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->in_words());
+    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());
   }
   return reducer;
 }

@@ -45,7 +45,7 @@ class NodeLibrary {
   /// Empty if the library can be used, else why not.
   [[nodiscard]] virtual std::string unusable() = 0;
   /// "NCCL 2.28.9".
-  [[nodiscard]] virtual std::string in_words() = 0;
+  [[nodiscard]] virtual std::string describe() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
   /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
   /// (0: no limit); errors: timeout. `poll` is called whenever a call has to wait, also

@@ -32,7 +32,7 @@ class Reducer {
   virtual void allreduce(std::span<const Part> parts) = 0;
 
   /// "by way of the host": for logs.
-  [[nodiscard]] virtual std::string in_words() const = 0;
+  [[nodiscard]] virtual std::string describe() const = 0;
 };
 
 }  // namespace tutti::gpus

@@ -92,9 +92,9 @@ StagedReducer::~StagedReducer() {
   if (apart_ != nullptr) accelerator_.release_pinned(apart_);
 }
 
-std::string StagedReducer::in_words() const {
+std::string StagedReducer::describe() const {
   if (node_ == nullptr) return "by way of the host";
-  const std::string library = accelerator_.node_library().in_words();
+  const std::string library = accelerator_.node_library().describe();
   return group_.topology().num_nodes() == 1 ? library : library + " in the node, the host between";
 }
 

@@ -19,7 +19,7 @@ class StagedReducer final : public Reducer {
   ~StagedReducer() override;
 
   void allreduce(std::span<const Part> parts) override;
-  [[nodiscard]] std::string in_words() const override;
+  [[nodiscard]] std::string describe() const override;
 
  private:
   static constexpr std::size_t kSlots = 4;

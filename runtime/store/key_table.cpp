@@ -16,13 +16,13 @@ constexpr std::size_t kKeysInWords = 6;
 
 }  // namespace
 
-std::string in_words(const Key& key, const Shape& shape, DType dtype) {
+std::string to_string(const Key& key, const Shape& shape, DType dtype) {
   return "key " + to_string(key) + " " + to_string(shape) + " " + to_string(dtype);
 }
 
 void throw_invalid_argument(const Entry& entry, const std::string& why) {
   throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) + ": " + why);
+              to_string(entry.key, entry.shape(), entry.dtype()) + ": " + why);
 }
 
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what) {
@@ -51,12 +51,12 @@ std::uint64_t digest_of(std::span<Entry* const> entries) {
   return digest.value();
 }
 
-std::string call_in_words(const char* call, std::span<Entry* const> entries) {
+std::string call_to_string(const char* call, std::span<Entry* const> entries) {
   std::string text = std::string(call) + " of ";
   if (entries.size() != 1) text += std::to_string(entries.size()) + " keys";
   for (std::size_t i = 0; i < std::min(entries.size(), kKeysInWords); ++i) {
     if (entries.size() != 1) text += i == 0 ? ": " : ", ";
-    text += in_words(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
+    text += to_string(entries[i]->key, entries[i]->shape(), entries[i]->dtype());
     if (entries[i]->is_on_gpu()) text += " on a GPU";
   }
   if (entries.size() > kKeysInWords) {
@@ -101,7 +101,7 @@ void KeyTable::require_new(const Key& key) const {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
   throw Error(ErrorCode::invalid_argument,
-              in_words(key, found->second.shape(), found->second.dtype()) +
+              to_string(key, found->second.shape(), found->second.dtype()) +
                   " exists already; a key is initialised once");
 }
 

@@ -41,7 +41,7 @@ struct Entry {
 };
 
 /// "key 3 (2, 3) float32".
-std::string in_words(const Key& key, const Shape& shape, DType dtype);
+std::string to_string(const Key& key, const Shape& shape, DType dtype);
 
 /// Throws invalid_argument: the key in words, then why.
 [[noreturn]] void throw_invalid_argument(const Entry& entry, const std::string& why);
@@ -57,7 +57,7 @@ bool before(const Entry& left, const Entry& right);
 std::uint64_t digest_of(std::span<Entry* const> entries);
 
 /// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
-std::string call_in_words(const char* call, std::span<Entry* const> entries);
+std::string call_to_string(const char* call, std::span<Entry* const> entries);
 
 class KeyTable {
  public:

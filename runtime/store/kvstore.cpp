@@ -113,7 +113,7 @@ std::string KVStore::Impl::name_of_call(const char* call) const {
 
 void KVStore::Impl::warn_of_ignored(const Entry& entry) {
   if (!ignored_.insert(entry.key).second) return;
-  group->log().warn("pull: " + in_words(entry.key, entry.shape(), entry.dtype()) +
+  group->log().warn("pull: " + to_string(entry.key, entry.shape(), entry.dtype()) +
                     " is row-sparse and was ignored; use row_sparse_pull, or pull with "
                     "ignore_sparse = false");
 }

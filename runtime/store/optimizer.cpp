@@ -102,10 +102,10 @@ std::uint64_t Optimizer::fingerprint() const {
   return digest.value();
 }
 
-std::string Optimizer::in_words() const {
+std::string Optimizer::describe() const {
   double rate = options_.learning_rate;
-  return name_ + ",learning_rate=" + optimizer::value_in_words({"learning_rate", &rate}) +
-         (options_.schedule ? optimizer::in_words(*options_.schedule) : "");
+  return name_ + ",learning_rate=" + optimizer::value_to_string({"learning_rate", &rate}) +
+         (options_.schedule ? optimizer::to_string(*options_.schedule) : "");
 }
 
 }  // namespace tutti

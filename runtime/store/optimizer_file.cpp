@@ -36,7 +36,7 @@ std::string fingerprint_of(Optimizer& optimizer) {
 
 Json description_of(Optimizer& optimizer) {
   return {{"name", optimizer.name()},
-          {"options", optimizer.in_words()},
+          {"options", optimizer.describe()},
           {"fingerprint", fingerprint_of(optimizer)}};
 }
 
@@ -57,7 +57,7 @@ void require_same_optimizer(const Json& saved, Optimizer& optimizer, bool other_
   }
   if (other_options || saved.value("fingerprint", "") == running["fingerprint"]) return;
   const std::string before = saved.value("options", "");
-  const std::string now = optimizer.in_words();
+  const std::string now = optimizer.describe();
   throw_invalid_argument(
       before == now ? "the saved states are of " + name +
                           " with other multipliers of the keys; set them alike before the load, "

@@ -142,8 +142,8 @@ void Push::stage(std::span<const KeyGroup<TensorView>> outputs) {
   stage_compression();
 }
 
-std::string Push::in_words() const {
-  return call_in_words("push", list_.entries()) + rule_.in_words() + compression_.in_words();
+std::string Push::describe() const {
+  return call_to_string("push", list_.entries()) + rule_.describe() + compression_.describe();
 }
 
 collectives::Operation Push::operation(collectives::FunctionRef<std::string()> describe) {
@@ -157,14 +157,14 @@ collectives::Operation Push::operation(collectives::FunctionRef<std::string()> d
 }
 
 void Push::announce() {
-  const auto describe = [&] { return in_words(); };
+  const auto text = [&] { return describe(); };
   group_.engine().meter().count_as(list_.tally(), list_.bytes());
-  group_.engine().run(operation(describe));
+  group_.engine().run(operation(text));
 }
 
 void Push::run() {
-  const auto describe = [&] { return in_words(); };
-  collectives::Operation operation = this->operation(describe);
+  const auto text = [&] { return describe(); };
+  collectives::Operation operation = this->operation(text);
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
@@ -214,7 +214,7 @@ void Push::broadcast_new(std::span<Entry> entries,
   const bool is_root = group_.topology().rank == 0;
   for (Entry& entry : entries) fresh.push_back(&entry);
   const bool is_sparse = !entries.empty() && entries.front().is_row_sparse();
-  const std::string call = call_in_words(is_sparse ? "init_row_sparse" : "init", fresh);
+  const std::string call = call_to_string(is_sparse ? "init_row_sparse" : "init", fresh);
   const std::uint64_t digest = digest_of(fresh);
   OnHost on_host(group_, fresh);
   std::vector<Tensor> brought;  // of values on GPUs

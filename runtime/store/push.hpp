@@ -51,7 +51,7 @@ class Push {
  private:
   const std::byte* input_of(PushItem& item);
   [[nodiscard]] collectives::Operation operation(collectives::FunctionRef<std::string()> describe);
-  [[nodiscard]] std::string in_words() const;
+  [[nodiscard]] std::string describe() const;
   void bring_values(PushItem& item);
   void take_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;

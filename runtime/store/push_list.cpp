@@ -15,7 +15,7 @@ namespace {
 
 void require_dense(const Entry& entry) {
   if (!entry.is_row_sparse()) return;
-  throw Error(ErrorCode::invalid_argument, in_words(entry.key, entry.shape(), entry.dtype()) +
+  throw Error(ErrorCode::invalid_argument, to_string(entry.key, entry.shape(), entry.dtype()) +
                                                " is row-sparse; push it a RowSparse value");
 }
 

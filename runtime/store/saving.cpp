@@ -81,16 +81,16 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
     const Key key = key_of(header, tensor.name);
     Entry* entry = table.find(key);
     if (entry == nullptr) {
-      throw_invalid_argument(in_words(key, tensor.shape, tensor.dtype) +
+      throw_invalid_argument(to_string(key, tensor.shape, tensor.dtype) +
                              " is in the checkpoint, but not in this store");
     }
     if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
-      throw_invalid_argument(in_words(key, entry->shape(), entry->dtype()) + " is " +
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) + " is " +
                              to_string(tensor.shape) + " " + to_string(tensor.dtype) +
                              " in the checkpoint");
     }
     if (sparse.contains(tensor.name) != entry->is_row_sparse()) {
-      throw_invalid_argument(in_words(key, entry->shape(), entry->dtype()) +
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) +
                              (entry->is_row_sparse()
                                   ? " is row-sparse here, but dense in the checkpoint"
                                   : " is dense here, but row-sparse in the checkpoint"));
@@ -100,7 +100,7 @@ std::vector<Entry*> match(const Header& header, KeyTable& table) {
   if (entries.size() == table.size()) return entries;
   for (auto& [key, entry] : table) {
     if (std::ranges::find(entries, &entry) != entries.end()) continue;
-    throw_invalid_argument(in_words(key, entry.shape(), entry.dtype()) +
+    throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) +
                            " is not in the checkpoint");
   }
   return entries;

@@ -111,7 +111,7 @@ void check(const std::string& owner, const Schedule& schedule) {
     check(name, field);
     const auto* const* number = std::get_if<std::uint64_t*>(&field.value);
     if (std::string_view(field.name) != "max_update" || **number > schedule.warmup.steps) continue;
-    throw Error(ErrorCode::invalid_argument, name + ": max_update=" + value_in_words(field) +
+    throw Error(ErrorCode::invalid_argument, name + ": max_update=" + value_to_string(field) +
                                                  ": expected more than warmup_steps, which is " +
                                                  std::to_string(schedule.warmup.steps));
   }
@@ -122,11 +122,11 @@ const std::vector<Schedule>& kinds_of_schedule() {
   return kKinds;
 }
 
-std::string in_words(const Schedule& schedule) {
+std::string to_string(const Schedule& schedule) {
   Schedule copy = schedule;
   for (Schedule kind : kinds_of_schedule()) {
     if (kind.decay.index() != copy.decay.index()) continue;
-    return ",schedule=" + name_of(copy) + changes_in_words(fields_of(copy), fields_of(kind));
+    return ",schedule=" + name_of(copy) + changes_to_string(fields_of(copy), fields_of(kind));
   }
   return "";
 }

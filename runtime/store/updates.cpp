@@ -34,7 +34,7 @@ void require_updatable(const Optimizer& optimizer, const Entry& entry) {
   if (dtype == DType::float32 || dtype == DType::float64) return;
   if (is_half && optimizer.options().multi_precision) return;
   throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), dtype) + ": " + optimizer.name() +
+              to_string(entry.key, entry.shape(), dtype) + ": " + optimizer.name() +
                   (is_half ? " updates 16-bit weights with the option multi_precision only, which "
                              "keeps a float32 copy of them"
                            : " updates floating-point values: float32, float64, and float16 and "
@@ -51,8 +51,8 @@ std::uint64_t UpdateRule::fingerprint() const {
   return rule.index();  // nothing is known of an updater but that there is one
 }
 
-std::string UpdateRule::in_words() const {
-  if (const Optimizer* running = optimizer()) return " with " + running->in_words();
+std::string UpdateRule::describe() const {
+  if (const Optimizer* running = optimizer()) return " with " + running->describe();
   return updater() != nullptr ? " with an updater" : "";
 }
 

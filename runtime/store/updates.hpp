@@ -26,7 +26,7 @@ struct UpdateRule {
   /// Equal on ranks whose updates give equal results, as far as can be known.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// For messages: empty for assign, else " with sgd,learning_rate=0.1" or " with an updater".
-  [[nodiscard]] std::string in_words() const;
+  [[nodiscard]] std::string describe() const;
 };
 
 /// The state tensors that an optimizer needs for a weight, all zero: its own, and at the end the

@@ -115,14 +115,14 @@ std::size_t packed_bytes(const Compression& options, std::size_t count) {
   return codec == nullptr ? count * sizeof(float) : codec->packed_bytes(count);
 }
 
-std::string in_words(const Compression& options) {
+std::string to_string(const Compression& options) {
   Compression copy = options;
-  return kNames[options.index()] + optimizer::in_words(fields_of(copy));
+  return kNames[options.index()] + optimizer::to_string(fields_of(copy));
 }
 
 std::string help() {
   std::string text = "Compressions, with the defaults of their options (leg=all|between):\n";
-  for (const Compression& kind : kinds()) text += "  " + in_words(kind) + "\n";
+  for (const Compression& kind : kinds()) text += "  " + to_string(kind) + "\n";
   return text;
 }
 
@@ -136,8 +136,8 @@ GradientCompression::GradientCompression(const Compression& options) : options_(
 
 void GradientCompression::require_packable(const Entry& entry) const {
   if (codec_ == nullptr) return;
-  const std::string name = tutti::in_words(entry.key, entry.shape(), entry.dtype()) + ": " +
-                           compression::in_words(options_);
+  const std::string name = tutti::to_string(entry.key, entry.shape(), entry.dtype()) + ": " +
+                           compression::to_string(options_);
   if (entry.dtype() != DType::float32) {
     throw Error(ErrorCode::invalid_argument,
                 name +
@@ -153,11 +153,11 @@ void GradientCompression::require_packable(const Entry& entry) const {
 
 std::uint64_t GradientCompression::fingerprint() const {
   if (codec_ == nullptr) return 0;
-  return Digest().add(std::string_view(compression::in_words(options_))).value();
+  return Digest().add(std::string_view(compression::to_string(options_))).value();
 }
 
-std::string GradientCompression::in_words() const {
-  return codec_ == nullptr ? "" : ", compressed by " + compression::in_words(options_);
+std::string GradientCompression::describe() const {
+  return codec_ == nullptr ? "" : ", compressed by " + compression::to_string(options_);
 }
 
 float* residual_of(Entry& entry) {

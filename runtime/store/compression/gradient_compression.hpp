@@ -31,7 +31,7 @@ class GradientCompression {
   /// Equal on ranks that compress alike.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// For messages: empty for none, else ", compressed by 2bit,threshold=0.5,leg=all".
-  [[nodiscard]] std::string in_words() const;
+  [[nodiscard]] std::string describe() const;
 
  private:
   Compression options_;

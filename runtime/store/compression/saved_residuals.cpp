@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kOwnerName = "tutti.residuals";
 
 /// "0 1 | 2 3".
-std::string in_words(const std::vector<std::vector<int>>& nodes) {
+std::string nodes_to_string(const std::vector<std::vector<int>>& nodes) {
   std::string text;
   for (const auto& ranks : nodes) {
     text += text.empty() ? "" : " |";
@@ -25,10 +25,10 @@ std::string in_words(const std::vector<std::vector<int>>& nodes) {
 
 std::string owner_of_residuals(const GradientCompression& compression, const Group& group) {
   const collectives::Topology& topology = group.topology();
-  std::string text = compression::in_words(compression.options()) + " on " +
+  std::string text = compression::to_string(compression.options()) + " on " +
                      std::to_string(topology.size) + (topology.size == 1 ? " rank" : " ranks");
   if (compression.codec_of(compression::Leg::between) == nullptr) return text;
-  return text + ", nodes " + in_words(topology.nodes) + ", chunks of " +
+  return text + ", nodes " + nodes_to_string(topology.nodes) + ", chunks of " +
          std::to_string(group.settings().chunk_bytes);
 }
 

@@ -147,11 +147,11 @@ std::string help() {
   common.erase(common.begin());  // each optimizer has a learning rate of its own
   std::string text = "Optimizers, with the defaults of their options:\n";
   for (const Row& row : rows()) text += "  " + row.name + row.defaults() + "\n";
-  text += "All of them:\n  " + in_words(common) + "\nSchedules:\n";
+  text += "All of them:\n  " + to_string(common) + "\nSchedules:\n";
   for (Schedule kind : kinds_of_schedule()) {
-    text += "  ,schedule=" + name_of(kind) + in_words(decay_fields(kind)) + "\n";
+    text += "  ,schedule=" + name_of(kind) + to_string(decay_fields(kind)) + "\n";
   }
-  return text + "All of them:\n  " + in_words(warmup_fields(schedule)) + "\n";
+  return text + "All of them:\n  " + to_string(warmup_fields(schedule)) + "\n";
 }
 
 }  // namespace tutti::optimizer

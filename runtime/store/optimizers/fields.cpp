@@ -71,22 +71,22 @@ bool read_value(std::string_view text, Steps& value) {
 }
 
 template <class Number>
-std::string number_in_words(Number number) {
+std::string number_to_string(Number number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, number).ptr};  // reads back the same
 }
 
-std::string to_words(double value) { return number_in_words(value); }
-std::string to_words(std::uint64_t value) { return number_in_words(value); }
-std::string to_words(bool value) { return value ? "true" : "false"; }
-std::string to_words(Mode value) { return value == Mode::linear ? "linear" : "constant"; }
-std::string to_words(Leg value) { return value == Leg::all ? "all" : "between"; }
-std::string to_words(const std::optional<double>& value) {
-  return value ? to_words(*value) : "none";
+std::string to_string(double value) { return number_to_string(value); }
+std::string to_string(std::uint64_t value) { return number_to_string(value); }
+std::string to_string(bool value) { return value ? "true" : "false"; }
+std::string to_string(Mode value) { return value == Mode::linear ? "linear" : "constant"; }
+std::string to_string(Leg value) { return value == Leg::all ? "all" : "between"; }
+std::string to_string(const std::optional<double>& value) {
+  return value ? to_string(*value) : "none";
 }
-std::string to_words(const Steps& value) {
+std::string to_string(const Steps& value) {
   std::string text;
-  for (const std::uint64_t step : value) text += (text.empty() ? "" : ":") + to_words(step);
+  for (const std::uint64_t step : value) text += (text.empty() ? "" : ":") + to_string(step);
   return text;
 }
 
@@ -110,12 +110,12 @@ bool holds(const Bounds& /*bounds*/, const Steps& value) {
 /// What a text should be, where it is nothing of the kind.
 struct Expected {
   const Bounds& bounds;
-  std::string operator()(const double* /*kind*/) const { return bounds.in_words; }
+  std::string operator()(const double* /*kind*/) const { return bounds.text; }
   std::string operator()(const std::uint64_t* /*kind*/) const {
-    return &bounds == &kFinite ? "a whole number" : bounds.in_words;
+    return &bounds == &kFinite ? "a whole number" : bounds.text;
   }
   std::string operator()(const std::optional<double>* /*kind*/) const {
-    return std::string(bounds.in_words) + ", or none";
+    return std::string(bounds.text) + ", or none";
   }
   std::string operator()(const bool* /*kind*/) const { return "true or false"; }
   std::string operator()(const Mode* /*kind*/) const { return "linear or constant"; }
@@ -137,7 +137,7 @@ std::string expected(const Field& field) {
 
 void check(const std::string& owner, const Field& field) {
   if (!is_in_bounds(field))
-    throw_invalid_argument(owner, field, value_in_words(field), expected(field));
+    throw_invalid_argument(owner, field, value_to_string(field), expected(field));
 }
 
 void read(const std::string& owner, const Field& field, const std::string& text) {
@@ -145,28 +145,28 @@ void read(const std::string& owner, const Field& field, const std::string& text)
   throw_invalid_argument(owner, field, text, expected(field));
 }
 
-std::string value_in_words(const Field& field) {
-  return std::visit([](const auto* value) { return to_words(*value); }, field.value);
+std::string value_to_string(const Field& field) {
+  return std::visit([](const auto* value) { return to_string(*value); }, field.value);
 }
 
 void add(Digest& digest, const Field& field) {
-  digest.add(std::string_view(field.name)).add(std::string_view(value_in_words(field)));
+  digest.add(std::string_view(field.name)).add(std::string_view(value_to_string(field)));
 }
 
-std::string in_words(const Fields& fields) {
+std::string to_string(const Fields& fields) {
   std::string text;
   for (const Field& field : fields) {
     text += std::string(",") + field.name + "=";
-    text += is_in_bounds(field) ? value_in_words(field) : "...";
+    text += is_in_bounds(field) ? value_to_string(field) : "...";
   }
   return text;
 }
 
-std::string changes_in_words(const Fields& fields, const Fields& defaults) {
+std::string changes_to_string(const Fields& fields, const Fields& defaults) {
   std::string text;
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    const std::string value = value_in_words(fields[i]);
-    if (value != value_in_words(defaults[i]))
+    const std::string value = value_to_string(fields[i]);
+    if (value != value_to_string(defaults[i]))
       text += std::string(",") + fields[i].name + "=" + value;
   }
   return text;

@@ -20,7 +20,7 @@ namespace tutti::optimizer {
 /// What a number may be.
 struct Bounds {
   bool (*hold)(double value);
-  const char* in_words;
+  const char* text;
 };
 extern const Bounds kFinite;
 extern const Bounds kNotNegative;
@@ -44,7 +44,7 @@ void check(const std::string& owner, const Field& field);
 /// Sets a field. Errors: invalid_argument for a text that is no such value.
 void read(const std::string& owner, const Field& field, const std::string& text);
 /// The value as read() takes it.
-std::string value_in_words(const Field& field);
+std::string value_to_string(const Field& field);
 void add(Digest& digest, const Field& field);
 
 /// What all options structs have; the schedule is not one value, see below.
@@ -67,10 +67,10 @@ void check(const std::string& owner, const Schedule& schedule);
 const std::vector<Schedule>& kinds_of_schedule();
 
 /// ",name=value,..."; "..." for a value that has to be given.
-std::string in_words(const Fields& fields);
+std::string to_string(const Fields& fields);
 /// ",name=value" for each field whose value is not that of `defaults`. Both list the same fields.
-std::string changes_in_words(const Fields& fields, const Fields& defaults);
+std::string changes_to_string(const Fields& fields, const Fields& defaults);
 /// ",schedule=cosine,max_update=100".
-std::string in_words(const Schedule& schedule);
+std::string to_string(const Schedule& schedule);
 
 }  // namespace tutti::optimizer

@@ -83,12 +83,12 @@ class RuleOptimizer final : public Optimizer, public OptionsOf<typename Rule::Fo
   [[nodiscard]] std::uint64_t fingerprint() const override {
     return Digest(own_digest_).add(Optimizer::fingerprint()).value();
   }
-  [[nodiscard]] std::string in_words() const override {
+  [[nodiscard]] std::string describe() const override {
     Options now = own_;
     Options defaults;
     now.learning_rate = defaults.learning_rate = learning_rate();  // the base class writes it
-    return Optimizer::in_words() +
-           changes_in_words(all_fields<Rule>(now), all_fields<Rule>(defaults));
+    return Optimizer::describe() +
+           changes_to_string(all_fields<Rule>(now), all_fields<Rule>(defaults));
   }
 
  private:
@@ -112,7 +112,7 @@ Row row_of() {
                 Options options;
                 Fields fields = {{"learning_rate", &options.learning_rate}};
                 for (const Field& field : Rule::fields(options)) fields.push_back(field);
-                return in_words(fields);
+                return to_string(fields);
               },
           .make = [](Words& words) -> std::shared_ptr<Optimizer> {
             Options options;

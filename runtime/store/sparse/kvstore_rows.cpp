@@ -58,7 +58,7 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
     const Key& key = keys.list()[i];
     const Entry& entry = table.at(key);
     if (!entry.is_row_sparse()) {
-      throw_invalid_argument(in_words(key, entry.shape(), entry.dtype()) + " is dense; pull it");
+      throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) + " is dense; pull it");
     }
     const std::size_t each = keys.is_single() ? targets.size() : 1;
     const std::size_t count = outputs.is_nested() ? outputs.groups()[i] : each;
@@ -86,7 +86,7 @@ void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
                        .pages = std::move(table.pages)});
   });
   Entry* entry = &created.front();
-  announce(call_in_words("init_row_sparse", {&entry, 1}), digest_of({&entry, 1}));
+  announce(call_to_string("init_row_sparse", {&entry, 1}), digest_of({&entry, 1}));
   table_.insert(std::move(created.front()));
 }
 

@@ -81,7 +81,7 @@ class Tile {
 void require_rows_rule(const UpdateRule& rule, const Entry& entry) {
   const auto throw_invalid_argument = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument,
-                in_words(entry.key, entry.shape(), entry.dtype()) + ", row-sparse: " + why);
+                to_string(entry.key, entry.shape(), entry.dtype()) + ", row-sparse: " + why);
   };
   if (rule.updater() != nullptr && !rule.row_updater) {
     throw_invalid_argument(

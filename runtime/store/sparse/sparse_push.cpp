@@ -20,7 +20,7 @@ using collectives::Segment;
 void require_row_sparse(const Entry& entry) {
   if (entry.is_row_sparse()) return;
   throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) +
+              to_string(entry.key, entry.shape(), entry.dtype()) +
                   " is dense; rows are pushed to keys of init_row_sparse");
 }
 
@@ -59,7 +59,7 @@ void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
 }
 
 void SparsePush::announce() {
-  const auto describe = [&] { return call_in_words("push of rows", entries_) + rule_.in_words(); };
+  const auto describe = [&] { return call_to_string("push of rows", entries_) + rule_.describe(); };
   const int ranks = group_.topology().size;
   counts_.resize(static_cast<std::size_t>(ranks) * items_.size());
   const std::vector<Segment> segments = collectives::allgather_segments(
@@ -85,7 +85,7 @@ void SparsePush::heal() {
   healed_ += healed;
   if (healed > 0 || group_.topology().rank != 0) return;
   group_.log().warn("rows differed between ranks before the last " +
-                    call_in_words("push of rows", sample_.entries()) +
+                    call_to_string("push of rows", sample_.entries()) +
                     ", which has made them equal; what was pulled before may have been wrong");
 }
 
@@ -154,7 +154,7 @@ void SparsePush::exchange() {
                         .dtype = DType::uint8,
                         .source = rank});
   }
-  const auto describe = [&] { return call_in_words("rows", entries_); };
+  const auto describe = [&] { return call_to_string("rows", entries_); };
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = digest_of(entries_),
                        .segments = segments,

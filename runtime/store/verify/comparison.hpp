@@ -47,8 +47,8 @@ class Comparison {
 
   void compare(std::span<const Chunk> chunks, std::vector<Finding>& findings);
   void heal(const Finding& finding);
-  [[nodiscard]] std::string in_words(const Chunk& chunk) const;
-  [[nodiscard]] std::string healed_in_words(const Finding& finding) const;
+  [[nodiscard]] std::string describe(const Chunk& chunk) const;
+  [[nodiscard]] std::string describe_healed(const Finding& finding) const;
   [[noreturn]] void throw_divergence(const std::vector<Finding>& findings) const;
 
   Group& group_;
