@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 namespace tutti::collectives {
 
@@ -96,10 +97,17 @@ bool Engine::finish() {
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
-    waiter_.raise_failure(ErrorCode::user_code,
-                          name_of(topology_, topology_.rank) + ": " + error.what());
-    throw;
+    fail_by_exception(error.what());
+  } catch (...) {
+    fail_by_exception("an exception of unknown type");
   }
+}
+
+/// In a handler: an optimizer of the program's threw. The error has the exception nested in it.
+void Engine::fail_by_exception(const char* what) {
+  const std::string text = name_of(topology_, topology_.rank) + ": " + what;
+  const bool is_first = waiter_.raise_failure(ErrorCode::user_code, text);
+  std::throw_with_nested(Error(ErrorCode::user_code, text, ErrorScope::failed, is_first));
 }
 
 void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {

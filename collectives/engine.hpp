@@ -59,7 +59,10 @@ class Engine {
   void check_usable();
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
   /// Fails the group because this rank cannot go on; the caller throws.
-  void raise_failure(ErrorCode code, const std::string& text) { waiter_.raise_failure(code, text); }
+  /// False if another failure came first.
+  bool raise_failure(ErrorCode code, const std::string& text) {
+    return waiter_.raise_failure(code, text);
+  }
   /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
   void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
 
@@ -101,6 +104,7 @@ class Engine {
   [[nodiscard]] bool agree_between_nodes();
   ErrorCode find_verdict(const Statement& own);
   [[noreturn]] void throw_verdict();
+  [[noreturn]] void fail_by_exception(const char* what);
   Statement statement_of(std::uint32_t refused, const std::string& text) const;
   std::vector<Statement> collect_statements();
   void reduce();

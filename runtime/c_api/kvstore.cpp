@@ -36,9 +36,7 @@ void run(tutti_kvstore& kv, const tutti::Key& key, Call call) {
   const int status = call(&given);
   if (status == 0) return;
   throw tutti::Error(tutti::ErrorCode::user_code,
-                     "the updater of key " + to_string(key) + ": expected it to return 0, got " +
-                         std::to_string(status) + "; the store has failed",
-                     tutti::ErrorScope::failed);
+                     "expected it to return 0, got " + std::to_string(status));
 }
 
 /// Calls `function` with the key and tensors as C structs; anything but 0 is thrown. None for null.

@@ -172,9 +172,9 @@ void Push::run() {
   reduce(operation);
   sample_.commit();
   if (consumer_ && needs_whole_sums()) {
-    group_.engine().begin_update();
-    consumer_->update_whole(segments_);
-    group_.engine().end_update();
+    run_user_code(
+        group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
+        [&] { consumer_->update_whole(segments_); });
   } else if (consumer_) {
     consumer_->commit();
   }
