@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "runtime/job/settings.hpp"
 #include "runtime/local/mailbox.hpp"
 
 namespace tutti {
@@ -28,6 +29,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
                                                        const Settings& settings,
                                                        MessageFilter filter,
                                                        std::size_t arena_bytes) {
+  require_valid(settings);
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
   const auto office = std::make_shared<PostOffice>(size, std::move(filter));
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
@@ -38,7 +40,8 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.topology.ranks_per_core = (size + usable_cores() - 1) / usable_cores();
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
-    allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));
+    own.tuning = choose_tuning(own.topology, settings);
+    allocate_slots(*own.arena, own.tuning.chunk_bytes);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(office, rank);
     }

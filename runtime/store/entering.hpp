@@ -37,10 +37,10 @@ class KVStore::Impl::Entering {
     if (kind == Kind::change) store.push_list_.forget();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
-    if (is_counted_) store_.engine().meter().enter(call);
+    if (is_counted_) store_.engine().statistics().enter(call);
   }
   ~Entering() {
-    if (is_counted_) store_.engine().meter().leave();
+    if (is_counted_) store_.engine().statistics().leave();
     if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
   }
   Entering(const Entering&) = delete;

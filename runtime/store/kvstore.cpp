@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <unordered_set>
 
-#include "runtime/store/core/tallies.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/entering.hpp"
 
 namespace tutti {
@@ -52,6 +52,9 @@ void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage
     require_distinct(keys.list());
     entries = new_entries(groups, storage);
   });
+  std::uint64_t bytes = 0;
+  for (const Entry& entry : entries) bytes += entry.replica.size_bytes();
+  engine().statistics().count_bytes(bytes);
   push_.broadcast_new(entries, groups);
   for (Entry& entry : entries) table_.insert(std::move(entry));
 }
@@ -123,9 +126,9 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
   for (const auto& [key, outputs] : groups) {
     for (const TensorView& output : outputs) bytes += output.size_bytes();
   }
-  engine().meter().count_as(
-      tally_of(engine().meter(), "pull", groups,
-               [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
+  engine().statistics().count_as(
+      totals_of(engine().statistics(), "pull", groups,
+                [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
       bytes);
 }
 

@@ -5,8 +5,8 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/base/throw.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/replica.hpp"
-#include "runtime/store/core/tallies.hpp"
 #include "runtime/store/entering.hpp"
 #include "runtime/store/sparse/rows.hpp"
 #include "runtime/store/sparse/sort.hpp"
@@ -110,8 +110,8 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
       bytes += ids.size() * RowFormat(*entry).bytes();
     }
     const auto key_itself = [](const Key& key) -> const Key& { return key; };
-    auto& meter = engine().meter();
-    meter.count_as(tally_of(meter, "row_sparse_pull", keys.list(), key_itself), bytes);
+    auto& statistics = engine().statistics();
+    statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
   } catch (const Error& error) {
     throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
   }

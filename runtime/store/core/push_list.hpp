@@ -46,7 +46,7 @@ class PushList {
   /// Of one value of each key.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// What pushes of this list are counted as.
-  [[nodiscard]] collectives::Tally& tally() const { return *tally_; }
+  [[nodiscard]] collectives::CallTotals& totals() const { return *totals_; }
 
  private:
   bool take_again(const Keys& keys, const Values& values);
@@ -61,7 +61,7 @@ class PushList {
   std::vector<ConstTensorView> values_;  ///< of each of them last time
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
-  collectives::Tally* tally_ = nullptr;
+  collectives::CallTotals* totals_ = nullptr;
   bool is_repeated_ = false;
   bool is_on_gpu_ = false;
 };

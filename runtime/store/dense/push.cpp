@@ -158,7 +158,7 @@ collectives::Operation Push::operation(collectives::FunctionRef<std::string()> d
 
 void Push::announce() {
   const auto text = [&] { return describe(); };
-  group_.engine().meter().count_as(list_.tally(), list_.bytes());
+  group_.engine().statistics().count_as(list_.totals(), list_.bytes());
   group_.engine().run(operation(text));
 }
 
@@ -168,7 +168,7 @@ void Push::run() {
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
-  group_.engine().meter().count_as(list_.tally(), list_.bytes());
+  group_.engine().statistics().count_as(list_.totals(), list_.bytes());
   reduce(operation);
   sample_.commit();
   if (consumer_ && needs_whole_sums()) {

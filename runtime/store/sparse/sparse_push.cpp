@@ -6,7 +6,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
-#include "runtime/store/core/tallies.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -182,8 +182,8 @@ void SparsePush::update(std::size_t item) {
 
 void SparsePush::run() {
   const auto self = static_cast<std::size_t>(group_.topology().rank);
-  collectives::Meter& meter = group_.engine().meter();
-  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
+  collectives::StatisticsCollector& statistics = group_.engine().statistics();
+  statistics.count_as(totals_of(statistics, "push", entries_), bounds_[self + 1] - bounds_[self]);
   exchange();
   for (std::size_t i = 0; i < items_.size(); ++i) update(i);
   if (rule_.optimizer() == nullptr) return;
