@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/support/idx.hpp"
+#include "apps/support/fashion_mnist.hpp"
 
 #include <cstdint>
 #include <doctest/doctest.h>
@@ -13,7 +13,6 @@
 
 #include "tutti/error.hpp"
 
-#include "apps/support/fashion_mnist.hpp"
 
 namespace {
 

@@ -75,6 +75,9 @@ class KeyTable {
   [[nodiscard]] auto begin() { return entries_.begin(); }
   [[nodiscard]] auto end() { return entries_.end(); }
 
+  /// All entries, in the order of their init.
+  [[nodiscard]] std::vector<Entry*> in_order();
+
   /// The largest update count of all keys: what a schedule goes by.
   [[nodiscard]] std::uint64_t most_updates() const;
 

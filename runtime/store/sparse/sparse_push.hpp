@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A push of rows. Every rank's rows come to every rank, which merges and applies them.
+// A push of rows: see push_protocol.hpp. Every rank's rows come to every rank, which merges and
+// applies them.
 //
-//   1 announce   one small allgather: the ranks agree on keys and rule, and learn how many rows
-//                each has of each key
-//   2 run        one allgather of all rows; merge by id; sum along the tree over ranks; update
+//   agree    one small allgather: the ranks agree on keys and rule, and learn how many rows each
+//            has of each key
+//   sum      one allgather of all rows
+//   update   merge by id; sum along the tree over ranks; update row by row
 //
 //   counts of a rank   int64 number of distinct ids, per key, in the keys' order
 //   rows of a rank     per key: int64 ids, ascending, each once | padding | the rows | padding,
@@ -17,6 +19,7 @@
 
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
 #include "runtime/store/sparse/row_sample.hpp"
@@ -30,18 +33,21 @@ class SparsePush {
       : group_(group),
         table_(table),
         rule_(rule),
+        announcement_(rule, none_),
         sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
-  /// Looks up, checks and sorts what this rank pushes. Local. Errors  invalid_argument: unknown or
-  /// dense keys, values that do not fit, a rule that cannot update rows.
-  void prepare(const Keys& keys, const RowSparseValues& values);
-  /// Collective. Rows that differed when the last push changed them are healed first. Errors:
-  /// mismatch; divergence.
-  void announce();
-  /// Sums what this rank has several times, and makes room. Local. Errors: out_of_memory.
-  void stage();
-  /// Collective. What an updater throws fails the group.
-  void run();
+  /// Looks up, checks and sorts what this rank pushes. Errors  invalid_argument: unknown or dense
+  /// keys, values that do not fit, a rule that cannot update rows.
+  void take(const Keys& keys, const RowSparseValues& values);
+
+  /// Rows that differed when the last push changed them are healed first. Errors: divergence.
+  void agree();
+  /// Sums what this rank has several times, and makes room. Errors: out_of_memory.
+  void prepare();
+  void sum();
+  /// What an updater throws fails the group.
+  void update();
+
   /// Replicas were compared whole, or replaced: what earlier pushes looked at says no more.
   void forget_sample() { sample_.clear(); }
   /// Chunks of replicas healed so far.
@@ -63,8 +69,7 @@ class SparsePush {
 
   void pack();
   std::size_t lay_out(int rank);
-  void exchange();
-  void update(std::size_t item);
+  void update_key(std::size_t item);
   void heal();
   [[nodiscard]] std::size_t count_of(int rank, std::size_t item) const;
   [[nodiscard]] const Place& place_of(int rank, std::size_t item) const;
@@ -72,6 +77,8 @@ class SparsePush {
   Group& group_;
   KeyTable& table_;
   const UpdateRule& rule_;
+  const GradientCompression none_;  ///< rows are not compressed
+  PushAnnouncement announcement_;
   std::vector<Item> items_;
   std::vector<Entry*> entries_;       ///< of the items
   std::vector<std::int64_t> own_;     ///< this rank's counts
