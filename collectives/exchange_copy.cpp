@@ -46,7 +46,7 @@ class CopyExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  [[nodiscard]] bool is_chain(const Call& call) {
+  [[nodiscard]] bool is_chain(const Call& call) const {
     return call.operation().kind == Kind::broadcast && call.layout().total() >= chain_bytes_;
   }
 
