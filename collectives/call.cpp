@@ -43,7 +43,7 @@ void Call::begin(const Operation& operation, bool wide, std::uint64_t begun) {
                                  .keys = static_cast<std::uint32_t>(operation.keys),
                                  .first_key = operation.first_key,
                                  .digest = operation.digest,
-                                 .bytes = layout_.total(),
+                                 .bytes = layout_.value_bytes(),
                                  .begun = begun});
 }
 

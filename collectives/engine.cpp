@@ -30,13 +30,16 @@ class NamedCall {
 /// The end of an operation, however it ends.
 class OperationEnd {
  public:
-  OperationEnd(Meter& meter, const Call& call) : meter_(meter), call_(call) {}
-  ~OperationEnd() { meter_.leave_operation(call_.operation().kind, call_.layout().total()); }
+  OperationEnd(StatisticsCollector& statistics, const Call& call)
+      : statistics_(statistics), call_(call) {}
+  ~OperationEnd() {
+    statistics_.leave_operation(call_.operation().kind, call_.layout().value_bytes());
+  }
   OperationEnd(const OperationEnd&) = delete;
   OperationEnd& operator=(const OperationEnd&) = delete;
 
  private:
-  Meter& meter_;
+  StatisticsCollector& statistics_;
   const Call& call_;
 };
 
@@ -66,11 +69,11 @@ void Engine::check_usable() { waiter_.check_failure(); }
 void Engine::start(const Operation& operation) {
   check_usable();
   require_mpi_types(operation);
-  call_.begin(operation, wide_, meter_.enter_operation());
+  call_.begin(operation, wide_, statistics_.enter_operation());
   try {
     call_.announce();
   } catch (...) {
-    meter_.leave_operation(operation.kind, 0);
+    statistics_.leave_operation(operation.kind, 0);
     throw;
   }
 }
@@ -90,7 +93,7 @@ void Engine::require_mpi_types(const Operation& operation) {
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
 bool Engine::finish() {
-  const OperationEnd end(meter_, call_);
+  const OperationEnd end(statistics_, call_);
   const NamedCall named(waiter_, call_);
   try {
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
@@ -155,7 +158,7 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
-  meter_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
+  statistics_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
@@ -216,8 +219,8 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
-  call_.begin(refused, wide_, meter_.enter_operation());
-  const OperationEnd end(meter_, call_);
+  call_.begin(refused, wide_, statistics_.enter_operation());
+  const OperationEnd end(statistics_, call_);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   static_cast<void>(meet());

@@ -8,7 +8,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
-#include "collectives/meter.hpp"
+#include "collectives/statistics_collector.hpp"
 #include "collectives/wait.hpp"
 
 namespace tutti::collectives {
@@ -88,11 +88,11 @@ class Engine {
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
   [[nodiscard]] const Log& log() const { return waiter_.log(); }
-  [[nodiscard]] Meter& meter() { return meter_; }
-  /// See Meter::keep_spans().
+  [[nodiscard]] StatisticsCollector& statistics() { return statistics_; }
+  /// See StatisticsCollector::keep_spans().
   void keep_spans(std::size_t most) {
-    meter_.keep_spans(most);
-    call_.keep_in(meter_.spans());
+    statistics_.keep_spans(most);
+    call_.keep_in(statistics_.spans());
   }
 
  private:
@@ -116,7 +116,7 @@ class Engine {
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
-  Meter meter_;
+  StatisticsCollector statistics_;
   Call call_;
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes

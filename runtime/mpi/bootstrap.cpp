@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <random>
 
+#include "runtime/job/settings.hpp"
 #include "runtime/mpi/agree.hpp"
-#include "runtime/mpi/card.hpp"
 #include "runtime/mpi/check.hpp"
+#include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
@@ -123,40 +124,39 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   const MPI_Comm comm = duplicate(MPI_COMM_WORLD);
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
-  const std::vector<Card> cards = exchange_cards(comm, settings);
-  require_equal_cards(cards, rank);
+  agree(comm, [&] { require_valid(settings); });
+  const std::vector<RankInfo> infos = exchange_rank_infos(comm, settings);
+  require_equal_ranks(infos, rank);
 
   GroupParts parts;
   parts.settings = settings;
-  parts.topology = topology_of(cards, rank, settings);
+  parts.topology = topology_of(infos, rank, settings);
   std::vector<int> mapped;
   for (const Backing backing : backings(settings)) {
     mapped = share_memory(comm, parts, backing);
     if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
   }
   split_unmapped_nodes(parts, mapped);
-  bool lanes_by_mpi = false;
   agree(comm, [&] {
-    const auto tuning = collectives::Tuning::choose(parts.topology, settings, {});
-    lanes_by_mpi = tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1;
-    allocate_slots(*parts.arena, collectives::slot_bytes(parts.topology, settings));
+    parts.tuning = choose_tuning(parts.topology, settings);
+    allocate_slots(*parts.arena, parts.tuning.chunk_bytes);
   });
   for (const int local : parts.topology.local_ranks()) {
     const bool is_near =
-        cards[local].process_space == cards[rank].process_space && cards[local].process_space != 0;
-    parts.processes.push_back(is_near ? static_cast<pid_t>(cards[local].process) : 0);
+        infos[local].process_space == infos[rank].process_space && infos[local].process_space != 0;
+    parts.processes.push_back(is_near ? static_cast<pid_t>(infos[local].process) : 0);
   }
   // On one node, too: a wait there must let the application's own messages progress, because the
   // missing rank may be waiting for one of them.
   if (parts.topology.size > 1) {
     auto transport = std::make_unique<MpiTransport>(comm);
     const int lane = parts.topology.local_rank;
-    if (lanes_by_mpi) {
+    if (parts.tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1) {
       transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
     }
     parts.transport = std::move(transport);
   }
-  parts.reports = report_targets(comm, cards, parts.topology, settings);
+  parts.reports = report_targets(comm, infos, parts.topology, settings);
   auto group = std::make_shared<Group>(std::move(parts));
   if (rank == 0) log_choices(*group);
   check(MPI_Barrier(comm), "MPI_Barrier");

@@ -49,23 +49,23 @@ void answer(MPI_Comm comm) {
 
 }  // namespace
 
-std::int64_t common_origin_ns(MPI_Comm comm, const std::vector<Card>& cards) {
+std::int64_t common_origin_ns(MPI_Comm comm, const std::vector<RankInfo>& infos) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
-  const int size = static_cast<int>(cards.size());
-  std::vector<std::int64_t> origins(cards.size());  // of each host, at its first rank
+  const int size = static_cast<int>(infos.size());
+  std::vector<std::int64_t> origins(infos.size());  // each host's is at its first rank
   if (rank == 0) {
     for (int other = 1; other < size; ++other) {
-      const bool is_first = cards[other].host_first == other;
+      const bool is_first = infos[other].host_first == other;
       if (is_first) origins[other] = ask(comm, other);
     }
     const std::int64_t now = now_ns();
     for (std::int64_t& origin : origins) origin += now;
-  } else if (cards[rank].host_first == rank) {
+  } else if (infos[rank].host_first == rank) {
     answer(comm);
   }
   check(MPI_Bcast(origins.data(), size, MPI_INT64_T, 0, comm), "MPI_Bcast of the clocks");
-  return origins[cards[rank].host_first];
+  return origins[infos[rank].host_first];
 }
 
 }  // namespace tutti::mpi

@@ -12,9 +12,9 @@
 #include "runtime/mpi/agree.hpp"
 #include "runtime/mpi/check.hpp"
 #include "runtime/mpi/clock.hpp"
-#include "runtime/observe/report_names.hpp"
+#include "runtime/observe/reports.hpp"
 #include "runtime/observe/summary.hpp"
-#include "runtime/observe/trace_file.hpp"
+#include "runtime/observe/trace.hpp"
 
 namespace tutti::mpi {
 
@@ -96,43 +96,62 @@ std::function<void(const Statistics&)> summary_at_finalize(MPI_Comm comm, std::s
   return [summary](const Statistics& statistics) { summary->own = statistics; };
 }
 
+/// Runs what prepares a file, and names the setting if it fails. It fails now, and not after the
+/// job, when the report would be lost.
+void prepare(const std::string& variable, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    throw Error(error.code(), variable + ": " + error.what());
+  }
+}
+
 /// One file, if every host sees rank 0's; the hosts that do not have one of their own.
-std::string make_trace(MPI_Comm comm, const std::vector<Card>& cards, int rank,
+std::string make_trace(MPI_Comm comm, const std::vector<RankInfo>& infos, int rank,
                        const std::string& path) {
   std::uint64_t job = std::random_device()();
   check(MPI_Bcast(&job, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast of the trace's number");
   agree(comm, [&] {
-    if (rank == 0) observe::create_trace(path, job);
+    if (rank == 0) prepare("TUTTI_TRACE", [&] { observe::create_trace(path, job); });
   });
-  const bool sees_it = cards[rank].host_first == 0 || observe::is_trace_of(path, job);
-  const std::string own = observe::with_infix(path, cards[rank].host);
+  const bool sees_it = infos[rank].host_first == 0 || observe::is_trace_of(path, job);
+  const std::string own = observe::with_infix(path, infos[rank].host);
   agree(comm, [&] {
-    if (!sees_it && cards[rank].host_first == rank) observe::create_trace(own, job);
+    if (sees_it || infos[rank].host_first != rank) return;
+    prepare("TUTTI_TRACE", [&] { observe::create_trace(own, job); });
   });
   return sees_it ? path : own;
 }
 
 }  // namespace
 
-ReportTargets report_targets(MPI_Comm comm, const std::vector<Card>& cards,
+ReportTargets report_targets(MPI_Comm comm, const std::vector<RankInfo>& infos,
                              const collectives::Topology& topology, const Settings& settings) {
   ReportTargets targets;
   const int group = observe::next_group();
   const int rank = topology.rank;
   if (!settings.statistics.empty()) {
     const bool is_file = settings.statistics != "1";
-    targets.summary = summary_at_finalize(
-        comm, is_file ? observe::of_group(settings.statistics, group) : "1", topology.hosts);
+    const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
+    agree(comm, [&] {
+      if (!is_file || rank != 0) return;
+      prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
+    });
+    targets.summary = summary_at_finalize(comm, target, topology.hosts);
   }
   if (!settings.prometheus.empty()) {
     targets.metrics =
         observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
   }
+  agree(comm, [&] {  // on all ranks, because some may have no such file
+    if (targets.metrics.empty()) return;
+    prepare("TUTTI_PROMETHEUS", [&] { observe::require_replaceable(targets.metrics); });
+  });
   if (settings.trace.empty()) return targets;
-  targets.trace = make_trace(comm, cards, rank, observe::of_group(settings.trace, group));
-  targets.trace_origin_ns = common_origin_ns(comm, cards);
+  targets.trace = make_trace(comm, infos, rank, observe::of_group(settings.trace, group));
+  targets.trace_origin_ns = common_origin_ns(comm, infos);
   const bool is_elsewhere = targets.trace != observe::of_group(settings.trace, group);
-  if (is_elsewhere && cards[rank].host_first == rank) {
+  if (is_elsewhere && infos[rank].host_first == rank) {
     collectives::Log(topology, settings.log)
         .warn("TUTTI_TRACE: this host does not see rank 0's file; its ranks write " +
               targets.trace + " here, on the same clock");

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/host_copies.hpp"
 
 namespace tutti {
@@ -30,6 +31,7 @@ void broadcast_first_values(Group& group, const char* call, std::span<Entry> ent
     segments.push_back({input, entry.replica.bytes(), entry.shape().count(), entry.dtype(),
                         /*source=*/0});
   }
+  group.engine().statistics().count_bytes(bytes_of(fresh));
   group.engine().run({.kind = collectives::Kind::broadcast,
                       .digest = digest,
                       .segments = segments,

@@ -150,7 +150,7 @@ void DensePush::sum() {
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
-  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   run_verified(operation);
   sample_.commit();
 }

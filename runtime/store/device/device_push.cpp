@@ -192,7 +192,7 @@ void DevicePush::prepare(int device, Work& work) {
 void DevicePush::agree() {
   collectives::Operation operation =
       announcement_.operation("push", plan_.entries(), plan_.digest());
-  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   group_.engine().run(operation);
 }
 
