@@ -14,7 +14,7 @@
 #include "apps/doctor/options.hpp"
 #include "apps/doctor/report.hpp"
 #include "apps/doctor/self_test.hpp"
-#include "support/terminal.hpp"
+#include "support/progress.hpp"
 
 namespace {
 
@@ -65,8 +65,8 @@ doctor::Finding test(World& world, double seconds) {
   if (!world.communicator) return {doctor::Level::error, topic, world.error, remedy};
   try {
     const doctor::SelfTest result = doctor::run_self_test(*world.communicator, seconds);
-    if (result.wrong == 0) return {doctor::Level::ok, topic, doctor::in_words(result), ""};
-    return {doctor::Level::error, topic, doctor::in_words(result),
+    if (result.wrong == 0) return {doctor::Level::ok, topic, doctor::to_string(result), ""};
+    return {doctor::Level::error, topic, doctor::to_string(result),
             "test this machine's memory and network: the same sums were right elsewhere"};
   } catch (const tutti::Error& error) {
     return {doctor::Level::error, topic, error.what(), remedy};
@@ -89,9 +89,9 @@ int tutti_doctor(int argc, char** argv) {
     if (speaks) std::cout << (options.help ? doctor::help() : tutti::build_info());
     return kHealthy;
   }
-  doctor::Facts mine = doctor::look_around(options.plan.directory);
+  doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
-  std::vector<doctor::Facts> ranks = doctor::gather(comm, std::move(mine));
+  std::vector<doctor::RankInfo> ranks = doctor::gather(comm, std::move(mine));
   doctor::Findings findings;
   if (speaks) doctor::check_settings(ranks, findings);
   World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);

@@ -5,8 +5,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "collectives/combine.hpp"
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti::collectives {
 
@@ -17,8 +16,8 @@ constexpr auto kTogether = std::chrono::microseconds(30);
 
 }  // namespace
 
-/// Of several greetings in one message, the sender's own says whom the sender saw coming last.
-struct Agreement::Greeting {
+/// Of several handshakes in one message, the sender's own says whom the sender saw coming last.
+struct Agreement::Handshake {
   std::uint64_t sequence;
   Signature signature;
   std::uint32_t agrees;          ///< 1 if the ranks of the node agree among themselves
@@ -30,7 +29,7 @@ struct Agreement::Greeting {
 struct Agreement::Buffers {
   std::vector<std::byte> outgoing;
   std::vector<std::vector<std::byte>> incoming;  ///< of each node
-  std::vector<std::byte> passed_on;              ///< several greetings in one message
+  std::vector<std::byte> passed_on;              ///< several handshakes in one message
   std::vector<std::byte> arrived;                ///< the same, received
   std::vector<std::byte> partials;               ///< of all nodes, in plan order
   std::vector<Transport::Request> sends;
@@ -38,17 +37,17 @@ struct Agreement::Buffers {
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
-                     Transport& transport, Greetings greetings)
+                     Transport& transport, Handshakes handshakes)
     : topology_(topology),
       plan_(plan),
       waiter_(waiter),
       transport_(transport),
-      greetings_(greetings),
+      handshakes_(handshakes),
       buffers_(std::make_unique<Buffers>()) {
   for (int node = 0; node < topology.num_nodes(); ++node) {
     partials_of_.push_back(plan.of_node(node));
     most_bytes_ =
-        std::max(most_bytes_, sizeof(Greeting) + partials_of_.back().size() * kInlineBytes);
+        std::max(most_bytes_, sizeof(Handshake) + partials_of_.back().size() * kInlineBytes);
   }
   buffers_->incoming.resize(topology.num_nodes());
   buffers_->receives.assign(topology.num_nodes(), Transport::kDone);
@@ -59,56 +58,56 @@ Agreement::~Agreement() {
   const auto pending = [](int request) { return request != Transport::kDone; };
   if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), pending) ||
       !buffers_->sends.empty()) {
-    keep_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
+    leak_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
   }
 }
 
 bool Agreement::reach(Call& call, bool with_payload) {
-  if (greetings_ == Greetings::direct) {
-    receive_from_all(kGreetingTag, most_bytes_);
-    const std::size_t length = compose_greeting(call, with_payload);
-    send_to_all(kGreetingTag, std::span(buffers_->outgoing).first(length));
-    if (wait_for_greetings()) learn_last_rank();
+  if (handshakes_ == Handshakes::direct) {
+    receive_from_all(kHandshakeTag, most_bytes_);
+    const std::size_t length = compose_handshake(call, with_payload);
+    send_to_all(kHandshakeTag, std::span(buffers_->outgoing).first(length));
+    if (wait_for_handshakes()) learn_last_rank();
   } else {
-    compose_greeting(call, with_payload);
-    pass_on_greetings();
+    compose_handshake(call, with_payload);
+    pass_on_handshakes();
   }
-  if (!greetings_agree(call)) return false;
+  if (!handshakes_agree(call)) return false;
   if (with_payload) combine(call);
   return true;
 }
 
-std::size_t Agreement::compose_greeting(Call& call, bool with_payload) {
+std::size_t Agreement::compose_handshake(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
-  const Greeting greeting{call.sequence(),
-                          call.signature(),
-                          call.node_agrees() ? 1u : 0u,
-                          call.stop_requested() ? 1u : 0u,
-                          bytes,
-                          call.last_rank()};
+  const Handshake handshake{call.sequence(),
+                            call.signature(),
+                            call.node_agrees() ? 1u : 0u,
+                            call.stop_requested() ? 1u : 0u,
+                            bytes,
+                            call.last_rank()};
   last_rank_ = call.last_rank();
-  buffers_->outgoing.resize(sizeof greeting + partials.size() * kInlineBytes);
-  std::memcpy(buffers_->outgoing.data(), &greeting, sizeof greeting);
-  std::byte* to = buffers_->outgoing.data() + sizeof greeting;
+  buffers_->outgoing.resize(sizeof handshake + partials.size() * kInlineBytes);
+  std::memcpy(buffers_->outgoing.data(), &handshake, sizeof handshake);
+  std::byte* to = buffers_->outgoing.data() + sizeof handshake;
   for (std::size_t i = 0; i < partials.size() && payload; ++i) {
     const Partial& partial = plan_.partials[partials[i]];
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
-  const std::size_t length = sizeof greeting + partials.size() * bytes;
+  const std::size_t length = sizeof handshake + partials.size() * bytes;
   buffers_->incoming[topology_.node].assign(buffers_->outgoing.begin(),
                                             buffers_->outgoing.begin() + length);
   return length;
 }
 
-std::size_t Agreement::greeting_length(int node, std::span<const std::byte> bytes) const {
-  Greeting greeting;
-  std::memcpy(&greeting, bytes.data(), sizeof greeting);
-  return sizeof greeting + partials_of_[node].size() * greeting.partial_bytes;
+std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
+  Handshake handshake;
+  std::memcpy(&handshake, bytes.data(), sizeof handshake);
+  return sizeof handshake + partials_of_[node].size() * handshake.partial_bytes;
 }
 
-void Agreement::pass_on_greetings() {
+void Agreement::pass_on_handshakes() {
   const int nodes = topology_.num_nodes();
   auto& arrived = buffers_->arrived;
   for (int distance = 1; distance < nodes; distance *= 2) {
@@ -117,7 +116,7 @@ void Agreement::pass_on_greetings() {
     const int to = (topology_.node + distance) % nodes;
     arrived.resize(static_cast<std::size_t>(count) * most_bytes_);
     buffers_->receives[from] =
-        transport_.receive(topology_.nodes[from].front(), kGreetingTag, arrived);
+        transport_.receive(topology_.nodes[from].front(), kHandshakeTag, arrived);
     buffers_->passed_on.clear();
     tell_last_rank();
     for (int i = 0; i < count; ++i) {
@@ -125,12 +124,12 @@ void Agreement::pass_on_greetings() {
       buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
     }
     buffers_->sends.push_back(
-        transport_.send(topology_.nodes[to].front(), kGreetingTag, buffers_->passed_on));
-    const bool waited = wait_for_greetings();
+        transport_.send(topology_.nodes[to].front(), kHandshakeTag, buffers_->passed_on));
+    const bool waited = wait_for_handshakes();
     std::span<const std::byte> rest(arrived);
     for (int i = 0; i < count; ++i) {
       const int node = (from + nodes - i) % nodes;
-      const std::size_t length = greeting_length(node, rest);
+      const std::size_t length = handshake_length(node, rest);
       buffers_->incoming[node].assign(rest.begin(), rest.begin() + length);
       rest = rest.subspan(length);
     }
@@ -139,7 +138,7 @@ void Agreement::pass_on_greetings() {
 }
 
 /// True if another node came later than this one; last_node_ is the last of them.
-bool Agreement::wait_for_greetings() {
+bool Agreement::wait_for_handshakes() {
   const auto begin = std::chrono::steady_clock::now();
   last_node_ = -1;
   wait_for_messages();
@@ -147,33 +146,33 @@ bool Agreement::wait_for_greetings() {
 }
 
 void Agreement::learn_last_rank() {
-  Greeting greeting;
-  std::memcpy(&greeting, buffers_->incoming[last_node_].data(), sizeof greeting);
-  last_rank_ = static_cast<int>(greeting.last_rank);
+  Handshake handshake;
+  std::memcpy(&handshake, buffers_->incoming[last_node_].data(), sizeof handshake);
+  last_rank_ = static_cast<int>(handshake.last_rank);
 }
 
 void Agreement::tell_last_rank() {
-  Greeting greeting;
+  Handshake handshake;
   std::byte* own = buffers_->incoming[topology_.node].data();
-  std::memcpy(&greeting, own, sizeof greeting);
-  greeting.last_rank = last_rank_;
-  std::memcpy(own, &greeting, sizeof greeting);
+  std::memcpy(&handshake, own, sizeof handshake);
+  handshake.last_rank = last_rank_;
+  std::memcpy(own, &handshake, sizeof handshake);
 }
 
-bool Agreement::greetings_agree(const Call& call) const {
+bool Agreement::handshakes_agree(const Call& call) const {
   return std::all_of(buffers_->incoming.begin(), buffers_->incoming.end(), [&](const auto& bytes) {
-    Greeting greeting;
-    std::memcpy(&greeting, bytes.data(), sizeof greeting);
-    return greeting.agrees != 0 && greeting.sequence == call.sequence() &&
-           greeting.signature == call.signature();
+    Handshake handshake;
+    std::memcpy(&handshake, bytes.data(), sizeof handshake);
+    return handshake.agrees != 0 && handshake.sequence == call.sequence() &&
+           handshake.signature == call.signature();
   });
 }
 
 bool Agreement::stop_requested() const {
   return std::any_of(buffers_->incoming.begin(), buffers_->incoming.end(), [](const auto& bytes) {
-    Greeting greeting;
-    std::memcpy(&greeting, bytes.data(), sizeof greeting);
-    return greeting.stop_requested != 0;
+    Handshake handshake;
+    std::memcpy(&handshake, bytes.data(), sizeof handshake);
+    return handshake.stop_requested != 0;
   });
 }
 
@@ -184,35 +183,35 @@ void Agreement::combine(const Call& call) {
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     const auto& partials = partials_of_[node];
     std::memcpy(buffers_->partials.data() + all.size() * partials.front(),
-                buffers_->incoming[node].data() + sizeof(Greeting), all.size() * partials.size());
+                buffers_->incoming[node].data() + sizeof(Handshake), all.size() * partials.size());
   }
   combine_partials(call.layout(), call.operation().reduce, all, plan_, buffers_->partials.data());
   result_ = buffers_->partials.data();
 }
 
-/// Every segment from the greeting of its source's node.
+/// Every segment from the handshake of its source's node.
 void Agreement::pick_copies(const Call& call) {
   buffers_->partials.resize(call.layout().total());
-  call.layout().for_each_segment([&](const FlatLayout::Part& part) {
-    const auto& greeting = buffers_->incoming[topology_.node_of(call.segment(part).source)];
+  call.layout().for_each_segment([&](const FusedLayout::Part& part) {
+    const auto& handshake = buffers_->incoming[topology_.node_of(call.segment(part).source)];
     const std::size_t bytes = part.count * size_of(call.layout().wire(part.segment));
     std::memcpy(buffers_->partials.data() + part.position,
-                greeting.data() + sizeof(Greeting) + part.position, bytes);
+                handshake.data() + sizeof(Handshake) + part.position, bytes);
   });
   result_ = buffers_->partials.data();
 }
 
-std::vector<Statement> Agreement::exchange(const std::vector<Statement>& of_this_node) {
+std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>& of_this_node) {
   std::size_t most = 0;
   for (const auto& ranks : topology_.nodes) most = std::max(most, ranks.size());
-  receive_from_all(kStatementTag, most * sizeof(Statement));
+  receive_from_all(kStatementTag, most * sizeof(RankStatement));
   send_to_all(kStatementTag, std::as_bytes(std::span(of_this_node)));
   wait_for_messages();
-  std::vector<Statement> all(topology_.size);
+  std::vector<RankStatement> all(topology_.size);
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     const auto& ranks = topology_.nodes[node];
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      Statement& statement = all[ranks[i]];
+      RankStatement& statement = all[ranks[i]];
       if (node == topology_.node) {
         statement = of_this_node[i];
       } else {

@@ -9,46 +9,29 @@
 
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/mismatch.hpp"
 #include "collectives/transport.hpp"
 #include "collectives/tree.hpp"
 
 namespace tutti::collectives {
 
-/// What one rank says of its call after a disagreement.
-struct Statement {
-  std::int32_t rank;
-  std::uint32_t refused;  ///< 0, or 1 + ErrorCode of what is wrong with this rank's call
-  Signature signature;
-  char text[kTextBytes];  ///< what is wrong, or the call in words
-};
-
-/// What all ranks throw after a disagreement; after ErrorCode::divergence the caller looks closer.
-struct Verdict {
-  ErrorCode code;
-  std::string text;
-};
-
-/// The sentence that names the ranks and what each called. Statements are in the order of ranks.
-Verdict judge(const Topology& topology, std::uint64_t sequence,
-              const std::vector<Statement>& statements);
-
 /// What the first rank of each node does for its node.
 ///
-///   direct     node 0: [greeting | partial sums]  <-->  node 1, node 2, ...   to each, at once
+///   direct     node 0: [handshake | partial sums]  <-->  node 1, node 2, ...   to each, at once
 ///
-///   doubling   round 0: node i sends its greeting to node i + 1
+///   doubling   round 0: node i sends its handshake to node i + 1
 ///              round 1: those of i, i - 1 to node i + 2
 ///              round 2: those of i, i - 1, i - 2, i - 3 to node i + 4; and so on
 ///
-/// A greeting carries the node's signature, or that its own ranks disagree; every first rank sees
-/// all greetings, so all come to the same verdict. Small data travels with the greeting: a small
+/// A handshake carries the node's signature, or that its own ranks disagree; every first rank sees
+/// all handshakes, so all come to the same result. Small data travels with the handshake: a small
 /// allreduce is one round, or ceil(log2 N) rounds of one message each among many nodes. Whatever
 /// their number, everybody has all partial sums and adds them in the order of the CombinePlan.
 /// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
 class Agreement {
  public:
   Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter, Transport& transport,
-            Greetings greetings);
+            Handshakes handshakes);
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
@@ -58,25 +41,25 @@ class Agreement {
   [[nodiscard]] const std::byte* result() const { return result_; }
   /// True if a rank of any node announced the call with a request to stop.
   [[nodiscard]] bool stop_requested() const;
-  /// The rank that announced the call last, as far as this node saw: see Greeting.
+  /// The rank that announced the call last, as far as this node saw: see Handshake.
   [[nodiscard]] int last_rank() const { return last_rank_; }
 
   /// Every node's statements, in the order of ranks.
-  std::vector<Statement> exchange(const std::vector<Statement>& of_this_node);
+  std::vector<RankStatement> exchange(const std::vector<RankStatement>& of_this_node);
 
  private:
-  struct Greeting;
+  struct Handshake;
   struct Buffers;
-  std::size_t compose_greeting(Call& call, bool with_payload);
-  [[nodiscard]] bool greetings_agree(const Call& call) const;
-  void pass_on_greetings();
-  std::size_t greeting_length(int node, std::span<const std::byte> bytes) const;
+  std::size_t compose_handshake(Call& call, bool with_payload);
+  [[nodiscard]] bool handshakes_agree(const Call& call) const;
+  void pass_on_handshakes();
+  std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;
   void combine(const Call& call);
   void pick_copies(const Call& call);
   void send_to_all(int tag, std::span<const std::byte> message);
   void receive_from_all(int tag, std::size_t room);
   void wait_for_messages();
-  bool wait_for_greetings();
+  bool wait_for_handshakes();
   void learn_last_rank();
   void tell_last_rank();
 
@@ -84,9 +67,9 @@ class Agreement {
   const CombinePlan& plan_;
   Waiter& waiter_;
   Transport& transport_;
-  Greetings greetings_;
+  Handshakes handshakes_;
   std::vector<std::vector<int>> partials_of_;
-  std::size_t most_bytes_ = 0;  ///< of a greeting
+  std::size_t most_bytes_ = 0;  ///< of a handshake
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
   int last_node_ = -1;  ///< whose message was missing last

@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "collectives/compression/codec.hpp"
-#include "collectives/flat.hpp"
 #include "collectives/function_ref.hpp"
+#include "collectives/fused_layout.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/node_memory.hpp"
-#include "collectives/reduce.hpp"
 #include "collectives/spans.hpp"
-#include "collectives/stop.hpp"
 #include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
 
@@ -92,7 +91,7 @@ class Call {
   Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
        AllocateShared allocate_shared);
 
-  /// Draws the next sequence number. `wide`: see FlatLayout. `begun`: in ticks.
+  /// Draws the next sequence number. `wide`: see FusedLayout. `begun`: in ticks.
   void begin(const Operation& operation, bool wide, std::uint64_t begun);
 
   /// Where it keeps what it does when; null: nowhere.
@@ -114,7 +113,7 @@ class Call {
 
   [[nodiscard]] const Operation& operation() const { return *operation_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
-  [[nodiscard]] const FlatLayout& layout() const { return layout_; }
+  [[nodiscard]] const FusedLayout& layout() const { return layout_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] Waiter& waiter() const { return waiter_; }
@@ -123,7 +122,9 @@ class Call {
   [[nodiscard]] AnnounceLine& line(int peer) const {
     return memory_.peers[peer].control().announce[sequence_ & 1];
   }
-  [[nodiscard]] VerdictLine& verdict() const { return memory_.first().verdict[sequence_ & 1]; }
+  [[nodiscard]] AgreementLine& agreement_line() const {
+    return memory_.first().agreement[sequence_ & 1];
+  }
 
   /// Tells the node that this rank has called, and where its data is.
   void announce();
@@ -181,7 +182,7 @@ class Call {
   void deliver_wire(const std::byte* buffer) const;
 
   /// The segment that an element of the part belongs to.
-  [[nodiscard]] const Segment& segment(const FlatLayout::Part& part) const {
+  [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {
     return layout_.segments()[part.segment];
   }
 
@@ -198,12 +199,12 @@ class Call {
   void fill_payload();
   template <class Address>
   void gather(const Segment& segment, int first, int count, Address address);
-  void gather_inputs(const FlatLayout::Part& part, const Sources& sources);
-  void gather_payloads(const FlatLayout::Part& part, int first, int count);
-  void add_destinations(const FlatLayout::Part& part, int peer, Range chunk, int slot);
-  void gather_outputs(const FlatLayout::Part& part, Range chunk, int slot);
+  void gather_inputs(const FusedLayout::Part& part, const Sources& sources);
+  void gather_payloads(const FusedLayout::Part& part, int first, int count);
+  void add_destinations(const FusedLayout::Part& part, int peer, Range chunk, int slot);
+  void gather_outputs(const FusedLayout::Part& part, Range chunk, int slot);
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
-  void reduce_part_to_self(const FlatLayout::Part& part, const Reduction& reduction,
+  void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
                            Stores stores) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
@@ -224,7 +225,7 @@ class Call {
   std::uint64_t waiting_since_ = 0;
   SpanLog* spans_ = nullptr;
   int last_ = 0;  ///< local rank
-  FlatLayout layout_;
+  FusedLayout layout_;
   Signature signature_;
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;

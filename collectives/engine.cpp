@@ -53,7 +53,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
     agreement_ =
-        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.greetings);
+        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.handshakes);
   }
   if (topology_.local_rank < topology_.num_lanes()) {
     lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, tuning_);
@@ -80,9 +80,9 @@ void Engine::require_mpi_types(const Operation& operation) {
   if (!by_mpi || operation.kind != Kind::allreduce) return;
   for (const Segment& segment : operation.segments) {
     if (size_of(segment.dtype) != 2) continue;
-    refuse(ErrorCode::invalid_argument,
-           operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
-               "; choose another exchange than mpi in TUTTI_ALGORITHMS");
+    throw_on_all_ranks(ErrorCode::invalid_argument,
+                       operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
+                           "; choose another exchange than mpi in TUTTI_ALGORITHMS");
   }
 }
 
@@ -147,8 +147,8 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
-  meter_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.verdict().last_rank);
-  const bool stop = alone ? call_.stop_requested() : call_.verdict().stop_requested != 0;
+  meter_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
+  const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
     waiter_.watch(nullptr);  // all ranks are there, and will come to a good end together
@@ -158,9 +158,9 @@ bool Engine::meet() {
 
 bool Engine::carry_out() {
   if (!meet()) {
-    const Statement own = statement_of(0, call_.operation().describe());
-    if (find_verdict(own) == ErrorCode::divergence) return false;
-    throw_verdict();
+    const RankStatement own = statement_of(0, call_.operation().describe());
+    if (exchange_statements(own) == ErrorCode::divergence) return false;
+    throw_report();
   }
   call_.mark(Phase::moving);
   if (call_.layout().total() > 0) reduce();
@@ -171,7 +171,7 @@ bool Engine::carry_out() {
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
     if (call_.is_inline()) {
-      call_.deliver_wire(call_.verdict().payload);
+      call_.deliver_wire(call_.agreement_line().payload);
     } else {
       reduce_in_lanes(call_, tuning_, lane_.get());
     }
@@ -185,27 +185,26 @@ void Engine::reduce() {
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
 bool Engine::agree_between_nodes() {
   call_.wait_for_others();
-  VerdictLine& verdict = call_.verdict();
+  AgreementLine& line = call_.agreement_line();
   if (agreement_ != nullptr) {
     const bool payload = call_.is_inline() && call_.layout().total() > 0;
     const bool agreed = agreement_->reach(call_, payload);
     if (agreed && payload) {
-      std::memcpy(verdict.payload, agreement_->result(), call_.layout().total());
+      std::memcpy(line.payload, agreement_->result(), call_.layout().total());
     }
-    verdict.agreed = agreed ? 1 : 0;
-    verdict.stop_requested = agreement_->stop_requested() ? 1 : 0;
-    verdict.last_rank = agreement_->last_rank();
-    verdict.sequence.store(call_.sequence(), std::memory_order_release);
+    line.agreed = agreed ? 1 : 0;
+    line.stop_requested = agreement_->stop_requested() ? 1 : 0;
+    line.last_rank = agreement_->last_rank();
+    line.sequence.store(call_.sequence(), std::memory_order_release);
     waiter_.wake();
     return agreed;
   }
-  waiter_.until(
-      [&] { return verdict.sequence.load(std::memory_order_acquire) == call_.sequence(); },
-      [&] { return std::vector<int>{topology_.local_ranks().front()}; });
-  return verdict.agreed != 0;
+  waiter_.until([&] { return line.sequence.load(std::memory_order_acquire) == call_.sequence(); },
+                [&] { return std::vector<int>{topology_.local_ranks().front()}; });
+  return line.agreed != 0;
 }
 
-void Engine::refuse(ErrorCode code, const std::string& why) {
+void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
@@ -214,19 +213,19 @@ void Engine::refuse(ErrorCode code, const std::string& why) {
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   static_cast<void>(meet());
-  find_verdict(statement_of(static_cast<std::uint32_t>(code) + 1, why));
-  throw_verdict();
+  exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+  throw_report();
 }
 
-Statement Engine::statement_of(std::uint32_t refused, const std::string& text) const {
-  Statement statement{topology_.rank, refused, call_.signature(), {}};
+RankStatement Engine::statement_of(std::uint32_t refused, const std::string& text) const {
+  RankStatement statement{topology_.rank, refused, call_.signature(), {}};
   const std::size_t length = std::min(text.size(), kTextBytes - 1);
   std::memcpy(statement.text, text.data(), length);
   return statement;
 }
 
-/// Step 1: every rank writes its statement. Step 2: the first rank has written the verdict.
-ErrorCode Engine::find_verdict(const Statement& own) {
+/// Step 1: every rank writes its statement. Step 2: the first rank has written the report.
+ErrorCode Engine::exchange_statements(const RankStatement& own) {
   ControlBlock& mine = memory_.control();
   ControlBlock& first = memory_.first();
   std::memcpy(mine.text, own.text, kTextBytes);
@@ -234,27 +233,27 @@ ErrorCode Engine::find_verdict(const Statement& own) {
   call_.signal();
   if (topology_.local_rank == 0) {
     call_.wait_for_steps(0, memory_.size());
-    const Verdict verdict = judge(topology_, call_.sequence(), collect_statements());
-    const std::size_t length = std::min(verdict.text.size(), kVerdictBytes - 1);
-    std::memcpy(first.verdict_text, verdict.text.data(), length);
-    first.verdict_text[length] = '\0';
-    first.verdict_code = static_cast<std::uint32_t>(verdict.code);
+    const MismatchReport report = find_mismatch(topology_, call_.sequence(), collect_statements());
+    const std::size_t length = std::min(report.text.size(), kReportBytes - 1);
+    std::memcpy(first.report_text, report.text.data(), length);
+    first.report_text[length] = '\0';
+    first.report_code = static_cast<std::uint32_t>(report.code);
     call_.signal();
   } else {
     call_.wait_for(0, 2);
   }
   call_.mark(Phase::refused);
-  return static_cast<ErrorCode>(first.verdict_code);
+  return static_cast<ErrorCode>(first.report_code);
 }
 
-void Engine::throw_verdict() {
+void Engine::throw_report() {
   const ControlBlock& first = memory_.first();
-  throw Error(static_cast<ErrorCode>(first.verdict_code), first.verdict_text, ErrorScope::agreed,
+  throw Error(static_cast<ErrorCode>(first.report_code), first.report_text, ErrorScope::agreed,
               /*reporter=*/topology_.rank == 0);
 }
 
-std::vector<Statement> Engine::collect_statements() {
-  std::vector<Statement> statements(topology_.local_size());
+std::vector<RankStatement> Engine::collect_statements() {
+  std::vector<RankStatement> statements(topology_.local_size());
   for (int i = 0; i < topology_.local_size(); ++i) {
     const ControlBlock& peer = memory_.peers[i].control();
     statements[i].rank = topology_.local_ranks()[i];

@@ -45,7 +45,7 @@ class Engine {
 
   /// Takes part in the other ranks' next call without making one, so that they can throw instead
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
-  [[noreturn]] void refuse(ErrorCode code, const std::string& why);
+  [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
 
   /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
@@ -99,10 +99,10 @@ class Engine {
   [[nodiscard]] bool meet();
   void require_mpi_types(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
-  ErrorCode find_verdict(const Statement& own);
-  [[noreturn]] void throw_verdict();
-  Statement statement_of(std::uint32_t refused, const std::string& text) const;
-  std::vector<Statement> collect_statements();
+  ErrorCode exchange_statements(const RankStatement& own);
+  [[noreturn]] void throw_report();
+  RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
+  std::vector<RankStatement> collect_statements();
   void reduce();
 
   NodeMemory memory_;

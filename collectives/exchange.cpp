@@ -10,13 +10,13 @@ Lane::Lane(const Topology& its_topology, const CombinePlan& its_plan, Transport&
   for (int node = 0; node < num_nodes(); ++node) partials_of.push_back(plan.of_node(node));
 }
 
-void Flight::clear() {
+void ChunkInFlight::clear() {
   num_stages = 0;
   stage = 0;
   sends.clear();
 }
 
-std::vector<Transport::Request>& Flight::add_stage() {
+std::vector<Transport::Request>& ChunkInFlight::add_stage() {
   if (receives.size() == num_stages) receives.emplace_back();
   return receives[num_stages++];
 }
@@ -25,8 +25,8 @@ Transport::Request Transport::allreduce(std::byte*, std::size_t, DType, ReduceOp
   throw Error(ErrorCode::communication, "this transport has no allreduce of its own");
 }
 
-void ExchangeAlgorithm::sum_partial(Call& call, const Flight& flight, int partial, Range range,
-                                    std::byte* to) const {
+void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, int partial,
+                                    Range range, std::byte* to) const {
   Sources subtree = flight.sources;
   subtree.first = lane_.plan.partials[partial].first;
   subtree.count = lane_.plan.partials[partial].count;

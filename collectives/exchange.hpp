@@ -13,7 +13,7 @@
 namespace tutti::collectives {
 
 /// Message tags: one stream of messages per kind and pair of ranks, in order.
-enum Tag : int { kGreetingTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
+enum Tag : int { kHandshakeTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
 
 /// A lane: the ranks of all nodes that have one local rank.
 struct Lane {
@@ -29,7 +29,7 @@ struct Lane {
 };
 
 /// One chunk on its way. Its buffers stay where they are while messages refer to them.
-struct Flight {
+struct ChunkInFlight {
   Range chunk;
   Range share;      ///< of the chunk, this lane's
   Sources sources;  ///< of the chunk, on this node
@@ -63,19 +63,20 @@ class ExchangeAlgorithm {
   ExchangeAlgorithm& operator=(const ExchangeAlgorithm&) = delete;
 
   /// Posts all receives, sums this node's inputs, sends what can be sent.
-  virtual void start(Call& call, Flight& flight) const = 0;
+  virtual void start(Call& call, ChunkInFlight& flight) const = 0;
   /// The receives of flight.stage have come.
-  virtual void act(Call& call, Flight& flight) const = 0;
+  virtual void act(Call& call, ChunkInFlight& flight) const = 0;
 
  protected:
-  void send(Flight& flight, int node, int tag, std::span<const std::byte> bytes) const {
+  void send(ChunkInFlight& flight, int node, int tag, std::span<const std::byte> bytes) const {
     flight.sends.push_back(lane_.transport.send(lane_.rank_on(node), tag, bytes));
   }
   [[nodiscard]] Transport::Request receive(int node, int tag, std::span<std::byte> bytes) const {
     return lane_.transport.receive(lane_.rank_on(node), tag, bytes);
   }
   /// Sums this node's inputs over one partial of the plan into `to`.
-  void sum_partial(Call& call, const Flight& flight, int partial, Range range, std::byte* to) const;
+  void sum_partial(Call& call, const ChunkInFlight& flight, int partial, Range range,
+                   std::byte* to) const;
 
   const Lane& lane_;
 };

@@ -23,7 +23,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     const std::size_t bytes = packed_bytes(call, flight);
     const auto nodes = static_cast<std::size_t>(lane_.num_nodes());
     flight.incoming.resize(std::max(flight.incoming.size(), bytes * nodes));
@@ -45,7 +45,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
   }
 
   /// All nodes' packed sums are here.
-  void act(Call& call, Flight& flight) const override {
+  void act(Call& call, ChunkInFlight& flight) const override {
     const Codec& codec = call.operation().packing->codec;
     const std::size_t bytes = packed_bytes(call, flight);
     Codec::Workspace workspace;
@@ -53,7 +53,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       packed.push_back(packed_of(flight, node, bytes));
     }
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       float* sums = sums_of(flight, part);
       for (std::size_t first = 0; first < part.count; first += Codec::kTile) {
         const std::size_t now = std::min(Codec::kTile, part.count - first);
@@ -64,26 +64,26 @@ class CompressedExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  static std::size_t packed_bytes(const Call& call, const Flight& flight) {
+  static std::size_t packed_bytes(const Call& call, const ChunkInFlight& flight) {
     std::size_t bytes = 0;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       bytes += call.operation().packing->codec.packed_bytes(part.count);
     });
     return bytes;
   }
 
-  static std::byte* packed_of(Flight& flight, int node, std::size_t bytes) {
+  static std::byte* packed_of(ChunkInFlight& flight, int node, std::size_t bytes) {
     return flight.incoming.data() + static_cast<std::size_t>(node) * bytes;
   }
 
-  static float* sums_of(Flight& flight, const FlatLayout::Part& part) {
+  static float* sums_of(ChunkInFlight& flight, const FusedLayout::Part& part) {
     return reinterpret_cast<float*>(flight.result_at(part.position));
   }
 
   /// The node's sums, which lie where the result will, and the residuals.
-  static void pack(Call& call, Flight& flight, std::byte* packed) {
+  static void pack(Call& call, ChunkInFlight& flight, std::byte* packed) {
     const Packing& packing = *call.operation().packing;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const float* sums = sums_of(flight, part);
       float* residual = packing.residuals[part.segment];
       if (residual != nullptr) residual += part.first;

@@ -21,9 +21,9 @@ class CopyExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     auto& arrivals = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const std::span<std::byte> bytes = bytes_of(call, flight, part);
       const int source = lane_.topology.node_of(call.segment(part).source);
       if (source != lane_.node()) {
@@ -38,9 +38,9 @@ class CopyExchange final : public ExchangeAlgorithm {
   }
 
   /// Passes on what has come.
-  void act(Call& call, Flight& flight) const override {
+  void act(Call& call, ChunkInFlight& flight) const override {
     if (!is_chain(call)) return;
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const int source = lane_.topology.node_of(call.segment(part).source);
       if (source != lane_.node()) send_on(call, flight, source, bytes_of(call, flight, part));
     });
@@ -51,13 +51,13 @@ class CopyExchange final : public ExchangeAlgorithm {
     return call.operation().kind == Kind::broadcast && call.layout().total() >= kChainBytes;
   }
 
-  [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, Flight& flight,
-                                                     const FlatLayout::Part& part) {
+  [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
+                                                     const FusedLayout::Part& part) {
     return {flight.result_at(part.position),
             part.count * size_of(call.layout().wire(part.segment))};
   }
 
-  void send_on(const Call& call, Flight& flight, int source,
+  void send_on(const Call& call, ChunkInFlight& flight, int source,
                std::span<const std::byte> bytes) const {
     const int nodes = lane_.num_nodes();
     const int steps = is_chain(call) ? 1 : nodes - 1;

@@ -15,7 +15,6 @@
 // Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
 #include <algorithm>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {
@@ -26,7 +25,7 @@ class DirectExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     post_receives(call, flight);
     const auto& partials = lane_.partials_of[lane_.node()];
     const int nodes = lane_.num_nodes();
@@ -49,7 +48,7 @@ class DirectExchange final : public ExchangeAlgorithm {
   }
 
   /// Stage 0: the partial sums of this node's piece are here. Stage 1: so is the rest.
-  void act(Call& call, Flight& flight) const override {
+  void act(Call& call, ChunkInFlight& flight) const override {
     const Range piece = piece_of(flight, lane_.node());
     if (flight.stage > 0 || piece.size() == 0) return;
     combine_partials(call.layout(), call.operation().reduce, piece, lane_.plan,
@@ -64,7 +63,7 @@ class DirectExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  [[nodiscard]] Range piece_of(const Flight& flight, int node) const {
+  [[nodiscard]] Range piece_of(const ChunkInFlight& flight, int node) const {
     return share_of(flight.share, lane_.num_nodes(), node);
   }
 
@@ -75,12 +74,12 @@ class DirectExchange final : public ExchangeAlgorithm {
   }
 
   /// Where this node's own partial sums stand among those of all nodes.
-  [[nodiscard]] std::byte* own_partials(Flight& flight) const {
+  [[nodiscard]] std::byte* own_partials(ChunkInFlight& flight) const {
     const std::size_t first = lane_.partials_of[lane_.node()].front();
     return flight.incoming.data() + piece_of(flight, lane_.node()).size() * first;
   }
 
-  void post_receives(const Call& call, Flight& flight) const {
+  void post_receives(const Call& call, ChunkInFlight& flight) const {
     const std::size_t mine = piece_of(flight, lane_.node()).size();
     flight.incoming.resize(std::max(flight.incoming.size(), mine * lane_.plan.partials.size()));
     auto& gathers = flight.add_stage();

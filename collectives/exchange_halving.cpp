@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {
@@ -53,8 +52,8 @@ class HalvingExchange final : public ExchangeAlgorithm {
     rounds_ = std::countr_zero(static_cast<unsigned>(mine->size));
   }
 
-  void start(Call& call, Flight& flight) const override;
-  void act(Call& call, Flight& flight) const override;
+  void start(Call& call, ChunkInFlight& flight) const override;
+  void act(Call& call, ChunkInFlight& flight) const override;
 
  private:
   /// Pieces begin .. end - 1 of the share.
@@ -64,7 +63,7 @@ class HalvingExchange final : public ExchangeAlgorithm {
   };
 
   [[nodiscard]] int num_pieces() const { return blocks_.front().size; }
-  [[nodiscard]] Range range_of(const Flight& flight, Pieces pieces) const {
+  [[nodiscard]] Range range_of(const ChunkInFlight& flight, Pieces pieces) const {
     return {share_of(flight.share, num_pieces(), pieces.begin).begin,
             share_of(flight.share, num_pieces(), pieces.end - 1).end};
   }
@@ -84,24 +83,24 @@ class HalvingExchange final : public ExchangeAlgorithm {
   /// The node of a block that owns a piece in the end.
   [[nodiscard]] int owner_of(int piece, std::size_t block) const;
 
-  [[nodiscard]] std::byte* sum_at(Flight& flight, Range range) const {
+  [[nodiscard]] std::byte* sum_at(ChunkInFlight& flight, Range range) const {
     return flight.outgoing.data() + (range.begin - flight.share.begin);
   }
   /// Where the half that comes in a round stands, and after all of them the other blocks' pieces.
-  [[nodiscard]] std::size_t incoming_offset(const Flight& flight, int round) const;
+  [[nodiscard]] std::size_t incoming_offset(const ChunkInFlight& flight, int round) const;
   void add(Call& call, Range range, const std::byte* left, const std::byte* right,
            std::byte* sum) const {
     combine_two(call.layout(), call.operation().reduce, range, left, right, sum);
   }
 
-  void send_half(Flight& flight, int round) const;
-  void add_half(Call& call, Flight& flight, int round) const;
-  void send_to_owners(Flight& flight) const;
-  void add_other_blocks(Call& call, Flight& flight) const;
-  void send_known(Flight& flight, int round) const;
-  void post_halving(Flight& flight) const;
-  void post_between_blocks(Flight& flight) const;
-  void post_doubling(Flight& flight) const;
+  void send_half(ChunkInFlight& flight, int round) const;
+  void add_half(Call& call, ChunkInFlight& flight, int round) const;
+  void send_to_owners(ChunkInFlight& flight) const;
+  void add_other_blocks(Call& call, ChunkInFlight& flight) const;
+  void send_known(ChunkInFlight& flight, int round) const;
+  void post_halving(ChunkInFlight& flight) const;
+  void post_between_blocks(ChunkInFlight& flight) const;
+  void post_doubling(ChunkInFlight& flight) const;
 
   std::vector<Block> blocks_;
   std::size_t block_ = 0;  ///< this node's
@@ -119,7 +118,7 @@ int HalvingExchange::owner_of(int piece, std::size_t block) const {
   return asked.first;  // not reached: a block owns all pieces
 }
 
-std::size_t HalvingExchange::incoming_offset(const Flight& flight, int round) const {
+std::size_t HalvingExchange::incoming_offset(const ChunkInFlight& flight, int round) const {
   std::size_t offset = 0;
   for (int before = 0; before < round; ++before) {
     offset += range_of(flight, kept_by(index_, before + 1)).size();
@@ -130,7 +129,7 @@ std::size_t HalvingExchange::incoming_offset(const Flight& flight, int round) co
 // --- stages: one per round of halving, one between the blocks, one per round of doubling
 // ----------
 
-void HalvingExchange::start(Call& call, Flight& flight) const {
+void HalvingExchange::start(Call& call, ChunkInFlight& flight) const {
   flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size()));
   const std::size_t own = range_of(flight, owned()).size();
   const std::size_t room = incoming_offset(flight, rounds_) + own * (blocks_.size() - 1);
@@ -143,7 +142,7 @@ void HalvingExchange::start(Call& call, Flight& flight) const {
   rounds_ > 0 ? send_half(flight, 0) : send_to_owners(flight);
 }
 
-void HalvingExchange::act(Call& call, Flight& flight) const {
+void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
   const auto stage = static_cast<int>(flight.stage);
   if (stage < rounds_) {
     add_half(call, flight, stage);
@@ -155,7 +154,7 @@ void HalvingExchange::act(Call& call, Flight& flight) const {
   if (doublings < rounds_) send_known(flight, rounds_ - 1 - doublings);
 }
 
-void HalvingExchange::post_halving(Flight& flight) const {
+void HalvingExchange::post_halving(ChunkInFlight& flight) const {
   for (int round = 0; round < rounds_; ++round) {
     auto& stage = flight.add_stage();
     const Range half = range_of(flight, kept_by(index_, round + 1));
@@ -166,7 +165,7 @@ void HalvingExchange::post_halving(Flight& flight) const {
 }
 
 /// The first block receives the others' sums of its piece, the others the results of theirs.
-void HalvingExchange::post_between_blocks(Flight& flight) const {
+void HalvingExchange::post_between_blocks(ChunkInFlight& flight) const {
   auto& stage = flight.add_stage();
   const Pieces mine = owned();
   std::byte* to = flight.incoming.data() + incoming_offset(flight, rounds_);
@@ -185,7 +184,7 @@ void HalvingExchange::post_between_blocks(Flight& flight) const {
   }
 }
 
-void HalvingExchange::post_doubling(Flight& flight) const {
+void HalvingExchange::post_doubling(ChunkInFlight& flight) const {
   for (int round = rounds_ - 1; round >= 0; --round) {
     auto& stage = flight.add_stage();
     const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
@@ -195,7 +194,7 @@ void HalvingExchange::post_doubling(Flight& flight) const {
   }
 }
 
-void HalvingExchange::send_half(Flight& flight, int round) const {
+void HalvingExchange::send_half(ChunkInFlight& flight, int round) const {
   const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
   if (half.size() > 0) {
     send(flight, partner(round), kPartialTag, {sum_at(flight, half), half.size()});
@@ -203,7 +202,7 @@ void HalvingExchange::send_half(Flight& flight, int round) const {
 }
 
 /// The lower nodes' sum is the left operand.
-void HalvingExchange::add_half(Call& call, Flight& flight, int round) const {
+void HalvingExchange::add_half(Call& call, ChunkInFlight& flight, int round) const {
   const Range half = range_of(flight, kept_by(index_, round + 1));
   std::byte* own = sum_at(flight, half);
   const std::byte* theirs = flight.incoming.data() + incoming_offset(flight, round);
@@ -211,7 +210,7 @@ void HalvingExchange::add_half(Call& call, Flight& flight, int round) const {
   add(call, half, is_lower ? own : theirs, is_lower ? theirs : own, own);
 }
 
-void HalvingExchange::send_to_owners(Flight& flight) const {
+void HalvingExchange::send_to_owners(ChunkInFlight& flight) const {
   if (block_ == 0) return;
   const Pieces mine = owned();
   for (int piece = mine.begin; piece < mine.end; ++piece) {
@@ -222,7 +221,7 @@ void HalvingExchange::send_to_owners(Flight& flight) const {
 }
 
 /// From the last block: B1 + (B2 + (B3 + ...)).
-void HalvingExchange::add_other_blocks(Call& call, Flight& flight) const {
+void HalvingExchange::add_other_blocks(Call& call, ChunkInFlight& flight) const {
   if (block_ > 0) return;
   const Pieces mine = owned();
   const Range range = range_of(flight, mine);
@@ -241,7 +240,7 @@ void HalvingExchange::add_other_blocks(Call& call, Flight& flight) const {
   }
 }
 
-void HalvingExchange::send_known(Flight& flight, int round) const {
+void HalvingExchange::send_known(ChunkInFlight& flight, int round) const {
   const Range known = range_of(flight, kept_by(index_, round + 1));
   if (known.size() > 0) {
     send(flight, partner(round), kResultTag, {flight.result_at(known.begin), known.size()});

@@ -15,19 +15,19 @@ class MpiExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     if (flight.share.size() == 0) return;
     const int partial = lane_.partials_of[lane_.node()].front();
     sum_partial(call, flight, partial, flight.share, flight.result.data());
     auto& sums = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       sums.push_back(lane_.transport.allreduce(flight.result_at(part.position), part.count,
                                                call.layout().wire(part.segment),
                                                call.operation().reduce));
     });
   }
 
-  void act(Call&, Flight&) const override {}
+  void act(Call&, ChunkInFlight&) const override {}
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 // allreduce, and the least possible.
 #include <algorithm>
 
-#include "collectives/combine.hpp"
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {
@@ -19,13 +18,13 @@ class ScatterExchange final : public ExchangeAlgorithm {
  public:
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
-  void start(Call& call, Flight& flight) const override {
+  void start(Call& call, ChunkInFlight& flight) const override {
     const auto& own = lane_.partials_of[lane_.node()];
     const std::size_t all = lane_.plan.partials.size();
     flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * own.size()));
     flight.incoming.resize(std::max(flight.incoming.size(), flight.share.size() * all));
     auto& gathers = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const Range range = range_of(call, part);
       const std::size_t offset = range.begin - flight.share.begin;
       const int owner = lane_.topology.node_of(call.segment(part).destination);
@@ -42,9 +41,9 @@ class ScatterExchange final : public ExchangeAlgorithm {
     });
   }
 
-  void act(Call& call, Flight& flight) const override {
+  void act(Call& call, ChunkInFlight& flight) const override {
     const std::size_t all = lane_.plan.partials.size();
-    call.layout().for_each_part(flight.share, [&](const FlatLayout::Part& part) {
+    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
       const Range range = range_of(call, part);
       std::byte* partials = flight.incoming.data() + (range.begin - flight.share.begin) * all;
@@ -54,7 +53,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  [[nodiscard]] static Range range_of(const Call& call, const FlatLayout::Part& part) {
+  [[nodiscard]] static Range range_of(const Call& call, const FusedLayout::Part& part) {
     return {part.position, part.position + part.count * size_of(call.layout().wire(part.segment))};
   }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "collectives/keep.hpp"
+#include "collectives/leak.hpp"
 
 namespace tutti::collectives {
 
@@ -34,14 +34,14 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
       compressed_sums_(compressed_exchange(lane_)),
       copies_(copy_exchange(lane_)) {
   for (std::size_t i = 0; i < tuning.chunks_in_flight; ++i) {
-    flights_.push_back(std::make_unique<Flight>());
+    flights_.push_back(std::make_unique<ChunkInFlight>());
   }
 }
 
 /// After a failure messages may still be under way: their buffers are left to them.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
-    if (flight->under_way) keep_until_exit(std::shared_ptr<const Flight>(std::move(flight)));
+    if (flight->under_way) leak_until_exit(std::shared_ptr<const ChunkInFlight>(std::move(flight)));
   }
 }
 
@@ -64,7 +64,7 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
     algorithm_ = &algorithm_for(call);
   }
   next_ = chunk_index + 1;
-  Flight& starting = flight(chunk_index);
+  ChunkInFlight& starting = flight(chunk_index);
   starting.clear();
   starting.chunk = chunk;
   starting.share = call.operation().lanes_apart
@@ -78,7 +78,7 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
 
 /// Up to stage `limit`: the receivers of a stage's messages have posted their receives in the order
 /// of chunks, so no chunk overtakes an older one.
-void LaneExchange::advance(Call& call, Flight& flight, std::size_t limit) {
+void LaneExchange::advance(Call& call, ChunkInFlight& flight, std::size_t limit) {
   while (flight.stage < std::min(limit, flight.num_stages) &&
          all_done(flight.receives[flight.stage])) {
     const Activity before = call.spans() == nullptr ? Activity::network : call.spans()->activity();
@@ -98,14 +98,14 @@ bool LaneExchange::all_done(std::vector<Transport::Request>& requests) {
 void LaneExchange::poll(Call& call) {
   std::size_t limit = std::numeric_limits<std::size_t>::max();
   for (std::size_t chunk = oldest_; chunk < next_ && limit > 0; ++chunk) {
-    Flight& one = flight(chunk);
+    ChunkInFlight& one = flight(chunk);
     if (one.under_way) advance(call, one, limit);
     if (one.stage < one.num_stages) limit = one.stage;
   }
 }
 
 void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
-  Flight& finishing = flight(chunk_index);
+  ChunkInFlight& finishing = flight(chunk_index);
   call.turn_to(Activity::network);
   const auto ready = [&] {
     poll(call);

@@ -31,10 +31,10 @@ class LaneExchange {
 
  private:
   [[nodiscard]] const ExchangeAlgorithm& algorithm_for(const Call& call) const;
-  [[nodiscard]] Flight& flight(std::size_t chunk_index) {
+  [[nodiscard]] ChunkInFlight& flight(std::size_t chunk_index) {
     return *flights_[chunk_index % flights_.size()];
   }
-  void advance(Call& call, Flight& flight, std::size_t limit);
+  void advance(Call& call, ChunkInFlight& flight, std::size_t limit);
   [[nodiscard]] bool all_done(std::vector<Transport::Request>& requests);
   [[nodiscard]] std::vector<int> lane_ranks_elsewhere() const;
 
@@ -46,7 +46,7 @@ class LaneExchange {
   std::unique_ptr<ExchangeAlgorithm> compressed_sums_;
   std::unique_ptr<ExchangeAlgorithm> copies_;
   const ExchangeAlgorithm* algorithm_ = nullptr;  ///< of the current call
-  std::vector<std::unique_ptr<Flight>> flights_;
+  std::vector<std::unique_ptr<ChunkInFlight>> flights_;
   std::size_t oldest_ = 0;  ///< chunks oldest_ .. next_ - 1 are started and not finished
   std::size_t next_ = 0;
 };

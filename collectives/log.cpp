@@ -7,7 +7,7 @@ namespace tutti::collectives {
 
 namespace {
 
-const char* in_words(LogLevel level) {
+const char* to_string(LogLevel level) {
   switch (level) {
     case LogLevel::quiet:
       break;
@@ -29,7 +29,7 @@ Log::Log(const Topology& topology, LogLevel most)
 
 void Log::write(LogLevel level, const std::string& text) const {
   if (!writes(level)) return;
-  std::fputs((prefix_ + in_words(level) + text + "\n").c_str(), stderr);
+  std::fputs((prefix_ + to_string(level) + text + "\n").c_str(), stderr);
 }
 
 }  // namespace tutti::collectives

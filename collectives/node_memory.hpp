@@ -5,8 +5,8 @@
 // buffers and scratch. All ranks of the node have all arenas mapped, each at an address of its own,
 // so what crosses between ranks is an offset, never a pointer.
 //
-// In a job the arenas are shared mappings between processes (runtime/arena.cpp); in tests they are
-// plain memory shared by threads that play the ranks (runtime/local).
+// In a job the arenas are shared mappings between processes (runtime/job/arena.cpp); in tests they
+// are plain memory shared by threads that play the ranks (runtime/local).
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ namespace tutti::collectives {
 inline constexpr std::size_t kLineBytes = 128;
 /// Room for data that travels inside the announcement itself.
 inline constexpr std::size_t kInlineBytes = 8192;
-/// Room for one rank's words about its own call, and for the node's verdict about all calls.
+/// Room for one rank's words about its own call, and for the report of how all calls differ.
 inline constexpr std::size_t kTextBytes = 1024;
-inline constexpr std::size_t kVerdictBytes = 8192;
+inline constexpr std::size_t kReportBytes = 8192;
 /// Offset of a buffer that is not in the arena.
 inline constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 
@@ -48,7 +48,7 @@ struct Signature {
 struct SharedSegment {
   std::uint64_t input;
   std::uint64_t output;
-  std::uint64_t also;
+  std::uint64_t second_output;
 };
 
 /// Where the segments of a call lie: one here, several in a table in the arena.
@@ -86,7 +86,7 @@ enum AnnounceFlags : std::uint32_t {
 /// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any
 /// was asked to stop, who came last and, for small payloads, the result. Two lines in turn, like
 /// AnnounceLine.
-struct alignas(kLineBytes) VerdictLine {
+struct alignas(kLineBytes) AgreementLine {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t agreed = 0;
   std::uint32_t stop_requested = 0;
@@ -99,7 +99,7 @@ struct alignas(kLineBytes) VerdictLine {
 struct ControlBlock {
   std::uint64_t nonce = 0;  ///< what peers read to know that they have mapped the right memory
   AnnounceLine announce[2];
-  VerdictLine verdict[2];  ///< used of the node's first rank
+  AgreementLine agreement[2];  ///< used of the node's first rank
 
   /// Progress within a call: (sequence << kStepBits) + number of steps done. Only grows.
   alignas(kLineBytes) std::atomic<std::uint64_t> step{0};
@@ -117,7 +117,7 @@ struct ControlBlock {
   /// The node's failure, raised once and never lowered (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};  ///< FailureState
   std::uint32_t failure_code = 0;                             ///< an ErrorCode
-  char failure_text[kVerdictBytes] = {};
+  char failure_text[kReportBytes] = {};
 
   /// Offsets of this rank's scratch: two slots to stage inputs in, two to receive results in.
   alignas(kLineBytes) std::uint64_t stage[2] = {0, 0};
@@ -125,10 +125,10 @@ struct ControlBlock {
 
   RecordBook calls;  ///< this rank's last ones
 
-  char text[kTextBytes] = {};      ///< this rank's call in words, after a disagreement
-  std::uint32_t text_code = 0;     ///< its ErrorCode if it was refused
-  std::uint32_t verdict_code = 0;  ///< of the first rank: what all ranks throw
-  char verdict_text[kVerdictBytes] = {};
+  char text[kTextBytes] = {};     ///< this rank's call in words, after a disagreement
+  std::uint32_t text_code = 0;    ///< its ErrorCode if it was refused
+  std::uint32_t report_code = 0;  ///< of the first rank: what all ranks throw
+  char report_text[kReportBytes] = {};
 };
 
 inline constexpr std::uint64_t kLeftByException = std::uint64_t{1} << 63;

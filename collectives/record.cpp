@@ -38,7 +38,7 @@ const char* name_of_kind(std::uint32_t kind, bool has_keys) noexcept {
   return "unknown";
 }
 
-const char* in_words(std::uint32_t phase) noexcept {
+const char* phase_to_string(std::uint32_t phase) noexcept {
   switch (static_cast<Phase>(phase)) {
     case Phase::entered:
       return "not yet announced";
@@ -89,7 +89,7 @@ std::size_t RecordBook::describe(std::uint64_t sequence, std::span<char> text) c
     if (keys > 1) out.add(" and ").add(std::uint64_t{keys - 1}).add(" more");
   }
   out.add(", ").add(record.bytes.load(kRelaxed)).add(" bytes: ");
-  out.add(in_words(record.phase.load(kRelaxed))).add(", begun ");
+  out.add(phase_to_string(record.phase.load(kRelaxed))).add(", begun ");
   out.add_seconds(age_ns).add(" ago");
   std::atomic_thread_fence(std::memory_order_acquire);
   return record.sequence.load(kRelaxed) == sequence ? out.size() : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canonical order of summation, as pure arithmetic.
+// The canonical order of summation: as pure arithmetic, and carried out on partial sums of nodes.
 //
 //   T(1) = x0        T(n) = T(left p) + T(right n - p),  p = the largest power of two below n
 //
@@ -10,8 +10,12 @@
 //                                   result has the same bits as if one node held all ranks.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 #include <vector>
+
+#include "collectives/fused_layout.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace tutti::collectives {
 
@@ -48,5 +52,15 @@ CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
 
 /// by_rank if reproducible, else by_node.
 CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
+
+/// sum = left + right, of a range of wire elements; each points to the range's first byte. The sum
+/// may be one of the operands.
+void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
+                 const std::byte* right, std::byte* sum);
+
+/// Carries out the plan's steps on a range of wire elements. `partials` holds range.size() bytes
+/// for each partial of the plan, in its order; the sum ends in the first.
+void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
+                      std::byte* partials);
 
 }  // namespace tutti::collectives

@@ -20,18 +20,18 @@ constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
 constexpr std::size_t kInlineShared = 1 * kKiB;
 // All payloads that a rank reads, beyond which slots are faster.
 constexpr std::size_t kPayloadsRead = kInlineBytes;
-// Greetings with payloads that a node receives.
-constexpr std::size_t kGreetingsReceived = 64 * kKiB;
+// Handshakes with payloads that a node receives.
+constexpr std::size_t kHandshakesReceived = 64 * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
 constexpr int kLargestFlatWait = 16;
 constexpr int kMostNodesDirect = 16;
-constexpr int kMostGreetingsDirect = 8;
+constexpr int kMostHandshakesDirect = 8;
 
 constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
 
-const char* name_of(Greetings greetings) {
-  return greetings == Greetings::direct ? "direct" : "doubling";
+const char* name_of(Handshakes handshakes) {
+  return handshakes == Handshakes::direct ? "direct" : "doubling";
 }
 
 const char* name_of(Exchange exchange) {
@@ -46,7 +46,7 @@ const char* name_of(Exchange exchange) {
   return "unknown";
 }
 
-[[noreturn]] void refuse(std::string_view word, const std::string& expected) {
+[[noreturn]] void throw_invalid_argument(std::string_view word, const std::string& expected) {
   throw Error(ErrorCode::invalid_argument,
               "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
 }
@@ -54,14 +54,14 @@ const char* name_of(Exchange exchange) {
 std::size_t inline_size(std::string_view word, std::string_view value) {
   const std::size_t bytes = parse_bytes(std::string(value));
   if (bytes <= kInlineBytes) return bytes;
-  refuse(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
+  throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
 }
 
 int number(std::string_view word, std::string_view value, const std::string& of_what) {
   int number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
-  refuse(word, "a number of " + of_what + " above 0");
+  throw_invalid_argument(word, "a number of " + of_what + " above 0");
 }
 
 template <class Choice>
@@ -71,7 +71,7 @@ Choice one_of(std::string_view word, std::string_view value, std::initializer_li
     if (value == name_of(choice)) return choice;
     known += (known.empty() ? "" : ", ") + std::string(name_of(choice));
   }
-  refuse(word, "one of " + known);
+  throw_invalid_argument(word, "one of " + known);
 }
 
 std::string in_bytes(std::size_t bytes) {
@@ -99,15 +99,16 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
       tuning.wait_group = number(word, value, "ranks");
-    } else if (name == "greetings") {
-      tuning.greetings = one_of(word, value, {Greetings::direct, Greetings::doubling});
+    } else if (name == "handshakes" || name == "greetings") {  // its name in 0.1
+      tuning.handshakes = one_of(word, value, {Handshakes::direct, Handshakes::doubling});
     } else if (name == "exchange") {
       tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
     } else {
-      refuse(word,
-             "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
-             "in-flight=CHUNKS, "
-             "greetings=direct|doubling or exchange=direct|halving|mpi, separated by commas");
+      throw_invalid_argument(
+          word,
+          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
+          "in-flight=CHUNKS, "
+          "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
     }
   }
 }
@@ -129,7 +130,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.inline_shared_bytes = kInlineShared;
   tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
   if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
-    const std::size_t most = in_lines(kGreetingsReceived / static_cast<std::size_t>(nodes));
+    const std::size_t most = in_lines(kHandshakesReceived / static_cast<std::size_t>(nodes));
     tuning.inline_shared_bytes = std::min(kInlineBytes, most);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
   }
@@ -139,7 +140,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.chunk_bytes = slot_bytes(topology, settings);
   tuning.streaming_bytes = caches.last_level;
   tuning.streamed_slot_bytes = caches.level1 / 2;
-  tuning.greetings = nodes <= kMostGreetingsDirect ? Greetings::direct : Greetings::doubling;
+  tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   tuning.exchange =
       nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
   tuning.chunks_in_flight = kChunksInFlight;
@@ -149,12 +150,14 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
     if (tuning.exchange == Exchange::halving && !one_partial_each) {
-      refuse("exchange=halving",
-             "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
+      throw_invalid_argument(
+          "exchange=halving",
+          "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
     }
     if (tuning.exchange == Exchange::mpi && settings.reproducible) {
-      refuse("exchange=mpi",
-             "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
+      throw_invalid_argument(
+          "exchange=mpi",
+          "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
     }
   }
   return tuning;
@@ -172,8 +175,8 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
                 " inline, then in chunks of " + in_bytes(chunk_bytes)};
   } else {
     const std::string between = "between " + std::to_string(nodes) + " nodes: ";
-    rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the greetings (" +
-                name_of(greetings) + ")",
+    rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the handshakes (" +
+                name_of(handshakes) + ")",
             between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
                 in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight"};
   }

@@ -20,8 +20,8 @@ enum class Exchange {
   mpi,      ///< MPI_Allreduce between the lanes: MpiExchange. Its order of summation is its own.
 };
 
-/// How greetings, and inline data with them, reach all nodes.
-enum class Greetings {
+/// How handshakes, and inline data with them, reach all nodes.
+enum class Handshakes {
   direct,   ///< one message to every other node
   doubling  ///< ceil(log2 N) rounds, each passing on all that is known
 };
@@ -47,7 +47,7 @@ struct Tuning {
   std::size_t streamed_slot_bytes;
 
   // Between nodes.
-  Greetings greetings;
+  Handshakes handshakes;
   Exchange exchange;
   std::size_t chunks_in_flight;
 

@@ -2,6 +2,7 @@
 // The one way to wait, and the one way to fail.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -15,12 +16,32 @@
 #include "collectives/function_ref.hpp"
 #include "collectives/log.hpp"
 #include "collectives/node_memory.hpp"
-#include "collectives/observer.hpp"
-#include "collectives/stop.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
 
 namespace tutti::collectives {
+
+/// How urgently a process has been asked to stop. Only grows.
+enum class Stop : std::uint32_t {
+  none,
+  requested,    ///< there is time to come to a good end
+  terminating,  ///< the process will be killed soon, and peers may have been
+};
+
+/// Set by a signal handler or by the program, read at every announcement.
+using StopFlag = std::atomic<Stop>;
+static_assert(StopFlag::is_always_lock_free);
+
+/// What can be found out about another rank of this node when it gives no signal.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// True if its process has ended.
+  [[nodiscard]] virtual bool is_gone(int local_rank) const = 0;
+  /// What it does, as far as can be seen: "is stopped (state T); its last call: ...". Empty if
+  /// nothing is known.
+  [[nodiscard]] virtual std::string describe(int local_rank) const = 0;
+};
 
 /// Lets the other hardware thread of the core, and a line that others write, have a moment: polled
 /// without it, a line changes owner in the middle of being written.

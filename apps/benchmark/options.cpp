@@ -12,8 +12,8 @@
 #include <tutti/gpu.hpp>
 #include <tutti/settings.hpp>
 
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/cases.hpp"
-#include "apps/benchmark/nccl_calls.hpp"
 #include "support/command_line.hpp"
 
 namespace po = boost::program_options;
@@ -82,7 +82,7 @@ po::options_description describe(Options& options, Texts& texts) {
 }
 
 void require(bool holds, const std::string& text) {
-  if (!holds) refuse_option(text);
+  if (!holds) throw_bad_option(text);
 }
 
 /// Runs a parser of the library; its error names the option too.
@@ -91,7 +91,7 @@ auto parse(const std::string& option, Parser&& parser) {
   try {
     return parser();
   } catch (const tutti::Error& error) {
-    refuse_option(option + ": " + error.what());
+    throw_bad_option(option + ": " + error.what());
   }
 }
 
@@ -107,7 +107,7 @@ tutti::ReduceOp parse_op(const std::string& text) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
     if (text == to_string(op)) return op;
   }
-  refuse_option("--op: expected sum, prod, min or max, found '" + text + "'");
+  throw_bad_option("--op: expected sum, prod, min or max, found '" + text + "'");
 }
 
 std::vector<std::string> parse_backends(const std::string& text) {
@@ -151,7 +151,7 @@ void read(const Texts& texts, const po::variables_map& values, Options& options)
   require(texts.device == "cpu" || texts.device == "gpu",
           "--device: expected cpu or gpu, found '" + texts.device + "'");
   options.on_gpu = texts.device == "gpu";
-  require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
+  require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   if (values.contains("ranks-per-node")) {
     options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
   }
@@ -224,7 +224,7 @@ Options parse_options(int argc, const char* const* argv) {
 void check_output_files(const Options& options) {
   for (const auto& path : {options.json, options.csv, options.plot}) {
     if (path.empty() || std::ofstream(path, std::ios::app)) continue;
-    refuse_option(path.string() + ": cannot be written: " + std::strerror(errno));
+    throw_bad_option(path.string() + ": cannot be written: " + std::strerror(errno));
   }
 }
 

@@ -73,7 +73,7 @@ double time_allreduce(Communicator& world, std::int64_t count, int repeats) {
 
 }  // namespace
 
-std::string in_words(const SelfTest& result) {
+std::string to_string(const SelfTest& result) {
   std::string text = std::to_string(result.calls) + " collectives, " +
                      std::to_string(result.wrong) + " wrong elements";
   if (result.large_busbw == 0) return text;  // one rank

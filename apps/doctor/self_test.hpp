@@ -13,11 +13,11 @@ struct SelfTest {
   std::uint64_t calls = 0;
   std::uint64_t wrong = 0;  ///< elements, on all ranks
   double small_us = 0;      ///< p50 of an allreduce of 8 bytes, the longest over the ranks
-  double large_busbw = 0;   ///< of an allreduce of 16 MiB, in GB/s
+  double large_busbw = 0;   ///< an allreduce of 16 MiB, in GB/s
 };
 
 /// "720 collectives, 0 wrong elements; ...".
-std::string in_words(const SelfTest& result);
+std::string to_string(const SelfTest& result);
 
 /// Order  collective. Errors: those of the communicator.
 SelfTest run_self_test(tutti::Communicator& world, double seconds);

@@ -22,6 +22,27 @@
 namespace po = boost::program_options;
 
 namespace apps {
+
+void add_checkpoint_options(po::options_description& all, CheckpointOptions& options) {
+  all.add_options()("checkpoint-dir", po::value(&options.directory),
+                    "folder to save the run in (default: none); its parent must exist")(
+      "checkpoint-every", po::value(&options.every)->default_value(0),
+      "steps from one checkpoint to the next (0: one at the end of each epoch)")(
+      "resume", po::value(&options.resume)->default_value("auto"),
+      "auto: go on from the checkpoint if there is one; must: refuse to start without one; "
+      "never: start anew");
+}
+
+void check(const CheckpointOptions& options) {
+  if (options.every < 0) throw_bad_option("--checkpoint-every: expected at least 0");
+  if (options.resume != "auto" && options.resume != "never" && options.resume != "must") {
+    throw_bad_option("--resume: expected auto, never or must, found '" + options.resume + "'");
+  }
+  if (options.is_on()) return;
+  if (options.every > 0) throw_bad_option("--checkpoint-every needs --checkpoint-dir");
+  if (options.resume == "must") throw_bad_option("--resume must needs --checkpoint-dir");
+}
+
 namespace {
 
 constexpr int kMaxWidth = 1 << 16;
@@ -64,17 +85,17 @@ std::vector<int> parse_widths(const std::string& text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
     if (error != std::errc{} || end != digits.data() + digits.size() || width < 1 ||
         width > kMaxWidth) {
-      refuse_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
-                    "'");
+      throw_bad_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
+                       "'");
     }
     widths.push_back(width);
   }
-  if (widths.empty()) refuse_option("--hidden: expected at least one width");
+  if (widths.empty()) throw_bad_option("--hidden: expected at least one width");
   return widths;
 }
 
 void require(bool holds, const std::string& text) {
-  if (!holds) refuse_option(text);
+  if (!holds) throw_bad_option(text);
 }
 
 void check_store(const TrainOptions& options, int ranks) {
@@ -90,7 +111,7 @@ void check_device(const TrainOptions& options) {
   require(options.device == "cpu" || options.device == "gpu",
           "--device: expected cpu or gpu, found '" + options.device + "'");
   if (options.device == "cpu") return;
-  require(tutti::num_gpus() > 0, "--device gpu: " + tutti::gpus_in_words());
+  require(tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   require(options.kvstore != "local",
           "--kvstore local keeps its keys on the cpu; with --device gpu "
           "use device or dist");
@@ -122,16 +143,16 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
   try {
     (void)make_optimizer(options);
   } catch (const tutti::Error& error) {
-    refuse_option(std::string("--optimizer: ") + error.what());
+    throw_bad_option(std::string("--optimizer: ") + error.what());
   }
 }
 
 void check_compression(TrainOptions& options) {
   try {
     options.compression =
-        tutti::compression::in_words(tutti::compression::create(options.compression));
+        tutti::compression::to_string(tutti::compression::create(options.compression));
   } catch (const tutti::Error& error) {
-    refuse_option(std::string("--compression: ") + error.what());
+    throw_bad_option(std::string("--compression: ") + error.what());
   }
 }
 
@@ -178,7 +199,7 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + make_optimizer(options)->in_words() + ", " +
+         " images per step, " + make_optimizer(options)->describe() + ", " +
          (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
          options.kvstore + " store, " +
          (options.device == "gpu" ? std::string("on a GPU by cuBLAS")

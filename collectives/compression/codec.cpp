@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace tutti::collectives {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Half the bits of every element, by the conversions of the reduction kernels.
 #include "collectives/compression/codec.hpp"
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace tutti::collectives {
 

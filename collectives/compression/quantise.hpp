@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace tutti::collectives {
 

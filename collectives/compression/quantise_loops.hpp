@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "collectives/compression/quantise.hpp"
-#include "collectives/reduce_float16.hpp"
+#include "collectives/kernels/reduce_float16.hpp"
 
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed"  // below -O2 no loop is vectorised

@@ -21,7 +21,10 @@ enum class ReduceOp : std::uint8_t { sum, prod, min, max };
 /// "sum" and so on.
 TUTTI_API const char* to_string(ReduceOp op) noexcept;
 
-class Group;  // the implementation: runtime/group.hpp
+class Group;  // the implementation: runtime/job/group.hpp
+namespace gpus {
+class SumOverRanks;
+}
 
 /// The ranks of an mpirun job.
 ///
@@ -100,6 +103,7 @@ class TUTTI_API Communicator {
 
  private:
   std::shared_ptr<Group> group_;
+  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;  ///< null until the first sum on GPUs
 };
 
 }  // namespace tutti

@@ -79,7 +79,10 @@ TUTTI_API std::vector<std::string> names();
 TUTTI_API std::size_t packed_bytes(const Compression& compression, std::size_t count);
 
 /// As create() takes it, with all options: "2bit,threshold=0.5,leg=all".
-TUTTI_API std::string in_words(const Compression& compression);
+TUTTI_API std::string to_string(const Compression& compression);
+inline std::string in_words(const Compression& options) {  // the former name
+  return to_string(options);
+}
 
 /// One line per name with the options and their defaults. For --help.
 TUTTI_API std::string help();

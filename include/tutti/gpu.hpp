@@ -15,7 +15,8 @@ namespace tutti {
 TUTTI_API int num_gpus() noexcept;
 
 /// "CUDA 13.0 (driver 13.0): gpu(0) NVIDIA H200, 139.8 GiB", or why there are none. For --version.
-TUTTI_API std::string gpus_in_words();
+TUTTI_API std::string describe_gpus();
+inline std::string gpus_in_words() { return describe_gpus(); }  // the former name
 
 /// The GPU for this rank: number (local rank modulo num_gpus()), and so gpu(0) where each rank sees
 /// one GPU, as Slurm can arrange it. Errors: invalid_argument if there is none, with the reason.

@@ -48,7 +48,7 @@ struct TUTTI_API Settings {
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
   /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
   /// lies), streamed-slots=BYTES (scratch of calls from this size on is written past the caches),
-  /// wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling,
+  /// wait-group=RANKS, in-flight=CHUNKS, handshakes=direct|doubling,
   /// exchange=direct|halving|mpi (between nodes). "mpi" gives the order of summation to
   /// MPI_Allreduce. Default empty.
   std::string algorithms;

@@ -25,12 +25,13 @@ static_assert(TUTTI_MAX_DIMENSIONS == Shape::kMaxDimensions);
 
 void require_range(const Place& place, int value, int least, int most, const char* what) {
   if (value >= least && value <= most) return;
-  refuse(place, what, std::to_string(value));
+  throw_invalid_argument(place, what, std::to_string(value));
 }
 
 Device read_device(const Place& tensor, int kind, int index) {
   require_range({&tensor, "device_kind"}, kind, TUTTI_CPU, TUTTI_GPU, "0 (cpu) or 1 (gpu)");
-  if (index < 0) refuse({&tensor, "device_index"}, "at least 0", std::to_string(index));
+  if (index < 0)
+    throw_invalid_argument({&tensor, "device_index"}, "at least 0", std::to_string(index));
   return {static_cast<DeviceKind>(kind), index};
 }
 
@@ -57,7 +58,7 @@ Settings read_settings(const Place& here, const char* const* list) {
     const std::string entry = list[i];
     const auto equals = entry.find('=');
     if (entry.rfind("TUTTI_", 0) != 0 || equals == entry.npos) {
-      refuse({&here, "settings", i}, "TUTTI_<name>=<value>", "'" + entry + "'");
+      throw_invalid_argument({&here, "settings", i}, "TUTTI_<name>=<value>", "'" + entry + "'");
     }
     variables[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
@@ -65,7 +66,7 @@ Settings read_settings(const Place& here, const char* const* list) {
   std::vector<std::string> unknown;
   Settings settings = in_place(place, [&] { return Settings::from_variables(variables, unknown); });
   if (unknown.empty()) return settings;
-  throw Error(ErrorCode::invalid_argument, place.in_words() + ": " + unknown.front());
+  throw Error(ErrorCode::invalid_argument, place.describe() + ": " + unknown.front());
 }
 
 Key read_key(const Place& here, const tutti_key* key) {

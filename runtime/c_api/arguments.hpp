@@ -16,7 +16,7 @@
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
 
-#include "runtime/c_api/place.hpp"
+#include "runtime/c_api/status.hpp"
 
 namespace tutti::c_api {
 
@@ -49,8 +49,9 @@ RowsItems read_items(const Place& here, const tutti_rows_item* items, int num_it
 /// Errors: as all here, for NULL with a count, or a negative count.
 template <class T>
 std::span<const T> read_list(const Place& place, const T* list, int count) {
-  if (count < 0) refuse(place, "a count of at least 0", std::to_string(count));
-  if (list == nullptr && count > 0) refuse(place, "a list of " + std::to_string(count), "NULL");
+  if (count < 0) throw_invalid_argument(place, "a count of at least 0", std::to_string(count));
+  if (list == nullptr && count > 0)
+    throw_invalid_argument(place, "a list of " + std::to_string(count), "NULL");
   return {list, static_cast<std::size_t>(count)};
 }
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 
 namespace tutti::checkpoint {
 

@@ -9,13 +9,13 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/digest.hpp"
+#include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/data_layout.hpp"
 #include "runtime/checkpoint/exchange.hpp"
 #include "runtime/checkpoint/seal.hpp"
 #include "runtime/checkpoint/tensor_file.hpp"
-#include "runtime/digest.hpp"
-#include "runtime/group.hpp"
-#include "runtime/refuse.hpp"
+#include "runtime/job/group.hpp"
 
 namespace tutti::checkpoint {
 
@@ -37,7 +37,7 @@ std::string read_head(const File& file) {
 Header check_head(const std::string& head, std::uint64_t file_bytes) {
   const std::string_view json = std::string_view(head).substr(kLengthBytes);
   if (!json.starts_with(kSealBegin) || seal_of(head, kSealPosition).empty()) {
-    refuse_file("the header is not what was written (checksum), or not this library's");
+    throw_corrupt_file("the header is not what was written (checksum), or not this library's");
   }
   Header header = parse_header(json, file_bytes - head.size());
   std::uint64_t format = 0;
@@ -46,7 +46,7 @@ Header check_head(const std::string& head, std::uint64_t file_bytes) {
   require_known_format(format);
   if (header.text(kChunkBytesName) != std::to_string(kChunkBytes) ||
       header.text(kDigestsName).size() != DataLayout(header.tensors).chunks() * kUnsealed.size()) {
-    refuse_file("the header has checksums of other chunks than it should");
+    throw_corrupt_file("the header has checksums of other chunks than it should");
   }
   return header;
 }
@@ -68,10 +68,10 @@ void check_chunk(std::span<const std::byte> bytes, const DataLayout& layout, con
   const std::string found = in_hex(XXH3_64bits(bytes.data(), bytes.size()));
   const std::string_view expected = digests.substr(chunk * kUnsealed.size(), kUnsealed.size());
   if (found == expected) return;
-  refuse_file("bytes " + std::to_string(layout.begin_of(chunk)) + " to " +
-              std::to_string(layout.begin_of(chunk + 1)) +
-              " of the data are not what was written (" + names_in(layout, header, chunk) +
-              "): checksum " + found + ", expected " + std::string(expected));
+  throw_corrupt_file("bytes " + std::to_string(layout.begin_of(chunk)) + " to " +
+                     std::to_string(layout.begin_of(chunk + 1)) +
+                     " of the data are not what was written (" + names_in(layout, header, chunk) +
+                     "): checksum " + found + ", expected " + std::string(expected));
 }
 
 /// Whether this rank's own file begins as rank 0's does. A rank that cannot tell leaves the reading

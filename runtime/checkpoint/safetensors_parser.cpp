@@ -8,9 +8,9 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/dtype_names.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/refuse.hpp"
 
 namespace tutti::checkpoint {
 
@@ -58,19 +58,20 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& name) override {
     if (place_ == Place::header) {
-      if (!names_.insert(name).second) refuse_file("the name " + shown(name) + " occurs twice");
+      if (!names_.insert(name).second)
+        throw_corrupt_file("the name " + shown(name) + " occurs twice");
       draft_ = {.name = std::move(name), .dtype = {}, .shape = {}, .offsets = {}};
       return enter(Place::entry);
     }
     field_ = std::move(name);
     if (place_ == Place::metadata) {
       if (!texts_.insert(field_).second) {
-        refuse_file("__metadata__ has " + shown(field_) + " twice");
+        throw_corrupt_file("__metadata__ has " + shown(field_) + " twice");
       }
       return enter(Place::text);
     }
     if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets") {
-      refuse_file(tensor() + "an unknown field " + shown(field_));
+      throw_corrupt_file(tensor() + "an unknown field " + shown(field_));
     }
     return enter(Place::field);
   }
@@ -81,17 +82,17 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
       return enter(Place::metadata);
     }
     if (place_ != Place::field || field_ != "dtype") unexpected("a text");
-    if (draft_.dtype) refuse_file(tensor() + "dtype occurs twice");
+    if (draft_.dtype) throw_corrupt_file(tensor() + "dtype occurs twice");
     draft_.dtype = dtype_named(text);
     if (!draft_.dtype) {
-      refuse_file(tensor() + "dtype " + shown(text) + " is none that a store holds");
+      throw_corrupt_file(tensor() + "dtype " + shown(text) + " is none that a store holds");
     }
     return enter(Place::tensor);
   }
 
   bool start_array(std::size_t /*elements*/) override {
     if (place_ != Place::field || field_ == "dtype") unexpected("a list");
-    if (numbers()) refuse_file(tensor() + field_ + " occurs twice");
+    if (numbers()) throw_corrupt_file(tensor() + field_ + " occurs twice");
     numbers().emplace();
     return enter(Place::numbers);
   }
@@ -99,10 +100,10 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t number) override {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (place_ != Place::numbers) unexpected("a number");
-    if (number > kMost) refuse_file(tensor() + field_ + ": a number of 2^63 or more");
+    if (number > kMost) throw_corrupt_file(tensor() + field_ + ": a number of 2^63 or more");
     const std::size_t most = field_ == "shape" ? Shape::kMaxDimensions : 2;
     if (numbers()->size() == most) {
-      refuse_file(tensor() + field_ + " has more than " + std::to_string(most) + " numbers");
+      throw_corrupt_file(tensor() + field_ + " has more than " + std::to_string(most) + " numbers");
     }
     numbers()->push_back(static_cast<std::int64_t>(number));
     return true;
@@ -124,7 +125,7 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t& /*value*/) override { unexpected("binary data"); }
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::detail::exception& /*error*/) override {
-    refuse_file("the header is not JSON in UTF-8, at its byte " + std::to_string(position));
+    throw_corrupt_file("the header is not JSON in UTF-8, at its byte " + std::to_string(position));
   }
 
  private:
@@ -138,20 +139,21 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void unexpected(const char* what) const {
     switch (place_) {
       case Place::before:
-        refuse_file(std::string("the header is ") + what + ", expected an object");
+        throw_corrupt_file(std::string("the header is ") + what + ", expected an object");
       case Place::header:
       case Place::entry:
-        refuse_file("the value of " + shown(draft_.name) + " is " + what + ", expected an object");
+        throw_corrupt_file("the value of " + shown(draft_.name) + " is " + what +
+                           ", expected an object");
       case Place::metadata:
       case Place::text:
-        refuse_file("__metadata__ " + shown(field_) + " is " + what + ", expected a text");
+        throw_corrupt_file("__metadata__ " + shown(field_) + " is " + what + ", expected a text");
       case Place::tensor:
       case Place::field:
-        refuse_file(tensor() + field_ + " is " + what);
+        throw_corrupt_file(tensor() + field_ + " is " + what);
       case Place::numbers:
         break;
     }
-    refuse_file(tensor() + field_ + " holds " + what + ", expected numbers from 0");
+    throw_corrupt_file(tensor() + field_ + " holds " + what + ", expected numbers from 0");
   }
 
   [[nodiscard]] std::string tensor() const { return "tensor " + shown(draft_.name) + ": "; }
@@ -162,15 +164,16 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
 
   TensorInfo finished() {
     if (!draft_.dtype || !draft_.shape || !draft_.offsets) {
-      refuse_file(tensor() + "expected dtype, shape and data_offsets");
+      throw_corrupt_file(tensor() + "expected dtype, shape and data_offsets");
     }
-    if (draft_.offsets->size() != 2) refuse_file(tensor() + "data_offsets are not two numbers");
+    if (draft_.offsets->size() != 2)
+      throw_corrupt_file(tensor() + "data_offsets are not two numbers");
     try {
       return {std::move(draft_.name), *draft_.dtype, Shape(std::span(std::as_const(*draft_.shape))),
               static_cast<std::uint64_t>(draft_.offsets->front()),
               static_cast<std::uint64_t>(draft_.offsets->back())};
     } catch (const Error& error) {
-      refuse_file(tensor() + error.what());
+      throw_corrupt_file(tensor() + error.what());
     }
   }
 
@@ -185,15 +188,16 @@ class HeaderParser final : public nlohmann::json_sax<nlohmann::json> {
 void check_offsets(const TensorInfo& tensor, std::uint64_t data_bytes) {
   const std::string place = "tensor " + shown(tensor.name) + ": data_offsets [" +
                             std::to_string(tensor.begin) + ", " + std::to_string(tensor.end) + "] ";
-  if (tensor.begin > tensor.end) refuse_file(place + "end before they begin");
+  if (tensor.begin > tensor.end) throw_corrupt_file(place + "end before they begin");
   if (tensor.end > data_bytes) {
-    refuse_file(place + "reach beyond the " + std::to_string(data_bytes) +
-                " bytes of data (is the file truncated?)");
+    throw_corrupt_file(place + "reach beyond the " + std::to_string(data_bytes) +
+                       " bytes of data (is the file truncated?)");
   }
   const std::uint64_t elements = (tensor.end - tensor.begin) / size_of(tensor.dtype);
   if (elements != tensor.shape.count() ||
       elements * size_of(tensor.dtype) + tensor.begin != tensor.end) {
-    refuse_file(place + "do not fit " + to_string(tensor.shape) + " " + to_string(tensor.dtype));
+    throw_corrupt_file(place + "do not fit " + to_string(tensor.shape) + " " +
+                       to_string(tensor.dtype));
   }
 }
 
@@ -203,16 +207,16 @@ void check_coverage(const std::vector<TensorInfo>& tensors, std::uint64_t data_b
   for (const std::size_t i : by_offset(tensors)) {
     const TensorInfo& tensor = tensors[i];
     if (tensor.begin != covered) {
-      refuse_file("tensor " + shown(tensor.name) + " begins at byte " +
-                  std::to_string(tensor.begin) +
-                  (tensor.begin < covered ? ", which belongs to another" : ", after a gap") +
-                  "; expected " + std::to_string(covered));
+      throw_corrupt_file("tensor " + shown(tensor.name) + " begins at byte " +
+                         std::to_string(tensor.begin) +
+                         (tensor.begin < covered ? ", which belongs to another" : ", after a gap") +
+                         "; expected " + std::to_string(covered));
     }
     covered = tensor.end;
   }
   if (covered != data_bytes) {
-    refuse_file("the tensors end at byte " + std::to_string(covered) + " of " +
-                std::to_string(data_bytes) + " bytes of data");
+    throw_corrupt_file("the tensors end at byte " + std::to_string(covered) + " of " +
+                       std::to_string(data_bytes) + " bytes of data");
   }
 }
 
@@ -220,23 +224,23 @@ void check_coverage(const std::vector<TensorInfo>& tensors, std::uint64_t data_b
 
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes) {
-    refuse_file("the file has " + std::to_string(file_bytes) +
-                " bytes, too few for a safetensors file");
+    throw_corrupt_file("the file has " + std::to_string(file_bytes) +
+                       " bytes, too few for a safetensors file");
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     length |= static_cast<std::uint64_t>(static_cast<unsigned char>(first_bytes[i])) << (8 * i);
   }
   if (length > kMostHeaderBytes || length > file_bytes - kLengthBytes) {
-    refuse_file("the header's length is given as " + std::to_string(length) +
-                " bytes, expected at most " +
-                std::to_string(std::min(kMostHeaderBytes, file_bytes - kLengthBytes)));
+    throw_corrupt_file("the header's length is given as " + std::to_string(length) +
+                       " bytes, expected at most " +
+                       std::to_string(std::min(kMostHeaderBytes, file_bytes - kLengthBytes)));
   }
   return length;
 }
 
 Header parse_header(std::string_view json, std::uint64_t data_bytes) {
-  if (!json.starts_with('{')) refuse_file("the header does not begin with '{'");
+  if (!json.starts_with('{')) throw_corrupt_file("the header does not begin with '{'");
   HeaderParser parser;
   nlohmann::json::sax_parse(json.begin(), json.end(), &parser);
   Header header = parser.take();

@@ -18,7 +18,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/tensor.hpp"
 
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 

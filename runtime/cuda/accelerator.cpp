@@ -7,13 +7,12 @@
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/gpu/gpus.hpp"
-#include "runtime/nccl/library.hpp"
 
 namespace tutti::cuda {
 
 namespace {
 
-std::string version_in_words(int version) {
+std::string version_to_string(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
@@ -31,10 +30,10 @@ class CudaAccelerator final : public gpus::Accelerator {
     return {properties.name, bus_id, properties.totalGlobalMem};
   }
 
-  [[nodiscard]] std::string in_words() const override {
+  [[nodiscard]] std::string describe() const override {
     int driver = 0;
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion", 0);
-    return "CUDA " + version_in_words(CUDART_VERSION) + " (driver " + version_in_words(driver) +
+    return "CUDA " + version_to_string(CUDART_VERSION) + " (driver " + version_to_string(driver) +
            ")";
   }
 
@@ -124,7 +123,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   void begin_range(const char* name) noexcept override { nvtxRangePushA(name); }
   void end_range() noexcept override { nvtxRangePop(); }
 
-  gpus::NodeLibrary& node_library() override { return nccl_; }
+  gpus::NodeLibrary& node_library() override { return *node_library_; }
 
   gpus::Kernels& kernels(int device) override {
     const std::lock_guard lock(mutex_);
@@ -136,7 +135,7 @@ class CudaAccelerator final : public gpus::Accelerator {
  private:
   std::mutex mutex_;  ///< of kernels_
   std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
-  nccl::Library nccl_;
+  std::unique_ptr<gpus::NodeLibrary> node_library_ = gpus::find_node_library();
 };
 
 }  // namespace

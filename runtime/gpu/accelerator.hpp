@@ -38,7 +38,7 @@ class Accelerator {
   [[nodiscard]] virtual int count() const = 0;
   [[nodiscard]] virtual DeviceInfo info(int device) const = 0;
   /// "CUDA 13.0, driver 13.0": for --version and messages.
-  [[nodiscard]] virtual std::string in_words() const = 0;
+  [[nodiscard]] virtual std::string describe() const = 0;
 
   /// Memory of a device, aligned to 256 bytes; null if there is not enough. May wait for the
   /// device: nothing that is called in every step allocates (see Pool).

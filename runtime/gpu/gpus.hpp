@@ -13,9 +13,9 @@
 
 #include "tutti/tensor.hpp"
 
+#include "runtime/base/unique_handle.hpp"
 #include "runtime/gpu/accelerator.hpp"
 #include "runtime/gpu/pool.hpp"
-#include "runtime/unique_handle.hpp"
 
 namespace tutti::gpus {
 
@@ -123,7 +123,7 @@ bool is_here(Device device) noexcept;
 /// Errors: invalid_argument with the reason why there are none, after `what`.
 std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device);
 /// Why there are none, or what there is.
-std::string in_words();
+std::string describe();
 
 /// For tests: these instead of the machine's own. Null for none.
 void replace_gpus(std::shared_ptr<Gpus> gpus);

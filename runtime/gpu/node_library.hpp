@@ -45,7 +45,7 @@ class NodeLibrary {
   /// Empty if the library can be used, else why not.
   [[nodiscard]] virtual std::string unusable() = 0;
   /// "NCCL 2.28.9".
-  [[nodiscard]] virtual std::string in_words() = 0;
+  [[nodiscard]] virtual std::string describe() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
   /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
   /// (0: no limit); errors: timeout. `poll` is called whenever a call has to wait, also
@@ -54,5 +54,8 @@ class NodeLibrary {
       const NodeId& id, int local_rank, int local_size, int device,
       std::chrono::duration<double> timeout, const std::function<void()>& poll) = 0;
 };
+
+/// What sums between the GPUs of a node. Defined by runtime/nccl.
+std::unique_ptr<NodeLibrary> find_node_library();
 
 }  // namespace tutti::gpus

@@ -62,10 +62,10 @@ std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device) {
   return own.gpus;
 }
 
-std::string in_words() {
+std::string describe() {
   const Process& own = looked_at();
   if (own.gpus == nullptr) return "none: " + own.reason;
-  std::string text = own.gpus->accelerator().in_words();
+  std::string text = own.gpus->accelerator().describe();
   for (int device = 0; device < own.gpus->count(); ++device) {
     const DeviceInfo info = own.gpus->accelerator().info(device);
     char size[32];
@@ -96,7 +96,7 @@ int num_gpus() noexcept {
   }
 }
 
-std::string gpus_in_words() { return gpus::in_words(); }
+std::string describe_gpus() { return gpus::describe(); }
 
 Device gpu_of(const Communicator& communicator) {
   const auto gpus = gpus::require_gpus("gpu_of", tutti::gpu(0));

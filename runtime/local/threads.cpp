@@ -1,15 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/local/threads.hpp"
 
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <sched.h>
 #include <unistd.h>
 
-#include "runtime/local/mailbox.hpp"
+#include "tutti/error.hpp"
+
+#include "collectives/transport.hpp"
 
 namespace tutti {
 
 namespace {
+
+constexpr int kNoticeTag = -1;
+
+/// Where all ranks' messages lie until they are received.
+class Mailboxes {
+ public:
+  struct Message {
+    int from;
+    int tag;
+    std::vector<std::byte> bytes;
+  };
+
+  Mailboxes(int num_ranks, MessageFilter filter)
+      : boxes_(static_cast<std::size_t>(num_ranks)), filter_(std::move(filter)) {}
+
+  void post(int to_rank, Message message);
+  /// The oldest message of this sender and tag.
+  std::optional<Message> take(int rank, int from_rank, int tag);
+  /// The oldest message of this tag, whoever sent it.
+  std::optional<Message> take_any(int rank, int tag);
+
+ private:
+  struct Box {
+    std::mutex mutex;
+    std::deque<Message> messages;
+  };
+  template <class Match>
+  std::optional<Message> take_first(int rank, Match match);
+
+  std::deque<Box> boxes_;
+  MessageFilter filter_;
+};
+
+/// A Transport between threads of one process.
+class MailboxTransport final : public collectives::Transport {
+ public:
+  MailboxTransport(std::shared_ptr<Mailboxes> mailboxes, int rank)
+      : mailboxes_(std::move(mailboxes)), rank_(rank) {}
+
+  Request send(int to_rank, int tag, std::span<const std::byte> bytes) override;
+  Request receive(int from_rank, int tag, std::span<std::byte> bytes) override;
+  bool done(Request request) override;
+  void progress() override {}
+  void notify(int to_rank, const collectives::Notice& notice) noexcept override;
+  std::optional<collectives::Notice> poll_notice() override;
+
+ private:
+  struct Pending {
+    int from;
+    int tag;
+    std::span<std::byte> bytes;
+  };
+  /// Completes receives in the order in which they were posted.
+  void match();
+
+  std::shared_ptr<Mailboxes> mailboxes_;
+  int rank_;
+  Request next_request_ = 0;
+  std::map<Request, Pending> pending_;
+};
+
+void Mailboxes::post(int to_rank, Message message) {
+  if (filter_ && !filter_(message.from, to_rank, message.tag)) return;
+  Box& box = boxes_[static_cast<std::size_t>(to_rank)];
+  const std::lock_guard lock(box.mutex);
+  box.messages.push_back(std::move(message));
+}
+
+template <class Match>
+std::optional<Mailboxes::Message> Mailboxes::take_first(int rank, Match match) {
+  Box& box = boxes_[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(box.mutex);
+  const auto found = std::find_if(box.messages.begin(), box.messages.end(), match);
+  if (found == box.messages.end()) return std::nullopt;
+  Message message = std::move(*found);
+  box.messages.erase(found);
+  return message;
+}
+
+std::optional<Mailboxes::Message> Mailboxes::take(int rank, int from_rank, int tag) {
+  return take_first(rank, [&](const Message& message) {
+    return message.from == from_rank && message.tag == tag;
+  });
+}
+
+std::optional<Mailboxes::Message> Mailboxes::take_any(int rank, int tag) {
+  return take_first(rank, [&](const Message& message) { return message.tag == tag; });
+}
+
+collectives::Transport::Request MailboxTransport::send(int to_rank, int tag,
+                                                       std::span<const std::byte> bytes) {
+  mailboxes_->post(to_rank, {rank_, tag, {bytes.begin(), bytes.end()}});
+  return next_request_++;
+}
+
+collectives::Transport::Request MailboxTransport::receive(int from_rank, int tag,
+                                                          std::span<std::byte> bytes) {
+  pending_[next_request_] = {from_rank, tag, bytes};
+  return next_request_++;
+}
+
+bool MailboxTransport::done(Request request) {
+  match();
+  return pending_.find(request) == pending_.end();
+}
+
+void MailboxTransport::match() {
+  std::vector<std::pair<int, int>> empty;  // senders and tags that have nothing for us yet
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const Pending& wanted = it->second;
+    const std::pair source(wanted.from, wanted.tag);
+    const bool known_empty = std::find(empty.begin(), empty.end(), source) != empty.end();
+    auto message = known_empty ? std::nullopt : mailboxes_->take(rank_, wanted.from, wanted.tag);
+    if (!message) {
+      empty.push_back(source);
+      ++it;
+      continue;
+    }
+    if (message->bytes.size() > wanted.bytes.size()) {
+      throw Error(ErrorCode::communication, "a message is longer than its receive buffer");
+    }
+    std::copy(message->bytes.begin(), message->bytes.end(), wanted.bytes.begin());
+    it = pending_.erase(it);
+  }
+}
+
+void MailboxTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
+  const auto bytes = std::as_bytes(std::span(&notice, 1));
+  mailboxes_->post(to_rank, {rank_, kNoticeTag, {bytes.begin(), bytes.end()}});
+}
+
+std::optional<collectives::Notice> MailboxTransport::poll_notice() {
+  const auto message = mailboxes_->take_any(rank_, kNoticeTag);
+  if (!message) return std::nullopt;
+  collectives::Notice notice;
+  std::memcpy(&notice, message->bytes.data(), sizeof notice);
+  return notice;
+}
 
 std::string host_name() {
   char name[256] = "localhost";
@@ -29,7 +174,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
                                                        MessageFilter filter,
                                                        std::size_t arena_bytes) {
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
-  const auto office = std::make_shared<PostOffice>(size, std::move(filter));
+  const auto mailboxes = std::make_shared<Mailboxes>(size, std::move(filter));
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     GroupParts& own = parts[rank];
@@ -40,7 +185,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));
     if (own.topology.num_nodes() > 1) {
-      own.transport = std::make_unique<MailboxTransport>(office, rank);
+      own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
     }
   }
   for (GroupParts& own : parts) {

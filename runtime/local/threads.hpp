@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/group.hpp"
+#include "runtime/job/group.hpp"
 
 namespace tutti {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "runtime/group.hpp"
+#include "runtime/job/group.hpp"
 
 namespace tutti::mpi {
 

@@ -14,7 +14,7 @@
 #endif
 
 #include "collectives/node_memory.hpp"
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/mpi/check.hpp"
 
 namespace tutti::mpi {
@@ -34,7 +34,7 @@ std::uint32_t float_control() {
 #endif
 }
 
-std::string in_words(const Settings& settings) {
+std::string to_string(const Settings& settings) {
   std::string nodes;
   for (const int size : settings.ranks_per_node) nodes += " " + std::to_string(size);
   return "timeout " + std::to_string(settings.timeout.count()) + " s, grace " +
@@ -120,7 +120,7 @@ std::vector<Card> exchange_cards(MPI_Comm comm, const Settings& settings) {
   Card own{};
   gethostname(own.host, sizeof own.host - 1);
   std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
-  const std::string words = in_words(settings);
+  const std::string words = to_string(settings);
   std::snprintf(own.settings, sizeof own.settings, "%s", words.c_str());
   own.settings_digest = Digest().add(std::string_view(words)).value();
   own.control_bytes = sizeof(collectives::ControlBlock);

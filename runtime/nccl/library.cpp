@@ -44,7 +44,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclInt64;
 }
 
-std::string in_words(const Table& table, const char* call, ncclResult_t result, ncclComm_t comm) {
+std::string to_string(const Table& table, const char* call, ncclResult_t result, ncclComm_t comm) {
   const char* last = table.last_error(comm);
   const bool says_more = last != nullptr && last[0] != '\0';
   return std::string(call) + ": " + table.error_string(result) +
@@ -109,7 +109,7 @@ class Collectives final : public gpus::NodeCollectives {
     const ncclResult_t result = table().async_error(comm_, &state);
     if (result != ncclSuccess) state = result;
     if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
-    return in_words(table(), "NCCL", state, comm_);
+    return to_string(table(), "NCCL", state, comm_);
   }
 
   void abort() noexcept override {
@@ -125,7 +125,7 @@ class Collectives final : public gpus::NodeCollectives {
 
   void require(ncclResult_t result, const char* call) {
     if (result == ncclSuccess) return;
-    const std::string text = in_words(table(), call, result, comm_);
+    const std::string text = to_string(table(), call, result, comm_);
     abort();
     throw Error(ErrorCode::communication, text);
   }
@@ -189,7 +189,7 @@ const Loaded& Library::loaded() {
 
 std::string Library::unusable() { return loaded().reason; }
 
-std::string Library::in_words() {
+std::string Library::describe() {
   const int version = loaded().version;
   return "by NCCL " + std::to_string(version / 10000) + "." +
          std::to_string(version % 10000 / 100) + "." + std::to_string(version % 100);
@@ -200,7 +200,7 @@ gpus::NodeId Library::make_id() {
   const ncclResult_t result = loaded().table.get_unique_id(&made);
   if (result != ncclSuccess) {
     throw Error(ErrorCode::communication,
-                nccl::in_words(loaded().table, "ncclGetUniqueId", result, nullptr));
+                nccl::to_string(loaded().table, "ncclGetUniqueId", result, nullptr));
   }
   gpus::NodeId id{};
   std::memcpy(id.data(), &made, sizeof made);
@@ -220,3 +220,9 @@ std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& id, int
 }
 
 }  // namespace tutti::nccl
+
+namespace tutti::gpus {
+
+std::unique_ptr<NodeLibrary> find_node_library() { return std::make_unique<nccl::Library>(); }
+
+}  // namespace tutti::gpus

@@ -19,7 +19,7 @@ class Library final : public gpus::NodeLibrary {
   Library& operator=(const Library&) = delete;
 
   [[nodiscard]] std::string unusable() override;
-  [[nodiscard]] std::string in_words() override;
+  [[nodiscard]] std::string describe() override;
   [[nodiscard]] gpus::NodeId make_id() override;
   [[nodiscard]] std::unique_ptr<gpus::NodeCollectives> join(
       const gpus::NodeId& id, int local_rank, int local_size, int device,

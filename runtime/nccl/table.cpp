@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kOldest = NCCL_VERSION(2, 19, 0);  // has what the table lists
 
-std::string in_words(int version) {
+std::string version_to_string(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
          std::to_string(version % 100);
 }
@@ -62,8 +62,8 @@ Loaded load() {
   if (!finder.missing().empty()) {
     loaded.reason = file + " has no " + finder.missing();
   } else if (loaded.table.get_version(&loaded.version) != ncclSuccess || loaded.version < kOldest) {
-    loaded.reason = file + " is NCCL " + in_words(loaded.version) + ", and " + in_words(kOldest) +
-                    " or later is needed";
+    loaded.reason = file + " is NCCL " + version_to_string(loaded.version) + ", and " +
+                    version_to_string(kOldest) + " or later is needed";
   }
   return loaded;
 }

@@ -19,7 +19,7 @@ const Loaded& Library::loaded() {
 }
 
 std::string Library::unusable() { return loaded().reason; }
-std::string Library::in_words() { return "without NCCL"; }
+std::string Library::describe() { return "without NCCL"; }
 gpus::NodeId Library::make_id() { throw Error(ErrorCode::invalid_argument, loaded().reason); }
 
 std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/, int /*local_rank*/,
@@ -30,3 +30,9 @@ std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/,
 }
 
 }  // namespace tutti::nccl
+
+namespace tutti::gpus {
+
+std::unique_ptr<NodeLibrary> find_node_library() { return std::make_unique<nccl::Library>(); }
+
+}  // namespace tutti::gpus

@@ -69,15 +69,15 @@ CallStatistics Statistics::total(std::string_view call) const {
 std::string to_string(const Statistics& statistics, std::size_t most_lines) {
   std::string text =
       "rank " + std::to_string(statistics.rank) + ", " +
-      observe::seconds_in_words(statistics.seconds) +
+      observe::seconds_to_string(statistics.seconds) +
       ":\n       calls       bytes        time     waiting  call, and who came last\n";
   for (std::size_t i = 0; i < std::min(most_lines, statistics.calls.size()); ++i) {
     const CallStatistics& one = statistics.calls[i];
-    text += observe::columns({std::to_string(one.calls), observe::bytes_in_words(one.bytes),
-                              observe::seconds_in_words(one.seconds),
-                              observe::seconds_in_words(one.waiting_seconds)});
-    text += "  " + observe::call_in_words(one);
-    if (!one.last.empty()) text += "; " + observe::last_in_words(one);
+    text += observe::columns({std::to_string(one.calls), observe::bytes_to_string(one.bytes),
+                              observe::seconds_to_string(one.seconds),
+                              observe::seconds_to_string(one.waiting_seconds)});
+    text += "  " + observe::call_to_string(one);
+    if (!one.last.empty()) text += "; " + observe::last_to_string(one);
     text += "\n";
   }
   if (statistics.calls.size() > most_lines) {

@@ -94,11 +94,11 @@ std::string lines_of_calls(const std::vector<Statistics>& ranks) {
     const auto& [name, row] = *order[i];
     std::string who = most_waited_for(row);
     who.resize(std::max<std::size_t>(who.size(), 15), ' ');
-    text += columns({std::to_string(row.calls), bytes_in_words(row.bytes),
-                     seconds_in_words(row.time.least), seconds_in_words(row.time.mean()),
-                     seconds_in_words(row.time.most), seconds_in_words(row.waiting.least),
-                     seconds_in_words(row.waiting.mean()), seconds_in_words(row.waiting.most)}) +
-            "  " + who + "  " + call_in_words(name.first, name.second) + "\n";
+    text += columns({std::to_string(row.calls), bytes_to_string(row.bytes),
+                     seconds_to_string(row.time.least), seconds_to_string(row.time.mean()),
+                     seconds_to_string(row.time.most), seconds_to_string(row.waiting.least),
+                     seconds_to_string(row.waiting.mean()), seconds_to_string(row.waiting.most)}) +
+            "  " + who + "  " + call_to_string(name.first, name.second) + "\n";
   }
   if (order.size() > kMostCalls) {
     text += "  and " + std::to_string(order.size() - kMostCalls) + " more kinds of calls\n";
@@ -127,7 +127,7 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
     text += "  rank " + std::to_string(rank) + " (host " + hosts[static_cast<std::size_t>(rank)] +
             ") came last in " +
             std::to_string(std::llround(static_cast<double>(culprit.calls) / count)) +
-            " calls; each rank waited " + seconds_in_words(culprit.seconds / count) +
+            " calls; each rank waited " + seconds_to_string(culprit.seconds / count) +
             " for it, on average\n";
   }
   return text;
@@ -187,7 +187,7 @@ std::string summary_table(const std::vector<Statistics>& ranks,
   double seconds = 0;
   for (const Statistics& rank : ranks) seconds = std::max(seconds, rank.seconds);
   return "tutti: statistics of " + std::to_string(ranks.size()) +
-         (ranks.size() == 1 ? " rank, " : " ranks, ") + seconds_in_words(seconds) +
+         (ranks.size() == 1 ? " rank, " : " ranks, ") + seconds_to_string(seconds) +
          "; bytes and times are of one rank: least, mean and most over the ranks\n" +
          lines_of_calls(ranks) + lines_of_ranks(ranks, hosts);
 }

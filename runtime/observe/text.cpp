@@ -18,7 +18,7 @@ std::string three_digits(double value, const char* unit) {
 
 }  // namespace
 
-std::string bytes_in_words(std::uint64_t bytes) {
+std::string bytes_to_string(std::uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " B";
   auto value = static_cast<double>(bytes);
   const char* unit = "B";
@@ -30,13 +30,13 @@ std::string bytes_in_words(std::uint64_t bytes) {
   return three_digits(value, unit);
 }
 
-std::string seconds_in_words(double seconds) {
+std::string seconds_to_string(double seconds) {
   if (seconds >= 0.9995) return three_digits(seconds, "s");
   if (seconds >= 0.9995e-3) return three_digits(seconds * 1e3, "ms");
   return three_digits(seconds * 1e6, "us");
 }
 
-std::string call_in_words(const std::string& call, const std::vector<Key>& keys) {
+std::string call_to_string(const std::string& call, const std::vector<Key>& keys) {
   constexpr std::size_t kShown = 4;
   if (keys.empty()) return call;
   if (keys.size() == 1) return call + " of key " + to_string(keys.front());
@@ -47,7 +47,7 @@ std::string call_in_words(const std::string& call, const std::vector<Key>& keys)
   return keys.size() > kShown ? text + ", ..." : text;
 }
 
-std::string last_in_words(const CallStatistics& call) {
+std::string last_to_string(const CallStatistics& call) {
   if (call.last.empty() || call.calls == 0) return {};
   const LastRank& most = call.last.front();
   std::array<char, 64> text{};

@@ -11,16 +11,16 @@
 namespace tutti::observe {
 
 /// "1.5 MB", powers of 1000; "12 B".
-std::string bytes_in_words(std::uint64_t bytes);
+std::string bytes_to_string(std::uint64_t bytes);
 /// "12.3 s", "4.56 ms", "789 us".
-std::string seconds_in_words(double seconds);
+std::string seconds_to_string(double seconds);
 /// "push of key 3", "push of 161 keys: 0, 1, 2, ...", "barrier".
-std::string call_in_words(const std::string& call, const std::vector<Key>& keys);
-inline std::string call_in_words(const CallStatistics& call) {
-  return call_in_words(call.call, call.keys);
+std::string call_to_string(const std::string& call, const std::vector<Key>& keys);
+inline std::string call_to_string(const CallStatistics& call) {
+  return call_to_string(call.call, call.keys);
 }
 /// "last rank 3 in 90 % of the calls", of the one that was waited for most.
-std::string last_in_words(const CallStatistics& call);
+std::string last_to_string(const CallStatistics& call);
 /// Words at the right of columns of twelve.
 std::string columns(std::initializer_list<std::string> words);
 

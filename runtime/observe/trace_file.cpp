@@ -10,7 +10,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/observe/text.hpp"
 
 namespace tutti::observe {
@@ -59,7 +59,7 @@ void lock(File& file, std::chrono::duration<double> patience) {
   while (!file.lock()) {
     if (std::chrono::steady_clock::now() > limit) {
       throw Error(ErrorCode::timeout, file.path().string() + " was locked by another process for " +
-                                          seconds_in_words(patience.count()) +
+                                          seconds_to_string(patience.count()) +
                                           ", so this rank's events are not in it; is a rank "
                                           "stopped while it writes?");
     }

@@ -17,7 +17,7 @@ using collectives::Activity;
 using collectives::Span;
 using collectives::Tally;
 
-const char* in_words(Activity activity) {
+const char* to_string(Activity activity) {
   switch (activity) {
     case Activity::call:
       return "call";
@@ -104,8 +104,8 @@ class Writer {
     std::string& name =
         span.tally != nullptr ? calls_[span.tally] : activities_[static_cast<int>(span.activity)];
     if (name.empty()) {
-      name = json_text(span.tally != nullptr ? call_in_words(span.tally->call, span.tally->keys)
-                                             : in_words(span.activity));
+      name = json_text(span.tally != nullptr ? call_to_string(span.tally->call, span.tally->keys)
+                                             : to_string(span.activity));
     }
     return name;
   }

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(fuzz::text_of(data, size));
   fuzz::expect_result_or_error([&] {
     const auto made = tutti::optimizer::create(text);
-    if (made == nullptr || made->in_words().empty()) __builtin_trap();
+    if (made == nullptr || made->describe().empty()) __builtin_trap();
   });
   fuzz::expect_result_or_error([&] { tutti::optimizer::create("sgd", text); });
   fuzz::expect_result_or_error([&] { tutti::compression::create(text); });

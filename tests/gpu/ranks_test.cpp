@@ -23,7 +23,7 @@ namespace {
 /// Says why there is nothing to test, in words that ctest takes for a skipped test.
 bool has_gpu() {
   if (tutti::num_gpus() > 0) return true;
-  if (test::rank() == 0) MESSAGE("no GPU: ", tutti::gpus_in_words());
+  if (test::rank() == 0) MESSAGE("no GPU: ", tutti::describe_gpus());
   return false;
 }
 

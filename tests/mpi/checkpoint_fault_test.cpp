@@ -36,9 +36,9 @@ KVStore saved_twice(const path& directory) {
   return kv;
 }
 
-void refuse_load(KVStore& kv, const path& directory, ErrorCode code,
-                 const std::vector<std::string>& words,
-                 test::Place where = test::Place::current()) {
+void check_load_throws(KVStore& kv, const path& directory, ErrorCode code,
+                       const std::vector<std::string>& words,
+                       test::Place where = test::Place::current()) {
   CHECK(throws_on_all([&] { kv.load(directory); }, code, words, where));
 }
 
@@ -48,7 +48,8 @@ TEST_CASE("a directory that is missing or holds no checkpoint is an error, or em
   with_folder([](const path& folder) {
     KVStore kv = store_with_keys();
     for (const path& directory : {folder, folder / "missing", folder / "missing" / "too"}) {
-      refuse_load(kv, directory, ErrorCode::io, {"there is no checkpoint in", directory.string()});
+      check_load_throws(kv, directory, ErrorCode::io,
+                        {"there is no checkpoint in", directory.string()});
       const LoadResult result = kv.load(directory, {.may_be_absent = true});
       CHECK(test::agree(!result && result.metadata.empty()));
     }
@@ -66,7 +67,7 @@ TEST_CASE("a file where the directory should be is an error that names it") {
     if (test::rank() == 0) std::ofstream(folder / "file") << "text";
     CHECK(throws_on_all([&] { kv.save(folder / "file"); }, ErrorCode::io,
                         {"rank 0", (folder / "file").string(), "exists"}));
-    refuse_load(kv, folder / "file", ErrorCode::io, {"rank 0", "Not a directory"});
+    check_load_throws(kv, folder / "file", ErrorCode::io, {"rank 0", "Not a directory"});
     check_unchanged(kv);
   });
 }
@@ -80,7 +81,7 @@ TEST_CASE("a folder without permission is an error that names rank, path and rea
     }
     CHECK(throws_on_all([&] { kv.save(folder / "c"); }, ErrorCode::io,
                         {"rank 0", "host", folder.string(), "Permission denied", "check owner"}));
-    refuse_load(kv, folder / "c", ErrorCode::io, {"rank 0", "Permission denied"});
+    check_load_throws(kv, folder / "c", ErrorCode::io, {"rank 0", "Permission denied"});
     if (test::rank() == 0) {
       CHECK((getuid() != 0 || seteuid(0) == 0));
       test::fs::permissions(folder / "c", test::fs::perms::owner_all);
@@ -157,18 +158,18 @@ TEST_CASE("damage names the tensors it hits, truncation and missing files are to
     damage(newest, kAnywhere);
     if (test::rank() == 0) test::fs::resize_file(older, 5000);
     CHECK(test::agree(true));
-    refuse_load(kv, folder / "c", ErrorCode::corrupt_file,
-                {"no checkpoint in", "generation 2 is damaged", "rank", "(3, 5)", "checksum",
-                 "generation 1 is damaged", "truncated"});
+    check_load_throws(kv, folder / "c", ErrorCode::corrupt_file,
+                      {"no checkpoint in", "generation 2 is damaged", "rank", "(3, 5)", "checksum",
+                       "generation 1 is damaged", "truncated"});
     if (test::rank() == 0) test::fs::remove(older);
     CHECK(test::agree(true));
-    refuse_load(kv, folder / "c", ErrorCode::corrupt_file, {"generation 1", "is missing"});
+    check_load_throws(kv, folder / "c", ErrorCode::corrupt_file, {"generation 1", "is missing"});
     if (test::rank() == 0) test::fs::rename(newest, older);
     CHECK(test::agree(true));
-    refuse_load(kv, folder / "c", ErrorCode::corrupt_file, {"generation 2", "is missing"});
+    check_load_throws(kv, folder / "c", ErrorCode::corrupt_file, {"generation 2", "is missing"});
     if (test::rank() == 0) test::fs::remove_all(generation(folder / "c", 1));
     CHECK(test::agree(true));
-    refuse_load(kv, folder / "c", ErrorCode::corrupt_file, {"generation 2", "is missing"});
+    check_load_throws(kv, folder / "c", ErrorCode::corrupt_file, {"generation 2", "is missing"});
     kv.push(5, filled(test::rank() == 0 ? 4 : 0, {400}));
     check_unchanged(kv);
   });

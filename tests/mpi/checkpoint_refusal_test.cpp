@@ -21,9 +21,9 @@ namespace {
 
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
-void refuse_load(KVStore& kv, const path& directory, ErrorCode code,
-                 const std::vector<std::string>& words,
-                 test::Place where = test::Place::current()) {
+void check_load_throws(KVStore& kv, const path& directory, ErrorCode code,
+                       const std::vector<std::string>& words,
+                       test::Place where = test::Place::current()) {
   CHECK(throws_on_all([&] { kv.load(directory); }, code, words, where));
 }
 
@@ -34,22 +34,24 @@ TEST_CASE("keys, shapes and dtypes that differ are refused by name, and nothing 
     store_with_keys().save(folder / "c");
     KVStore more = test::dist();
     more.init({3, 5, 7}, {filled(2), filled(4, {400}), filled(1)});
-    refuse_load(more, folder / "c", kInvalid, {"load", "key 7 (2, 3) float32", "not in the check"});
+    check_load_throws(more, folder / "c", kInvalid,
+                      {"load", "key 7 (2, 3) float32", "not in the check"});
     check_unchanged(more);
     KVStore fewer = test::dist();
     fewer.init(3, filled(9));
-    refuse_load(fewer, folder / "c", kInvalid, {"key 5 (400) float32", "not in this store"});
+    check_load_throws(fewer, folder / "c", kInvalid, {"key 5 (400) float32", "not in this store"});
     CHECK(test::all_are(test::stored(fewer, 3), 9));
     KVStore shape = test::dist();
     shape.init({3, 5}, {filled(9, {3, 2}), filled(8, {400})});
-    refuse_load(shape, folder / "c", kInvalid, {"key 3 (3, 2) float32", "(2, 3) float32 in the"});
+    check_load_throws(shape, folder / "c", kInvalid,
+                      {"key 3 (3, 2) float32", "(2, 3) float32 in the"});
     KVStore dtype = test::dist();
     dtype.init({3, 5}, {filled(9), Tensor::full({400}, 8, DType::int32)});
-    refuse_load(dtype, folder / "c", kInvalid, {"key 5 (400) int32", "(400) float32 in the"});
+    check_load_throws(dtype, folder / "c", kInvalid, {"key 5 (400) int32", "(400) float32 in the"});
     CHECK(test::all_are(test::stored(dtype, 3), 9));
     KVStore strings = test::dist();
     strings.init({"3", "5"}, {filled(9), filled(8, {400})});
-    refuse_load(strings, folder / "c", kInvalid, {"key 3", "not in this store"});
+    check_load_throws(strings, folder / "c", kInvalid, {"key 3", "not in this store"});
     CHECK(test::all_are(test::stored(strings, "3"), 9));
   });
 }
@@ -61,16 +63,17 @@ TEST_CASE("another optimizer, or none on one side, is refused by name, and nothi
     kv.set_optimizer(tutti::optimizer::adam());
     kv.save(folder / "adam");
     kv.save_optimizer_states(folder / "states");
-    refuse_load(kv, folder / "plain", kInvalid, {"saved without an optimizer", "runs adam"});
+    check_load_throws(kv, folder / "plain", kInvalid, {"saved without an optimizer", "runs adam"});
     kv.set_optimizer(tutti::optimizer::sgd({.momentum = 0.9}));
-    refuse_load(kv, folder / "adam", kInvalid, {"of adam", "runs sgd", "set_optimizer"});
+    check_load_throws(kv, folder / "adam", kInvalid, {"of adam", "runs sgd", "set_optimizer"});
     CHECK(throws_on_all([&] { kv.load_optimizer_states(folder / "states"); }, kInvalid,
                         {"of adam", "runs sgd"}));
     kv.set_optimizer(tutti::optimizer::adam({.weight_decay = 0.5}));
-    refuse_load(kv, folder / "adam", kInvalid,
-                {"are of adam,learning_rate=0.001, but", "weight_decay=0.5;", "other_options"});
+    check_load_throws(
+        kv, folder / "adam", kInvalid,
+        {"are of adam,learning_rate=0.001, but", "weight_decay=0.5;", "other_options"});
     kv.set_updater(nullptr);
-    refuse_load(kv, folder / "adam", kInvalid, {"runs none", "weights_only"});
+    check_load_throws(kv, folder / "adam", kInvalid, {"runs none", "weights_only"});
     CHECK(throws_on_all([&] { kv.load_optimizer_states(folder / "states"); }, kInvalid,
                         {"runs no optimizer"}));
     CHECK(throws_on_all([&] { kv.save_optimizer_states(folder / "states"); }, kInvalid,

@@ -129,7 +129,7 @@ TEST_CASE("halving gives the bits of the direct exchange, in every layout") {
     CAPTURE(test::to_string(layout));
     tutti::Settings settings = test::settings_for(layout);
     const auto expected = reduce_all(Communicator::world(settings), DType::float32);
-    settings.algorithms = "exchange=halving,greetings=doubling";
+    settings.algorithms = "exchange=halving,handshakes=doubling";
     const auto found = reduce_all(Communicator::world(settings), DType::float32);
     CHECK(test::agree(all_same(found, expected)));
   }

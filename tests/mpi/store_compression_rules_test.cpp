@@ -220,7 +220,7 @@ TEST_CASE("ranks that compress differently are told so") {
     kv.set_gradient_compression(test::rank() == 0 ? first : other);
     CHECK(test::throws_on_all(
         [&] { kv.push(3, test::filled(1)); }, ErrorCode::mismatch,
-        {"compressed by " + tutti::compression::in_words(tutti::compression::create(first))}));
+        {"compressed by " + tutti::compression::to_string(tutti::compression::create(first))}));
   }
 }
 

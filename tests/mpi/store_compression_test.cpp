@@ -177,7 +177,7 @@ TEST_CASE("leg=between: top-k chooses within pieces, sends the largest, and forg
   }
 }
 
-TEST_CASE("leg=between: what is small enough for a greeting is packed all the same") {
+TEST_CASE("leg=between: what is small enough for a handshake is packed all the same") {
   for (const test::Layout& layout : test::all_layouts()) {
     if (layout.size() == 1) continue;
     CAPTURE(test::to_string(layout));

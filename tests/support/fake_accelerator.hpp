@@ -35,7 +35,7 @@ class FakeAccelerator final : public gpus::Accelerator {
 
   [[nodiscard]] int count() const override { return static_cast<int>(devices_.size()); }
   [[nodiscard]] gpus::DeviceInfo info(int device) const override;
-  [[nodiscard]] std::string in_words() const override { return "fake GPUs"; }
+  [[nodiscard]] std::string describe() const override { return "fake GPUs"; }
 
   std::byte* allocate(int device, std::size_t bytes) override;
   void release(int device, std::byte* memory) noexcept override;

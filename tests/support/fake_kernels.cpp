@@ -112,7 +112,7 @@ class FakeKernels final : public gpus::Kernels {
               std::span<const UpdateStep> steps, std::uint32_t* not_finite) override {
     launch(stream, [rows = std::vector(rows.begin(), rows.end()),
                     steps = std::vector(steps.begin(), steps.end()),
-                    copy = tutti::optimizer::create(optimizer.in_words()), not_finite] {
+                    copy = tutti::optimizer::create(optimizer.describe()), not_finite] {
       for (std::size_t i = 0; i < rows.size(); ++i) {
         update_row(*copy, steps[i], rows[i], not_finite);
       }

@@ -114,7 +114,7 @@ class FakeNodeLibrary final : public gpus::NodeLibrary {
       : accelerator_(accelerator), unusable_(std::move(unusable)) {}
 
   std::string unusable() override { return unusable_; }
-  std::string in_words() override { return "by fake NCCL"; }
+  std::string describe() override { return "by fake NCCL"; }
 
   gpus::NodeId make_id() override {
     const std::lock_guard lock(mutex_);

@@ -22,7 +22,7 @@ File = namedtuple("File", "path lines")  # path: relative to the root, with slas
 
 CPP = (".cpp", ".hpp", ".c", ".h", ".cu", ".cuh")
 MEASURED = CPP + (".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run")
-MAX_LINES = 300
+MAX_LINES = 500
 MAX_PUBLIC_HEADER_LINES = 200
 MAX_COLUMNS = 100
 
@@ -40,6 +40,10 @@ LAYERS = {
     "runtime": ("tutti/", "collectives/", "runtime/"),
     "apps": ("tutti/", "support/", "apps/"),
 }
+# The page with the picture of the folders below runtime/ and collectives/, and a line of it: the
+# number of a floor, its folders as paths below runtime/ or as collectives/..., and a remark.
+PICTURE = "runtime/README.md"
+FLOOR = re.compile(r"^ *(\d+) \| ([^|]+)")
 # The one header that shows a user's program <mpi.h>.
 MPI_HEADER = "include/tutti/mpi.hpp"
 # What a single file may include beyond its layer.
@@ -103,6 +107,40 @@ def quoted_includes(files):
             if allowed and header[0] == '"' and not header[1:].startswith(allowed):
                 yield Finding(file.path, number, "quoted_includes",
                               f"{header}: {layer_of(file)}/ may include {', '.join(allowed)}")
+
+
+def drawn_floors(page):
+    """Folder -> (floor, line number), as the picture has them."""
+    def path(name):
+        return name if name.split("/")[0] == "collectives" else f"runtime/{name}".rstrip("/.")
+
+    return {path(name): (int(found.group(1)), number)
+            for number, found in matches(page, FLOOR) for name in found.group(2).split()}
+
+
+def floors(files):
+    """A folder of runtime/ or collectives/ includes folders on lower floors of the picture alone,
+    so that no two include each other. The picture has every folder, and no other."""
+    page = next((file for file in files if file.path == PICTURE), File(PICTURE, []))
+    drawn = drawn_floors(page)
+    sources = [file for file in of_kind(files, CPP) if layer_of(file) in ("runtime", "collectives")]
+    folders = {str(Path(file.path).parent) for file in sources}
+    for folder in sorted(folders - set(drawn)):
+        yield Finding(PICTURE, 1, "floors", f"{folder}/ is on no floor of the picture")
+    for folder in sorted(set(drawn) - folders):
+        yield Finding(PICTURE, drawn[folder][1], "floors", f"{folder}/ has no sources")
+    for file in sources:
+        own = str(Path(file.path).parent)
+        for number, header in includes(file):
+            other = str(Path(header[1:-1]).parent)
+            if header[0] != '"' or other == own or not {own, other} <= set(drawn):
+                continue
+            if header[1:].startswith("runtime/") and layer_of(file) == "collectives":
+                continue  # quoted_includes tells
+            if drawn[other][0] >= drawn[own][0]:
+                yield Finding(file.path, number, "floors",
+                              f"{header}: {own}/ is on floor {drawn[own][0]} of {PICTURE} and "
+                              f"includes lower ones alone; {other}/ is on {drawn[other][0]}")
 
 
 def standard_only(files):
@@ -270,8 +308,8 @@ def exported_declarations(files):
                           f"{name}: neither inline nor marked TUTTI_API (tutti/export.h)")
 
 
-RULES = (quoted_includes, standard_only, c_headers, layer_in_brackets, vendor_headers, file_length,
-         line_length, tabs, license_line, readme, unfinished_marks, built_sources,
+RULES = (quoted_includes, floors, standard_only, c_headers, layer_in_brackets, vendor_headers,
+         file_length, line_length, tabs, license_line, readme, unfinished_marks, built_sources,
          using_namespace_std, documented_variables, exported_declarations)
 
 

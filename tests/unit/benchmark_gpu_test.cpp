@@ -5,7 +5,7 @@
 
 #include <tutti/gpu.hpp>
 
-#include "apps/benchmark/tutti_calls.hpp"
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/work.hpp"
 #include "tests/support/fake_accelerator.hpp"
 #include "tests/support/require_equal.hpp"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/checkpoint/generations.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/seal.hpp"

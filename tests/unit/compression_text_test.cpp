@@ -9,8 +9,8 @@
 
 using namespace tutti;
 using compression::create;
-using compression::in_words;
 using compression::Leg;
+using compression::to_string;
 
 namespace {
 
@@ -30,8 +30,8 @@ void check_refused(const Compression& options, const std::vector<std::string>& w
 TEST_CASE("a text gives the compression that its struct gives, and reads back") {
   const auto same = [](const std::string& text, const Compression& typed) {
     CAPTURE(text);
-    CHECK(in_words(create(text)) == in_words(typed));
-    CHECK(in_words(create(in_words(typed))) == in_words(typed));
+    CHECK(to_string(create(text)) == to_string(typed));
+    CHECK(to_string(create(to_string(typed))) == to_string(typed));
   };
   same("none", compression::None{});
   same("2bit", compression::TwoBit{});
@@ -42,7 +42,7 @@ TEST_CASE("a text gives the compression that its struct gives, and reads back") 
   same("bf16,leg=between", compression::BFloat16{.leg = Leg::between});
   same("topk,ratio=0.01", compression::TopK{});
   same("topk,ratio=1,leg=all", compression::TopK{.ratio = 1});
-  CHECK(in_words(create("2bit")) == "2bit,threshold=0.5,leg=all");
+  CHECK(to_string(create("2bit")) == "2bit,threshold=0.5,leg=all");
 }
 
 TEST_CASE("an unknown name or option is refused with the nearest and all known ones") {
@@ -76,6 +76,6 @@ TEST_CASE("a value that is out of its range is refused") {
 
 TEST_CASE("the help names every compression with its defaults") {
   for (const std::string& name : compression::names()) {
-    CHECK(compression::help().find("  " + in_words(create(name)) + "\n") != std::string::npos);
+    CHECK(compression::help().find("  " + to_string(create(name)) + "\n") != std::string::npos);
   }
 }

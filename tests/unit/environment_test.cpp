@@ -16,8 +16,8 @@
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
-#include "runtime/arena.hpp"
-#include "runtime/memory_limits.hpp"
+#include "runtime/job/arena.hpp"
+#include "runtime/job/memory_limits.hpp"
 #include "runtime/mpi/card.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -88,19 +88,19 @@ TEST_CASE("halving of late messages changes nothing") {
   CHECK(messages > 100);
 }
 
-TEST_CASE("greetings by doubling bring every node's signature and small data") {
+TEST_CASE("handshakes by doubling bring every node's signature and small data") {
   for (const int nodes : {2, 3, 4, 5, 8, 9, 13}) {
     CAPTURE(nodes);
-    CHECK(sums_are_canonical(nodes, 1, "greetings=doubling"));
+    CHECK(sums_are_canonical(nodes, 1, "handshakes=doubling"));
   }
-  CHECK(sums_are_canonical(3, 2, "greetings=doubling,exchange=halving"));
+  CHECK(sums_are_canonical(3, 2, "handshakes=doubling,exchange=halving"));
 }
 
-TEST_CASE("greetings by doubling tell every node of a difference") {
+TEST_CASE("handshakes by doubling tell every node of a difference") {
   for (const int nodes : {3, 6}) {
     const std::vector<int> layout(static_cast<std::size_t>(nodes), 1);
     const auto outcomes =
-        test::as_ranks(layout, with("greetings=doubling"), [](Communicator& comm) {
+        test::as_ranks(layout, with("handshakes=doubling"), [](Communicator& comm) {
           const std::size_t count = comm.rank() == 1 ? 900 : 3;
           std::vector<float> data(count, 1.0f);
           CHECK_THROWS_AS(comm.allreduce(view(data.data(), {static_cast<std::int64_t>(count)})),

@@ -72,7 +72,7 @@ TEST_CASE("too little memory on one rank is refused by all, and the store goes o
         const Tensor value = Tensor::ones({kCount}, DType::float32, mine);
         std::vector<Tensor> taken;
         if (communicator.rank() == 1) take_all(taken, kCount, mine);
-        const auto refuse = [&](const char* words, const std::function<void()>& call) {
+        const auto check_throws = [&](const char* words, const std::function<void()>& call) {
           try {
             call();
           } catch (const tutti::Error& error) {
@@ -82,7 +82,7 @@ TEST_CASE("too little memory on one rank is refused by all, and the store goes o
           }
           test::fail_here(std::string("expected an error, \"") + words + "...\", got none");
         };
-        refuse("push: ", [&] { kv.push(1, value); });
+        check_throws("push: ", [&] { kv.push(1, value); });
         kv.push(2, Tensor::ones({4}, DType::float32, mine));
         const auto sum = static_cast<float>(communicator.size());
         test::require_equal(first_of(kv, 2, 4), sum, "key 2");

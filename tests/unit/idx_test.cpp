@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/support/idx.hpp"
-
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <filesystem>

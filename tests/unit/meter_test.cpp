@@ -8,7 +8,7 @@
 #include "tutti/statistics.hpp"
 
 #include "collectives/node_memory.hpp"
-#include "runtime/group.hpp"
+#include "runtime/job/group.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -134,7 +134,7 @@ TEST_CASE("a rank that comes last itself waits for nobody, and says so") {
 
 TEST_CASE("among many nodes the late rank is known, too") {
   Settings settings = patient();
-  settings.algorithms = "greetings=doubling";
+  settings.algorithms = "handshakes=doubling";
   // In three rounds each node passes on what it knows. Without the late node its next neighbour
   // gets through no round, the two after it through one, and the last through two: each sends once
   // more than that.

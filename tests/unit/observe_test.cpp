@@ -9,7 +9,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/meter.hpp"
-#include "runtime/checkpoint/file.hpp"
+#include "runtime/base/file.hpp"
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/report_names.hpp"
 #include "runtime/observe/summary.hpp"
@@ -194,12 +194,12 @@ TEST_CASE("the table of all ranks has least, mean and most, and who was waited f
 }
 
 TEST_CASE("numbers in words have three digits and a unit") {
-  CHECK(bytes_in_words(999) == "999 B");
-  CHECK(bytes_in_words(1000) == "1.00 kB");
-  CHECK(bytes_in_words(999'999) == "1.00 MB");
-  CHECK(bytes_in_words(12'345'678'901) == "12.3 GB");
-  CHECK(seconds_in_words(123.4) == "123 s");
-  CHECK(seconds_in_words(0.9999) == "1.00 s");
-  CHECK(seconds_in_words(0.0123) == "12.3 ms");
-  CHECK(seconds_in_words(0) == "0.00 us");
+  CHECK(bytes_to_string(999) == "999 B");
+  CHECK(bytes_to_string(1000) == "1.00 kB");
+  CHECK(bytes_to_string(999'999) == "1.00 MB");
+  CHECK(bytes_to_string(12'345'678'901) == "12.3 GB");
+  CHECK(seconds_to_string(123.4) == "123 s");
+  CHECK(seconds_to_string(0.9999) == "1.00 s");
+  CHECK(seconds_to_string(0.0123) == "12.3 ms");
+  CHECK(seconds_to_string(0) == "0.00 us");
 }

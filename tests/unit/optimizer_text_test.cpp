@@ -25,7 +25,7 @@ TEST_CASE("a text gives the optimizer that its options struct gives") {
   const auto same = [](const std::string& text, const std::shared_ptr<tutti::Optimizer>& typed) {
     CAPTURE(text);
     CHECK(create(text)->fingerprint() == typed->fingerprint());
-    CHECK(create(text)->in_words() == typed->in_words());
+    CHECK(create(text)->describe() == typed->describe());
   };
   same("sgd", o::sgd());
   same("sgd,momentum=0.9,learning_rate=0.1", o::sgd({.learning_rate = 0.1, .momentum = 0.9}));
@@ -46,23 +46,23 @@ TEST_CASE("a text gives the optimizer that its options struct gives") {
 }
 
 TEST_CASE("defaults hold unless the text gives the option") {
-  CHECK(create("sgd,momentum=0.5", "momentum=0.9,learning_rate=0.05")->in_words() ==
+  CHECK(create("sgd,momentum=0.5", "momentum=0.9,learning_rate=0.05")->describe() ==
         "sgd,learning_rate=0.05,momentum=0.5");
-  CHECK(create("adam", "rescale_grad=0.5")->in_words() ==
+  CHECK(create("adam", "rescale_grad=0.5")->describe() ==
         "adam,learning_rate=0.001,rescale_grad=0.5");
   check_refused("adam", {"optimizer adam", "'momentum'"}, "momentum=0.9");
 }
 
-TEST_CASE("in_words is a text that gives the same optimizer again") {
+TEST_CASE("describe is a text that gives the same optimizer again") {
   test::RandomOptions random(7);
   for (const std::string& name : test::optimizer_names()) {
     for (int round = 0; round < 5; ++round) {
       const auto optimizer = create(test::text_of(name, random.of(name)));
-      CHECK(create(optimizer->in_words())->fingerprint() == optimizer->fingerprint());
+      CHECK(create(optimizer->describe())->fingerprint() == optimizer->fingerprint());
     }
     const auto scheduled = create(name + ",schedule=poly,max_update=77,power=1.5,warmup_steps=3");
-    CHECK(scheduled->in_words().ends_with("schedule=poly,max_update=77,power=1.5,warmup_steps=3"));
-    CHECK(create(scheduled->in_words())->fingerprint() == scheduled->fingerprint());
+    CHECK(scheduled->describe().ends_with("schedule=poly,max_update=77,power=1.5,warmup_steps=3"));
+    CHECK(create(scheduled->describe())->fingerprint() == scheduled->fingerprint());
   }
 }
 
@@ -128,6 +128,9 @@ TEST_CASE("unknown names and options are refused with the nearest and all known 
                 {"optimizer sgd: unknown option 'momentun'", "did you mean momentum?",
                  "learning_rate, weight_decay, rescale_grad, clip_gradient, multi_precision, "
                  "momentum, schedule"});
+  check_refused("sgd,lr=0.1", {"unknown option 'lr'", "did you mean learning_rate?"});
+  check_refused("signum,wd=0.1", {"unknown option 'wd'", "did you mean weight_decay?"});
+  check_refused("adam,eps=0.1", {"unknown option 'eps'", "did you mean epsilon?"});
   check_refused("sgd,schedule=cosin,max_update=3",
                 {"unknown schedule 'cosin', did you mean cosine?", "factor, multifactor, poly"});
   check_refused("sgd,max_update=3", {"'max_update' belongs to a schedule; add schedule=NAME",

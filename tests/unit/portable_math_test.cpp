@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/portable_math.hpp"
+#include "runtime/base/portable_math.hpp"
 
 #include <cmath>
 #include <doctest/doctest.h>

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace tutti::test {
 

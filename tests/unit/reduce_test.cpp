@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 
 using namespace tutti;
 using collectives::Exchange;
-using collectives::Greetings;
+using collectives::Handshakes;
 using collectives::Topology;
 using collectives::Tuning;
 
@@ -52,8 +52,8 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
   CHECK(tuning_of({4, 4}).exchange == Exchange::direct);
   CHECK(tuning_of(std::vector<int>(16, 1)).exchange == Exchange::direct);
   CHECK(tuning_of(std::vector<int>(17, 1)).exchange == Exchange::halving);
-  CHECK(tuning_of(std::vector<int>(8, 1)).greetings == Greetings::direct);
-  CHECK(tuning_of(std::vector<int>(9, 1)).greetings == Greetings::doubling);
+  CHECK(tuning_of(std::vector<int>(8, 1)).handshakes == Handshakes::direct);
+  CHECK(tuning_of(std::vector<int>(9, 1)).handshakes == Handshakes::doubling);
   CHECK(tuning_of({16}).wait_group == 16);
   CHECK(tuning_of({17}).wait_group == 5);
   CHECK(tuning_of({1}).streamed_slot_bytes == 16 << 10);
@@ -69,14 +69,14 @@ TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
 
 TEST_CASE("every choice can be overridden") {
   const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
-                                            "wait-group=2,in-flight=3,greetings=doubling,"
+                                            "wait-group=2,in-flight=3,handshakes=doubling,"
                                             "exchange=mpi"));
   CHECK(tuning.inline_shared_bytes == 128);
   CHECK(tuning.inline_private_bytes == 2048);
   CHECK(tuning.streamed_slot_bytes == 1 << 20);
   CHECK(tuning.wait_group == 2);
   CHECK(tuning.chunks_in_flight == 3);
-  CHECK(tuning.greetings == Greetings::doubling);
+  CHECK(tuning.handshakes == Handshakes::doubling);
   CHECK(tuning.exchange == Exchange::mpi);
 }
 
@@ -86,11 +86,12 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   };
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
-        "streamed-slots=BYTES, wait-group=RANKS, in-flight=CHUNKS, greetings=direct|doubling or "
+        "streamed-slots=BYTES, wait-group=RANKS, in-flight=CHUNKS, handshakes=direct|doubling or "
         "exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
-  CHECK(refused("greetings") == "TUTTI_ALGORITHMS: 'greetings': expected one of direct, doubling");
+  CHECK(refused("handshakes") ==
+        "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
   CHECK(refused("inline-shared=9000") ==
         "TUTTI_ALGORITHMS: 'inline-shared=9000': expected at most 8K");
   CHECK(refused("inline-private=some").starts_with("'some' is not a size"));
@@ -123,7 +124,7 @@ TEST_CASE("the table says what was chosen") {
             "in the node (20 ranks): two-level waits, in groups of 5"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
-            "between 2 nodes: up to 8 KiB with the greetings (direct)",
+            "between 2 nodes: up to 8 KiB with the handshakes (direct)",
             "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
             "in the node (2 ranks): flat waits"});
 }

@@ -7,8 +7,8 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/store/optimizers/catalogue.hpp"
-#include "runtime/store/user_updater.hpp"
+#include "runtime/optimizers/catalogue.hpp"
+#include "runtime/store/core/user_updater.hpp"
 
 namespace tutti {
 
@@ -79,21 +79,23 @@ class Tile {
 }  // namespace
 
 void require_rows_rule(const UpdateRule& rule, const Entry& entry) {
-  const auto refuse = [&](const std::string& why) {
+  const auto throw_invalid_argument = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument,
-                in_words(entry.key, entry.shape(), entry.dtype()) + ", row-sparse: " + why);
+                to_string(entry.key, entry.shape(), entry.dtype()) + ", row-sparse: " + why);
   };
   if (rule.updater() != nullptr && !rule.row_updater) {
-    refuse("the updater takes dense values; give set_updater a second function for rows");
+    throw_invalid_argument(
+        "the updater takes dense values; give set_updater a second function for rows");
   }
   const Optimizer* optimizer = rule.optimizer();
   if (optimizer == nullptr) return;
   if (!optimizer->updates_rows()) {
-    refuse(optimizer->name() + " does not update single rows; these optimizers do: " +
-           optimizer::names_that_update_rows());
+    throw_invalid_argument(optimizer->name() +
+                           " does not update single rows; these optimizers do: " +
+                           optimizer::names_that_update_rows());
   }
   if (entry.dtype() != DType::float32 && entry.dtype() != DType::float64) {
-    refuse("optimizers update rows of float32 and float64");
+    throw_invalid_argument("optimizers update rows of float32 and float64");
   }
 }
 

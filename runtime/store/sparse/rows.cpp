@@ -6,7 +6,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/reduce.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/tree.hpp"
 
 namespace tutti {
@@ -19,9 +19,10 @@ void convert_ids(const Entry& entry, std::span<const Integer> ids, std::int64_t 
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<std::int64_t>(ids[i]);
     if (id < 0 || id >= rows) {
-      refuse(entry, "row id " + std::to_string(id) + " at position " + std::to_string(i) +
-                        (rows > 0 ? ": expected 0 to " + std::to_string(rows - 1)
-                                  : ": the table has no rows"));
+      throw_invalid_argument(entry, "row id " + std::to_string(id) + " at position " +
+                                        std::to_string(i) +
+                                        (rows > 0 ? ": expected 0 to " + std::to_string(rows - 1)
+                                                  : ": the table has no rows"));
     }
     to[i] = id;
   }
@@ -49,8 +50,8 @@ std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& id
     if constexpr (std::is_integral_v<T>) {
       convert_ids(entry, ids.values<T>(), rows, result);
     } else {
-      refuse(entry, std::string("row ids have dtype ") + to_string(ids.dtype()) +
-                        ", expected an integer type");
+      throw_invalid_argument(entry, std::string("row ids have dtype ") + to_string(ids.dtype()) +
+                                        ", expected an integer type");
     }
   });
   return result;
@@ -61,12 +62,13 @@ void find_rows(const Entry& entry, const RowSparseView& value, std::vector<Found
   const std::size_t count = value.ids().count();
   const Shape expected = with_rows(entry.shape(), count);
   if (!(rows.shape() == expected)) {
-    refuse(entry, "rows have shape " + to_string(rows.shape()) + ", expected " +
-                      to_string(expected) + " for " + std::to_string(count) + " row ids");
+    throw_invalid_argument(entry, "rows have shape " + to_string(rows.shape()) + ", expected " +
+                                      to_string(expected) + " for " + std::to_string(count) +
+                                      " row ids");
   }
   if (rows.dtype() != entry.dtype()) {
-    refuse(entry, std::string("rows have dtype ") + to_string(rows.dtype()) + ", expected " +
-                      to_string(entry.dtype()));
+    throw_invalid_argument(entry, std::string("rows have dtype ") + to_string(rows.dtype()) +
+                                      ", expected " + to_string(entry.dtype()));
   }
   const std::size_t bytes = RowFormat(entry).bytes();
   const std::byte* data = rows.bytes();

@@ -5,10 +5,10 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
+#include "runtime/store/core/tallies.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
-#include "runtime/store/tallies.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
@@ -20,7 +20,7 @@ using collectives::Segment;
 void require_row_sparse(const Entry& entry) {
   if (entry.is_row_sparse()) return;
   throw Error(ErrorCode::invalid_argument,
-              in_words(entry.key, entry.shape(), entry.dtype()) +
+              to_string(entry.key, entry.shape(), entry.dtype()) +
                   " is dense; rows are pushed to keys of init_row_sparse");
 }
 
@@ -37,7 +37,7 @@ std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& gro
 
 }  // namespace
 
-void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
+void SparsePush::take(const Keys& keys, const RowSparseValues& values) {
   items_.clear();
   entries_.clear();
   own_.clear();
@@ -58,19 +58,17 @@ void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
   }
 }
 
-void SparsePush::announce() {
-  const auto describe = [&] { return call_in_words("push of rows", entries_) + rule_.in_words(); };
+void SparsePush::agree() {
   const int ranks = group_.topology().size;
   counts_.resize(static_cast<std::size_t>(ranks) * items_.size());
   const std::vector<Segment> segments = collectives::allgather_segments(
       ranks, reinterpret_cast<const std::byte*>(own_.data()),
       reinterpret_cast<std::byte*>(counts_.data()), items_.size(), DType::int64);
-  collectives::Operation operation{
-      .kind = collectives::Kind::allgather,
-      .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
-      .check = sample_.digest(),
-      .segments = segments,
-      .describe = describe};
+  collectives::Operation operation =
+      announcement_.operation("push of rows", entries_, digest_of(entries_));
+  operation.kind = collectives::Kind::allgather;
+  operation.check = sample_.digest();
+  operation.segments = segments;
   if (!group_.engine().run(operation)) {
     heal();
     operation.check = 0;
@@ -85,7 +83,7 @@ void SparsePush::heal() {
   healed_ += healed;
   if (healed > 0 || group_.topology().rank != 0) return;
   group_.log().warn("rows differed between ranks before the last " +
-                    call_in_words("push of rows", sample_.entries()) +
+                    call_to_string("push of rows", sample_.entries()) +
                     ", which has made them equal; what was pulled before may have been wrong");
 }
 
@@ -127,7 +125,7 @@ void SparsePush::pack() {
   }
 }
 
-void SparsePush::stage() {
+void SparsePush::prepare() {
   const Optimizer* optimizer = rule_.optimizer();
   places_.clear();
   bounds_ = {0};
@@ -144,7 +142,10 @@ void SparsePush::stage() {
   }
 }
 
-void SparsePush::exchange() {
+void SparsePush::sum() {
+  const auto self = static_cast<std::size_t>(group_.topology().rank);
+  collectives::Meter& meter = group_.engine().meter();
+  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
   std::vector<Segment> segments;
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -154,14 +155,14 @@ void SparsePush::exchange() {
                         .dtype = DType::uint8,
                         .source = rank});
   }
-  const auto describe = [&] { return call_in_words("rows", entries_); };
+  const auto describe = [&] { return call_to_string("rows", entries_); };
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = digest_of(entries_),
                        .segments = segments,
                        .describe = describe});
 }
 
-void SparsePush::update(std::size_t item) {
+void SparsePush::update_key(std::size_t item) {
   Entry& entry = *entries_[item];
   const std::size_t bytes = RowFormat(entry).bytes();
   merged_.clear();
@@ -180,12 +181,8 @@ void SparsePush::update(std::size_t item) {
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 
-void SparsePush::run() {
-  const auto self = static_cast<std::size_t>(group_.topology().rank);
-  collectives::Meter& meter = group_.engine().meter();
-  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
-  exchange();
-  for (std::size_t i = 0; i < items_.size(); ++i) update(i);
+void SparsePush::update() {
+  for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);
   if (rule_.optimizer() == nullptr) return;
   for (Entry* entry : entries_) ++entry->updates;
 }

@@ -8,7 +8,7 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/digest.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/store/verify/sample.hpp"
 
 namespace tutti {
@@ -56,12 +56,12 @@ VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* o
   }
   if (!chunks.empty()) compare_these();
   const auto has_no_majority = [](const Finding& finding) { return finding.source < 0; };
-  if (std::ranges::any_of(findings, has_no_majority)) refuse(findings);
+  if (std::ranges::any_of(findings, has_no_majority)) throw_divergence(findings);
   for (const Finding& finding : findings) heal(finding);
   result.healed = findings.size();
   if (group_.topology().rank != 0) return result;
   for (std::size_t i = 0; i < std::min(findings.size(), kMostNamed); ++i) {
-    group_.log().warn(healed_in_words(findings[i]));
+    group_.log().warn(describe_healed(findings[i]));
   }
   if (findings.size() > kMostNamed) {
     group_.log().warn(std::to_string(findings.size() - kMostNamed) + " more chunks were healed");
@@ -109,12 +109,12 @@ void Comparison::heal(const Finding& finding) {
                                      .count = chunk.bytes,
                                      .dtype = DType::uint8,
                                      .source = finding.source};
-  const auto describe = [&] { return "healing of " + in_words(chunk); };
+  const auto text = [&] { return "healing of " + describe(chunk); };
   group_.engine().run({.kind = collectives::Kind::broadcast,
                        .root = finding.source,
                        .digest = Digest().add(chunk.entry->key).add(chunk.first).value(),
                        .segments = {&segment, 1},
-                       .describe = describe});
+                       .describe = text});
   const auto self = static_cast<std::size_t>(group_.topology().rank);
   const auto source = static_cast<std::size_t>(finding.source);
   if (finding.digests[self] != finding.digests[source]) {
@@ -123,7 +123,7 @@ void Comparison::heal(const Finding& finding) {
 }
 
 /// "key 3 (2, 3) float32, weights, chunk 0 (elements 0 to 5)".
-std::string Comparison::in_words(const Chunk& chunk) const {
+std::string Comparison::describe(const Chunk& chunk) const {
   const Entry& entry = *chunk.entry;
   const Tensor& tensor = tensor_of(entry, chunk.tensor);
   const std::size_t size = size_of(tensor.dtype());
@@ -132,13 +132,13 @@ std::string Comparison::in_words(const Chunk& chunk) const {
     part = "state " + std::to_string(chunk.tensor - 1);
     if (optimizer_ != nullptr) part += " of " + optimizer_->name();
   }
-  return tutti::in_words(entry.key, entry.shape(), entry.dtype()) + ", " + part + ", chunk " +
+  return tutti::to_string(entry.key, entry.shape(), entry.dtype()) + ", " + part + ", chunk " +
          std::to_string(chunk.first / kChunkBytes) + " (elements " +
          std::to_string(chunk.first / size) + " to " +
          std::to_string((chunk.first + chunk.bytes) / size - 1) + ")";
 }
 
-std::string Comparison::healed_in_words(const Finding& finding) const {
+std::string Comparison::describe_healed(const Finding& finding) const {
   const auto& topology = group_.topology();
   const std::uint64_t right = finding.digests[static_cast<std::size_t>(finding.source)];
   std::vector<int> wrong;
@@ -146,13 +146,13 @@ std::string Comparison::healed_in_words(const Finding& finding) const {
     if (finding.digests[static_cast<std::size_t>(rank)] != right) wrong.push_back(rank);
   }
   const std::size_t alike = finding.digests.size() - wrong.size();
-  return names_of(topology, wrong) + ": " + in_words(finding.chunk) + " differed from what " +
+  return names_of(topology, wrong) + ": " + describe(finding.chunk) + " differed from what " +
          std::to_string(alike) + " of " + std::to_string(topology.size) +
          " ranks hold; healed from " + name_of(topology, finding.source) +
          ". Watch this host's memory.";
 }
 
-void Comparison::refuse(const std::vector<Finding>& findings) const {
+void Comparison::throw_divergence(const std::vector<Finding>& findings) const {
   const auto& topology = group_.topology();
   const auto first =
       std::ranges::find_if(findings, [](const Finding& one) { return one.source < 0; });
@@ -161,7 +161,7 @@ void Comparison::refuse(const std::vector<Finding>& findings) const {
     holders[first->digests[static_cast<std::size_t>(rank)]].push_back(rank);
   }
   std::string text =
-      "replicas are not equal: " + in_words(first->chunk) + " differs: it has the digest";
+      "replicas are not equal: " + describe(first->chunk) + " differs: it has the digest";
   const char* separator = " ";
   for (const auto& [digest, ranks] : holders) {
     text += separator + in_hexadecimal(digest) + " on " + names_of(topology, ranks);
@@ -169,7 +169,7 @@ void Comparison::refuse(const std::vector<Finding>& findings) const {
   }
   for (std::size_t i = 0, named = 1; i < findings.size() && named < kMostNamed; ++i) {
     if (&findings[i] == &*first) continue;
-    text += "; so does " + in_words(findings[i].chunk);
+    text += "; so does " + describe(findings[i].chunk);
     ++named;
   }
   if (findings.size() > kMostNamed) {

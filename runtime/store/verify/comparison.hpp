@@ -9,8 +9,8 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "runtime/group.hpp"
-#include "runtime/store/key_table.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
 
@@ -41,15 +41,15 @@ class Comparison {
   };
   struct Finding {
     Chunk chunk;
-    std::vector<std::uint64_t> digests;  ///< of each rank
+    std::vector<std::uint64_t> digests;  ///< each rank's digest of the chunk
     int source;                          ///< lowest rank of the majority; -1 without one
   };
 
   void compare(std::span<const Chunk> chunks, std::vector<Finding>& findings);
   void heal(const Finding& finding);
-  [[nodiscard]] std::string in_words(const Chunk& chunk) const;
-  [[nodiscard]] std::string healed_in_words(const Finding& finding) const;
-  [[noreturn]] void refuse(const std::vector<Finding>& findings) const;
+  [[nodiscard]] std::string describe(const Chunk& chunk) const;
+  [[nodiscard]] std::string describe_healed(const Finding& finding) const;
+  [[noreturn]] void throw_divergence(const std::vector<Finding>& findings) const;
 
   Group& group_;
   const Optimizer* optimizer_ = nullptr;

@@ -50,7 +50,7 @@ int train() {
     std::cout << "consumer of " << kv.num_workers()
               << " ranks: " << kv.view("weight").values<float>()[0] + keys.size() + float_bytes
               << "\n"
-              << tutti::optimizer::create("adam,learning_rate=0.25")->in_words() << std::endl;
+              << tutti::optimizer::create("adam,learning_rate=0.25")->describe() << std::endl;
   }
   return 0;
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of one call laid end to end, so that a list of keys is one operation.
+//
+//   segment 0          segment 1     segment 2
+//   |#########......|##############|###...........|      # elements   . padding to kAlignment
+//   0               b1             b2             total
+//
+// Positions are bytes of the "wire" type, in which partial sums cross between nodes: the element
+// type, or float32 for 16-bit types when reproducibility is asked for. Chunks, shares and pieces
+// are ranges of positions that begin at multiples of kAlignment, so two ranks never write one line.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "tutti/dtype.hpp"
+
+namespace tutti::collectives {
+
+inline constexpr int kEveryRank = -1;
+
+/// One tensor of a call, on one rank. Its elements are reduced over the source ranks and written on
+/// the destination ranks: every rank, or one. That makes all collectives one: a broadcast has one
+/// source; an allgather has a segment from each rank, a reduce_scatter a segment for each rank.
+struct Segment {
+  const std::byte* input = nullptr;  ///< on sources
+  std::byte* output = nullptr;       ///< on destinations
+  std::size_t count = 0;
+  DType dtype = DType::float32;
+  int source = kEveryRank;
+  int destination = kEveryRank;
+  std::byte* second_output = nullptr;  ///< on this rank; null for none
+};
+
+/// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
+/// one after the other.
+std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
+                                        std::size_t count, DType dtype);
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] std::size_t size() const { return end - begin; }
+};
+
+/// Share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
+Range share_of(Range range, int parts, int index);
+
+class FusedLayout;
+/// True if every element has one source: data is copied, not summed. All segments of a call have
+/// the same kind of source.
+bool has_single_sources(const FusedLayout& layout);
+
+class FusedLayout {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  /// Elements first .. first + count - 1 of one segment, at `position`.
+  struct Part {
+    std::size_t segment;
+    std::size_t first;
+    std::size_t count;
+    std::size_t position;
+  };
+
+  /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
+  /// one call to the next. The segments must outlive their use here.
+  void assign(std::span<const Segment> segments, bool wide);
+
+  [[nodiscard]] std::size_t total() const { return begins_.empty() ? 0 : begins_.back(); }
+  [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
+  /// position in the chunk, but elements narrower than the wire's lie side by side.
+  [[nodiscard]] std::size_t slot_offset(const Part& part, Range chunk) const {
+    const std::size_t start = std::max(chunk.begin, begins_[part.segment]);
+    const std::size_t narrower =
+        size_of(wire(part.segment)) / size_of(segments_[part.segment].dtype);
+    return (start - chunk.begin) + (part.position - start) / narrower;
+  }
+  [[nodiscard]] DType wire(std::size_t segment) const {
+    return wide_ && size_of(segments_[segment].dtype) == 2 ? DType::float32
+                                                           : segments_[segment].dtype;
+  }
+
+  /// Calls visit(part) for every segment, whole, in order.
+  template <class Visit>
+  void for_each_segment(Visit&& visit) const {
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      if (segments_[s].count > 0) visit(Part{s, 0, segments_[s].count, begins_[s]});
+    }
+  }
+
+  /// Calls visit(part) for every segment's part of the range, in order.
+  template <class Visit>
+  void for_each_part(Range range, Visit&& visit) const {
+    if (range.begin >= range.end) return;
+    const auto after = std::upper_bound(begins_.begin(), begins_.end(), range.begin);
+    for (auto s = static_cast<std::size_t>(after - begins_.begin()) - 1;
+         s < segments_.size() && begins_[s] < range.end; ++s) {
+      const std::size_t width = size_of(wire(s));
+      const std::size_t from = std::max(range.begin, begins_[s]) - begins_[s];
+      const std::size_t to = std::min(range.end - begins_[s], segments_[s].count * width);
+      if (from < to) visit(Part{s, from / width, (to - from) / width, begins_[s] + from});
+    }
+  }
+
+ private:
+  std::span<const Segment> segments_;
+  std::vector<std::size_t> begins_;  ///< of each segment, then the total
+  bool wide_ = false;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts a reduction into calls of the compiled loops: tiles that stay in the first-level cache, and
+// blocks of the sources that the tree holds in registers.
+#include "collectives/kernels/reduce.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "collectives/kernels/reduce_kernels.hpp"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace tutti::collectives {
+namespace {
+
+constexpr std::size_t kTileBytes = 4096;
+// A stack of kLevels partial results serves 8 * 2^(kLevels - 2) sources.
+constexpr std::size_t kLevels = 16;
+
+using SourceList = std::span<const std::byte* const>;
+using Destinations = std::span<std::byte* const>;
+
+/// One call of reduce(): what every tile needs.
+class Job {
+ public:
+  Job(const Kernels& kernels, const Reduction& reduction, SourceList sources) noexcept
+      : kernels_(kernels.cached[static_cast<std::size_t>(reduction.op)]),
+        from_(reduction.from),
+        to_(reduction.to),
+        accumulator_(size_of(from_) == 2 ? DType::float32 : from_),
+        sources_(sources) {}
+
+  [[nodiscard]] std::size_t tile_count() const noexcept {
+    return kTileBytes / size_of(accumulator_);
+  }
+  [[nodiscard]] std::size_t to_bytes(std::size_t count) const noexcept {
+    return count * size_of(to_);
+  }
+
+  /// Elements `begin` ..< `begin + count` into `target`; count <= tile_count().
+  void reduce_tile(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
+    if (sources_.size() <= kMaxSources) {
+      reduce_block(0, sources_.size(), to_, begin, count, target);
+    } else {
+      reduce_blocks(begin, count, target);
+    }
+  }
+
+ private:
+  void reduce_block(std::size_t first, std::size_t num_sources, DType to, std::size_t begin,
+                    std::size_t count, std::byte* target) const noexcept;
+  void reduce_blocks(std::size_t begin, std::size_t count, std::byte* target) const noexcept;
+  void merge(DType to, const std::byte* left, const std::byte* right, std::size_t count,
+             std::byte* target) const noexcept {
+    const std::byte* const operands[] = {left, right};
+    kernels_[pair_index(accumulator_, to)](operands, 2, &target, 1, count);
+  }
+
+  const Kernel (&kernels_)[kPairs];
+  DType from_;
+  DType to_;
+  DType accumulator_;
+  SourceList sources_;
+};
+
+void Job::reduce_block(std::size_t first, std::size_t num_sources, DType to, std::size_t begin,
+                       std::size_t count, std::byte* target) const noexcept {
+  const std::byte* block[kMaxSources];
+  for (std::size_t s = 0; s < num_sources; ++s) {
+    block[s] = sources_[first + s] + begin * size_of(from_);
+  }
+  kernels_[pair_index(from_, to)](block, num_sources, &target, 1, count);
+}
+
+// The tree over n > 8 sources is the tree over the partial results of its ceil(n/8) blocks of 8:
+// the largest power of two below n is 8q, with q the largest power of two below n/8. Since q is
+// whole, q < n/8 and q < ceil(n/8) are the same, so both trees split after block q. The left side
+// has 8q sources and q blocks, the right side again starts at a block; so on down to one block.
+//
+// The blocks come in order and form a stack, like the digits of a binary counter: before block b is
+// pushed, subtrees of equal size at the top are merged, so that the stack holds one subtree for
+// each 1 in the binary form of b, the largest at the bottom. That is how the canonical tree splits
+// b blocks and what follows them. At the end the stack is merged from the top.
+void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
+  alignas(kCacheLineBytes) std::byte stack[kLevels][kTileBytes];
+  const std::size_t num_blocks = (sources_.size() + kMaxSources - 1) / kMaxSources;
+  assert(num_blocks <= std::size_t{1} << (kLevels - 2));
+  std::size_t height = 0;
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    for (std::size_t rest = block; rest != 0 && rest % 2 == 0; rest /= 2) {
+      merge(accumulator_, stack[height - 2], stack[height - 1], count, stack[height - 2]);
+      --height;
+    }
+    const std::size_t first = block * kMaxSources;
+    const std::size_t num_sources = std::min(kMaxSources, sources_.size() - first);
+    reduce_block(first, num_sources, accumulator_, begin, count, stack[height++]);
+  }
+  for (; height > 2; --height) {
+    merge(accumulator_, stack[height - 2], stack[height - 1], count, stack[height - 2]);
+  }
+  merge(to_, stack[0], stack[1], count, target);  // the only rounding of a 16-bit type
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  if (to != from) std::memcpy(to, from, bytes);
+}
+
+/// Copies past the caches, up to the lines that are not whole.
+void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
+                  std::size_t bytes) noexcept {
+  if (to == from) return;
+  const std::size_t head = std::min(bytes, bytes_to_line(to));
+  const std::size_t lines = (bytes - head) / kCacheLineBytes * kCacheLineBytes;
+  copy_bytes(to, from, head);
+  kernels.stream_lines(to + head, from + head, lines);
+  copy_bytes(to + head + lines, from + head + lines, bytes - head - lines);
+}
+
+/// One source of the type of the destinations: the bytes, with their NaNs as they are.
+void copy_all(const Kernels& kernels, const std::byte* source, Destinations destinations,
+              std::size_t bytes, Stores stores) noexcept {
+  // With several destinations in pieces, so that the source is read from memory once.
+  const std::size_t step = destinations.size() == 1 ? bytes : kTileBytes;
+  for (std::size_t begin = 0; begin < bytes; begin += step) {
+    const std::size_t now = std::min(step, bytes - begin);
+    for (std::byte* destination : destinations) {
+      if (stores == Stores::streaming) {
+        stream_bytes(kernels, destination + begin, source + begin, now);
+      } else {
+        copy_bytes(destination + begin, source + begin, now);
+      }
+    }
+  }
+}
+
+/// Each tile is reduced into the first destination, and copied on while it is in the cache.
+void reduce_tiles(const Job& job, Destinations destinations, std::size_t count) noexcept {
+  const std::size_t step = job.tile_count();
+  for (std::size_t begin = 0; begin < count; begin += step) {
+    const std::size_t now = std::min(step, count - begin);
+    const std::size_t offset = job.to_bytes(begin);
+    std::byte* const first = destinations[0] + offset;
+    job.reduce_tile(begin, now, first);
+    for (std::byte* other : destinations.subspan(1)) {
+      copy_bytes(other + offset, first, job.to_bytes(now));
+    }
+  }
+}
+
+/// The same past the caches, for whatever no streaming kernel takes.
+void stream_tiles(const Kernels& kernels, const Job& job, Destinations destinations,
+                  std::size_t count) noexcept {
+  alignas(kCacheLineBytes) std::byte tile[kTileBytes];
+  const std::size_t step = job.tile_count();
+  for (std::size_t begin = 0; begin < count; begin += step) {
+    const std::size_t now = std::min(step, count - begin);
+    job.reduce_tile(begin, now, tile);
+    for (std::byte* destination : destinations) {
+      stream_bytes(kernels, destination + job.to_bytes(begin), tile, job.to_bytes(now));
+    }
+  }
+}
+
+bool alike(Destinations destinations) noexcept {
+  return std::all_of(destinations.begin(), destinations.end(), [&](const std::byte* each) {
+    return bytes_to_line(each) == bytes_to_line(destinations[0]);
+  });
+}
+
+void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList sources,
+               Destinations destinations, std::size_t count, Stores stores) noexcept {
+  assert(!sources.empty());
+  assert(pair_index(reduction.from, reduction.to) < kPairs);
+  if (destinations.empty() || count == 0) return;
+  const std::size_t op = static_cast<std::size_t>(reduction.op);
+  const std::size_t pair = pair_index(reduction.from, reduction.to);
+  const bool cached = stores == Stores::cached;
+  const bool in_registers =
+      sources.size() <= kMaxSources &&
+      (destinations.size() == 1 ||
+       (destinations.size() == sources.size() && stores_from_registers(destinations.size())));
+  if (sources.size() == 1 && reduction.from == reduction.to) {
+    copy_all(kernels, sources[0], destinations, count * size_of(reduction.from), stores);
+  } else if (cached && in_registers) {
+    kernels.cached[op][pair](sources.data(), sources.size(), destinations.data(),
+                             destinations.size(), count);
+  } else if (cached) {
+    reduce_tiles(Job(kernels, reduction, sources), destinations, count);
+  } else if (sources.size() <= kMaxSources && alike(destinations)) {
+    kernels.streaming[op][pair](sources.data(), sources.size(), destinations.data(),
+                                destinations.size(), count);
+  } else {
+    stream_tiles(kernels, Job(kernels, reduction, sources), destinations, count);
+  }
+}
+
+struct Choice {
+  const Kernels* kernels;
+  const char* name;
+};
+
+const Kernels* kernels_of(Isa isa) noexcept {
+  if (!has_isa(isa)) return nullptr;
+#if defined(__x86_64__)
+  if (isa == Isa::avx512) return &avx512_kernels();
+  if (isa == Isa::avx2) return &avx2_kernels();
+#endif
+  return &plain_kernels();
+}
+
+Choice choose() noexcept {
+  if (const Kernels* kernels = kernels_of(Isa::avx512)) return {kernels, "AVX-512"};
+  if (const Kernels* kernels = kernels_of(Isa::avx2)) return {kernels, "AVX2"};
+#if defined(__aarch64__)
+  return {&plain_kernels(), "NEON"};
+#else
+  return {&plain_kernels(), "plain"};
+#endif
+}
+
+const Choice& choice() noexcept {
+  static const Choice chosen = choose();
+  return chosen;
+}
+
+}  // namespace
+
+void streaming_fence() noexcept {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+void reduce(const Reduction& reduction, SourceList sources, Destinations destinations,
+            std::size_t count, Stores stores) {
+  reduce_by(*choice().kernels, reduction, sources, destinations, count, stores);
+}
+
+const char* vector_instructions() noexcept { return choice().name; }
+
+bool has_isa(Isa isa) noexcept {
+  if (isa == Isa::plain) return true;
+#if defined(__x86_64__)
+  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+bool reduce_with(Isa isa, const Reduction& reduction, SourceList sources, Destinations destinations,
+                 std::size_t count, Stores stores) {
+  const Kernels* const kernels = kernels_of(isa);
+  if (kernels == nullptr) return false;
+  reduce_by(*kernels, reduction, sources, destinations, count, stores);
+  return true;
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/preemption.hpp"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <utility>
+
+#include "tutti/error.hpp"
+
+#include "runtime/job/stop_flag.hpp"
+
+namespace tutti {
+
+using collectives::Stop;
+
+namespace {
+
+constexpr std::array kSignals{SIGTERM, SIGUSR1};
+constexpr std::int64_t kSameSignalNs = 1'000'000'000;
+
+/// What the handler needs, and what it replaced: as global as signals are.
+struct Handlers {
+  std::atomic<bool> installed{false};
+  std::atomic<std::int64_t> first_ns{0};
+  std::array<struct sigaction, kSignals.size()> before{};
+};
+
+Handlers& handlers() noexcept {
+  static Handlers handlers;
+  return handlers;
+}
+
+std::int64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+/// Calls what is safe in a signal handler, and nothing else. The signal that is raised again is
+/// blocked until the handler returns; then it ends the process.
+void on_signal(int signal) {
+  const int error = errno;
+  std::int64_t first = 0;
+  const std::int64_t now = now_ns();
+  handlers().first_ns.compare_exchange_strong(first, now);
+  if (first != 0 && now - first > kSameSignalNs) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  } else if (signal == SIGTERM) {
+    stop_flag().store(Stop::terminating);
+  } else {
+    Stop none = Stop::none;
+    stop_flag().compare_exchange_strong(none, Stop::requested);
+  }
+  errno = error;
+}
+
+/// Returns what the signals have asked for.
+Stop remove_handlers() noexcept {
+  Handlers& own = handlers();
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &own.before[i], nullptr);
+  }
+  const Stop asked = stop_flag().exchange(Stop::none);
+  own.installed = false;
+  return asked;
+}
+
+}  // namespace
+
+PreemptionSignals::PreemptionSignals() {
+  Handlers& own = handlers();  // both statics are made here, not in the handler
+  if (own.installed.exchange(true)) {
+    throw Error(ErrorCode::invalid_argument,
+                "PreemptionSignals: this process has one already; make it once, in main");
+  }
+  own.first_ns = 0;
+  stop_flag().store(Stop::none);
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &action, &own.before[i]);
+  }
+}
+
+PreemptionSignals::~PreemptionSignals() {
+  if (has_signals_) remove_handlers();
+}
+
+void PreemptionSignals::pass_on() noexcept {
+  if (!std::exchange(has_signals_, false)) return;
+  const Stop asked = remove_handlers();
+  if (asked != Stop::none) std::raise(asked == Stop::terminating ? SIGTERM : SIGUSR1);
+}
+
+bool PreemptionSignals::received() const noexcept {
+  return has_signals_ && stop_flag().load() != Stop::none;
+}
+
+}  // namespace tutti

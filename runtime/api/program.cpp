@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/program.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
+
+#include "collectives/kernels/reduce.hpp"
+#include "runtime/job/node_observer.hpp"
+#include "runtime/mpi/session.hpp"
+#include "runtime/mpi/version.hpp"
+
+namespace tutti {
+
+namespace {
+
+void print(const std::string& name, const std::string& text) {
+  const std::string line = name + ": error: " + text + "\n";
+  std::fflush(stdout);
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+/// What only this rank knows of, with the rank in front.
+std::string with_place(const std::string& text) {
+  return text.rfind("rank ", 0) == 0 ? text : place_of_failure() + text;
+}
+
+/// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
+/// the failure from another leaves it time to print the reason first.
+[[noreturn]] void end_job(int code, bool reporter) {
+  constexpr auto kGrace = std::chrono::seconds(2);
+  if (!reporter) std::this_thread::sleep_for(kGrace);
+  if (mpi::is_running()) mpi::abort_job(code);
+  std::_Exit(code);
+}
+
+void on_sigusr2(int /*signal*/) {
+  const int error = errno;
+  print_calls();
+  errno = error;
+}
+
+/// A handler of the program's own stays.
+void print_calls_on_sigusr2() noexcept {
+  struct sigaction action {};
+  if (sigaction(SIGUSR2, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = on_sigusr2;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGUSR2, &action, nullptr);
+}
+
+}  // namespace
+
+int run_program(const std::string& name, const std::function<int()>& body) noexcept {
+  print_calls_on_sigusr2();
+  try {
+    return body();
+  } catch (const Error& error) {
+    const bool is_own = error.scope() == ErrorScope::caller;
+    if (error.reporter()) print(name, is_own ? with_place(error.what()) : error.what());
+    const int code = exit_code(error.code());
+    if (error.scope() == ErrorScope::agreed) return code;
+    end_job(code, error.reporter());
+  } catch (const std::exception& error) {
+    print(name, with_place(error.what()));
+  } catch (...) {
+    print(name, with_place("an exception of unknown type"));
+  }
+  constexpr int kRuntimeFailure = 2;
+  end_job(kRuntimeFailure, /*reporter=*/true);
+}
+
+std::string version() { return TUTTI_VERSION; }
+
+std::string build_info() {
+  return std::string("tutti ") + TUTTI_VERSION + "\ncompiler: " + __VERSION__ +
+         "\nMPI: " + mpi::version() +
+         "\nvector instructions: " + collectives::vector_instructions() +
+         "\nGPUs: " + describe_gpus() + "\n";
+}
+
+}  // namespace tutti

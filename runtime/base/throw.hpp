@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// For what cannot be done with what was given.
+#pragma once
+
+#include <string>
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+
+/// Throws invalid_argument.
+[[noreturn]] inline void throw_invalid_argument(const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, why);
+}
+
+/// Throws corrupt_file.
+[[noreturn]] inline void throw_corrupt_file(const std::string& why) {
+  throw Error(ErrorCode::corrupt_file, why);
+}
+
+}  // namespace tutti

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum over ranks of what is on GPUs: in the node between the GPUs, between nodes by the host.
+//
+//   chunk i     device  --reduce_scatter--> own share  --copy--> slot            stream, down
+//   chunk i-lag slot    --engine: the same local rank of all nodes--> slot       host
+//               slot    --copy--> own share  --allgather--> device               up, stream
+//
+//   stream   RS0 RS1 RS2 AG0 RS3 AG1 ...        the same order on all ranks, whatever the timing
+//   down         D0  D1  D2      D3
+//   host                  H0      H1
+//   up                        U0      U1
+//
+// Without a NodeLibrary a chunk's share is all of it, and the engine sums over all ranks: then the
+// order of summation is that of values on the cpu. With one node and a NodeLibrary there is nothing
+// to stage.
+//
+// Cost, of n bytes on N nodes of P ranks: in the node 2 n (P-1)/P bytes per GPU in and out; n/P
+// bytes per rank to the host and back, and 2 n/P (N-1)/N over the network. At any time kLag chunks
+// are on their way to the host while one is between the nodes.
+// Invariant: no wait is without the engine's ear for failures; whatever is thrown, the node's
+// collectives are aborted first, so that no stream is left waiting for a rank that has given up.
+// Source  the hierarchical allreduce of Horovod (Sergeev, Del Balso, arXiv:1802.05799) has the
+// stages, one after the other.
+#include "runtime/gpu_sum/staged_reducer.hpp"
+
+#include <algorithm>
+
+#include "tutti/error.hpp"
+
+#include "collectives/leak.hpp"
+
+namespace tutti::gpus {
+
+StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
+                             std::unique_ptr<NodeCollectives> node)
+    : group_(group),
+      gpus_(std::move(gpus)),
+      accelerator_(gpus_->accelerator()),
+      device_(device),
+      node_(std::move(node)),
+      memory_(group.allocate({static_cast<std::int64_t>(kSlots * kSlotBytes)}, DType::uint8)) {
+  std::byte* host = memory_.bytes();
+  is_pinned_ = accelerator_.pin(host, memory_.size_bytes());
+  if (!is_pinned_) host = apart_ = allocate_apart();
+  down_ = accelerator_.create_stream(device_);
+  up_ = accelerator_.create_stream(device_);
+  begun_ = accelerator_.create_event(device_);
+  ended_ = accelerator_.create_event(device_);
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    slots_[i] = {host + i * kSlotBytes, accelerator_.create_event(device_),
+                 accelerator_.create_event(device_), accelerator_.create_event(device_)};
+  }
+}
+
+/// Where memory that is shared cannot be pinned: copies to other memory would wait for all that is
+/// in the stream, and for ever if a peer is gone.
+std::byte* StagedReducer::allocate_apart() {
+  if (std::byte* memory = accelerator_.allocate_pinned(memory_.size_bytes())) return memory;
+  throw Error(ErrorCode::out_of_memory, "cannot pin " + std::to_string(memory_.size_bytes()) +
+                                            " bytes of the host's memory for copies to and from " +
+                                            to_string(gpu(device_)) +
+                                            "; raise the limit of locked memory (ulimit -l)");
+}
+
+/// The last copies may still run.
+bool StagedReducer::has_ended() noexcept {
+  try {
+    if (group_.engine().failed()) return false;
+    wait(accelerator_, ended_, group_.settings().timeout, "the last copies of a sum over ranks");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// After a failure work may never end, and whoever frees what it uses waits for it.
+StagedReducer::~StagedReducer() {
+  if (!has_ended()) {
+    collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
+    return;
+  }
+  for (const Slot& slot : slots_) {
+    for (const Event event : {slot.reduced, slot.arrived, slot.returned}) {
+      accelerator_.destroy_event(event);
+    }
+  }
+  accelerator_.destroy_event(begun_);
+  accelerator_.destroy_event(ended_);
+  accelerator_.destroy_stream(device_, down_);
+  accelerator_.destroy_stream(device_, up_);
+  if (is_pinned_) accelerator_.unpin(memory_.bytes());
+  if (apart_ != nullptr) accelerator_.release_pinned(apart_);
+}
+
+std::string StagedReducer::describe() const {
+  if (node_ == nullptr) return "by way of the host";
+  const std::string library = accelerator_.node_library().describe();
+  return group_.topology().num_nodes() == 1 ? library : library + " in the node, the host between";
+}
+
+/// What goes wrong on one rank is everybody's, since the others wait for its next step.
+void StagedReducer::allreduce(std::span<const Part> parts) {
+  const bool stays_in_node = node_ != nullptr && group_.topology().num_nodes() == 1;
+  try {
+    stays_in_node ? allreduce_in_node(parts) : pipeline(parts);
+  } catch (const Error& error) {
+    if (node_ != nullptr) node_->abort();
+    group_.engine().fail(error);
+  }
+}
+
+void StagedReducer::await(Event event) {
+  const auto ready = [&] {
+    if (node_ != nullptr) {
+      if (const auto failure = node_->failure()) throw Error(ErrorCode::communication, *failure);
+    }
+    return accelerator_.done(event);
+  };
+  const auto what = [&] { return "sum of " + to_string(gpu(device_)) + " over the ranks"; };
+  group_.engine().await(ready, what);
+}
+
+void StagedReducer::allreduce_in_node(std::span<const Part> parts) {
+  const Stream stream = gpus_->stream(device_);
+  for (const Part& part : parts) node_->allreduce(stream, part.data, part.count, part.dtype);
+  accelerator_.record(ended_, device_, stream);
+  await(ended_);
+}
+
+/// A part's last chunk may be smaller; parts are padded, so that every rank has a share of equal
+/// size of each (see kGrain).
+std::vector<StagedReducer::Chunk> StagedReducer::cut(std::span<const Part> parts) const {
+  const auto& topology = group_.topology();
+  const std::size_t shares = node_ == nullptr ? 1 : static_cast<std::size_t>(topology.local_size());
+  const std::size_t own = node_ == nullptr ? 0 : static_cast<std::size_t>(topology.local_rank);
+  std::vector<Chunk> chunks;
+  for (const Part& part : parts) {
+    const std::size_t width = size_of(part.dtype);
+    const std::size_t most = kSlotBytes / width * shares;
+    for (std::size_t first = 0; first < part.count; first += most) {
+      const std::size_t count = std::min(most, part.count - first) / shares;
+      std::byte* data = part.data + first * width;
+      chunks.push_back({data, data + own * count * width, count, part.dtype});
+    }
+  }
+  return chunks;
+}
+
+void StagedReducer::pipeline(std::span<const Part> parts) {
+  const std::vector<Chunk> chunks = cut(parts);
+  accelerator_.record(begun_, device_, gpus_->stream(device_));
+  accelerator_.wait(device_, down_, begun_);
+  accelerator_.wait(device_, up_, begun_);
+  for (std::size_t i = 0; i < chunks.size() + kLag; ++i) {
+    if (i < chunks.size()) send_off(chunks[i], slots_[i % kSlots]);
+    if (i < kLag) continue;
+    Slot& slot = slots_[(i - kLag) % kSlots];
+    exchange(chunks[i - kLag], slot);
+    bring_back(chunks[i - kLag], slot);
+  }
+  accelerator_.record(ended_, device_, gpus_->stream(device_));
+  if (node_ != nullptr) await(ended_);
+}
+
+/// The slot is free once its last chunk is back on the device: `returned`, of which an event that
+/// was never recorded says the same.
+void StagedReducer::send_off(const Chunk& chunk, Slot& slot) {
+  const Stream stream = gpus_->stream(device_);
+  if (node_ != nullptr) {
+    node_->reduce_scatter(stream, chunk.data, chunk.count, chunk.dtype);
+    accelerator_.record(slot.reduced, device_, stream);
+    accelerator_.wait(device_, down_, slot.reduced);
+  }
+  accelerator_.wait(device_, down_, slot.returned);
+  accelerator_.copy(device_, down_, slot.host, chunk.share, chunk.count * size_of(chunk.dtype));
+  accelerator_.record(slot.arrived, device_, down_);
+}
+
+void StagedReducer::exchange(const Chunk& chunk, Slot& slot) {
+  await(slot.arrived);
+  const collectives::Segment segment{slot.host, slot.host, chunk.count, chunk.dtype};
+  const auto describe = [&] {
+    return "sum of " + std::to_string(chunk.count) + " " + to_string(chunk.dtype) +
+           " of GPUs over the ranks";
+  };
+  group_.engine().run({.kind = collectives::Kind::allreduce,
+                       .segments = {&segment, 1},
+                       .describe = describe,
+                       .lanes_apart = node_ != nullptr});
+}
+
+void StagedReducer::bring_back(const Chunk& chunk, Slot& slot) {
+  const Stream stream = gpus_->stream(device_);
+  accelerator_.copy(device_, up_, chunk.share, slot.host, chunk.count * size_of(chunk.dtype));
+  accelerator_.record(slot.returned, device_, up_);
+  accelerator_.wait(device_, stream, slot.returned);
+  if (node_ != nullptr) node_->allgather(stream, chunk.data, chunk.count, chunk.dtype);
+}
+
+}  // namespace tutti::gpus

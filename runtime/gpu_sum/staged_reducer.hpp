@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/gpu_sum/reducer.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti::gpus {
+
+/// See staged_reducer.cpp for the picture.
+class StagedReducer final : public Reducer {
+ public:
+  /// `node` joins this rank's node; null sums by way of the host. Errors: out_of_memory.
+  StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
+                std::unique_ptr<NodeCollectives> node);
+  ~StagedReducer() override;
+
+  void allreduce(std::span<const Part> parts) override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kLag = 2;  ///< chunks whose copy from the device is under way
+  static constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
+
+  /// What is between the device and the network: of each chunk this rank's share.
+  struct Slot {
+    std::byte* host = nullptr;
+    Event reduced = nullptr;   ///< the node's sum is in the device's memory
+    Event arrived = nullptr;   ///< on the host
+    Event returned = nullptr;  ///< in the device's memory again
+  };
+  struct Chunk {
+    std::byte* data;    ///< of the device
+    std::byte* share;   ///< of it, this rank's
+    std::size_t count;  ///< elements of the share
+    DType dtype;
+  };
+
+  void allreduce_in_node(std::span<const Part> parts);
+  void pipeline(std::span<const Part> parts);
+  [[nodiscard]] std::vector<Chunk> cut(std::span<const Part> parts) const;
+  void send_off(const Chunk& chunk, Slot& slot);
+  void exchange(const Chunk& chunk, Slot& slot);
+  void bring_back(const Chunk& chunk, Slot& slot);
+  void await(Event event);
+  [[nodiscard]] std::byte* allocate_apart();
+  [[nodiscard]] bool has_ended() noexcept;
+
+  Group& group_;
+  std::shared_ptr<Gpus> gpus_;
+  Accelerator& accelerator_;
+  int device_;
+  std::unique_ptr<NodeCollectives> node_;
+  Tensor memory_;  ///< the slots', in the arena
+  bool is_pinned_ = false;
+  std::byte* apart_ = nullptr;  ///< pinned, in place of memory_
+  Stream down_ = nullptr;       ///< copies to the host
+  Stream up_ = nullptr;         ///< and back
+  Event begun_ = nullptr;
+  Event ended_ = nullptr;
+  std::array<Slot, kSlots> slots_{};
+};
+
+}  // namespace tutti::gpus

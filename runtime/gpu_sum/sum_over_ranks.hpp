@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum over a group's ranks of values on their GPUs.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "tutti/tensor.hpp"
+
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/gpu_sum/reducer.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti::gpus {
+
+/// Belongs to whoever sums: a store's push, a communicator. The reducer is made for the first call,
+/// and again when this rank's device is another one, on all ranks alike; one that is never used
+/// costs nothing.
+class SumOverRanks {
+ public:
+  explicit SumOverRanks(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  /// Sums parts in memory of this rank's `device`, in place: see Reducer::allreduce. Collective.
+  /// Errors, on all ranks alike: invalid_argument if two ranks of a node share a GPU and NCCL was
+  /// asked for; those of Reducer::allreduce.
+  void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Part> parts);
+
+  /// Communicator::allreduce (sum) of tensors on one GPU. Collective. Errors: as there.
+  void allreduce(const ConstTensorView& input, const TensorView& output);
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::unique_ptr<Reducer> reducer_;
+  int device_ = -1;  ///< of the reducer
+};
+
+}  // namespace tutti::gpus

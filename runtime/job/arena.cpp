@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/arena.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <random>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "tutti/error.hpp"
+
+#include "collectives/node_memory.hpp"
+#include "runtime/job/memory_limits.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr const char* kDevShm = "/dev/shm";
+
+constexpr std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+[[noreturn]] void throw_errno(ErrorCode code, const std::string& what) {
+  const bool is_files = errno == EMFILE || errno == ENFILE;
+  throw Error(code, what + ": " + std::strerror(errno) +
+                        (is_files ? "; raise the limit of open files, ulimit -n 1024" : ""));
+}
+
+/// A name that no other job has, whoever else uses this machine's /dev/shm.
+std::string random_name() {
+  std::random_device device;
+  char name[64];
+  std::snprintf(name, sizeof name, "%s/tutti-%d-%08x%08x", kDevShm, getpid(), device(), device());
+  return name;
+}
+
+int retry_open(const char* path, int flags, mode_t mode = 0) {
+  int file = -1;
+  do {
+    file = open(path, flags | O_CLOEXEC, mode);
+  } while (file < 0 && errno == EINTR);
+  return file;
+}
+
+}  // namespace
+
+// --- Mapping ------------------------------------------------------------------------------------
+
+/// Aligned to huge pages, so that the kernel can use them.
+Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
+  void* space = mmap(nullptr, bytes + kHugePage, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) {
+    throw_errno(ErrorCode::out_of_memory,
+                "cannot reserve " + mebibytes(bytes) +
+                    " of address space for node-shared memory (raise ulimit -v or lower "
+                    "TUTTI_ARENA_BYTES)");
+  }
+  auto* begin = static_cast<std::byte*>(space);
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  std::byte* aligned = begin + (rounded_up(address, kHugePage) - address);
+  const int flags =
+      MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
+  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED) {
+    munmap(space, bytes + kHugePage);
+    throw_errno(ErrorCode::out_of_memory, "cannot map node-shared memory");
+  }
+  if (aligned > begin) munmap(begin, static_cast<std::size_t>(aligned - begin));
+  std::byte* rest = aligned + bytes;
+  if (begin + bytes + kHugePage > rest) {
+    munmap(rest, static_cast<std::size_t>(begin + bytes + kHugePage - rest));
+  }
+  data_ = aligned;
+  madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: each of these may be unknown to the kernel
+  madvise(data_, bytes_, MADV_DONTFORK);
+  madvise(data_, bytes_, MADV_DONTDUMP);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+// --- Arena --------------------------------------------------------------------------------------
+
+Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
+  if (backing == Backing::memfd) {
+    file_ = FileDescriptor(memfd_create("tutti-arena", MFD_CLOEXEC));
+    if (file_.get() < 0) throw_errno(ErrorCode::io, "memfd_create");
+    fchmod(file_.get(),
+           0600);  // it begins as 0777; only /proc, which is the user's own, leads there
+  } else if (backing == Backing::dev_shm) {
+    name_ = random_name();
+    file_ = FileDescriptor(retry_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    if (file_.get() < 0) throw_errno(ErrorCode::io, "cannot create " + name_);
+  }
+  mapping_ = Mapping(file_.get(), rounded_up(bytes, kHugePage));
+  const std::size_t control = rounded_up(sizeof(collectives::ControlBlock), kAlignment);
+  commit(control);
+  free_[control] = mapping_.size() - control;
+  touched_ = control;
+  new (mapping_.data()) collectives::ControlBlock;
+}
+
+Arena::~Arena() { unlink(); }
+
+void Arena::unlink() noexcept {
+  if (!name_.empty()) ::unlink(name_.c_str());
+  name_.clear();
+}
+
+ArenaAddress Arena::address() const {
+  ArenaAddress address;
+  address.process = getpid();
+  address.file = file_.get();
+  std::snprintf(address.name, sizeof address.name, "%s", name_.c_str());
+  return address;
+}
+
+Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_t bytes) {
+  const std::string path = backing == Backing::memfd ? "/proc/" + std::to_string(address.process) +
+                                                           "/fd/" + std::to_string(address.file)
+                                                     : address.name;
+  const FileDescriptor file(retry_open(path.c_str(), O_RDWR));
+  if (file.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
+  return Mapping(file.get(), rounded_up(bytes, kHugePage));
+}
+
+std::size_t Arena::default_reserve(std::size_t asked, int ranks) {
+  std::size_t bytes = asked > 0 ? asked : physical_memory();
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    bytes =
+        std::min<std::size_t>(bytes, limit.rlim_cur / (2 * (static_cast<std::size_t>(ranks) + 1)));
+  }
+  return rounded_up(std::max(bytes, kHugePage), kHugePage);
+}
+
+void Arena::require_memory(std::size_t bytes) const {
+  const AvailableMemory available =
+      available_memory(backing_ == Backing::dev_shm ? kDevShm : nullptr);
+  if (bytes > available.bytes) {
+    throw_out_of_memory(bytes, "only " + std::to_string(available.bytes >> 20) +
+                                   " MiB are available according to " + available.source);
+  }
+}
+
+void Arena::throw_out_of_memory(std::size_t bytes, const std::string& reason) const {
+  throw Error(ErrorCode::out_of_memory,
+              "node-shared memory: " + mebibytes(bytes) + " more are needed (this rank has " +
+                  mebibytes(committed_) + "), but " + reason +
+                  "; use fewer or smaller keys, fewer ranks per node, or a larger limit");
+}
+
+/// Another process may take what was available a moment ago: the kernel then says that the pages
+/// cannot be made, in one way or another.
+void Arena::throw_no_pages(std::size_t bytes, int error) const {
+  if (error == EFAULT || error == ENOMEM || error == ENOSPC) {
+    const bool is_mounted = backing_ == Backing::dev_shm;
+    throw_out_of_memory(bytes, std::string("there are no more") +
+                                   (is_mounted ? " in /dev/shm" : "") +
+                                   ": other ranks or processes have taken them");
+  }
+  throw_out_of_memory(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
+}
+
+/// Grows the file and touches the new pages here, on the owner, so that they are placed near it and
+/// so that a lack of memory is an error now and not a fault later.
+void Arena::commit(std::size_t end) {
+  if (end <= committed_) return;
+  const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
+  require_memory(target - committed_);
+  if (backing_ != Backing::process && ftruncate(file_.get(), static_cast<off_t>(target)) != 0) {
+    throw_no_pages(target - committed_, errno);
+  }
+#ifdef MADV_POPULATE_WRITE
+  int status = 0;
+  do {
+    status = madvise(mapping_.data() + committed_, target - committed_, MADV_POPULATE_WRITE);
+  } while (status != 0 && errno == EINTR);
+  if (status == 0 || backing_ == Backing::process) {
+    committed_ = target;
+    return;
+  }
+  if (errno != EINVAL) throw_no_pages(target - committed_, errno);
+#endif
+  if (backing_ != Backing::process) {  // before Linux 5.14
+    int error = 0;
+    do {
+      error = posix_fallocate(file_.get(), static_cast<off_t>(committed_),
+                              static_cast<off_t>(target - committed_));
+    } while (error == EINTR);
+    if (error != 0) throw_no_pages(target - committed_, error);
+  }
+  committed_ = target;
+}
+
+std::byte* Arena::allocate(std::size_t bytes) {
+  bytes = rounded_up(std::max<std::size_t>(bytes, 1), kAlignment);
+  const auto fits = std::find_if(free_.begin(), free_.end(),
+                                 [&](const auto& block) { return block.second >= bytes; });
+  if (fits == free_.end()) {
+    throw Error(ErrorCode::out_of_memory, "node-shared memory: " + mebibytes(bytes) +
+                                              " do not fit into the " + mebibytes(mapping_.size()) +
+                                              " reserved; raise TUTTI_ARENA_BYTES, and ulimit -v "
+                                              "if it is set");
+  }
+  const auto [offset, size] = *fits;
+  commit(offset + bytes);
+  free_.erase(fits);
+  if (size > bytes) free_[offset + bytes] = size - bytes;
+  allocated_[offset] = bytes;
+  if (offset < touched_) {
+    std::memset(mapping_.data() + offset, 0, std::min(bytes, touched_ - offset));
+  }
+  touched_ = std::max(touched_, offset + bytes);
+  return mapping_.data() + offset;
+}
+
+void Arena::free(std::byte* memory) noexcept {
+  const auto found = allocated_.find(static_cast<std::size_t>(memory - mapping_.data()));
+  auto [offset, bytes] = *found;
+  allocated_.erase(found);
+  const auto next = free_.lower_bound(offset);
+  if (next != free_.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    free_.erase(next);
+  }
+  const auto after = free_.lower_bound(offset);
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  free_[offset] = bytes;
+}
+
+}  // namespace tutti

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that the ranks of a node share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/base/unique_handle.hpp"
+
+namespace tutti {
+
+/// What arenas are made of.
+enum class Backing {
+  memfd,    ///< an anonymous file: no mount limit, gone with the last process
+  dev_shm,  ///< a file in /dev/shm, unlinked as soon as all peers have mapped it
+  process,  ///< not shared at all: a rank that is alone on its node, and threads as ranks
+};
+
+/// A file mapped from its first to its last possible byte. Pages that the owner has not committed
+/// are address space only; touching them would be a fault, and nobody has an offset into them.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// Errors: out_of_memory if the address space is not to be had (RLIMIT_AS).
+  Mapping(int file, std::size_t bytes);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// How a peer finds an arena's file.
+struct ArenaAddress {
+  std::int64_t process = 0;
+  std::int32_t file = -1;  ///< memfd: the owner's file descriptor
+  char name[64] = {};      ///< dev_shm: the file's name
+};
+
+/// One rank's arena: the file, its mapping, and who has which bytes of it.
+class Arena {
+ public:
+  static constexpr std::size_t kAlignment = 128;
+
+  /// `bytes` of address space; memory is committed as it is allocated. The first
+  /// sizeof(ControlBlock) bytes hold a constructed ControlBlock.
+  Arena(Backing backing, std::size_t bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Zeroed memory. Errors: out_of_memory with what is needed and what there is, before a page is
+  /// touched.
+  std::byte* allocate(std::size_t bytes);
+  void free(std::byte* memory) noexcept;
+
+  [[nodiscard]] std::byte* data() const noexcept { return mapping_.data(); }
+  [[nodiscard]] std::size_t reserved_bytes() const noexcept { return mapping_.size(); }
+  [[nodiscard]] ArenaAddress address() const;
+  /// dev_shm: removes the name, which nobody needs once all peers have mapped the file.
+  void unlink() noexcept;
+
+  /// Maps another process's arena. Errors: io if it cannot be opened, out_of_memory.
+  static Mapping map_peer(Backing backing, const ArenaAddress& address, std::size_t bytes);
+
+  /// The address space to reserve: `asked`, or as much as the machine has memory; less where
+  /// RLIMIT_AS would not let `ranks` arenas be mapped.
+  static std::size_t default_reserve(std::size_t asked, int ranks);
+
+ private:
+  void commit(std::size_t end);
+  void require_memory(std::size_t bytes) const;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes, const std::string& reason) const;
+  [[noreturn]] void throw_no_pages(std::size_t bytes, int error) const;
+
+  Backing backing_;
+  std::string name_;
+  FileDescriptor file_;
+  Mapping mapping_;
+  std::size_t committed_ = 0;
+  std::size_t touched_ = 0;                       ///< bytes below were handed out at some time
+  std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes
+  std::map<std::size_t, std::size_t> allocated_;  ///< offset -> bytes
+};
+
+}  // namespace tutti

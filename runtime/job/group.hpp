@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a job as one of them sees them: memory, messages, and the engine on top.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tutti/settings.hpp"
+#include "tutti/tensor.hpp"
+
+#include "collectives/engine.hpp"
+#include "runtime/job/arena.hpp"
+#include "runtime/job/node_observer.hpp"
+#include "runtime/observe/reports.hpp"
+
+namespace tutti {
+
+/// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
+struct GroupParts {
+  collectives::Topology topology;
+  std::vector<pid_t> processes;  ///< of the node's ranks, 0 where /proc here is not theirs
+  Settings settings;
+  std::shared_ptr<Arena> arena;                       ///< this rank's
+  std::vector<Mapping> mappings;                      ///< of peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;          ///< of peers in this process
+  std::vector<std::byte*> arenas;                     ///< of the node's ranks, as mapped here
+  std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
+  ReportTargets reports;
+};
+
+class Group {
+ public:
+  /// Local. All ranks of the node must have reserved their slots (allocate_slots) before any rank
+  /// makes a collective call.
+  explicit Group(GroupParts parts);
+
+  /// Local, never collective: tells the others that this rank makes no more calls.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] collectives::Engine& engine() { return *engine_; }
+  [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
+  [[nodiscard]] const Settings& settings() const { return parts_.settings; }
+  [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
+
+  [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
+
+  /// A tensor in this rank's arena; it keeps the arena. Zero. Errors: out_of_memory.
+  Tensor allocate(Shape shape, DType dtype);
+
+ private:
+  GroupParts parts_;
+  std::unique_ptr<collectives::Engine> engine_;
+  std::unique_ptr<NodeObserver> observer_;
+  std::unique_ptr<Reports> reports_;
+};
+
+/// Reserves the scratch slots that the engine needs in an arena.
+void allocate_slots(Arena& arena, std::size_t slot_bytes);
+
+}  // namespace tutti

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/node_observer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <fcntl.h>
+#include <mutex>
+#include <sched.h>
+#include <unistd.h>
+
+#include "collectives/plain_text.hpp"
+#include "runtime/base/unique_handle.hpp"
+
+namespace tutti {
+
+using collectives::PlainText;
+using collectives::RecordBook;
+
+namespace {
+
+constexpr std::size_t kMostObservers = 16;
+constexpr std::size_t kCallsOfPeers = 8;
+
+/// What a signal handler can find. As global as signals are; later stores of a process that has
+/// many are not shown.
+struct Observers {
+  std::array<std::atomic<const NodeObserver*>, kMostObservers> places{};
+  std::atomic<int> printing{0};
+  std::mutex words_mutex;
+  std::string
+      place_of_failure;  ///< see place_of_failure(); written while an exception ends a group
+};
+
+Observers& observers() noexcept {
+  static Observers observers;
+  return observers;
+}
+
+/// R, S, T and so on, as proc(5) has them; X if there is no such process. Safe in a signal handler.
+char state_of(pid_t process) noexcept {
+  char path[64];
+  PlainText name({path, sizeof path - 1});
+  name.add("/proc/").add(static_cast<std::uint64_t>(process)).add("/stat");
+  path[name.size()] = '\0';
+  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return errno == ENOENT ? 'X' : '?';
+  char text[512];
+  const ssize_t length = read(file.get(), text, sizeof text - 1);
+  if (length <= 0) return 'X';
+  text[length] = '\0';
+  const char* name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[1] == ' ' ? name_end[2] : '?';
+}
+
+bool has_ended(char state) noexcept { return state == 'X' || state == 'Z' || state == 'x'; }
+
+const char* state_to_string(char state) noexcept {
+  switch (state) {
+    case 'R':
+      return "is running";
+    case 'S':
+      return "is waiting for something";
+    case 'D':
+      return "is waiting for a device (state D)";
+    case 'T':
+      return "is stopped (SIGSTOP or SIGTSTP; kill -CONT lets it go on)";
+    case 't':
+      return "is stopped by a debugger";
+    case 'X':
+    case 'x':
+    case 'Z':
+      return "has ended";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
+                           const collectives::Topology& topology, std::vector<pid_t> processes)
+    : memory_(memory), topology_(topology), processes_(std::move(processes)), place_(0) {
+  processes_.resize(memory.peers.size(), 0);
+  for (; place_ < kMostObservers; ++place_) {
+    const NodeObserver* empty = nullptr;
+    if (observers().places[place_].compare_exchange_strong(empty, this)) break;
+  }
+}
+
+/// A handler in another thread may be reading what is about to be unmapped.
+NodeObserver::~NodeObserver() {
+  if (std::uncaught_exceptions() > 0 && topology_.size > 1) {
+    char words[RecordBook::kWords];
+    const RecordBook& calls = memory_.control().calls;
+    const std::size_t length = calls.describe(calls.newest(), words);
+    const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
+    observers().place_of_failure = name_of(topology_, topology_.rank) + ", after " +
+                                   (length == 0 ? "no call" : std::string(words, length)) + ": ";
+  }
+  if (place_ == kMostObservers) return;
+  observers().places[place_].store(nullptr);
+  while (observers().printing.load() != 0) sched_yield();
+}
+
+bool NodeObserver::is_gone(int local_rank) const {
+  const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
+  return process != 0 && has_ended(state_of(process));
+}
+
+std::string NodeObserver::describe(int local_rank) const {
+  const pid_t process = processes_[static_cast<std::size_t>(local_rank)];
+  std::string text = process == 0 ? "" : state_to_string(state_of(process));
+  const RecordBook& calls = memory_.peers[static_cast<std::size_t>(local_rank)].control().calls;
+  char words[RecordBook::kWords];
+  const std::size_t length = calls.describe(calls.newest(), words);
+  if (length == 0) return text;
+  return text + (text.empty() ? "made its last call: " : ", its last call: ") +
+         std::string(words, length);
+}
+
+void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const noexcept {
+  char line[RecordBook::kWords + 200];
+  const auto peer = static_cast<std::size_t>(local_rank);
+  const auto rank = static_cast<std::size_t>(topology_.local_ranks()[peer]);
+  PlainText head({line, sizeof line});
+  head.add("tutti: rank ")
+      .add(std::uint64_t{rank})
+      .add(" (host ")
+      .add(topology_.hosts[rank].c_str());
+  if (processes_[peer] != 0) {
+    head.add(", pid ").add(static_cast<std::uint64_t>(processes_[peer])).add(") ");
+    head.add(state_to_string(state_of(processes_[peer])));
+  } else {
+    head.add(")");
+  }
+  head.add("\n");
+  static_cast<void>(!write(file, line, head.size()));
+  const RecordBook& calls = memory_.peers[peer].control().calls;
+  const std::uint64_t newest = calls.newest();
+  const std::uint64_t count = std::min<std::uint64_t>(newest, most);
+  for (std::uint64_t sequence = newest - count + 1; sequence <= newest; ++sequence) {
+    char words[RecordBook::kWords];
+    const std::size_t length = calls.describe(sequence, words);
+    if (length == 0) continue;
+    PlainText entry({line, sizeof line});
+    entry.add("tutti:   rank ").add(std::uint64_t{rank}).add(" ").add(words, length).add("\n");
+    static_cast<void>(!write(file, line, entry.size()));
+  }
+}
+
+void NodeObserver::print(int file) const noexcept {
+  for (int peer = 0; peer < memory_.size(); ++peer) {
+    if (peer != memory_.local_rank) print_calls(file, peer, kCallsOfPeers);
+  }
+  print_calls(file, memory_.local_rank, RecordBook::kCalls);
+}
+
+std::string place_of_failure() {
+  const std::lock_guard lock(observers().words_mutex);
+  return observers().place_of_failure;
+}
+
+void print_calls() noexcept {
+  Observers& all = observers();
+  ++all.printing;
+  for (const auto& place : all.places) {
+    if (const NodeObserver* observer = place.load()) observer->print(STDERR_FILENO);
+  }
+  --all.printing;
+}
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank can see of the other ranks of its node: their records and their processes.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "collectives/node_memory.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/wait.hpp"
+
+namespace tutti {
+
+/// While it lives, print_calls() of this process includes the node.
+class NodeObserver final : public collectives::Observer {
+ public:
+  /// `processes` has each local rank's process number, 0 where it cannot be looked at from here.
+  NodeObserver(const collectives::NodeMemory& memory, const collectives::Topology& topology,
+               std::vector<pid_t> processes);
+  ~NodeObserver() override;
+  NodeObserver(const NodeObserver&) = delete;
+  NodeObserver& operator=(const NodeObserver&) = delete;
+
+  [[nodiscard]] bool is_gone(int local_rank) const override;
+  [[nodiscard]] std::string describe(int local_rank) const override;
+
+  /// Writes this rank's last calls and the last few of the node's other ranks to a file. Safe in a
+  /// signal handler.
+  void print(int file) const noexcept;
+
+ private:
+  void print_calls(int file, int local_rank, std::size_t most) const noexcept;
+
+  const collectives::NodeMemory& memory_;
+  const collectives::Topology& topology_;
+  std::vector<pid_t> processes_;
+  std::size_t place_;  ///< among this process's observers
+};
+
+/// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has
+/// ended a group of this process; else empty.
+std::string place_of_failure();
+
+/// Prints what every observer of this process sees to standard error. Safe in a signal handler.
+void print_calls() noexcept;
+
+}  // namespace tutti

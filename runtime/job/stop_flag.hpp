@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/wait.hpp"
+
+namespace tutti {
+
+/// What signals have asked this process for. One per process, because a signal handler has no
+/// arguments; PreemptionSignals sets it, every group reads it.
+inline collectives::StopFlag& stop_flag() noexcept {
+  static collectives::StopFlag flag{collectives::Stop::none};
+  return flag;
+}
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a store holds, key by key.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/key.hpp"
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// One key: this rank's replica, and what its updater keeps for it.
+struct Entry {
+  Key key;
+  std::size_t order;  ///< place of its init among all keys
+  Tensor replica;
+  std::uint64_t updates = 0;     ///< pushes since the optimizer was set
+  std::vector<Tensor> states{};  ///< the optimizer's state tensors
+  std::optional<Tensor>
+      sum{};  ///< where several values of one push are summed; made when first needed
+  std::optional<Tensor> residual{};  ///< what gradient compression has yet to send from this rank
+  std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
+
+  /// Up to where ranks have compared this key: see Sample.
+  struct Verified {
+    std::size_t earned = 0;  ///< bytes that may be digested
+    std::size_t tensor = 0;  ///< 0 is the replica, then the states
+    std::size_t first = 0;   ///< byte
+  } verified{};
+
+  [[nodiscard]] const Shape& shape() const { return replica.shape(); }
+  [[nodiscard]] DType dtype() const { return replica.dtype(); }
+  [[nodiscard]] bool is_row_sparse() const { return pages != nullptr; }
+  [[nodiscard]] bool is_on_gpu() const { return replica.device().kind == DeviceKind::gpu; }
+};
+
+/// "key 3 (2, 3) float32".
+std::string to_string(const Key& key, const Shape& shape, DType dtype);
+
+/// Throws invalid_argument: the key in words, then why.
+[[noreturn]] void throw_invalid_argument(const Entry& entry, const std::string& why);
+
+/// Errors  invalid_argument, naming the key and `what` the tensor is, if it is not alike.
+void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
+void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);
+
+/// The order in which a push handles its keys: numbers ascending, strings by their init.
+bool before(const Entry& left, const Entry& right);
+
+/// Digest of keys, shapes, dtypes and kinds of storage and device, in order.
+std::uint64_t digest_of(std::span<Entry* const> entries);
+
+/// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
+std::string call_to_string(const char* call, std::span<Entry* const> entries);
+
+class KeyTable {
+ public:
+  /// Errors: invalid_argument for an unknown key, or a key of the other kind.
+  [[nodiscard]] Entry& at(const Key& key);
+  [[nodiscard]] const Entry& at(const Key& key) const;
+
+  /// Null if there is no such key.
+  [[nodiscard]] Entry* find(const Key& key);
+
+  /// Errors: invalid_argument if the key exists or is of the other kind.
+  void require_new(const Key& key) const;
+  void insert(Entry entry);
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  [[nodiscard]] auto begin() { return entries_.begin(); }
+  [[nodiscard]] auto end() { return entries_.end(); }
+
+  /// All entries, in the order of their init.
+  [[nodiscard]] std::vector<Entry*> in_order();
+
+  /// The largest update count of all keys: what a schedule goes by.
+  [[nodiscard]] std::uint64_t most_updates() const;
+
+  /// True if the memory is part of any key's replica.
+  [[nodiscard]] bool holds(const std::byte* memory) const;
+
+ private:
+  void require_kind(const Key& key) const;
+
+  std::unordered_map<Key, Entry> entries_;
+  std::map<const std::byte*, const std::byte*> extents_;  ///< begin of a replica -> its end
+};
+
+}  // namespace tutti

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/core/replica.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <sys/mman.h>
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+
+namespace {
+
+[[noreturn]] void throw_out_of_memory(const Shape& shape, DType dtype, const std::string& why) {
+  throw Error(ErrorCode::out_of_memory, "row-sparse table: no memory for shape " +
+                                            to_string(shape) + " of " + to_string(dtype) + ": " +
+                                            why);
+}
+
+}  // namespace
+
+/// Without huge pages: of 1,000 rows in as many places, each would fill 2 MiB with zeros.
+Replica zero_table(const Shape& shape, DType dtype) {
+  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) {
+    throw_out_of_memory(shape, dtype, "no address space has so much");
+  }
+  const std::size_t bytes = std::max<std::size_t>(shape.count() * size_of(dtype), 1);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw_out_of_memory(shape, dtype, std::strerror(errno));
+  madvise(memory, bytes, MADV_NOHUGEPAGE);  // advice: it may be unknown to the kernel
+  std::shared_ptr<void> pages(memory, [bytes](void* mapped) { munmap(mapped, bytes); });
+  return {Tensor::adopt(pages, memory, shape, dtype), pages};
+}
+
+Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype, Device device) {
+  if (device.kind == DeviceKind::gpu && storage == Storage::row_sparse) {
+    throw Error(ErrorCode::invalid_argument,
+                "a row-sparse key is kept on the cpu; got a table on " + to_string(device));
+  }
+  if (device.kind == DeviceKind::gpu) return {Tensor::zeros(shape, dtype, device), nullptr};
+  if (storage == Storage::dense) return {group.allocate(shape, dtype), nullptr};
+  if (!shape.dimensions().empty()) return zero_table(shape, dtype);
+  throw Error(ErrorCode::invalid_argument,
+              "a row-sparse key is a table, of one dimension at least; got a scalar");
+}
+
+}  // namespace tutti

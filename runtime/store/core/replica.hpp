@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a new key.
+#pragma once
+
+#include <memory>
+
+#include "tutti/tensor.hpp"
+
+#include "runtime/job/group.hpp"
+
+namespace tutti {
+
+/// How a key is stored. Dense replicas lie in the arena, where peers write them; tables of which
+/// few rows may ever be written lie in ordinary memory.
+enum class Storage : bool { dense, row_sparse };
+
+/// All zero.
+struct Replica {
+  Tensor tensor;
+  std::shared_ptr<void> pages;  ///< a row-sparse replica's memory; null for a dense one
+};
+
+/// On a GPU, a dense one is in its memory. Errors  out_of_memory; invalid_argument for a row-sparse
+/// scalar, or a row-sparse key on a GPU.
+Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype,
+                    Device device = cpu());
+
+/// A tensor whose pages come into being when they are written: to make one takes the same time for
+/// any size. Errors  out_of_memory: more than the machine could ever have.
+Replica zero_table(const Shape& shape, DType dtype);
+
+}  // namespace tutti

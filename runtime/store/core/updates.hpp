@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to the reduced values of a push: assigned, given to an optimizer, or to an updater.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tutti/kvstore.hpp"
+
+#include "collectives/call.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// The store's way of updating. Exactly one of: assign (the default), an optimizer, an updater.
+struct UpdateRule {
+  struct Assign {};
+  std::variant<Assign, std::shared_ptr<Optimizer>, Updater> rule;
+  RowSparseUpdater row_updater{};  ///< beside an updater: of row-sparse keys
+
+  [[nodiscard]] Optimizer* optimizer() const;
+  [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }
+  /// Equal on ranks whose updates give equal results, as far as can be known.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+  /// For messages: empty for assign, else " with sgd,learning_rate=0.1" or " with an updater".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// The state tensors that an optimizer needs for a weight, all zero: its own, and at the end the
+/// float32 copy of a 16-bit weight.
+std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
+
+/// Gives the entry its states before its first update; where its replica is.
+void start_states(const Optimizer& optimizer, Entry& entry);
+/// Errors: invalid_argument if the optimizer does not update the entry's dtype.
+void require_updatable(const Optimizer& optimizer, const Entry& entry);
+
+/// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
+/// the cache; another gets each key's whole sum at the end. Segment i is entries[i].
+class OptimizerConsumer final : public collectives::Consumer {
+ public:
+  /// `most_updates` is the largest update count of the store's keys before this push.
+  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates. Nothing is
+  /// counted until the updates are done.
+  OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
+                    std::uint64_t most_updates);
+
+  void consume(std::size_t segment, std::size_t first, std::size_t count,
+               const std::byte* reduced) override;
+
+  /// After all pieces have come: counts the updates.
+  void commit();
+  /// Instead of pieces: updates from the segments' outputs, then counts.
+  void update_whole(std::span<const collectives::Segment> segments);
+
+ private:
+  template <class Real>
+  void update(std::size_t segment, std::size_t first, std::span<const Real> reduced,
+              Tensor& weight) const;
+  void update_rounded(std::size_t segment, std::size_t first, std::size_t count,
+                      const std::byte* reduced, std::span<float> wide) const;
+
+  const Optimizer& optimizer_;
+  std::span<Entry* const> entries_;
+  std::vector<UpdateStep> steps_;
+  std::vector<float> wide_;  ///< the whole sum of a key with rounded weights, if it is needed
+};
+
+}  // namespace tutti

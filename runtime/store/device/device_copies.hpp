@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many copies within a GPU as one launch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/gpu/gpus.hpp"
+
+namespace tutti {
+
+class DeviceCopies {
+ public:
+  /// False, and nothing added, if the two are not of one type on one GPU.
+  bool add(const ConstTensorView& from, const TensorView& to);
+  /// Puts what was added into the devices' streams.
+  void run();
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void leak_until_exit();
+
+ private:
+  struct OnDevice {
+    std::vector<gpus::TensorRow> rows;
+    std::unique_ptr<gpus::LaunchTable> table;
+  };
+  std::map<int, OnDevice> devices_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/device/device_push.hpp"
+
+#include <algorithm>
+
+#include "tutti/error.hpp"
+
+#include "collectives/leak.hpp"
+#include "runtime/store/core/user_updater.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::initializer_list<DType> kDTypes = {DType::float16, DType::bfloat16, DType::float32,
+                                                  DType::float64, DType::int8,     DType::uint8,
+                                                  DType::int32,   DType::int64};
+
+std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+void DevicePush::check(std::span<const PushItem> items) const {
+  const Device first = items.front().entry->replica.device();
+  const Optimizer* optimizer = rule_.optimizer();
+  std::optional<Device> asked;  // the last device that was asked for its kernels
+  for (const PushItem& item : items) {
+    const Entry& entry = *item.entry;
+    const Device device = entry.replica.device();
+    if (device.kind != first.kind) {
+      throw_invalid_argument(entry, "it is on " + to_string(device) +
+                                        ", and the first key of the list on " + to_string(first) +
+                                        "; push keys on the cpu and keys on GPUs by two calls");
+    }
+    if (group_.topology().size > 1 && device != first) {
+      throw_invalid_argument(entry, "it is on " + to_string(device) +
+                                        ", and the first key of the list on " + to_string(first) +
+                                        "; in a store of several ranks each has one GPU");
+    }
+    if (compression_.is_on()) {
+      throw_invalid_argument(entry,
+                             "gradient compression is for keys on the cpu, and this one is on " +
+                                 to_string(device) + "; set no compression");
+    }
+    if (optimizer == nullptr) continue;
+    require_updatable(*optimizer, entry);
+    if (asked == device) continue;
+    asked = device;
+    if (gpus::require_gpus("push", device)->kernels(device.index).can_update(*optimizer)) continue;
+    throw_invalid_argument(entry, "optimizer " + optimizer->name() +
+                                      " has no kernels for a GPU, and the key is on " +
+                                      to_string(device) + "; init it from a tensor on the cpu");
+  }
+}
+
+/// Values in order; one that is elsewhere, or in another key's replica, which this push changes, is
+/// copied first.
+const std::byte* DevicePush::value_on(int device, const PushItem& item, std::size_t index,
+                                      Work& work) {
+  const ConstTensorView& value = item.values[index];
+  const Entry& entry = *item.entry;
+  const bool is_here = value.device() == gpu(device);
+  const bool is_own = value.bytes() == entry.replica.bytes();
+  if (is_here && (is_own || value.bytes() == item.known_apart)) return value.bytes();
+  if (is_here && !table_.holds(value.bytes())) {
+    if (item.values.size() == 1) item.known_apart = value.bytes();
+    return value.bytes();
+  }
+  work.moved.push_back(gpus_->allocate(value.shape(), value.dtype(), gpu(device)));
+  gpus_->copy(work.moved.back().bytes(), gpu(device), value.bytes(), value.device(),
+              value.size_bytes(), group_.settings().timeout);
+  return work.moved.back().bytes();
+}
+
+/// More values than a row takes are summed row by row, each with the sum so far as its first.
+void DevicePush::add_inputs(int device, const PushItem& item, Work& work) {
+  gpus::TensorRow row{.output = item.entry->replica.bytes(),
+                      .count = item.entry->shape().count(),
+                      .dtype = item.entry->dtype()};
+  row.num_inputs = 0;
+  for (std::size_t i = 0; i < item.values.size(); ++i) {
+    if (row.num_inputs == gpus::TensorRow::kMostInputs) {
+      work.moved.push_back(gpus_->allocate(item.entry->shape(), item.entry->dtype(), gpu(device)));
+      row.output = work.moved.back().bytes();
+      if (work.num_partial == work.partial.size()) {
+        work.partial.push_back(gpus_->kernels(device).make_table());
+      }
+      gpus::LaunchTable& table = *work.partial[work.num_partial++];
+      gpus_->kernels(device).sum(gpus_->stream(device), table, {&row, 1});
+      row.inputs[0] = row.output;
+      row.num_inputs = 1;
+      row.output = item.entry->replica.bytes();
+    }
+    row.inputs[row.num_inputs++] = value_on(device, item, i, work);
+  }
+  work.updates.push_back(row);
+}
+
+void DevicePush::add(const PushItem& item) {
+  const int device = item.entry->replica.device().index;
+  Work& work = work_[device];
+  if (work.updating == nullptr) {
+    work.summing = gpus_->kernels(device).make_table();
+    work.updating = gpus_->kernels(device).make_table();
+  }
+  work.entries.push_back(item.entry);
+  add_inputs(device, item, work);
+}
+
+/// Several ranks sum in the bucket; an updater is given a sum, too.
+bool DevicePush::needs_sums() const {
+  return group_.topology().size > 1 || rule_.updater() != nullptr;
+}
+
+void DevicePush::take() {
+  if (plan_.is_reused() && has_launches_) return;
+  has_launches_ = false;
+  const auto items = plan_.items();
+  check(items);
+  gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
+  for (auto& [device, work] : work_) {
+    work.entries.clear();
+    work.sums.clear();
+    work.updates.clear();
+    work.steps.clear();
+    work.moved.clear();
+    work.num_partial = 0;
+  }
+  for (const PushItem& item : items) add(item);
+  bool has_moved = false;
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    if (needs_sums()) lay_out(device, work);
+    start(work);
+    prepare(device, work);
+    has_moved = has_moved || !work.moved.empty();
+  }
+  has_launches_ = !has_moved;
+}
+
+/// By type, so that a type is one part; a key's sum begins at a multiple of the grain. The same on
+/// all ranks.
+void DevicePush::lay_out(int device, Work& work) {
+  const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
+  std::size_t bytes = kDTypes.size() * unit;
+  for (const gpus::TensorRow& row : work.updates) bytes += rounded(row.count * size_of(row.dtype));
+  if (!work.bucket || work.bucket->size_bytes() < bytes) {
+    work.bucket.reset();
+    work.bucket = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
+  }
+  work.parts.clear();
+  work.sums = work.updates;
+  std::byte* place = work.bucket->bytes();
+  for (const DType dtype : kDTypes) {
+    std::byte* const begin = place;
+    for (std::size_t i = 0; i < work.sums.size(); ++i) {
+      if (work.sums[i].dtype != dtype) continue;
+      work.sums[i].output = place;
+      work.updates[i].inputs = {place};
+      work.updates[i].num_inputs = 1;
+      place += rounded(work.sums[i].count * size_of(dtype));
+    }
+    if (place == begin) continue;
+    place = begin + rounded(static_cast<std::size_t>(place - begin), unit);
+    work.parts.push_back({begin, static_cast<std::size_t>(place - begin) / size_of(dtype), dtype});
+  }
+}
+
+/// The optimizer's states.
+void DevicePush::start(Work& work) {
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer == nullptr) return;
+  for (std::size_t i = 0; i < work.entries.size(); ++i) {
+    Entry& entry = *work.entries[i];
+    if (entry.updates == 0) start_states(*optimizer, entry);
+    for (std::size_t s = 0; s < entry.states.size(); ++s) {
+      work.updates[i].states[s] = entry.states[s].bytes();
+    }
+  }
+}
+
+void DevicePush::prepare(int device, Work& work) {
+  gpus::Kernels& kernels = gpus_->kernels(device);
+  const gpus::Stream stream = gpus_->stream(device);
+  if (needs_sums()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
+  if (rule_.updater() != nullptr) return;
+  kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
+}
+
+void DevicePush::agree() {
+  collectives::Operation operation =
+      announcement_.operation("push", plan_.entries(), plan_.digest());
+  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  group_.engine().run(operation);
+}
+
+void DevicePush::sum() {
+  if (!needs_sums()) return;
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: sum");
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    try {
+      sum_on(device, work);
+    } catch (const Error& error) {
+      group_.engine().fail(error);
+    }
+  }
+}
+
+void DevicePush::update() {
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: update");
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    if (const Updater* updater = rule_.updater()) {
+      call_updater(*updater, device, work);
+    } else {
+      try {
+        update_on(device, work);
+      } catch (const Error& error) {
+        group_.engine().fail(error);
+      }
+    }
+    work.moved.clear();
+  }
+}
+
+void DevicePush::sum_on(int device, Work& work) {
+  {
+    const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
+    gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, work.sums);
+  }
+  if (group_.topology().size == 1) return;
+  const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
+  sum_over_ranks_.allreduce(gpus_, device, work.parts);
+}
+
+void DevicePush::update_on(int device, Work& work) {
+  gpus::Kernels& kernels = gpus_->kernels(device);
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer == nullptr) {
+    return kernels.sum(gpus_->stream(device), *work.updating, work.updates);
+  }
+  set_steps(*optimizer, work);
+  kernels.update(gpus_->stream(device), *work.updating, work.updates, *optimizer, work.steps,
+                 nullptr);
+  for (Entry* entry : work.entries) ++entry->updates;
+}
+
+/// Without a schedule nothing but the counts changes from push to push, unless somebody changes the
+/// optimizer.
+void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
+  const bool has_schedule = optimizer.options().schedule.has_value();
+  const std::uint64_t fingerprint = optimizer.fingerprint();
+  if (!work.steps.empty() && work.optimizer == fingerprint && !has_schedule) {
+    for (std::size_t i = 0; i < work.steps.size(); ++i) {
+      work.steps[i].count = work.entries[i]->updates + 1;
+    }
+    return;
+  }
+  work.optimizer = fingerprint;
+  work.steps.clear();
+  std::uint64_t most = has_schedule ? table_.most_updates() : 0;
+  for (const Entry* entry : work.entries) most = std::max(most, entry->updates + 1);
+  for (const Entry* entry : work.entries) {
+    work.steps.push_back(optimizer.step(entry->key, entry->updates + 1, most));
+  }
+}
+
+void DevicePush::leak_until_exit() {
+  collectives::leak_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
+}
+
+void DevicePush::call_updater(const Updater& updater, int device, Work& work) {
+  for (std::size_t i = 0; i < work.entries.size(); ++i) {
+    Entry& entry = *work.entries[i];
+    run_updater(group_, entry.key, [&] {
+      updater(entry.key, {work.sums[i].output, entry.shape(), entry.dtype(), gpu(device)},
+              entry.replica);
+    });
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/files/saved_residuals.hpp"
+
+#include <unordered_map>
+
+#include "tutti/error.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr const char* kOwnerName = "tutti.residuals";
+
+/// "0 1 | 2 3".
+std::string nodes_to_string(const std::vector<std::vector<int>>& nodes) {
+  std::string text;
+  for (const auto& ranks : nodes) {
+    text += text.empty() ? "" : " |";
+    for (const int rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string owner_of_residuals(const GradientCompression& compression, const Group& group) {
+  const collectives::Topology& topology = group.topology();
+  std::string text = compression::to_string(compression.options()) + " on " +
+                     std::to_string(topology.size) + (topology.size == 1 ? " rank" : " ranks");
+  if (compression.codec_of(compression::Leg::between) == nullptr) return text;
+  return text + ", nodes " + nodes_to_string(topology.nodes) + ", chunks of " +
+         std::to_string(group.settings().chunk_bytes);
+}
+
+std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entries,
+                                                    const std::string& owner) {
+  checkpoint::Content content;
+  for (Entry* entry : entries) {
+    if (entry->residual)
+      content.tensors.push_back({to_string(entry->key), entry->residual->view()});
+  }
+  if (content.tensors.empty()) return std::nullopt;
+  content.texts = {{kOwnerName, owner}};
+  return content;
+}
+
+StagedResiduals::StagedResiduals(const std::vector<checkpoint::TensorFile>& files,
+                                 std::span<Entry* const> entries, const std::string& owner)
+    : files_(files), entries_(entries) {
+  if (files.empty()) return;
+  const std::string& saved = files.front().header().text(kOwnerName);
+  if (saved != owner) {
+    refusal_ = "its residuals of gradient compression are of " + saved +
+               ", this store's would be of " + owner + ": they begin at zero";
+    return;
+  }
+  std::unordered_map<std::string, Entry*> by_name;
+  for (Entry* entry : entries) by_name.emplace(to_string(entry->key), entry);
+  for (const checkpoint::TensorInfo& tensor : files.front().header().tensors) {
+    const auto place = by_name.find(tensor.name);
+    if (place == by_name.end() || !(place->second->shape() == tensor.shape) ||
+        tensor.dtype != DType::float32) {
+      throw Error(ErrorCode::corrupt_file,
+                  "there is a residual that is of no key of the checkpoint: " + tensor.name);
+    }
+    staged_.push_back({place->second, Tensor::empty(tensor.shape), Tensor::empty(tensor.shape)});
+  }
+}
+
+void StagedResiduals::deliver(Communicator& ranks) {
+  if (staged_.empty()) return;
+  for (std::size_t rank = 0; rank < files_.size(); ++rank) {
+    const bool is_own = static_cast<int>(rank) == ranks.rank();
+    std::vector<std::byte*> destinations;
+    for (Staged& staged : staged_) {
+      destinations.push_back((is_own ? staged.own : staged.another).bytes());
+    }
+    files_[rank].deliver(ranks, destinations);
+  }
+}
+
+void StagedResiduals::commit() {
+  for (Entry* entry : entries_) entry->residual.reset();
+  for (Staged& staged : staged_) staged.entry->residual = std::move(staged.own);
+}
+
+}  // namespace tutti

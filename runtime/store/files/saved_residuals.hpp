@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residuals of gradient compression in a checkpoint: each rank's own, for a run that goes on with
+// the same compression in the same layout.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/tensor_file.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/gradient_compression.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// What residuals belong to, in words: "2bit,threshold=0.5,leg=all on 2 ranks". Those of other
+/// words are no use: with leg=between they also belong to the nodes and the chunks that lanes
+/// share.
+std::string owner_of_residuals(const GradientCompression& compression, const Group& group);
+
+/// This rank's, under their keys; nothing if no push was compressed with residuals.
+std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entries,
+                                                    const std::string& owner);
+
+/// Residuals that are about to arrive, beside those of the store until commit().
+class StagedResiduals {
+ public:
+  /// `files` are of each rank that saved, none if nothing was compressed.
+  /// Errors  out_of_memory; corrupt_file: a residual of no key.
+  StagedResiduals(const std::vector<checkpoint::TensorFile>& files, std::span<Entry* const> entries,
+                  const std::string& owner);
+
+  /// Why the residuals that were saved are not taken; empty if they are, or if there are none.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  /// Collective.
+  void deliver(Communicator& ranks);
+  /// All other residuals become zero. The entries must be where they were.
+  void commit();
+
+ private:
+  struct Staged {
+    Entry* entry;
+    Tensor own;      ///< this rank's
+    Tensor another;  ///< room for those of the other ranks, which pass through
+  };
+
+  const std::vector<checkpoint::TensorFile>& files_;
+  std::span<Entry* const> entries_;
+  std::vector<Staged> staged_;
+  std::string refusal_;
+};
+
+}  // namespace tutti

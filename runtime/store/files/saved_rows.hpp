@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys of a checkpoint are row-sparse: their tables are saved as all others are, whole.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+
+#include "runtime/checkpoint/tensor_file.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// Adds the text "tutti.row_sparse", a JSON list of keys, if there are any.
+void add_row_sparse_names(checkpoint::Content& content, std::span<Entry* const> entries);
+
+/// Empty without that text. Errors  corrupt_file: the text is no list of strings.
+std::set<std::string> row_sparse_names(const checkpoint::Header& header);
+
+}  // namespace tutti
