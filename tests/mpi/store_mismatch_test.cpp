@@ -154,7 +154,7 @@ TEST_CASE("init of another shape or dtype on one rank is a mismatch and stores n
   KVStore kv = store_with_keys();
   const tutti::Shape shape = test::is_last() ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
   CHECK(test::throws_on_all([&] { kv.init(7, filled(1, shape)); }, kMismatch, {"rank", "7"}));
-  const DType dtype = test::is_last() ? DType::int32 : DType::float32;  // of equal size
+  const DType dtype = test::is_last() ? DType::int32 : DType::float32;  // both have four bytes
   CHECK(test::throws_on_all(
       [&] {
         kv.init(7, Tensor::ones({2, 3}, dtype));
