@@ -158,7 +158,8 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
-  statistics_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
+  statistics_.met(call_.waiting_since(),
+                  alone ? call_.last_rank() : call_.agreement_line().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
