@@ -69,7 +69,7 @@ class FusedLayout {
   /// one call to the next. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
 
-  [[nodiscard]] std::size_t total() const { return begins_.empty() ? 0 : begins_.back(); }
+  [[nodiscard]] std::size_t total() const { return begins_.back(); }
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
   /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
   /// position in the chunk, but elements narrower than the wire's lie side by side.
@@ -108,7 +108,9 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  std::vector<std::size_t> begins_;  ///< of each segment, then the total
+  /// Of each segment, then the total. Room for one from the start: a call without segments needs no
+  /// memory.
+  std::vector<std::size_t> begins_{0};
   bool wide_ = false;
 };
 

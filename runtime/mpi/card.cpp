@@ -15,7 +15,7 @@
 
 #include "collectives/node_memory.hpp"
 #include "runtime/base/digest.hpp"
-#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
 
@@ -57,15 +57,40 @@ void fill_cores(Card& card) {
   }
 }
 
-/// The lowest rank of `comm` among those that MPI can give shared memory with this one.
-int first_rank_of_host(MPI_Comm comm, int rank) {
+/// The lowest rank among those that MPI can give shared memory with this one. The split has no
+/// nonblocking form; all ranks are there when it begins.
+int first_rank_of_host(EarlyCollectives& ranks) {
+  ranks.barrier("find out which of them share a host");
   MPI_Comm host = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+  check(MPI_Comm_split_type(ranks.comm(), MPI_COMM_TYPE_SHARED, ranks.rank(), MPI_INFO_NULL, &host),
         "MPI_Comm_split_type");
-  int first = rank;
-  check(MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, host), "MPI_Allreduce");
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group everybody = MPI_GROUP_NULL;
+  check(MPI_Comm_group(host, &members), "MPI_Comm_group");
+  check(MPI_Comm_group(ranks.comm(), &everybody), "MPI_Comm_group");
+  const int lowest = 0;  // of the host: members are in the order of ranks
+  int first = ranks.rank();
+  check(MPI_Group_translate_ranks(members, 1, &lowest, everybody, &first),
+        "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&everybody), "MPI_Group_free");
   check(MPI_Comm_free(&host), "MPI_Comm_free");
   return first;
+}
+
+/// All that a rank knows alone.
+void fill(Card& own, const Settings& settings) {
+  gethostname(own.host, sizeof own.host - 1);
+  std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
+  const std::string words = to_string(settings);
+  std::snprintf(own.settings, sizeof own.settings, "%s", words.c_str());
+  own.settings_digest = Digest().add(std::string_view(words)).value();
+  own.control_bytes = sizeof(collectives::ControlBlock);
+  own.float_control = float_control();
+  fill_cores(own);
+  own.process = getpid();
+  struct stat space {};
+  own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
 void require_equal(const std::vector<Card>& cards, int own_rank, const char* what, auto value_of) {
@@ -112,27 +137,15 @@ int ranks_per_core(const std::vector<Card>& cards, int rank) {
 
 }  // namespace
 
-std::vector<Card> exchange_cards(MPI_Comm comm, const Settings& settings) {
-  int rank = 0;
-  int size = 1;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
+std::vector<Card> exchange_cards(EarlyCollectives& ranks, const Settings& settings) {
   Card own{};
-  gethostname(own.host, sizeof own.host - 1);
-  std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
-  const std::string words = to_string(settings);
-  std::snprintf(own.settings, sizeof own.settings, "%s", words.c_str());
-  own.settings_digest = Digest().add(std::string_view(words)).value();
-  own.control_bytes = sizeof(collectives::ControlBlock);
-  own.float_control = float_control();
-  own.host_first = first_rank_of_host(comm, rank);
-  fill_cores(own);
-  own.process = getpid();
-  struct stat space {};
-  own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
-  std::vector<Card> cards(size);
-  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, cards.data(), sizeof own, MPI_BYTE, comm),
-        "MPI_Allgather");
+  std::vector<Card> cards;
+  ranks.agree("look at their hosts", [&] {
+    cards.resize(static_cast<std::size_t>(ranks.size()));
+    fill(own, settings);
+  });
+  own.host_first = first_rank_of_host(ranks);
+  ranks.allgather("exchange their hosts and settings", own, cards);
   return cards;
 }
 

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <mpi.h>
 #include <string>
 #include <vector>
 
 #include "tutti/settings.hpp"
 
 #include "collectives/topology.hpp"
+#include "runtime/mpi/early_collectives.hpp"
 
 namespace tutti::mpi {
 
@@ -26,8 +26,8 @@ struct Card {
   std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };
 
-/// This rank's card and everybody's. Collective over `comm`.
-std::vector<Card> exchange_cards(MPI_Comm comm, const Settings& settings);
+/// The cards of all ranks. Collective.
+std::vector<Card> exchange_cards(EarlyCollectives& ranks, const Settings& settings);
 
 /// Throws the same invalid_argument on all ranks unless all cards say what rank 0's says.
 void require_equal_cards(const std::vector<Card>& cards, int rank);

@@ -2,20 +2,20 @@
 // Where the reports of a job's ranks go.
 #pragma once
 
-#include <mpi.h>
 #include <vector>
 
 #include "tutti/settings.hpp"
 
 #include "collectives/topology.hpp"
 #include "runtime/mpi/card.hpp"
+#include "runtime/mpi/early_collectives.hpp"
 #include "runtime/observe/reports.hpp"
 
 namespace tutti::mpi {
 
 /// Makes the traces' files, and sees to it that MPI_Finalize prints the statistics. Collective.
 /// Errors: io, on all ranks, if a trace cannot be made.
-ReportTargets report_targets(MPI_Comm comm, const std::vector<Card>& cards,
+ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<Card>& cards,
                              const collectives::Topology& topology, const Settings& settings);
 
 }  // namespace tutti::mpi

@@ -2,7 +2,6 @@
 // How a call of the store begins.
 #pragma once
 
-#include <new>
 #include <string>
 
 #include "runtime/job/agree.hpp"
@@ -53,12 +52,8 @@ class KVStore::Impl::Entering {
 
 template <class Body>
 void KVStore::Impl::validate(const char* call, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    engine().throw_on_all_ranks(error.code(), std::string(call) + ": " + error.what());
-  } catch (const std::bad_alloc&) {
-    engine().throw_on_all_ranks(ErrorCode::out_of_memory, std::string(call) + ": no memory");
+  if (const auto error = collectives::caught(body)) {
+    engine().throw_on_all_ranks(error->code, std::string(call) + ": " + error->text);
   }
 }
 

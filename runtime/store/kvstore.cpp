@@ -96,7 +96,7 @@ void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, st
   for (const auto& [key, outputs] : groups) {
     const Entry& entry = table_.at(key);
     for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry.replica, output)) output.copy_from(entry.replica);
+      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica);
     }
   }
   copies_.run();

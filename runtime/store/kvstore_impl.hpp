@@ -79,7 +79,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   template <class Body>
   void validate(const char* call, Body body);
   /// All ranks make this call, with equal digests; else all throw. Collective.
-  void announce(const std::string& call, std::uint64_t digest);
+  void announce(collectives::Verb verb, const std::string& call, std::uint64_t digest);
   [[nodiscard]] std::vector<Entry*> entries_in_order();
   [[nodiscard]] Optimizer& required_optimizer();
   VerifyResult compare(std::span<Entry* const> entries);

@@ -86,7 +86,8 @@ void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
                        .pages = std::move(table.pages)});
   });
   Entry* entry = &created.front();
-  announce(call_to_string("init_row_sparse", {&entry, 1}), digest_of({&entry, 1}));
+  announce(collectives::Verb::init, call_to_string("init_row_sparse", {&entry, 1}),
+           digest_of({&entry, 1}));
   table_.insert(std::move(created.front()));
 }
 

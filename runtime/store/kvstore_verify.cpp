@@ -14,7 +14,7 @@ VerifyResult KVStore::Impl::verify() {
   for (const Entry* entry : entries) {
     digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->states.size());
   }
-  announce("verify", digest.value());
+  announce(collectives::Verb::verify, "verify", digest.value());
   return compare(entries);
 }
 

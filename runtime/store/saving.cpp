@@ -148,12 +148,14 @@ void log_load(const collectives::Log& log, const std::filesystem::path& director
 
 }  // namespace
 
-void KVStore::Impl::announce(const std::string& call, std::uint64_t digest) {
+void KVStore::Impl::announce(collectives::Verb verb, const std::string& call,
+                             std::uint64_t digest) {
   const auto describe = [&] { return call; };
   engine().run({.kind = collectives::Kind::agreement,
                 .digest = digest,
                 .segments = {},
-                .describe = describe});
+                .describe = describe,
+                .verb = verb});
 }
 
 std::vector<Entry*> KVStore::Impl::entries_in_order() {
@@ -184,7 +186,7 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
     content.residuals = residual_content(entries, owner);
   });
   const std::uint64_t digest = digest_of(directory, entries, metadata);
-  announce("save to " + directory.string(),
+  announce(collectives::Verb::save, "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
   if (group->settings().verify != Verify::off) compare(entries);
   Communicator ranks(group);
@@ -199,7 +201,7 @@ void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata&
 LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
   const Entering entering(*this, Entering::Kind::change, "load");
   const std::string owner = owner_of_residuals(compression_, *group);
-  announce("load of " + directory.string(),
+  announce(collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group);
   auto loaded = checkpoint::load(ranks, directory, options.weights_only);
@@ -258,7 +260,8 @@ void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
   Content content;
   validate("save_optimizer_states",
            [&] { content = optimizer_content(required_optimizer(), entries); });
-  announce("save_optimizer_states to " + path.string(), digest_of(path, entries, {}));
+  announce(collectives::Verb::save, "save_optimizer_states to " + path.string(),
+           digest_of(path, entries, {}));
   Communicator ranks(group);
   checkpoint::save_file(ranks, path, content);
 }
@@ -266,7 +269,8 @@ void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
 void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
                                           const LoadOptions& options) {
   const Entering entering(*this, Entering::Kind::change, "load_optimizer_states");
-  announce("load_optimizer_states of " + path.string(), digest_of(path, options));
+  announce(collectives::Verb::load, "load_optimizer_states of " + path.string(),
+           digest_of(path, options));
   Communicator ranks(group);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
   const std::vector<Entry*> entries = entries_in_order();

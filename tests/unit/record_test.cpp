@@ -22,7 +22,7 @@ std::string described(const RecordBook& book, std::uint64_t sequence) {
 
 CallFacts push_of(std::uint64_t sequence, const Key& key, std::uint32_t keys) {
   return {.sequence = sequence,
-          .kind = static_cast<std::uint32_t>(Kind::allreduce),
+          .verb = Verb::push,
           .keys = keys,
           .first_key = &key,
           .digest = 5,
@@ -53,7 +53,7 @@ TEST_CASE("a record says call, keys, bytes, and how far it is") {
                     "call 2, push of key fc1.weight and 6 more, 4096 bytes: done, begun 0."));
   book->begin(push_of(3, Key("a name that is too long for the record"), 1));
   CHECK(begins_with(described(*book, 3), "call 3, push of key a name that is too long, 4096"));
-  book->begin({.sequence = 4, .kind = static_cast<std::uint32_t>(Kind::barrier), .begun = ticks()});
+  book->begin({.sequence = 4, .verb = Verb::barrier, .begun = ticks()});
   CHECK(begins_with(described(*book, 4), "call 4, barrier, 0 bytes: "));
   CHECK(book->newest() == 4);
 }

@@ -28,8 +28,9 @@ using Outcomes = std::vector<std::optional<Error>>;
 /// Runs `body` as every rank of a job with these node sizes, each in a thread of its own.
 inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
                          const std::function<void(Communicator&)>& body,
-                         tutti::MessageFilter filter = {}) {
-  auto groups = tutti::make_thread_groups(node_sizes, settings, std::move(filter));
+                         tutti::MessageFilter filter = {},
+                         std::size_t arena_bytes = std::size_t{1} << 30) {
+  auto groups = tutti::make_thread_groups(node_sizes, settings, std::move(filter), arena_bytes);
   Outcomes outcomes(groups.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < groups.size(); ++rank) {
@@ -44,6 +45,19 @@ inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settin
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+/// Takes all of this rank's shared memory that can be had.
+inline std::vector<tutti::Tensor> fill_arena(Communicator& comm) {
+  std::vector<tutti::Tensor> taken;
+  for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
+    try {
+      taken.push_back(comm.allocate({bytes}, tutti::DType::uint8));
+    } catch (const Error&) {
+      bytes /= 2;
+    }
+  }
+  return taken;
 }
 
 inline int size_of_job(const std::vector<int>& node_sizes) {

@@ -26,7 +26,7 @@ void Push::bring_values(PushItem& item) {
     const ConstTensorView& value = item.values[i];
     if (value.device().kind == DeviceKind::cpu) continue;
     brought_.push_back(group_.allocate(value.shape(), value.dtype()));
-    brought_.back().view().copy_from(value);
+    group_.copy(brought_.back(), value);
     std::vector<ConstTensorView> values;
     for (std::size_t j = 0; j < item.values.size(); ++j) {
       values.push_back(j == i ? brought_.back().view() : item.values[j]);
@@ -155,7 +155,8 @@ collectives::Operation Push::operation(collectives::FunctionRef<std::string()> d
           .segments = {},
           .describe = describe,
           .first_key = list_.entries().empty() ? nullptr : &list_.entries()[0]->key,
-          .keys = list_.entries().size()};
+          .keys = list_.entries().size(),
+          .verb = collectives::Verb::push};
 }
 
 void Push::announce() {
@@ -226,7 +227,7 @@ void Push::broadcast_new(std::span<Entry> entries,
     const std::byte* input = is_root ? value.bytes() : entry.replica.bytes();
     if (is_root && value.device().kind == DeviceKind::gpu) {
       brought.push_back(Tensor::empty(value.shape(), value.dtype()));
-      brought.back().view().copy_from(value);
+      group_.copy(brought.back(), value);
       input = brought.back().bytes();
     }
     segments_.push_back({input, entry.replica.bytes(), entry.shape().count(), entry.dtype(),
@@ -238,7 +239,8 @@ void Push::broadcast_new(std::span<Entry> entries,
                        .segments = segments_,
                        .describe = describe,
                        .first_key = fresh.empty() ? nullptr : &fresh[0]->key,
-                       .keys = fresh.size()});
+                       .keys = fresh.size(),
+                       .verb = collectives::Verb::init});
   on_host.bring_back();
 }
 

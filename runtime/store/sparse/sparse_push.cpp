@@ -70,7 +70,10 @@ void SparsePush::announce() {
       .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
       .check = sample_.digest(),
       .segments = segments,
-      .describe = describe};
+      .describe = describe,
+      .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+      .keys = entries_.size(),
+      .verb = collectives::Verb::push};
   if (!group_.engine().run(operation)) {
     heal();
     operation.check = 0;
@@ -154,11 +157,14 @@ void SparsePush::exchange() {
                         .dtype = DType::uint8,
                         .source = rank});
   }
-  const auto describe = [&] { return call_to_string("rows", entries_); };
+  const auto describe = [&] { return call_to_string("push of rows", entries_); };
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = digest_of(entries_),
                        .segments = segments,
-                       .describe = describe});
+                       .describe = describe,
+                       .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+                       .keys = entries_.size(),
+                       .verb = collectives::Verb::push});
 }
 
 void SparsePush::update(std::size_t item) {
