@@ -11,12 +11,9 @@
 #include <tutti/tutti.hpp>
 
 #include "apps/benchmark/result.hpp"
-#include "apps/benchmark/text.hpp"
-#include "apps/checkpoint/disk.hpp"
-#include "apps/checkpoint/options.hpp"
-#include "apps/checkpoint/weights.hpp"
-#include "support/bytes_text.hpp"
+#include "support/checkpoint_speed.hpp"
 #include "support/progress.hpp"
+#include "support/text.hpp"
 
 namespace {
 
@@ -62,7 +59,7 @@ Value longest(tutti::Communicator& world, Value value) {
   return value;
 }
 
-/// Of a collective call: the longest over the ranks, from a common barrier on. Collective.
+/// The time of a collective call: the longest over the ranks, from a common barrier on. Collective.
 double seconds_of(tutti::Communicator& world, const std::function<void()>& call) {
   world.barrier();
   const apps::Stopwatch time;
@@ -70,7 +67,7 @@ double seconds_of(tutti::Communicator& world, const std::function<void()>& call)
   return longest(world, time.seconds());
 }
 
-/// Of rank 0, while the others wait. Collective.
+/// The time of rank 0's own write, while the others wait. Collective.
 double seconds_of_disk(tutti::Communicator& world, const fs::path& path, std::size_t bytes) {
   double seconds = 0;
   world.agree([&] {
@@ -91,8 +88,8 @@ double p50(std::vector<double> values) {
 std::string line(const std::string& name, std::size_t bytes, double disk, double save,
                  double load) {
   const auto rate = [&](double seconds) { return static_cast<double>(bytes) / seconds / 1e9; };
-  return apps::benchmark::format("%-8s %9.2f %9.2f %9.2f %11.2f\n", name.c_str(), rate(disk),
-                                 rate(save), rate(load), disk / save);
+  return apps::format("%-8s %9.2f %9.2f %9.2f %11.2f\n", name.c_str(), rate(disk), rate(save),
+                      rate(load), disk / save);
 }
 
 int checkpoint_benchmark(int argc, char** argv) {

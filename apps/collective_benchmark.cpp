@@ -7,20 +7,20 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <unistd.h>
 #include <vector>
 
 #include <tutti/mpi.hpp>
 #include <tutti/tutti.hpp>
 
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/baseline.hpp"
-#include "apps/benchmark/mpi_calls.hpp"
-#include "apps/benchmark/report_json.hpp"
-#include "apps/benchmark/report_svg.hpp"
-#include "apps/benchmark/report_table.hpp"
+#include "apps/benchmark/machine.hpp"
+#include "apps/benchmark/plot.hpp"
+#include "apps/benchmark/report.hpp"
 #include "apps/benchmark/runner.hpp"
-#include "apps/benchmark/stream.hpp"
-#include "apps/benchmark/text.hpp"
+#include "support/text.hpp"
 
 namespace {
 
@@ -75,8 +75,8 @@ std::vector<std::string> complaints(std::span<const bench::Row> rows, const benc
   }
   const bench::Result* const largest = bench::find_result(rows.back(), "tutti");
   if (largest != nullptr && largest->busbw_gbs < options.min_busbw) {
-    lines.push_back(bench::format("busbw at %zu B is %.3g GB/s, below --min-busbw %g",
-                                  largest->bytes, largest->busbw_gbs, options.min_busbw));
+    lines.push_back(apps::format("busbw at %zu B is %.3g GB/s, below --min-busbw %g",
+                                 largest->bytes, largest->busbw_gbs, options.min_busbw));
   }
   if (options.baseline.empty()) return lines;
   const bench::Comparison comparison = bench::compare(rows, baseline, options.tolerance);
@@ -101,7 +101,7 @@ int collective_benchmark(int argc, char** argv) {
   }
   world = split_world(world, settings, options);
   const MPI_Comm comm = tutti::duplicate_world();
-  const bench::Machine machine = bench::look_around(world, comm);
+  const bench::Machine machine = bench::describe_machine(world, comm);
   std::vector<bench::Layout> layouts;
   std::vector<bench::BaselineEntry> baseline;
   world.agree([&] {
@@ -115,15 +115,19 @@ int collective_benchmark(int argc, char** argv) {
   bench::Runner runner(world, comm, options, machine, settings.timeout);
   std::vector<bench::Row> rows;
   for (const bench::Layout& layout : layouts) {
-    screen.show_progress(bench::format("measuring %s, %zu of %zu",
-                                       apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
-                                       rows.size() + 1, layouts.size()));
+    screen.show_progress(apps::format("measuring %s, %zu of %zu",
+                                      apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
+                                      rows.size() + 1, layouts.size()));
     rows.push_back(runner.measure(layout));
     screen.say(bench::table_row(rows.back(), options));
   }
-  screen.show_progress("measuring the memory's own speed");
-  const bench::MemorySpeed memory = bench::measure_memory(world, comm, machine.cache_bytes);
-  screen.say(bench::table_foot(rows, options, memory));
+  std::optional<bench::MemorySpeed> memory;
+  if (bench::is_about_memory(options, layouts)) {
+    screen.show_progress("measuring the memory's own speed");
+    memory = bench::measure_memory(
+        world, comm, bench::plan_memory_probe(machine.cache_bytes, world.local_size()));
+  }
+  screen.say(bench::table_foot(rows, options, machine, memory));
 
   std::uint64_t failures = 0;
   world.agree([&] {

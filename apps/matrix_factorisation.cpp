@@ -11,9 +11,7 @@
 
 #include <tutti/tutti.hpp>
 
-#include "support/factor_options.hpp"
 #include "support/factoriser.hpp"
-#include "support/ratings.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include "apps/doctor/options.hpp"
 #include "apps/doctor/report.hpp"
 #include "apps/doctor/self_test.hpp"
-#include "support/terminal.hpp"
+#include "support/progress.hpp"
 
 namespace {
 
@@ -89,9 +89,9 @@ int tutti_doctor(int argc, char** argv) {
     if (speaks) std::cout << (options.help ? doctor::help() : tutti::build_info());
     return kHealthy;
   }
-  doctor::Facts mine = doctor::look_around(options.plan.directory);
+  doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
-  std::vector<doctor::Facts> ranks = doctor::gather(comm, std::move(mine));
+  std::vector<doctor::RankInfo> ranks = doctor::gather(comm, std::move(mine));
   doctor::Findings findings;
   if (speaks) doctor::check_settings(ranks, findings);
   World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);

@@ -28,7 +28,8 @@ function(tutti_compile_options target)
                         -fno-sanitize-recover=all)
   endif()
   target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>")
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY}
+                        UNITY_BUILD_BATCH_SIZE ${TUTTI_UNITY_SOURCES})
   tutti_link_options(${target})
 endfunction()
 

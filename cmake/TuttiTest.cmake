@@ -24,7 +24,12 @@ function(tutti_test_program name)
   tutti_test_options(${name})
 endfunction()
 
-add_custom_target(unit_tests)  # all programs labelled "unit"
+# What the sanitizers run: all programs labelled "unit", those labelled "threads", and all that
+# mpirun starts.
+add_custom_target(unit_tests)
+add_custom_target(thread_tests)
+add_custom_target(mpi_tests)
+
 function(tutti_unit_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "FILES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -35,6 +40,9 @@ function(tutti_unit_test name)
   endif()
   tutti_test_program(${name} ${arg_FILES} $<TARGET_OBJECTS:tests_unit_main>)
   add_dependencies(unit_tests ${name})
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(thread_tests ${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}")
 endfunction()
@@ -50,6 +58,7 @@ function(tutti_add_mpi_entry entry program ranks timeout)
   if(TUTTI_SANITIZE)
     math(EXPR timeout "10 * ${timeout}")
   endif()
+  add_dependencies(mpi_tests ${program})
   add_test(NAME ${entry} COMMAND ${TUTTI_MPIRUN} -np ${ranks} $<TARGET_FILE:${program}>)
   set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS mpi PROCESSORS ${ranks}
                        ENVIRONMENT "${TUTTI_MPIRUN_ENVIRONMENT};${ARGN}")

@@ -10,8 +10,8 @@
 
 #include <tutti/error.hpp>
 
-#include "apps/benchmark/text.hpp"
 #include "support/command_line.hpp"
+#include "support/text.hpp"
 
 namespace apps::benchmark {
 namespace {

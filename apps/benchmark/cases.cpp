@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/benchmark/cases.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <string_view>
 
+#include "apps/benchmark/models.hpp"
 #include "support/command_line.hpp"
 
 namespace apps::benchmark {
+
 namespace {
 
 tutti::Shape vector_of(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
@@ -16,6 +26,13 @@ double reduced_and_spread(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 double all_but_own_block(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 double once(int) { return 1.0; }
 double nothing(int) { return 0.0; }
+
+// --- memory factors: what a rank reads and writes, in units of S -----------------------------
+
+double vector_in_vector_out(int) { return 2.0; }
+double vector_and_block(int ranks) { return 1.0 + 1.0 / ranks; }
+/// The store's own copy is written, too.
+double vector_in_replica_and_vector_out(int) { return 3.0; }
 
 // --- layouts ---------------------------------------------------------------------------------
 
@@ -73,16 +90,25 @@ std::vector<Stretch> sum_at_root(std::size_t count, int rank, int) {
 std::vector<Stretch> no_result(std::size_t, int, int) { return {}; }
 
 constexpr std::array kCases{
-    Case{"allreduce", true, false, true, reduced_and_spread, whole_vector, sum_everywhere},
-    Case{"reduce_scatter", true, false, true, all_but_own_block, vector_to_block, own_block_of_sum},
-    Case{"allgather", false, false, true, all_but_own_block, block_to_vector, every_input},
-    Case{"broadcast", false, true, true, once, whole_vector, input_of_root},
-    Case{"reduce", true, false, true, once, whole_vector, sum_at_root},
-    Case{"barrier", false, false, false, nothing, no_data, no_result},
-    Case{"pushpull", true, false, true, reduced_and_spread, whole_vector, sum_everywhere},
+    Case{"allreduce", true, false, true, reduced_and_spread, vector_in_vector_out, whole_vector,
+         sum_everywhere},
+    Case{"reduce_scatter", true, false, true, all_but_own_block, vector_and_block, vector_to_block,
+         own_block_of_sum},
+    Case{"allgather", false, false, true, all_but_own_block, vector_and_block, block_to_vector,
+         every_input},
+    Case{"broadcast", false, true, true, once, once, whole_vector, input_of_root},
+    Case{"reduce", true, false, true, once, vector_and_block, whole_vector, sum_at_root},
+    Case{"barrier", false, false, false, nothing, nothing, no_data, no_result},
+    Case{"pushpull", true, false, true, reduced_and_spread, vector_in_replica_and_vector_out,
+         whole_vector, sum_everywhere},
 };
 
 }  // namespace
+
+double busbw_limit(const Case& chosen, int ranks, double memory_gbs) {
+  const double moved = chosen.memory_factor(ranks);
+  return moved > 0.0 ? memory_gbs / moved * chosen.bus_factor(ranks) : 0.0;
+}
 
 const Case& find_case(const std::string& name) {
   std::string names;
@@ -101,6 +127,59 @@ Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_by
   }
   layout.bytes = layout.count * element_bytes;
   return layout;
+}
+
+namespace {
+
+using tutti::Shape;
+
+/// The numbers of a line, separated by x, commas or spaces. Empty if it is none.
+std::vector<std::int64_t> parse_extents(std::string_view line) {
+  constexpr std::string_view kBetween = "x, \t\r()[]";
+  std::vector<std::int64_t> extents;
+  while (true) {
+    const std::size_t start = line.find_first_not_of(kBetween);
+    if (start == std::string_view::npos) return extents;
+    line.remove_prefix(start);
+    std::int64_t extent = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), extent);
+    const auto length = static_cast<std::size_t>(end - line.data());
+    const bool ends = length == line.size() || kBetween.find(*end) != std::string_view::npos;
+    if (error != std::errc{} || extent < 1 || !ends) return {};
+    extents.push_back(extent);
+    line.remove_prefix(length);
+  }
+}
+
+std::vector<Shape> read_shapes(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw_bad_option("--model: " + path + ": " + std::strerror(errno) +
+                     "; expected resnet50, bert-base or a file");
+  }
+  std::vector<Shape> shapes;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    line.resize(std::min(line.find('#'), line.size()));
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const auto extents = parse_extents(line);
+    if (extents.empty()) {
+      throw_bad_option("--model: " + path + ":" + std::to_string(number) +
+                       ": expected a shape as in 64x3x7x7, found '" + line + "'");
+    }
+    shapes.emplace_back(std::span<const std::int64_t>(extents));
+  }
+  if (shapes.empty()) throw_bad_option("--model: " + path + ": expected one shape per line");
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<Shape> load_model(const std::string& name_or_file) {
+  if (name_or_file == "resnet50") return resnet50();
+  if (name_or_file == "bert-base") return bert_base();
+  return read_shapes(name_or_file);
 }
 
 }  // namespace apps::benchmark

@@ -31,6 +31,9 @@ struct Case {
   bool has_sizes;
   /// busbw / algbw. Source: nccl-tests, doc/PERFORMANCE.md.
   double (*bus_factor)(int ranks);
+  /// The least that one rank moves through the memory, in units of S, as the mean over the ranks:
+  /// every input is read once and every output written once.
+  double (*memory_factor)(int ranks);
   /// At most `bytes`, rounded down to whole elements, and to equal blocks where a rank has one.
   /// No pairs: `bytes` are too few.
   Layout (*layout)(std::size_t bytes, std::size_t element_bytes, int ranks);
@@ -40,8 +43,17 @@ struct Case {
 
 inline constexpr int kRoot = 0;
 
+/// The busbw that no implementation exceeds where the data come from the memory, of which each rank
+/// moves `memory_gbs`; 0 where there is no bus.
+double busbw_limit(const Case& chosen, int ranks, double memory_gbs);
+
 /// Errors  invalid_argument, with the list of names.
 const Case& find_case(const std::string& name);
+
+/// The shapes of "resnet50", of "bert-base", or of a file with one shape per line: "64x3x7x7",
+/// "64, 3, 7, 7" or "64 3 7 7"; what follows a '#' is a comment.
+/// Errors  invalid_argument: no such file, or a line (with its number) that is no shape.
+std::vector<tutti::Shape> load_model(const std::string& name_or_file);
 
 /// All tensors of a model.
 Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes);

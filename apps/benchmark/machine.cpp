@@ -6,19 +6,32 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
+#include <limits>
+#include <numeric>
 #include <sstream>
 #include <unistd.h>
+#include <vector>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <tutti/error.hpp>
 #include <tutti/program.hpp>
 #include <tutti/settings.hpp>
 
-#include "apps/benchmark/mpi_calls.hpp"
+#include "apps/benchmark/backends.hpp"
 
 namespace apps::benchmark {
+
 namespace {
 
 constexpr std::size_t kUsualCacheBytes = std::size_t{32} << 20;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -94,7 +107,7 @@ std::string field_of(const std::string& lines, const std::string& name) {
   return "unknown";
 }
 
-Machine look_around(tutti::Communicator& world, MPI_Comm comm) {
+Machine describe_machine(tutti::Communicator& world, MPI_Comm comm) {
   const std::string info = tutti::build_info();
   return {.hosts = gather_hosts(comm, world.size()),
           .ranks = world.size(),
@@ -114,6 +127,60 @@ std::string hosts_text(const std::vector<Host>& hosts) {
     text += (text.empty() ? "" : ", ") + host.name + " (" + std::to_string(host.ranks) + ")";
   }
   return text;
+}
+
+void add_streaming(std::span<const float> left, std::span<const float> right,
+                   std::span<float> sum) {
+  std::size_t i = 0;
+#if defined(__SSE__)
+  for (; i + 16 <= sum.size(); i += 16) {  // a line at a time
+    for (std::size_t part = i; part < i + 16; part += 4) {
+      _mm_stream_ps(&sum[part], _mm_add_ps(_mm_load_ps(&left[part]), _mm_load_ps(&right[part])));
+    }
+  }
+  _mm_sfence();
+#endif
+  for (; i < sum.size(); ++i) sum[i] = left[i] + right[i];
+}
+
+MemoryProbe plan_memory_probe(std::size_t cache_bytes, int ranks_of_node) {
+  constexpr std::size_t kLeastBytes = std::size_t{48} << 20;
+  constexpr std::size_t kLineBytes = 64;
+  constexpr std::size_t kMostRepetitions = 7;
+  const std::size_t enough = std::min(cache_bytes, kMostProbeBytes) * 4;
+  const std::size_t all = std::clamp(enough, kLeastBytes, kMostProbeBytes);
+  const std::size_t array = all / 3 / static_cast<std::size_t>(ranks_of_node);
+  const std::size_t repetitions = kMostProbedBytes / all - 1;  // the first touch is one
+  return {.array_bytes = std::max(array / kLineBytes, std::size_t{1}) * kLineBytes,
+          .repetitions = static_cast<int>(std::min(repetitions, kMostRepetitions)),
+          .exceeds_cache = all / 2 >= cache_bytes};
+}
+
+MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const MemoryProbe& probe) {
+  const auto begin = Clock::now();
+  const auto count = static_cast<std::int64_t>(probe.array_bytes / sizeof(float));
+  std::vector<tutti::Tensor> arrays;
+  world.agree([&] {
+    for (int array = 0; array < 3; ++array) arrays.push_back(tutti::Tensor::ones({count}));
+  });
+  std::vector<double> rates;
+  double elapsed = 0.0;
+  while (elapsed <= kMostProbeSeconds) {  // the same on all ranks
+    world.barrier();
+    const auto start = Clock::now();
+    add_streaming(arrays[0].values<float>(), arrays[1].values<float>(), arrays[2].values<float>());
+    rates.push_back(3.0 * static_cast<double>(probe.array_bytes) / seconds_since(start) / 1e9);
+    const bool is_last = static_cast<int>(rates.size()) == probe.repetitions;
+    elapsed = is_last ? std::numeric_limits<double>::infinity() : seconds_since(begin);
+    max_over_ranks(comm, {&elapsed, 1});
+  }
+  std::sort(rates.begin(), rates.end());
+  const std::vector<double> all = gather(comm, percentile(rates, 50.0));
+  const double total = std::accumulate(all.begin(), all.end(), 0.0);
+  return {.per_rank_gbs = total / static_cast<double>(all.size()),
+          .total_gbs = total,
+          .array_bytes = probe.array_bytes,
+          .exceeds_cache = probe.exceeds_cache};
 }
 
 }  // namespace apps::benchmark

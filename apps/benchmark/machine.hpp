@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a run took place, for the head of the table and for the JSON.
+// Where a run took place, for the head of the table and for the JSON; and its memory's speed.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <tutti/communicator.hpp>
 #include <tutti/mpi.hpp>
+
+#include "apps/benchmark/result.hpp"
 
 namespace apps::benchmark {
 
@@ -20,7 +23,7 @@ struct Host {
 struct Machine {
   std::vector<Host> hosts;
   int ranks = 1;
-  int nodes = 1;  ///< of the communicator: hosts, unless they are split
+  int nodes = 1;  ///< the communicator's: hosts, unless they are split
   std::string library;
   std::string mpi;
   std::string vector_instructions;
@@ -31,12 +34,35 @@ struct Machine {
 };
 
 /// Collective.
-Machine look_around(tutti::Communicator& world, MPI_Comm comm);
+Machine describe_machine(tutti::Communicator& world, MPI_Comm comm);
 
 /// "node1 (2), node2 (2)".
 std::string hosts_text(const std::vector<Host>& hosts);
 
 /// The text behind "NAME: " in lines such as build_info's; "unknown" if there is none.
 std::string field_of(const std::string& lines, const std::string& name);
+
+// --- the memory's own speed, to measure collectives against ------------------------------------
+
+/// What the measurement takes, whatever the cache says: arrays of all ranks of a node together, and
+/// bytes that they write and read, the first touch included.
+inline constexpr std::size_t kMostProbeBytes = std::size_t{384} << 20;
+inline constexpr std::size_t kMostProbedBytes = 4 * kMostProbeBytes;
+inline constexpr double kMostProbeSeconds = 0.2;  ///< no addition begins later
+
+struct MemoryProbe {
+  std::size_t array_bytes = 0;  ///< each of a rank's three arrays
+  int repetitions = 0;          ///< at most
+  bool exceeds_cache = true;    ///< false: the last-level cache may hold most of the arrays
+};
+MemoryProbe plan_memory_probe(std::size_t cache_bytes, int ranks_of_node);
+
+/// sum[i] = left[i] + right[i], with stores that bypass the caches where the processor has them.
+/// The spans are equally long and aligned to 64 bytes.
+void add_streaming(std::span<const float> left, std::span<const float> right, std::span<float> sum);
+
+/// An addition as in STREAM, on all ranks at once; counts two reads and a write of each element.
+/// Median of several. Collective.
+MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const MemoryProbe& probe);
 
 }  // namespace apps::benchmark

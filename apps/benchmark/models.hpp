@@ -2,7 +2,6 @@
 // Lists of shapes that training jobs push: the parameters of known networks, in their order.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include <tutti/shape.hpp>
@@ -14,10 +13,5 @@ std::vector<tutti::Shape> resnet50();
 
 /// The 199 parameters of BERT-base, uncased. Source: Devlin et al., NAACL 2019.
 std::vector<tutti::Shape> bert_base();
-
-/// "resnet50", "bert-base", or a file with one shape per line: "64x3x7x7", "64, 3, 7, 7" or
-/// "64 3 7 7"; what follows a '#' is a comment.
-/// Errors  invalid_argument: no such file, or a line (with its number) that is no shape.
-std::vector<tutti::Shape> load_model(const std::string& name_or_file);
 
 }  // namespace apps::benchmark

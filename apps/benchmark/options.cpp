@@ -12,8 +12,8 @@
 #include <tutti/gpu.hpp>
 #include <tutti/settings.hpp>
 
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/cases.hpp"
-#include "apps/benchmark/nccl_calls.hpp"
 #include "support/command_line.hpp"
 
 namespace po = boost::program_options;

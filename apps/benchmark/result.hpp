@@ -64,6 +64,8 @@ std::uint64_t count_wrong(std::span<const Row> rows);
 struct MemorySpeed {
   double per_rank_gbs = 0.0;  ///< mean over the ranks
   double total_gbs = 0.0;
+  std::size_t array_bytes = 0;  ///< each of a rank's three arrays
+  bool exceeds_cache = true;    ///< false: this may be the speed of the last-level cache
 };
 
 }  // namespace apps::benchmark

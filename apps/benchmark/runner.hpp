@@ -1,32 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures one size after the other.
+// Times several backends side by side.
+//
+//   size s:   warm-ups of A, warm-ups of B,  then batches:  A B  B A  A B  ...
+//
+// The batches are short and change places, so that a machine that becomes slower or faster does so
+// for both. A batch on hot buffers begins with an untimed call, which brings them back into the
+// caches after the other backend's.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <tutti/communicator.hpp>
 #include <tutti/mpi.hpp>
 
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/machine.hpp"
-#include "apps/benchmark/nccl_calls.hpp"
 #include "apps/benchmark/options.hpp"
 #include "apps/benchmark/result.hpp"
 #include "apps/benchmark/work.hpp"
 
 namespace apps::benchmark {
 
+struct TimingOptions {
+  std::optional<int> iterations;
+  int warmups = 0;
+};
+
+/// Timed calls: as many as asked for; else from kMinIterations to kMaxIterations, by how many of
+/// `seconds_per_call` fit into kTimePerSize.
+int choose_iterations(const TimingOptions& options, double seconds_per_call);
+inline constexpr int kMinIterations = 20;
+inline constexpr int kMaxIterations = 2000;
+inline constexpr double kTimePerSize = 0.25;  // seconds
+
+/// Calls of one backend before the other's turn: from 1 to 50, about ten turns in all.
+int batch_size(int iterations);
+
+/// Seconds of each work's timed calls: the longest over the ranks, each rank's taken from a common
+/// Communicator::barrier on. Collective.
+std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
+                                                   std::span<Work> works,
+                                                   const TimingOptions& options);
+
+// --- one size after the other --------------------------------------------------------------------
+
 /// What is measured, in this order: each size that has an element for each rank.
 /// Errors  invalid_argument: no size has; a model that cannot be read; more elements than MPI
 /// counts.
 std::vector<Layout> plan(const Options& options, int ranks);
 
+/// True if the memory's own speed says something about a result: some tensors are larger than what
+/// the caches of a core hold, and on the CPU. Else nobody measures it.
+bool is_about_memory(const Options& options, const std::vector<Layout>& layouts);
+inline constexpr std::size_t kLeastBytesInMemory = std::size_t{1} << 20;
+
 class Runner {
  public:
-  /// `timeout`: of each wait for NCCL.
+  /// `timeout`: the longest wait for NCCL.
   Runner(tutti::Communicator world, MPI_Comm comm, const Options& options, const Machine& machine,
          std::chrono::duration<double> timeout);
 

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/doctor/facts.hpp"
+#include "apps/doctor/rank_info.hpp"
+#include "support/text.hpp"
 
 namespace apps::doctor {
 
@@ -22,25 +23,43 @@ struct Finding {
 /// What is known of the job that is to run.
 struct Plan {
   std::uint64_t need = 0;  ///< bytes of values and optimizer states of one rank; 0: not said
-  std::string directory;   ///< of checkpoints; empty: none
+  std::string directory;   ///< where checkpoints go; empty: none
 };
 
 using Findings = std::vector<Finding>;
 
 /// Each appends at least one finding. `ranks` holds the facts of all ranks, in their order.
-void check_software(const std::vector<Facts>& ranks, Findings& findings);
-void check_settings(const std::vector<Facts>& ranks, Findings& findings);
-void check_processors(const std::vector<Facts>& ranks, Findings& findings);
-void check_memory(const std::vector<Facts>& ranks, const Plan& plan, Findings& findings);
-void check_limits(const std::vector<Facts>& ranks, Findings& findings);
-void check_segments(const std::vector<Facts>& ranks, Findings& findings);
-void check_hosts(const std::vector<Facts>& ranks, Findings& findings);
-void check_network(const std::vector<Facts>& ranks, Findings& findings);
-void check_clocks(const std::vector<Facts>& ranks, Findings& findings);
-void check_gpus(const std::vector<Facts>& ranks, Findings& findings);
-void check_directory(const std::vector<Facts>& ranks, const Plan& plan, Findings& findings);
+void check_software(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_settings(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_processors(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
+void check_limits(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_segments(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_hosts(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_network(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_clocks(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_gpus(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_directory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
 
 /// All of them.
-Findings check_all(const std::vector<Facts>& ranks, const Plan& plan);
+Findings check_all(const std::vector<RankInfo>& ranks, const Plan& plan);
+
+// --- ranks grouped by host, and words for messages -----------------------------------------------
+
+struct Host {
+  std::string name;
+  std::vector<const RankInfo*> ranks;
+  [[nodiscard]] const RankInfo& first() const { return *ranks.front(); }
+};
+
+/// In the order of their first ranks.
+std::vector<Host> by_host(const std::vector<RankInfo>& ranks);
+
+/// "1.5 GiB".
+inline std::string size_text(std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+/// "0, 1 and 5".
+std::string list_text(const std::vector<std::string>& words);
+/// "rank 3" or "ranks 0 and 3".
+std::string ranks_text(const std::vector<const RankInfo*>& ranks);
 
 }  // namespace apps::doctor

@@ -116,7 +116,7 @@ std::string gather_texts(MPI_Comm comm, const std::string& mine, const std::vect
 
 }  // namespace
 
-std::vector<Facts> gather(MPI_Comm comm, Facts mine) {
+std::vector<RankInfo> gather(MPI_Comm comm, RankInfo mine) {
   int size = 1;
   check(MPI_Comm_rank(comm, &mine.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -134,7 +134,7 @@ std::vector<Facts> gather(MPI_Comm comm, Facts mine) {
   const std::string text = to_text(mine);
   const std::vector<int> lengths = gather_numbers(comm, static_cast<int>(text.size()));
   const std::string all = gather_texts(comm, text, lengths);
-  std::vector<Facts> ranks;
+  std::vector<RankInfo> ranks;
   if (mine.rank != 0) return ranks;
   std::size_t start = 0;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
@@ -146,9 +146,9 @@ std::vector<Facts> gather(MPI_Comm comm, Facts mine) {
   return ranks;
 }
 
-void gather_nodes(MPI_Comm comm, int node, std::vector<Facts>& ranks) {
+void gather_nodes(MPI_Comm comm, int node, std::vector<RankInfo>& ranks) {
   const std::vector<int> nodes = gather_numbers(comm, node);
-  for (Facts& facts : ranks) facts.node = nodes[static_cast<std::size_t>(facts.rank)];
+  for (RankInfo& info : ranks) info.node = nodes[static_cast<std::size_t>(info.rank)];
 }
 
 int share(MPI_Comm comm, int value) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The command line of tutti-doctor.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,7 @@ namespace apps::doctor {
 
 struct Options {
   Plan plan;
-  double seconds = 2;  ///< of the self-test; 0: none
+  double seconds = 2;  ///< that the self-test takes; 0: none
   std::filesystem::path json;
   bool help = false;
   bool version = false;

@@ -60,7 +60,7 @@ std::string verdict(const Findings& findings) {
 
 bool has_error(const Findings& findings) { return count(findings, Level::error) > 0; }
 
-std::string to_json(const Findings& findings, const std::vector<Facts>& ranks) {
+std::string to_json(const Findings& findings, const std::vector<RankInfo>& ranks) {
   nlohmann::json root;
   root["errors"] = count(findings, Level::error);
   root["warnings"] = count(findings, Level::warning);
@@ -72,7 +72,7 @@ std::string to_json(const Findings& findings, const std::vector<Facts>& ranks) {
                                 {"remedy", finding.remedy}});
   }
   root["ranks"] = nlohmann::json::array();
-  for (const Facts& facts : ranks) root["ranks"].push_back(nlohmann::json::parse(to_text(facts)));
+  for (const RankInfo& info : ranks) root["ranks"].push_back(nlohmann::json::parse(to_text(info)));
   return root.dump(2) + "\n";
 }
 

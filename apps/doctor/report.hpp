@@ -15,7 +15,7 @@ std::string to_lines(const Findings& findings, bool colour);
 /// "2 errors, 1 warning".
 std::string verdict(const Findings& findings);
 /// {"errors": 1, "warnings": 0, "findings": [{level, topic, text, remedy}], "ranks": [facts]}.
-std::string to_json(const Findings& findings, const std::vector<Facts>& ranks);
+std::string to_json(const Findings& findings, const std::vector<RankInfo>& ranks);
 /// True if a finding is an error.
 bool has_error(const Findings& findings);
 

@@ -13,7 +13,7 @@ struct SelfTest {
   std::uint64_t calls = 0;
   std::uint64_t wrong = 0;  ///< elements, on all ranks
   double small_us = 0;      ///< p50 of an allreduce of 8 bytes, the longest over the ranks
-  double large_busbw = 0;   ///< of an allreduce of 16 MiB, in GB/s
+  double large_busbw = 0;   ///< an allreduce of 16 MiB, in GB/s
 };
 
 /// "720 collectives, 0 wrong elements; ...".

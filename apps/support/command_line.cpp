@@ -1,11 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/command_line.hpp"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include <tutti/error.hpp>
 
 namespace po = boost::program_options;
 
 namespace apps {
+namespace {
+
+/// How many letters must be put in, taken out or replaced to make `right` of `left`.
+std::size_t edit_distance(const std::string& left, const std::string& right) {
+  std::vector<std::size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < right.size(); ++j) {
+      const std::size_t replaced = diagonal + (left[i] == right[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+/// ", did you mean --epochs?", or nothing where no option is near.
+std::string nearest_option(const std::string& unknown, const po::options_description& options) {
+  const std::string name = unknown.substr(std::min(unknown.find_first_not_of('-'), unknown.size()));
+  std::size_t least = std::max(name.size() / 3, std::size_t{1}) + 1;
+  std::string nearest;
+  for (const auto& option : options.options()) {
+    const std::size_t distance = edit_distance(name, option->long_name());
+    if (distance >= least) continue;
+    least = distance;
+    nearest = ", did you mean --" + option->long_name() + "?";
+  }
+  return nearest;
+}
+
+}  // namespace
 
 void add_common_options(po::options_description& options) {
   options.add_options()("help", "print this text and end")(
@@ -27,6 +64,8 @@ po::variables_map parse_command_line(int argc, const char* const* argv,
     return values;
   } catch (const po::too_many_positional_options_error&) {
     throw_bad_option("expected options only, each starting with --");
+  } catch (const po::unknown_option& error) {
+    throw_bad_option(error.what() + nearest_option(error.get_option_name(), options));
   } catch (const po::error& error) {
     throw_bad_option(error.what());
   }

@@ -12,7 +12,8 @@ void add_common_options(boost::program_options::options_description& options);
 
 /// Reads the command line: long options and their values, nothing else. Abbreviated names are
 /// refused, because an option added later would change what they mean.
-/// Errors  invalid_argument: an unknown option, a value that cannot be read, a positional argument.
+/// Errors  invalid_argument: an unknown option, with the nearest one that there is; a value that
+/// cannot be read, a positional argument.
 boost::program_options::variables_map parse_command_line(
     int argc, const char* const* argv, const boost::program_options::options_description& options);
 

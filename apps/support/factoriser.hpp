@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part of a matrix factorisation.
+// The parts of matrix-factorisation: its command line, its ratings, and one rank's part of the
+// work.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,9 +11,51 @@
 #include <tutti/kvstore.hpp>
 
 #include "support/progress.hpp"
-#include "support/ratings.hpp"
 
 namespace apps {
+
+struct FactorOptions {
+  int users = 0;
+  int items = 0;
+  int factors = 0;
+  int ratings = 0;  ///< to train on; a tenth as many to test
+  int epochs = 0;
+  int batch_size = 0;     ///< ratings per step over all ranks
+  std::string optimizer;  ///< as tutti::optimizer::create takes it; one that updates rows
+  std::int64_t seed = 0;
+  bool help = false;
+  bool version = false;
+};
+
+/// Errors  invalid_argument: any value that a job of `ranks` ranks cannot use.
+FactorOptions parse_factor_options(int argc, const char* const* argv, int ranks);
+
+/// What the job is about to do, in a line.
+std::string job_line(const FactorOptions& options, int ranks);
+
+/// The text of --help.
+std::string factor_help();
+
+// --- ratings that users give to items, made up ---------------------------------------------------
+
+struct Rating {
+  std::int32_t user;
+  std::int32_t item;
+  float value;
+};
+
+struct Ratings {
+  std::vector<Rating> train;
+  std::vector<Rating> test;
+};
+
+/// The standard deviation of what no factors explain. The ratings' own is about 1.
+inline constexpr double kNoise = 0.1;
+
+/// The same on every rank: a function of the options alone.
+Ratings make_ratings(const FactorOptions& options);
+
+// --- one rank's part of the factorisation --------------------------------------------------------
 
 struct FactorResult {
   int epoch = 1;  ///< from 1
@@ -20,7 +64,7 @@ struct FactorResult {
   double test_rmse = 0.0;
   double ratings_per_second = 0.0;
   double store_seconds = 0.0;  ///< so far, waiting for other ranks included
-  double store_share = 0.0;    ///< of the training time, 0 to 1
+  double store_share = 0.0;    ///< that part of the training time, 0 to 1
 };
 
 /// "epoch 3/10  RMSE 0.1821  test RMSE 0.1904  1231245 ratings/s  store 41.0 %"
@@ -41,9 +85,9 @@ class Factoriser {
  private:
   /// The factors of a step's users or items, and the gradient of each rating's row.
   struct Side {
-    std::vector<std::int64_t> ids;   ///< of each rating
+    std::vector<std::int64_t> ids;   ///< one per rating
     tutti::RowSparse factors{};      ///< each row once, ascending
-    std::vector<float> gradients{};  ///< of each rating
+    std::vector<float> gradients{};  ///< a row per rating
   };
 
   /// Returns the sum of squared errors.
@@ -60,7 +104,7 @@ class Factoriser {
   Side users_;
   Side items_;
   std::size_t trained_ = 0;     // ratings, over all ranks
-  double seconds_ = 0.0;        // of training, without tests
+  double seconds_ = 0.0;        // spent on training, without tests
   double store_seconds_ = 0.0;  // the part of them in pull and push
 };
 

@@ -8,8 +8,50 @@
 #include <string>
 
 #include <tutti/error.hpp>
+#include <tutti/gpu.hpp>
 
 namespace apps {
+
+namespace {
+
+class CpuArithmetic final : public MlpArithmetic {
+ public:
+  explicit CpuArithmetic(const MlpKernels& kernels) : kernels_(kernels) {}
+
+  [[nodiscard]] std::string name() const override { return kernels_.name; }
+  [[nodiscard]] tutti::Device device() const override { return tutti::cpu(); }
+
+  void load(const PixelRows& rows, int batch, float* output) override {
+    kernels_.load(rows, batch, output);
+  }
+  void forward(const DenseLayer& layer, int batch, const float* input, float* output) override {
+    kernels_.forward(layer, batch, input, output);
+  }
+  void backward(const DenseGradient& gradient, const DenseLayer& layer, int batch,
+                const float* input, const float* delta) override {
+    kernels_.backward(gradient, layer, batch, input, delta);
+  }
+  void backward_input(const DenseLayer& layer, int batch, const float* delta, const float* input,
+                      float* input_delta) override {
+    kernels_.backward_input(layer, batch, delta, input, input_delta);
+  }
+  double softmax_loss(int batch, int classes, const std::uint8_t* labels, float* logits) override {
+    return kernels_.softmax_loss(batch, classes, labels, logits);
+  }
+  int count_correct(int batch, int classes, const std::uint8_t* labels,
+                    const float* logits) override {
+    return kernels_.count_correct(batch, classes, labels, logits);
+  }
+
+ private:
+  const MlpKernels& kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<MlpArithmetic> cpu_arithmetic(const MlpKernels& kernels) {
+  return std::make_unique<CpuArithmetic>(kernels);
+}
 
 std::span<const MlpKernels* const> all_kernels() noexcept {
 #if defined(__x86_64__)
@@ -112,5 +154,13 @@ int Mlp::count_correct(const LabelledImages& images, std::size_t first, std::siz
   }
   return correct;
 }
+
+#if !defined(APPS_WITH_CUDA)  // else mlp_gpu.cu has it
+std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int /*pixels*/,
+                                              int /*max_batch*/) {
+  throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                     "training on " + to_string(device) + ": " + tutti::describe_gpus());
+}
+#endif
 
 }  // namespace apps

@@ -12,7 +12,7 @@
 #include <tutti/error.hpp>
 #include <tutti/gpu.hpp>
 
-#include "support/mlp_arithmetic.hpp"
+#include "support/mlp.hpp"
 
 namespace apps {
 namespace {

@@ -8,6 +8,13 @@
 
 namespace apps {
 
+/// True if standard output ends at a terminal. Open MPI gives programs a pseudo-terminal even when
+/// its own output goes to a file, so that under mpirun the launcher's output decides.
+bool stdout_is_watched();
+
+/// Columns of the terminal at standard output; 80 if it does not say.
+int terminal_columns();
+
 /// Runs from its construction.
 class Stopwatch {
  public:
@@ -22,7 +29,7 @@ class Stopwatch {
 struct Progress {
   int epoch = 1;  ///< from 1
   int epochs = 1;
-  std::size_t images_done = 0;  ///< of this epoch
+  std::size_t images_done = 0;  ///< in this epoch
   std::size_t images_total = 0;
   double images_per_second = 0.0;
   double loss = 0.0;
@@ -36,7 +43,7 @@ struct EpochResult {
   double accuracy = 0.0;
   double images_per_second = 0.0;
   double store_seconds = 0.0;  ///< so far, waiting for other ranks included
-  double store_share = 0.0;    ///< of the training time, 0 to 1
+  double store_share = 0.0;    ///< that part of the training time, 0 to 1
 };
 
 /// One line without a line end, shorter than `columns`:

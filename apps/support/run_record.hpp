@@ -16,8 +16,8 @@ namespace apps {
 /// How far a run is.
 struct Position {
   int epoch = 0;         ///< the one under way, from 0
-  std::size_t step = 0;  ///< of this epoch: steps that are done
-  double loss = 0.0;     ///< of this epoch's images so far, summed over all ranks
+  std::size_t step = 0;  ///< steps of this epoch that are done
+  double loss = 0.0;     ///< this epoch's images so far, summed over all ranks
   friend bool operator==(const Position&, const Position&) = default;
 };
 

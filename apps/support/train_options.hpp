@@ -2,6 +2,7 @@
 // The command line of train-fashion-mnist.
 #pragma once
 
+#include <boost/program_options.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,9 +12,22 @@
 
 #include <tutti/optimizers.hpp>
 
-#include "support/checkpoint_options.hpp"
-
 namespace apps {
+
+/// Where a training run saves itself, how often, and whether it goes on from there.
+struct CheckpointOptions {
+  std::filesystem::path directory;  ///< empty: nothing is saved
+  int every = 0;                    ///< steps; 0: at the end of each epoch
+  std::string resume;               ///< auto, never or must
+
+  [[nodiscard]] bool is_on() const { return !directory.empty(); }
+};
+
+void add_checkpoint_options(boost::program_options::options_description& all,
+                            CheckpointOptions& options);
+
+/// Errors  invalid_argument: values that mean nothing, or nothing without a directory.
+void check(const CheckpointOptions& options);
 
 struct TrainOptions {
   std::filesystem::path data;
@@ -30,7 +44,7 @@ struct TrainOptions {
   bool help = false;
   bool version = false;
 
-  [[nodiscard]] std::vector<int> widths() const;  ///< of all layers: {784, 256, 128, 10}
+  [[nodiscard]] std::vector<int> widths() const;  ///< all layers': {784, 256, 128, 10}
   [[nodiscard]] bool one_process() const { return kvstore == "local" || kvstore == "device"; }
 };
 

@@ -7,8 +7,8 @@
 #include <tutti/error.hpp>
 #include <tutti/gpu.hpp>
 
+#include "support/progress.hpp"
 #include "support/random.hpp"
-#include "support/terminal.hpp"
 
 namespace apps {
 

@@ -37,7 +37,7 @@ class Trainer {
   /// True if the run ends before its end, because it was asked to stop. It is saved then.
   [[nodiscard]] bool is_stopped() const { return store_.stop_requested() && !is_done(); }
   [[nodiscard]] const Position& position() const { return position_; }
-  /// Of the test images, over all ranks.
+  /// The share of the test images, over all ranks.
   double accuracy();
 
  private:
@@ -62,7 +62,7 @@ class Trainer {
   std::vector<std::uint32_t> order_;
   Position position_;           // its loss is this rank's part
   std::size_t images_ = 0;      // trained on by this process, over all ranks
-  double seconds_ = 0.0;        // of training, without tests and checkpoints
+  double seconds_ = 0.0;        // spent on training, without tests and checkpoints
   double store_seconds_ = 0.0;  // the part of them in push
 };
 

@@ -84,11 +84,14 @@ class TUTTI_API Optimizer {
   /// The rate before schedule and multipliers.
   [[nodiscard]] double learning_rate() const noexcept { return options_.learning_rate; }
   /// Another schedule, or none; learning_rate() stays as its base.
-  /// Errors  invalid_argument: a value out of its range.
+  /// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base.
   void set_schedule(std::optional<Schedule> schedule);
   [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
 
-  /// Factors of one key's learning rate and weight decay. Default 1.
+  /// Factors of one key's learning rate and weight decay. Default 1. They count as options: all
+  /// ranks set them alike, and a checkpoint's states are refused at the load unless the optimizer
+  /// has the multipliers that it was saved with (set them before the load) or the load gets
+  /// other_options.
   /// Errors  invalid_argument: a value that is not finite.
   void set_lr_mult(const Key& key, double factor);
   void set_wd_mult(const Key& key, double factor);

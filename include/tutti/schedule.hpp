@@ -47,7 +47,7 @@ struct Cosine {
 struct Warmup {
   enum class Mode : std::uint8_t { linear, constant };
   std::uint64_t steps = 0;  ///< none by default
-  double begin_lr = 0.0;
+  double begin_lr = 0.0;    ///< at most the base rate, unless `steps` is 0
   Mode mode = Mode::linear;
 };
 

@@ -25,7 +25,7 @@ using ComputedIn = std::conditional_t<is_half<T>, float,
                                       std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
 /// Keeps the sign and what a NaN carries, as x86 does; arithmetic on a GPU gives one NaN for all.
-TUTTI_ON_ANY inline float widened(Float16 value) {
+TUTTI_HOST_DEVICE inline float widened(Float16 value) {
 #ifdef __CUDA_ARCH__
   if ((value.bits & 0x7FFFu) > 0x7C00u) {
     const std::uint32_t bits = value.bits;
@@ -34,13 +34,13 @@ TUTTI_ON_ANY inline float widened(Float16 value) {
 #endif
   return collectives::float_from_float16(value.bits);
 }
-TUTTI_ON_ANY inline float widened(BFloat16 value) {
+TUTTI_HOST_DEVICE inline float widened(BFloat16 value) {
   return collectives::float_from_bfloat16(value.bits);
 }
 
 /// To the nearest value, of two equally near ones to the even one.
 template <class Half>
-TUTTI_ON_ANY Half rounded(float value) {
+TUTTI_HOST_DEVICE Half rounded(float value) {
   Half half;
   if constexpr (std::is_same_v<Half, Float16>) {
     half.bits = collectives::float16_from_float(value);
@@ -52,7 +52,7 @@ TUTTI_ON_ANY Half rounded(float value) {
 
 // Defined for every value, unlike the built-in conversion: NaN gives 0, the rest the nearest bound.
 template <class To, class From>
-TUTTI_ON_ANY To float_to_integer(From value) {
+TUTTI_HOST_DEVICE To float_to_integer(From value) {
   constexpr From kBelow = static_cast<From>(std::numeric_limits<To>::min());
   constexpr From kAbove =
       From{2} * static_cast<From>(std::uint64_t{1} << (std::numeric_limits<To>::digits - 1));
@@ -64,7 +64,7 @@ TUTTI_ON_ANY To float_to_integer(From value) {
 
 /// The same between float32 and float64.
 template <class To, class From>
-TUTTI_ON_ANY To between_floats(From value) {
+TUTTI_HOST_DEVICE To between_floats(From value) {
 #ifdef __CUDA_ARCH__
   if (value != value) {
     if constexpr (std::is_same_v<To, float>) {
@@ -82,7 +82,7 @@ TUTTI_ON_ANY To between_floats(From value) {
 }
 
 template <class To, class From>
-TUTTI_ON_ANY To convert(From value) {
+TUTTI_HOST_DEVICE To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (is_half<From>) {
@@ -110,7 +110,7 @@ ComputedIn<T> convert_factor(double factor) {
 }
 
 template <class T>
-TUTTI_ON_ANY ComputedIn<T> computed(T value) {
+TUTTI_HOST_DEVICE ComputedIn<T> computed(T value) {
   if constexpr (is_half<T>) {
     return widened(value);
   } else {
@@ -119,7 +119,7 @@ TUTTI_ON_ANY ComputedIn<T> computed(T value) {
 }
 
 template <class T>
-TUTTI_ON_ANY T stored(ComputedIn<T> value) {
+TUTTI_HOST_DEVICE T stored(ComputedIn<T> value) {
   if constexpr (is_half<T>) {
     return rounded<T>(value);
   } else {

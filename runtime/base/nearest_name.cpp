@@ -24,9 +24,27 @@ std::size_t edit_distance(const std::string& left, const std::string& right) {
   return row.back();
 }
 
+/// "lr" for learning_rate.
+std::string initials_of(const std::string& words) {
+  std::string initials;
+  bool is_first = true;
+  for (const char letter : words) {
+    if (is_first) initials += letter;
+    is_first = letter == '_';
+  }
+  return initials;
+}
+
 }  // namespace
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates) {
+  if (name.size() > 1) {
+    const auto by_initials = std::ranges::find(candidates, name, initials_of);
+    if (by_initials != candidates.end()) return *by_initials;
+    const auto longer = std::ranges::find_if(
+        candidates, [&](const std::string& candidate) { return candidate.starts_with(name); });
+    if (longer != candidates.end()) return *longer;
+  }
   std::string nearest;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : candidates) {

@@ -7,7 +7,10 @@
 
 namespace tutti {
 
-/// The candidate with the smallest edit distance (Levenshtein); the first of equals.
+/// The candidate that `name` most likely stands for; the first of equals. An abbreviation comes
+/// first: the initials of a candidate's words ("lr" for learning_rate), then the beginning of a
+/// candidate
+/// ("eps" for epsilon). Else it is the smallest edit distance (Levenshtein).
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace tutti

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mark of functions that run on a GPU as well, where nvcc compiles them.
+// Marks a function that a CPU and a GPU run. Only nvcc compiles it for a GPU.
 #pragma once
 
 #if defined(__CUDACC__)
-#define TUTTI_ON_ANY __host__ __device__
+#define TUTTI_HOST_DEVICE __host__ __device__
 #else
-#define TUTTI_ON_ANY
+#define TUTTI_HOST_DEVICE
 #endif

@@ -25,7 +25,7 @@ double power(double base, double exponent);
 double exponential(double value);
 
 /// Exactly the number, for numbers below 2^52.
-[[gnu::always_inline]] TUTTI_ON_ANY inline double small_to_double(std::uint64_t number) {
+[[gnu::always_inline]] TUTTI_HOST_DEVICE inline double small_to_double(std::uint64_t number) {
   return std::bit_cast<double>(number | 0x4330000000000000u) - 0x1p52;
 }
 
@@ -36,8 +36,8 @@ inline constexpr double kLog2Lower = 0x1.ef35793c76730p-45;  // ln 2 - kLog2Uppe
 
 /// 1 + z/3 + z^2/5 + ... + z^12/25
 template <std::size_t... I>
-[[gnu::always_inline]] TUTTI_ON_ANY inline double artanh(double z,
-                                                         std::index_sequence<I...> /*terms*/) {
+[[gnu::always_inline]] TUTTI_HOST_DEVICE inline double artanh(double z,
+                                                              std::index_sequence<I...> /*terms*/) {
   double sum = 0.0;
   ((sum = sum * z + 1.0 / (25.0 - 2.0 * I)), ...);
   return sum;
@@ -45,8 +45,8 @@ template <std::size_t... I>
 
 /// 1 - z/2! + z^2/4! - ... + z^11/22!
 template <std::size_t... I>
-[[gnu::always_inline]] TUTTI_ON_ANY inline double cosine(double z,
-                                                         std::index_sequence<I...> /*terms*/) {
+[[gnu::always_inline]] TUTTI_HOST_DEVICE inline double cosine(double z,
+                                                              std::index_sequence<I...> /*terms*/) {
   double sum = 1.0;
   ((sum = 1.0 - sum * z * (1.0 / ((22.0 - 2.0 * I) * (21.0 - 2.0 * I)))), ...);
   return sum;
@@ -55,7 +55,7 @@ template <std::size_t... I>
 }  // namespace series
 
 /// The natural logarithm of a positive, normal number.
-[[gnu::always_inline]] TUTTI_ON_ANY inline double natural_log(double value) {
+[[gnu::always_inline]] TUTTI_HOST_DEVICE inline double natural_log(double value) {
   // value = 2^e * m with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh(s), s = (m - 1)/(m + 1).
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const double upper = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u);
@@ -68,7 +68,7 @@ template <std::size_t... I>
 }
 
 /// cos(2 pi turn) for 0 <= turn <= 1.
-[[gnu::always_inline]] TUTTI_ON_ANY inline double cosine_of_turn(double turn) {
+[[gnu::always_inline]] TUTTI_HOST_DEVICE inline double cosine_of_turn(double turn) {
   const double half = turn > 0.5 ? 1.0 - turn : turn;      // cos(-x) = cos(x)
   const double quarter = half > 0.25 ? 0.5 - half : half;  // cos(pi - x) = -cos(x)
   const double angle = 2.0 * std::numbers::pi * quarter;

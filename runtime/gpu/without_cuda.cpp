@@ -3,6 +3,8 @@
 
 namespace tutti::gpus {
 
-Found find_accelerator() { return {nullptr, "this build has no GPU support (nvcc was not found)"}; }
+Found find_accelerator() {
+  return {nullptr, "this build has no GPU support (cmake found no nvcc, or TUTTI_CUDA was OFF)"};
+}
 
 }  // namespace tutti::gpus

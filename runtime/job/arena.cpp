@@ -69,8 +69,8 @@ Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
                     "TUTTI_ARENA_BYTES)");
   }
   auto* begin = static_cast<std::byte*>(space);
-  auto* aligned =
-      reinterpret_cast<std::byte*>(rounded_up(reinterpret_cast<std::uintptr_t>(begin), kHugePage));
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  std::byte* aligned = begin + (rounded_up(address, kHugePage) - address);
   const int flags =
       MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
   if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED) {

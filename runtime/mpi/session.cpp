@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/session.hpp"
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <sys/resource.h>
+#include <thread>
 
 #include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
@@ -13,8 +15,25 @@ namespace tutti::mpi {
 
 namespace {
 
+/// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
+/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher.
+/// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
+/// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
+void wait_for_all_ranks() {
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
+  int all_came = 0;
+  MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
+  while (all_came == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
+  }
+}
+
 void at_exit() {
-  if (is_running()) MPI_Finalize();
+  if (!is_running()) return;
+  wait_for_all_ranks();
+  MPI_Finalize();
 }
 
 /// With fewer, MPI_Init ends the process itself, or waits.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/transport.hpp"
 
+#include <new>
+
 #include "tutti/mpi.hpp"
 
 #include "runtime/mpi/session.hpp"
@@ -87,11 +89,13 @@ void MpiTransport::progress() {
   check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
-/// The notice is sent from memory that is never freed: its receiver may never receive it.
+/// The notice is sent from memory that is never freed: its receiver may never receive it. Without
+/// memory for it the others learn of the failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   if (!is_running()) return;
   MPI_Request request = MPI_REQUEST_NULL;
-  const auto* kept = new collectives::Notice(notice);
+  const auto* kept = new (std::nothrow) collectives::Notice(notice);
+  if (kept == nullptr) return;
   if (MPI_Isend(kept, sizeof *kept, MPI_BYTE, to_rank, kNoticeTag, comm_, &request) ==
       MPI_SUCCESS) {
     MPI_Request_free(&request);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -125,8 +126,7 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
     const auto count = static_cast<double>(ranks.size());
     text += "  rank " + std::to_string(rank) + " (host " + hosts[static_cast<std::size_t>(rank)] +
             ") came last in " +
-            std::to_string(
-                static_cast<std::uint64_t>(static_cast<double>(culprit.calls) / count + 0.5)) +
+            std::to_string(std::llround(static_cast<double>(culprit.calls) / count)) +
             " calls; each rank waited " + seconds_to_string(culprit.seconds / count) +
             " for it, on average\n";
   }

@@ -1,187 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the store. A push goes: PushList (which values of which keys) -> Push (one fused
-// operation) -> Engine::run (collectives/engine.cpp) -> update.
-#include <algorithm>
-#include <cstdio>
-#include <unordered_set>
-
-#include "runtime/store/core/tallies.hpp"
-#include "runtime/store/entering.hpp"
+// The public face of the store: every call is passed on to KVStore::Impl (kvstore.cpp).
+#include "runtime/observe/statistics.hpp"
+#include "runtime/store/kvstore_impl.hpp"
 
 namespace tutti {
 
 namespace {
 
-void require_distinct(std::span<const Key> keys) {
-  std::unordered_set<Key> seen;
-  for (const Key& key : keys) {
-    if (seen.insert(key).second) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "key " + to_string(key) + " occurs twice; a key is initialised once");
-  }
+std::string type_of(std::string_view name) {
+  if (name == "local" || name == "device" || name == "dist") return std::string(name);
+  if (name == "dist_sync" || name == "dist_device_sync" || name == "nccl") return "dist";
+  throw Error(ErrorCode::invalid_argument,
+              "unknown store type '" + std::string(name) +
+                  "'; expected local, device or dist (or its aliases dist_sync, "
+                  "dist_device_sync, nccl)");
 }
 
 }  // namespace
 
-std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
-                                              Storage storage) {
-  std::vector<Entry> entries;
-  for (const auto& [key, values] : groups) {
-    table_.require_new(key);
-    const ConstTensorView& value = values.front();
-    Replica replica = new_replica(*group, storage, value.shape(), value.dtype(), home_of(value));
-    entries.push_back({.key = key,
-                       .order = table_.size() + entries.size(),
-                       .replica = std::move(replica.tensor),
-                       .pages = std::move(replica.pages)});
-    for (const ConstTensorView& other : values) {
-      require_shape(entries.back(), other, "a value");
-      require_dtype(entries.back(), other, "a value");
-    }
+KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KVStore::KVStore(KVStore&&) noexcept = default;
+KVStore& KVStore::operator=(KVStore&&) noexcept = default;
+KVStore::~KVStore() = default;
+
+KVStore KVStore::create(std::string_view name, const Settings& settings) {
+  const std::string type = type_of(name);
+  const Communicator communicator =
+      type == "dist" ? Communicator::world(settings) : Communicator::self(settings);
+  return KVStore(std::make_unique<Impl>(type, communicator.group()));
+}
+
+KVStore KVStore::create(const Communicator& communicator) {
+  return KVStore(std::make_unique<Impl>("dist", communicator.group()));
+}
+
+void KVStore::init(const Keys& keys, const Values& values) {
+  impl_->init(keys, values, Storage::dense);
+}
+
+void KVStore::push(const Keys& keys, const Values& values, int /*priority*/) {
+  impl_->push(keys, values, nullptr);
+}
+
+void KVStore::init_row_sparse(const Keys& keys, const Values& values) {
+  impl_->init(keys, values, Storage::row_sparse);
+}
+
+void KVStore::init_row_sparse(const Key& key, const Shape& shape, DType dtype) {
+  impl_->init_rows(key, shape, dtype);
+}
+
+void KVStore::push(const Keys& keys, const RowSparseValues& values, int /*priority*/) {
+  impl_->push_rows(keys, values);
+}
+
+void KVStore::pull(const Keys& keys, const Outputs& outputs, Cast cast) const {
+  impl_->pull(keys, outputs, {.cast = cast});
+}
+
+void KVStore::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const {
+  impl_->pull(keys, outputs, options);
+}
+
+void KVStore::row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs,
+                              const Values& row_ids, int /*priority*/) const {
+  impl_->pull_rows(keys, outputs, row_ids);
+}
+
+ConstTensorView KVStore::view(const Key& key) const {
+  const Entry& entry = impl_->entry(key);
+  const Tensor& replica = entry.replica;
+  std::shared_ptr<const void> memory = impl_->group->arena();
+  if (entry.is_row_sparse()) memory = entry.pages;
+  if (entry.is_on_gpu()) memory = gpus::find_gpus();
+  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(), std::move(memory)};
+}
+
+void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
+                       int /*priority*/) {
+  impl_->push(keys, values, &outputs);
+}
+
+void KVStore::pushpull(const Keys& keys, const Outputs& values, int priority) {
+  const auto flat = values.flat();
+  const std::vector<ConstTensorView> inputs(flat.begin(), flat.end());
+  if (!values.is_nested()) return pushpull(keys, inputs, values, priority);
+  std::vector<std::span<const ConstTensorView>> lists;
+  std::span<const ConstTensorView> rest = inputs;
+  for (const std::size_t length : values.groups()) {
+    lists.push_back(rest.first(length));
+    rest = rest.subspan(length);
   }
-  return entries;
+  pushpull(keys, lists, values, priority);
 }
 
-void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage) {
-  const char* call = storage == Storage::dense ? "init" : "init_row_sparse";
-  const Entering entering(*this, Entering::Kind::change, call);
-  std::vector<KeyGroup<ConstTensorView>> groups;
-  std::vector<Entry> entries;
-  validate(call, [&] {
-    groups = resolve(keys, values);
-    require_distinct(keys.list());
-    entries = new_entries(groups, storage);
-  });
-  push_.broadcast_new(entries, groups);
-  for (Entry& entry : entries) table_.insert(std::move(entry));
+void KVStore::broadcast(const Keys& keys, const Values& values, const Outputs& outputs) {
+  init(keys, values);
+  pull(keys, outputs);
 }
 
-void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* outputs) {
-  const Entering entering(*this, Entering::Kind::collective, "push");
-  std::vector<KeyGroup<TensorView>> destinations;
-  validate(outputs == nullptr ? "push" : "pushpull", [&] {
-    push_list_.take(keys, values);
-    if (outputs != nullptr) {
-      destinations = resolve(keys, *outputs);
-      require_outputs(destinations, Cast::no);
-    }
-    if (push_list_.is_on_gpu()) {
-      device_push_.stage(push_list_);
-    } else {
-      push_.stage(destinations);
-    }
-  });
-  if (push_list_.is_on_gpu()) {
-    push_.announce();
-    device_push_.run();
-    return copy_out(destinations, 0);
-  }
-  push_.run();
-  copy_out(destinations, push_.writes_outputs() ? 1 : 0);
-}
-
-void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
-                                    Cast cast) const {
-  for (const auto& [key, outputs] : groups) {
-    const Entry& entry = table_.at(key);
-    for (const TensorView& output : outputs) {
-      require_shape(entry, output, "an output");
-      if (cast == Cast::no) require_dtype(entry, output, "an output");
-    }
-  }
-}
-
-/// The first `written` outputs of each key have their values already.
-void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written) {
-  for (const auto& [key, outputs] : groups) {
-    const Entry& entry = table_.at(key);
-    for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica);
-    }
-  }
-  copies_.run();
-}
-
-/// A "local" store is on the cpu; the others keep a key where it comes from.
-Device KVStore::Impl::home_of(const ConstTensorView& value) const {
-  return type == "local" || value.device().kind == DeviceKind::cpu ? cpu() : value.device();
-}
-
-std::string KVStore::Impl::name_of_call(const char* call) const {
-  return name_of(group->topology(), group->topology().rank) + ": " + call + ": ";
-}
-
-void KVStore::Impl::warn_of_ignored(const Entry& entry) {
-  if (!ignored_.insert(entry.key).second) return;
-  group->log().warn("pull: " + to_string(entry.key, entry.shape(), entry.dtype()) +
-                    " is row-sparse and was ignored; use row_sparse_pull, or pull with "
-                    "ignore_sparse = false");
-}
-
-void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) {
-  std::uint64_t bytes = 0;
-  for (const auto& [key, outputs] : groups) {
-    for (const TensorView& output : outputs) bytes += output.size_bytes();
-  }
-  engine().meter().count_as(
-      tally_of(engine().meter(), "pull", groups,
-               [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
-      bytes);
-}
-
-void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
-  const Entering entering(*this, Entering::Kind::local, "pull");
-  try {
-    auto groups = resolve(keys, outputs);
-    std::erase_if(groups, [&](const auto& group_of_key) {
-      const Entry& entry = table_.at(group_of_key.key);
-      const bool is_ignored = options.ignore_sparse && entry.is_row_sparse();
-      if (is_ignored) warn_of_ignored(entry);
-      return is_ignored;
-    });
-    require_outputs(groups, options.cast);
-    count_pull(groups);
-    copy_out(groups, 0);
-  } catch (const Error& error) {
-    throw Error(error.code(), name_of_call("pull") + error.what());
-  }
-}
-
-const Entry& KVStore::Impl::entry(const Key& key) {
-  const Entering entering(*this, Entering::Kind::look, "view");
-  return table_.at(key);
-}
-
-void KVStore::Impl::set_rule(UpdateRule rule) {
-  const Entering entering(*this, Entering::Kind::change, "set_updater");
-  rule_ = std::move(rule);
-  for (auto& [key, entry] : table_) {
-    entry.updates = 0;
-    entry.states.clear();
-  }
-}
-
-void KVStore::Impl::set_compression(const Compression& options) {
-  const Entering entering(*this, Entering::Kind::change, "set_gradient_compression");
-  GradientCompression chosen(options);
-  if (group->settings().reproducible && chosen.codec_of(compression::Leg::between) != nullptr) {
+void KVStore::set_updater(Updater updater, RowSparseUpdater rows) {
+  if (rows && !updater) {
     throw Error(ErrorCode::invalid_argument,
-                "set_gradient_compression: leg=between gives a result that depends on which ranks "
-                "share a node; with TUTTI_REPRODUCIBLE=1 use leg=all");
+                "set_updater: a function for rows, but none for dense values; give both");
   }
-  compression_ = std::move(chosen);
-  for (auto& [key, entry] : table_) entry.residual.reset();
+  UpdateRule rule;
+  if (updater) rule.rule = std::move(updater);
+  rule.row_updater = std::move(rows);
+  impl_->set_rule(std::move(rule));
 }
 
-void KVStore::Impl::barrier() {
-  const Entering entering(*this, Entering::Kind::collective, "barrier");
-  const auto describe = [] { return std::string("barrier"); };
-  engine().run({.kind = collectives::Kind::barrier, .segments = {}, .describe = describe});
+void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
+  if (optimizer == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "set_optimizer: expected an optimizer, got none");
+  }
+  impl_->set_rule({.rule = std::move(optimizer)});
 }
 
-void KVStore::Impl::agree(const std::function<void()>& body) {
-  const Entering entering(*this, Entering::Kind::collective, "agree");
-  tutti::agree(engine(), body);
+Optimizer& KVStore::optimizer() const {
+  Optimizer* running = impl_->rule().optimizer();
+  if (running == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
+  }
+  return *running;
 }
+
+void KVStore::set_gradient_compression(const Compression& compression) {
+  impl_->set_compression(compression);
+}
+
+void KVStore::set_gradient_compression(std::string_view compression) {
+  impl_->set_compression(compression::create(compression));
+}
+
+void KVStore::save(const std::filesystem::path& directory, const Metadata& metadata) {
+  impl_->save(directory, metadata);
+}
+LoadResult KVStore::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  return impl_->load(directory, options);
+}
+void KVStore::save_optimizer_states(const std::filesystem::path& path) {
+  impl_->save_optimizer_states(path);
+}
+void KVStore::load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options) {
+  impl_->load_optimizer_states(path, options);
+}
+
+Tensor KVStore::allocate(Shape shape, DType dtype) { return impl_->group->allocate(shape, dtype); }
+
+int KVStore::rank() const noexcept { return impl_->group->topology().rank; }
+int KVStore::num_workers() const noexcept { return impl_->group->topology().size; }
+std::string_view KVStore::type() const noexcept { return impl_->type; }
+bool KVStore::is_capable(std::string_view capability) const noexcept {
+  return capability == "optimizer";
+}
+bool KVStore::stop_requested() const noexcept { return impl_->group->engine().stop_requested(); }
+void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
+void KVStore::barrier() { impl_->barrier(); }
+Statistics KVStore::statistics() const {
+  return statistics_of(impl_->group->engine().meter(), rank());
+}
+VerifyResult KVStore::verify() { return impl_->verify(); }
+void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
 
 }  // namespace tutti

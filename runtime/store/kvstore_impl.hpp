@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <map>
 #include <set>
 #include <thread>
 
@@ -12,12 +11,14 @@
 
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/replica.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
-#include "runtime/store/dense/push.hpp"
+#include "runtime/store/dense/dense_push.hpp"
 #include "runtime/store/device/device_copies.hpp"
 #include "runtime/store/device/device_push.hpp"
+#include "runtime/store/files/store_files.hpp"
 #include "runtime/store/sparse/sparse_push.hpp"
 
 namespace tutti {
@@ -28,10 +29,11 @@ class TUTTI_INTERNAL KVStore::Impl {
   Impl(std::string store_type, std::shared_ptr<Group> members)
       : type(std::move(store_type)),
         group(std::move(members)),
-        push_list_(*group, table_),
-        push_(*group, push_list_, table_, rule_, compression_),
-        device_push_(group, table_, rule_, compression_),
-        sparse_push_(*group, table_, rule_) {}
+        push_plan_(*group, table_),
+        dense_push_(*group, push_plan_, table_, rule_, compression_),
+        device_push_(group, push_plan_, table_, rule_, compression_),
+        sparse_push_(*group, table_, rule_),
+        files_(group, table_, rule_, compression_) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -63,7 +65,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   const std::shared_ptr<Group> group;
 
  private:
-  class Entering;
+  class CallScope;
 
   [[nodiscard]] std::string name_of_call(const char* call) const;
   void warn_of_ignored(const Entry& entry);
@@ -72,31 +74,24 @@ class TUTTI_INTERNAL KVStore::Impl {
   void copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written);
   /// Where a key lives whose first value is there.
   [[nodiscard]] Device home_of(const ConstTensorView& value) const;
-  [[nodiscard]] collectives::Engine& engine() { return group->engine(); }
+  [[nodiscard]] collectives::Engine& engine() const { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                                Storage storage);
-  /// Runs `body`; what it throws is thrown by all ranks.
-  template <class Body>
-  void validate(const char* call, Body body);
-  /// All ranks make this call, with equal digests; else all throw. Collective.
-  void announce(collectives::Verb verb, const std::string& call, std::uint64_t digest);
-  [[nodiscard]] std::vector<Entry*> entries_in_order();
-  [[nodiscard]] Optimizer& required_optimizer();
   VerifyResult compare(std::span<Entry* const> entries);
 
   KeyTable table_;
   UpdateRule rule_;
   GradientCompression compression_;
-  PushList push_list_;
-  Push push_;
+  PushPlan push_plan_;
+  DensePush dense_push_;
   DevicePush device_push_;
   DeviceCopies copies_;
   SparsePush sparse_push_;
+  StoreFiles files_;
   std::set<Key> ignored_;    ///< row-sparse keys whose pull was warned of
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
   std::uint64_t healed_ = 0;  ///< chunks, apart from those that pushes healed
-  std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
 };
 
 }  // namespace tutti

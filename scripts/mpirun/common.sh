@@ -156,6 +156,19 @@ require_versions() {
   at_least "$version" 3.22 || fail "CMake 3.22 or later is needed; this is version $version."
 }
 
+# tool_14 TOOL: the command of version 14 of a tool of LLVM's, whatever it is called here. Fails if
+# there is none.
+tool_14() {
+  local command
+  for command in "$1-14" "$1"; do
+    if [[ $("$command" --version 2>/dev/null) == *"version 14."* ]]; then
+      printf '%s\n' "$command"
+      return 0
+    fi
+  done
+  return 1
+}
+
 # --- steps ---------------------------------------------------------------------------------------
 
 # run_logged LABEL LOG COMMAND...: a line for the step; the command's output goes to LOG. On a
@@ -192,6 +205,30 @@ install_missing() {
   mapfile -t missing < <(missing_packages)
   if [ "${#missing[@]}" != 0 ]; then apt_install "${missing[@]}"; fi
   require_versions
+}
+
+# What single tests and checks need besides. A tool that this system does not offer is left out: its
+# tests are skipped, and say so.
+install_test_tools() {
+  local tool package found=() missing=()
+  for tool in pkg-config shellcheck; do
+    has_command "$tool" || missing+=("$tool")
+  done
+  has_command ip || missing+=(iproute2)
+  for tool in clang-format clang-tidy; do
+    tool_14 "$tool" >/dev/null || missing+=("$tool-14")
+  done
+  if [ "${#missing[@]}" = 0 ] || ! has_command apt-get; then return 0; fi
+  if [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null; then return 0; fi
+  apt_update
+  for package in "${missing[@]}"; do
+    if apt_knows "$package"; then
+      found+=("$package")
+    else
+      say "apt knows no package $package: what needs it is left out."
+    fi
+  done
+  [ "${#found[@]}" = 0 ] || (apt_install "${found[@]}") || say "not installed: ${found[*]}"
 }
 
 install_dataset() {

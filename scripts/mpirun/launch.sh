@@ -41,6 +41,7 @@ usage() {
 # --- the arguments -------------------------------------------------------------------------------
 
 ranks='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
+counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
 placed=no          # the user says where ranks go, or what they are bound to
 several_hosts=no   # a batch job or a list of hosts: mpirun knows its slots, this script does not
 forwarded=' '      # variables that the user forwards
@@ -48,6 +49,11 @@ passed=()          # for mpirun
 
 number() {  # OPTION TEXT LEAST
   [[ $2 =~ ^[0-9]+$ && $2 -ge $3 ]] || usage "$1 takes a number from $3 on, not '$2'"
+}
+
+set_ranks() {  # OPTION TEXT
+  number "$1" "$2" 1
+  ranks=$2
 }
 
 # pass_on OPTION [VALUE...]: an option of mpirun's; sets `words` to how many arguments it takes.
@@ -58,8 +64,22 @@ pass_on() {
     -x) words=2 forwarded+="${2%%=*} " ;;
     -H | -host | --host | -hostfile | --hostfile | -machinefile | --machinefile | \
       --default-hostfile) words=2 several_hosts=yes ;;
-    --map-by | -map-by | --bind-to | -bind-to | --rank-by | -rank-by | -rf | --rankfile | \
-      --cpu-set | --cpu-list | -npernode | --npernode | -N | --ppr) words=2 placed=yes ;;
+    -N | -npernode | --npernode | -nperboard | --nperboard | -npersocket | --npersocket | --ppr | \
+      -nproc-per-node | --nproc-per-node) words=2 counted=yes placed=yes ;;
+    -N[0-9]* | -pernode | --pernode | -npernode=* | --npernode=* | -npersocket=* | \
+      --npersocket=* | --ppr=* | --nproc-per-node=*) counted=yes placed=yes ;;
+    --map-by | -map-by)
+      words=2 placed=yes
+      if [[ ${2:-} == ppr:* ]]; then counted=yes; fi
+      ;;
+    --map-by=ppr:* | -map-by=ppr:*) counted=yes placed=yes ;;
+    --bind-to | -bind-to | --rank-by | -rank-by | -rf | --rankfile | --cpu-set | --cpu-list)
+      words=2 placed=yes
+      ;;
+    --map-by=* | --bind-to=* | --rank-by=* | --rankfile=* | --cpu-set=* | --cpu-list=*)
+      placed=yes
+      ;;
+    --host=* | --hostfile=* | --machinefile=* | --default-hostfile=*) several_hosts=yes ;;
     --oversubscribe | -oversubscribe | --nooversubscribe | --bind-to-*) placed=yes ;;
     -wdir | --wdir | -wd | --wd | -path | --path | --prefix | --output-filename | --output | \
       --timeout | --tune | --stdin | --am | --personality | --display) words=2 ;;
@@ -73,7 +93,9 @@ pass_on() {
 
 while [ $# != 0 ]; do
   case $1 in
-    -np | -n | --np | --n | -c) number "$1" "${2:-}" 1; ranks=$2; shift 2 ;;
+    -np | -n | --np | --n | -c) set_ranks "$1" "${2:-}"; shift 2 ;;
+    -np=* | -n=* | --np=* | --n=* | -c=*) set_ranks "${1%%=*}" "${1#*=}"; shift ;;
+    -np[0-9]* | -n[0-9]* | -c[0-9]*) set_ranks "${1%%[0-9]*}" "${1#"${1%%[0-9]*}"}"; shift ;;
     --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
     --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
     --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;

@@ -7,8 +7,8 @@
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
 # 75, and this script submits itself again: PBS lets operators alone requeue a job that runs.
 #
-# Each rank sees one GPU of its node, by its local rank. The programs of this project compute on the
-# CPU; the template is for programs that use GPUs themselves.
+# Each rank sees one GPU of its node, by its local rank. A program computes on it if it asks for it,
+# as train-fashion-mnist does with --device gpu; the library must be built with CUDA.
 #PBS -N tutti
 #PBS -l select=2:ncpus=32:mpiprocs=4:ngpus=4
 #PBS -l walltime=04:00:00

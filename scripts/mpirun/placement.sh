@@ -46,7 +46,7 @@ choose_hosts() {
 }
 
 choose_ranks() {
-  if [ -z "$ranks" ] && ! has_allocation; then
+  if [ -z "$ranks" ] && [ "$counted" = no ] && ! has_allocation; then
     ranks=$(usable_cpus)
     cores=$(usable_cores)
     if [ "$cores" -lt "$ranks" ]; then ranks=$cores; fi

@@ -9,8 +9,8 @@
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
 # 75, and the job goes back into the queue under the same number; its log goes on, too.
 #
-# Each rank sees one GPU of its node, by its local rank. The programs of this project compute on the
-# CPU; the template is for programs that use GPUs themselves.
+# Each rank sees one GPU of its node, by its local rank. A program computes on it if it asks for it,
+# as train-fashion-mnist does with --device gpu; the library must be built with CUDA.
 #SBATCH --job-name=tutti
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

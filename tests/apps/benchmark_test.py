@@ -21,7 +21,8 @@ RESULT_KEYS = {"collective", "backend", "buffers", "bytes", "count", "type", "re
                "iterations", "time_us", "algbw_gbs", "busbw_gbs", "wrong"}
 
 REFUSED = [
-    (["--fast"], "unrecognised option '--fast'"),
+    (["--fast"], "unrecognised option '--fast'; --help lists"),
+    (["--minbyte", "8"], "unrecognised option '--minbyte', did you mean --minbytes?; --help lists"),
     (["-b", "many"], "--minbytes: "),
     (["-d", "float8"], "--datatype: "),
     (["--collective", "alltoall"], "--collective: expected one of allreduce, reduce_scatter, "),
@@ -60,7 +61,6 @@ class Case(unittest.TestCase):
 
     def check_all_right(self, out, columns):
         self.assertIn("# Out of bounds values : 0 OK\n", out)
-        self.assertRegex(out, r"# Memory : \d+\.\d GB/s per rank, \d+\.\d GB/s in all")
         for row in rows_of(out):
             self.assertEqual(len(row), columns, row)
 
@@ -117,6 +117,12 @@ class Benchmark(Case):
 
         self.assertEqual(sizes("allreduce"), [(32, 8), (64, 16)])
         self.assertEqual(sizes("allgather"), [(24, 2), (60, 5)])
+
+    def test_the_memory_is_measured_for_large_tensors_alone(self):
+        large = self.measure("-b", "1M", "-e", "1M", *QUICK, ranks=2)
+        self.assertRegex(large, r"# Memory : \d+\.\d GB/s per rank, \d+\.\d GB/s in all")
+        self.assertRegex(large, r"#   as busbw : at most [\d.]+ GB/s")
+        self.assertNotIn("# Memory", self.measure(*SMALL, ranks=2))
 
     def test_without_check_nothing_is_said_about_results(self):
         out = self.measure("-c", 0, *SMALL)
@@ -239,7 +245,7 @@ class BenchmarkVerdicts(Case):
 
     def test_two_ranks_report_wrong_use_once_and_both_end_with_1(self):
         script = programs.program(NAME) + ' "$@"'
-        for arguments, expected in (REFUSED[0], REFUSED[6], REFUSED[9]):
+        for arguments, expected in (REFUSED[0], REFUSED[7], REFUSED[10]):
             with self.subTest(arguments=arguments):
                 codes, err = programs.exit_codes(2, script, *arguments)
                 self.assertEqual(codes, [1, 1], err)

@@ -19,7 +19,7 @@ WEIGHTS = ("weights.safetensors", "optimizer.safetensors")
 REQUEUE = 75
 STOPPED = re.compile(r"^stopped by a signal: epoch (\d+), step (\d+) is saved in .*; start it again"
                      " to go on$")
-EPOCHS = 30  # of 15 steps
+EPOCHS = 30  # each has 15 steps
 STOPS = 4
 
 

@@ -15,8 +15,9 @@ IMAGES = "train-images-idx3-ubyte.gz"
 
 # Arguments -> what the line says.
 REFUSED = [
-    (["--epoch", "3"], "unrecognised option '--epoch'"),
-    (["--no-such-option"], "unrecognised option '--no-such-option'"),
+    (["--epoch", "3"], "unrecognised option '--epoch', did you mean --epochs?; --help lists"),
+    (["--limt", "3"], "unrecognised option '--limt', did you mean --limit?; --help lists"),
+    (["--no-such-option"], "unrecognised option '--no-such-option'; --help lists"),
     (["extra"], "expected options only"),
     (["--epochs", "0"], "--epochs: expected at least 1"),
     (["--epochs", "many"], "'--epochs' is invalid"),

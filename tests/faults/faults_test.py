@@ -16,6 +16,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from collections import namedtuple
@@ -26,9 +27,9 @@ import verdict
 WORKER = os.environ["FAULT_WORKER"]
 MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
 DEADLINE_S = 4
-SLACK_S = 20  # a busy machine; what is promised is 2 s
-AT_ONCE_S = 3  # below the deadline
-LIMIT_S = 40
+NEVER_S = 3600  # the deadline of faults that are seen at once, far beyond the limit
+LIMIT_S = 120
+REPETITIONS = 1  # of jobs in which mpirun itself crashes or hangs, in a layout
 NOT_HERE = 77
 
 Layout = namedtuple("Layout", "ranks victim nodes environment hosts")
@@ -90,32 +91,54 @@ def all_have_ended(launcher):
     return bool(states) and set(states) == {"Z"}
 
 
-def run(layout, fault, environment):
-    """Open MPI's mpirun 4.1 sometimes crashes or hangs where ranks end with an error while another
-    is in MPI_Finalize, after every rank has ended. Such a run says nothing; there is another."""
-    for _ in range(4):
-        with subprocess.Popen(command(layout, fault), stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.PIPE, env=environment,
-                              stdin=subprocess.DEVNULL) as process:
-            try:
-                out, err = process.communicate(timeout=LIMIT_S)
-            except subprocess.TimeoutExpired:
-                ended = all_have_ended(process)
-                process.kill()
-                if not ended:
-                    raise
-                continue
-        if process.returncode != -signal.SIGSEGV:
-            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-        print(f"{fault}: mpirun crashed", file=sys.stderr)
-    raise AssertionError(f"{fault}: mpirun hangs or crashes every time")
+def run_once(layout, fault, environment):
+    """The job's end, or the way in which mpirun failed after every rank had ended."""
+    with subprocess.Popen(command(layout, fault), stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE, env=environment,
+                          stdin=subprocess.DEVNULL) as process:
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            ended = all_have_ended(process)
+            process.kill()
+            if not ended:
+                raise
+            return "hung beside ranks that had ended"
+    if process.returncode == -signal.SIGSEGV:
+        return "crashed"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def see(layout, fault):
+class Runner:
+    """Runs the jobs of a layout. Open MPI's mpirun 4.1 may crash or hang where ranks end with an
+    error. Such a run says nothing about the library, so there is another; but a user meets it,
+    too, so it must stay rare."""
+
+    def __init__(self, layout):
+        self.layout = layout
+        self.repeated = []
+        self.lock = threading.Lock()
+
+    def run(self, fault, environment):
+        while True:
+            done = run_once(self.layout, fault, environment)
+            if not isinstance(done, str):
+                return done
+            with self.lock:
+                self.repeated.append(f"{fault}: mpirun {done}")
+                print(self.repeated[-1], file=sys.stderr, flush=True)
+                if len(self.repeated) > REPETITIONS:
+                    raise AssertionError(f"expected at most {REPETITIONS} failure of mpirun itself "
+                                         f"in a layout, got {self.repeated}")
+
+
+def see(runner, fault):
     """Runs the job; None if hosts cannot be made here."""
-    environment = {**os.environ, **layout.environment, "TUTTI_TIMEOUT": str(DEADLINE_S),
+    layout = runner.layout
+    deadline_s = DEADLINE_S if FAULTS[fault].when == "deadline" else NEVER_S
+    environment = {**os.environ, **layout.environment, "TUTTI_TIMEOUT": str(deadline_s),
                    "TUTTI_LOG": "quiet"}
-    done = run(layout, fault, environment)
+    done = runner.run(fault, environment)
     end = time.monotonic()
     if layout.hosts and done.returncode == NOT_HERE:
         print(done.stderr, file=sys.stderr)
@@ -129,8 +152,9 @@ def see(layout, fault):
 def see_all(layout):
     """Several jobs at once: they mostly wait."""
     jobs = 1 if layout.hosts else 2
+    runner = Runner(layout)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return dict(zip(FAULTS, pool.map(lambda fault: see(layout, fault), FAULTS)))
+        return dict(zip(FAULTS, pool.map(lambda fault: see(runner, fault), FAULTS)))
 
 
 class Faults(unittest.TestCase):
@@ -140,9 +164,7 @@ class Faults(unittest.TestCase):
         expected = FAULTS[fault]
         self.assertIsNotNone(seen.seconds, f"the job did not come to the fault: {seen.err}")
         self.assertIn(seen.code, expected.codes, seen.err)
-        latest = SLACK_S + (DEADLINE_S if expected.when == "deadline" else AT_ONCE_S)
-        self.assertLess(seen.seconds, latest)
-        if expected.when == "deadline":
+        if expected.when == "deadline":  # else it is so long that the job has ended without it
             self.assertGreater(seen.seconds, DEADLINE_S * 0.9)
         # Nodes that notice at the same time say so both. Where the launcher is slower than the 2 s
         # after which ranks look for each other's processes, one of them speaks, too.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/host_rig.hpp"
 
-#include "runtime/gpu/kernels/family_adam.hpp"
-#include "runtime/gpu/kernels/family_adaptive.hpp"
-#include "runtime/gpu/kernels/family_descent.hpp"
-#include "runtime/gpu/kernels/family_layerwise.hpp"
+#include "runtime/gpu/kernels/family.hpp"
 #include "runtime/gpu/kernels/table_kernels.hpp"
+#include "runtime/optimizers/adam.hpp"
+#include "runtime/optimizers/adaptive.hpp"
+#include "runtime/optimizers/descent.hpp"
+#include "runtime/optimizers/layerwise.hpp"
 
 namespace test {
 
@@ -36,7 +37,7 @@ class HostRig final : public Rig {
 std::unique_ptr<Rig> make_host_rig(HostWork& work) { return std::make_unique<HostRig>(work); }
 
 std::unique_ptr<Rig> make_rig() {
-  static HostWork work;  // of all rigs
+  static HostWork work;  // all rigs share it
   return make_host_rig(work);
 }
 

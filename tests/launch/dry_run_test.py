@@ -68,6 +68,21 @@ class DryRun(launcher.Folder):
         self.assertEqual(self.command("-np", 2, "true", one_core=True,
                                       OMPI_MCA_hwloc_base_binding_policy="none"), "-np 2 true")
 
+    def test_the_number_of_ranks_is_read_in_every_spelling(self):
+        for option in ("-np 2", "-np2", "-np=2", "--np 2", "--np=2", "-n 2", "-n2", "--n=2", "-c 2",
+                       "-c2"):
+            self.assertEqual(self.command(*option.split(), "--oversubscribe", "true"),
+                             "-np 2 --oversubscribe true", option)
+
+    def test_a_number_per_node_or_socket_is_the_number_of_ranks(self):
+        for option in ("-N 2", "-N2", "-npernode 2", "--npernode=2", "--nproc-per-node 2",
+                       "--nproc-per-node=2", "--npersocket 2", "-pernode", "--ppr 2:node",
+                       "--map-by ppr:2:node", "--map-by=ppr:2:node"):
+            self.assertEqual(self.command(*option.split(), "true", one_core=True),
+                             f"{option} true")
+        self.assertEqual(self.command("--map-by", "node", "true", one_core=True),
+                         "-np 1 --map-by node true")
+
     def test_in_a_batch_job_mpirun_knows_ranks_and_places(self):
         for name in ("SLURM_JOB_ID", "LSB_JOBID", "PE_HOSTFILE"):
             self.assertEqual(self.command("true", **{name: "1"}), "true")
@@ -119,6 +134,8 @@ class DryRun(launcher.Folder):
     def test_wrong_arguments_are_one_sentence_and_the_usage(self):
         for arguments, text in (
                 (["-np", "two", "true"], "error: -np takes a number from 1 on, not 'two'"),
+                (["-np2x", "true"], "error: -np takes a number from 1 on, not '2x'"),
+                (["--np=", "true"], "error: --np takes a number from 1 on, not ''"),
                 (["-np"], "error: -np takes a number from 1 on, not ''"),
                 (["--max-restarts", "-1", "true"],
                  "error: --max-restarts takes a number from 0 on, not '-1'"),

@@ -62,8 +62,7 @@ inline tutti::KVStore store_with_keys() {
 }
 
 /// The keys hold what they held, and the store goes on.
-inline void check_unchanged(tutti::KVStore& kv,
-                            std::source_location where = std::source_location::current()) {
+inline void check_unchanged(tutti::KVStore& kv, Place where = Place::current()) {
   CHECK(all_are(stored(kv, 3), 2, where));
   CHECK(all_are(stored(kv, 5), 4, where));
   kv.push(3, filled(rank() == 0 ? 2 : 0));

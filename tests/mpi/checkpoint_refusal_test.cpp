@@ -23,7 +23,7 @@ constexpr auto kInvalid = ErrorCode::invalid_argument;
 
 void check_load_throws(KVStore& kv, const path& directory, ErrorCode code,
                        const std::vector<std::string>& words,
-                       std::source_location where = std::source_location::current()) {
+                       test::Place where = test::Place::current()) {
   CHECK(throws_on_all([&] { kv.load(directory); }, code, words, where));
 }
 

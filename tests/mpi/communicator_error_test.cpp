@@ -16,8 +16,7 @@ namespace {
 
 Communicator new_world() { return Communicator::world(test::settings()); }
 
-void check_usable(Communicator& world,
-                  std::source_location where = std::source_location::current()) {
+void check_usable(Communicator& world, test::Place where = test::Place::current()) {
   Tensor tensor = Tensor::full({300}, test::rank() + 1);
   world.allreduce(tensor);
   const auto sum = static_cast<float>(test::size() * (test::size() + 1) / 2);

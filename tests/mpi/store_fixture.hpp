@@ -38,7 +38,7 @@ inline tutti::Tensor filled(double value, tutti::Shape shape = {2, 3}) {
 
 /// True on every rank if every element is exactly `value`.
 inline bool all_are(const tutti::ConstTensorView& tensor, float value,
-                    std::source_location where = std::source_location::current()) {
+                    Place where = Place::current()) {
   const auto values = tensor.values<float>();
   const auto wrong = std::ranges::find_if(values, [=](float found) { return found != value; });
   if (wrong != values.end()) MESSAGE("expected ", value, ", got ", *wrong);
@@ -47,7 +47,7 @@ inline bool all_are(const tutti::ConstTensorView& tensor, float value,
 
 /// The same, to within float32's rounding.
 inline bool all_near(const tutti::ConstTensorView& tensor, float value,
-                     std::source_location where = std::source_location::current()) {
+                     Place where = Place::current()) {
   const auto values = tensor.values<float>();
   const auto wrong = std::ranges::find_if(values, [=](float found) {
     return !(std::abs(found - value) <= 1e-6f * std::max(1.0f, std::abs(value)));

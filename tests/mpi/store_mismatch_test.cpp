@@ -23,7 +23,7 @@ std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 std::string last() { return name_of(test::size() - 1); }
 
 /// The keys 3 and 5 hold what they held, and can be pushed, pulled and initialised beside.
-void check_usable(KVStore& kv, std::source_location where = std::source_location::current()) {
+void check_usable(KVStore& kv, test::Place where = test::Place::current()) {
   CHECK(test::all_are(test::stored(kv, 3), 2, where));
   CHECK(test::all_are(test::stored(kv, 5), 4, where));
   for (const int key : {3, 5}) {

@@ -104,7 +104,7 @@ int size() {
   return size;
 }
 
-bool agree(bool mine, std::source_location where) {
+bool agree(bool mine, Place where) {
   return agree_at(mine, where.file_name(), static_cast<int>(where.line()));
 }
 
@@ -113,7 +113,7 @@ double largest(double mine) {
   return mine;
 }
 
-bool same_on_all(std::span<const std::byte> bytes, std::source_location where) {
+bool same_on_all(std::span<const std::byte> bytes, Place where) {
   const std::uint64_t mine = digest(bytes);
   std::uint64_t first = mine;
   MPI_Bcast(&first, 1, MPI_UINT64_T, 0, verdicts);
@@ -161,12 +161,12 @@ bool is_refusal(const std::optional<tutti::Error>& error, tutti::ErrorCode code,
 }
 
 bool throws_on_all(const std::function<void()>& body, tutti::ErrorCode code,
-                   const std::vector<std::string>& words, std::source_location where) {
+                   const std::vector<std::string>& words, Place where) {
   return agree(is_refusal(error_of(body), code, words), where);
 }
 
 bool throws_on(int only, const std::function<void()>& body, tutti::ErrorCode code,
-               const std::vector<std::string>& words, std::source_location where) {
+               const std::vector<std::string>& words, Place where) {
   return agree(rank() != only || is_refusal(error_of(body), code, words), where);
 }
 

@@ -7,12 +7,13 @@
 #include <doctest/doctest.h>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tutti/tutti.hpp"
+
+#include "tests/support/place.hpp"
 
 namespace test {
 
@@ -26,14 +27,13 @@ inline std::string last() { return "rank " + std::to_string(size() - 1); }
 /// REQUIRE(test::agree(..)), so that ranks fail together and none waits for one that left the test.
 /// Collective, on a communicator of its own. Ranks that call it from different lines are out of
 /// step, which ends the job with the name of both places.
-bool agree(bool mine, std::source_location where = std::source_location::current());
+bool agree(bool mine, Place where = Place::current());
 
 /// The largest of the ranks' values.
 double largest(double mine);
 
 /// True if all ranks hold the same bytes.
-bool same_on_all(std::span<const std::byte> bytes,
-                 std::source_location where = std::source_location::current());
+bool same_on_all(std::span<const std::byte> bytes, Place where = Place::current());
 
 inline std::span<const std::byte> bytes_of(const tutti::ConstTensorView& tensor) {
   return {tensor.bytes(), tensor.size_bytes()};
@@ -55,12 +55,10 @@ bool is_refusal(const std::optional<tutti::Error>& error, tutti::ErrorCode code,
 /// Runs `body` on every rank: true if it threw on every rank an error with this code, after which
 /// the store can still be used, and whose text holds all of these words.
 bool throws_on_all(const std::function<void()>& body, tutti::ErrorCode code,
-                   const std::vector<std::string>& words,
-                   std::source_location where = std::source_location::current());
+                   const std::vector<std::string>& words, Place where = Place::current());
 
 /// The same for errors of a call that talks to nobody: the body runs on rank `only` alone.
 bool throws_on(int only, const std::function<void()>& body, tutti::ErrorCode code,
-               const std::vector<std::string>& words,
-               std::source_location where = std::source_location::current());
+               const std::vector<std::string>& words, Place where = Place::current());
 
 }  // namespace test

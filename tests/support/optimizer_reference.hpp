@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every optimizer once more: element by element, in double precision, straight from the formulas.
+// A new optimizer has its options in reference_defaults() and its formula in Reference. All tests
+// of optimizers take their names from here.
 #pragma once
 
 #include <algorithm>
@@ -72,6 +74,11 @@ inline const std::map<std::string, Numbers>& reference_defaults() {
         {"bias_correction", 1}}},
       {"lans", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}}};
   return kDefaults;
+}
+
+/// True if the formula has norms of whole tensors.
+inline bool takes_norms(const std::string& name) {
+  return name == "lars" || name == "lamb" || name == "lans";
 }
 
 /// One key. sgld is left without its noise.

@@ -5,9 +5,10 @@
 
 #include <tutti/gpu.hpp>
 
-#include "apps/benchmark/tutti_calls.hpp"
+#include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/work.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/support/require_equal.hpp"
 #include "tests/unit/threads.hpp"
 
 namespace {
@@ -40,7 +41,7 @@ TEST_CASE("sums of tensors on GPUs are right, and checked") {
       const Job job = job_of(collective, world);
       Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world), nullptr);
       work.call();
-      if (work.check() != 0) throw tutti::Error(tutti::ErrorCode::divergence, "wrong elements");
+      test::require_equal(work.check(), std::size_t{0}, "wrong elements");
     });
     CHECK(test::all_returned(outcomes));
   }

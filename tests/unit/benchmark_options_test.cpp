@@ -100,6 +100,18 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"--collective", "barrier", "--plot", "a.svg"}), "barrier has none");
 }
 
+TEST_CASE("the memory is measured where a tensor is large and on the CPU, and else not at all") {
+  const auto measures = [](std::initializer_list<const char*> arguments) {
+    const Options options = test::parse(arguments);
+    return is_about_memory(options, plan(options, 2));
+  };
+  CHECK(measures({}));
+  CHECK(measures({"-b", "1M", "-e", "1M"}));
+  CHECK(measures({"--collective", "pushpull", "--model", "resnet50"}));
+  CHECK_FALSE(measures({"-e", "1023K"}));
+  CHECK_FALSE(measures({"--collective", "barrier"}));
+}
+
 TEST_CASE("what is measured is planned before anything is allocated") {
   CHECK(plan(test::parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
   CHECK(plan(test::parse({"--collective", "barrier"}), 3).size() == 1);

@@ -4,17 +4,16 @@
 #include <doctest/doctest.h>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/error.hpp"
 
-#include "apps/benchmark/axis.hpp"
 #include "apps/benchmark/baseline.hpp"
-#include "apps/benchmark/report_json.hpp"
-#include "apps/benchmark/report_svg.hpp"
-#include "apps/benchmark/report_table.hpp"
-#include "apps/benchmark/text.hpp"
+#include "apps/benchmark/plot.hpp"
+#include "apps/benchmark/report.hpp"
+#include "support/text.hpp"
 #include "tests/unit/benchmark_arguments.hpp"
 
 namespace {
@@ -59,7 +58,13 @@ Machine a_machine() {
           .started = "2025-01-31T12:00:00Z"};
 }
 
-constexpr MemorySpeed kMemory{.per_rank_gbs = 12.5, .total_gbs = 25.0};
+constexpr MemorySpeed kMemory{.per_rank_gbs = 12.5, .total_gbs = 25.0, .array_bytes = 1 << 20};
+
+int count_of(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
 
 }  // namespace
 
@@ -68,9 +73,9 @@ TEST_CASE("sizes and times are readable") {
   CHECK(apps::bytes_text(1024) == "1 KiB");
   CHECK(apps::bytes_text(1.5 * 1024 * 1024) == "1.5 MiB");
   CHECK(apps::bytes_text(128.0 * 1024 * 1024) == "128 MiB");
-  CHECK(time_text(0.174) == "0.17");
-  CHECK(time_text(123.44) == "123.4");
-  CHECK(time_text(64211.3) == "64211");
+  CHECK(apps::time_text(0.174) == "0.17");
+  CHECK(apps::time_text(123.44) == "123.4");
+  CHECK(apps::time_text(64211.3) == "64211");
 }
 
 TEST_CASE("a row has both backends and the ratio, under names of the same width") {
@@ -95,16 +100,44 @@ TEST_CASE("a backend that cannot run is n/a in its columns and in the ratio") {
 }
 
 TEST_CASE("the foot counts wrong elements") {
+  const auto foot_of = [](const std::vector<Row>& rows) {
+    return table_foot(rows, test::parse({}), a_machine(), kMemory);
+  };
   auto rows = two_rows();
-  CHECK(table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 0 OK\n"));
+  CHECK(foot_of(rows).ends_with("# Out of bounds values : 0 OK\n"));
   rows[0].results[0]->wrong = 1;
-  CHECK(
-      table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 1 FAILED\n"));
+  CHECK(foot_of(rows).ends_with("# Out of bounds values : 1 FAILED\n"));
   rows[0].results[0]->wrong = 3;
   rows[1].results[1]->wrong = 4;
+  CHECK(foot_of(rows).ends_with("# Out of bounds values : 7 FAILED\n"));
+}
+
+TEST_CASE("the foot has the memory's speed and what it allows as busbw, if it was measured") {
+  const auto foot_of = [](const std::optional<MemorySpeed>& memory, const Machine& machine) {
+    return table_foot(two_rows(), test::parse({}), machine, memory);
+  };
+  CHECK(foot_of(std::nullopt, a_machine()) == "# Out of bounds values : 0 OK\n");
+  const std::string foot = foot_of(kMemory, a_machine());
+  CHECK(foot.find("12.5 GB/s per rank, 25.0 GB/s in all") != std::string::npos);
+  CHECK(foot.find("as busbw : at most 6.25 GB/s") != std::string::npos);  // 2 bytes per byte
+  CHECK(foot.find("the cache's speed") == std::string::npos);
+  Machine alone = a_machine();
+  alone.ranks = 1;
+  CHECK(foot_of(kMemory, alone).find("busbw") == std::string::npos);
+}
+
+TEST_CASE("where the cache may hold the arrays, table, plot and JSON say so") {
+  MemorySpeed of_cache = kMemory;
+  of_cache.exceeds_cache = false;
+  const auto rows = two_rows();
   CHECK(
-      table_foot(rows, test::parse({}), kMemory).ends_with("# Out of bounds values : 7 FAILED\n"));
-  CHECK(table_foot(rows, test::parse({}), kMemory).find("12.5 GB/s per rank") != std::string::npos);
+      table_foot(rows, test::parse({}), a_machine(), of_cache)
+          .find("three arrays of 1 MiB per rank, which the last-level cache of 1 MiB may hold: it "
+                "may be the cache's speed") != std::string::npos);
+  CHECK(count_of(to_svg(rows, test::parse({}), a_machine(), of_cache),
+                 "memory (or a cache) allows") == 1);
+  const auto json = nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), of_cache));
+  CHECK(json.at("environment").at("memory_gbs").at("exceeds_cache") == false);
 }
 
 TEST_CASE("the JSON has config, environment and a result per backend and size") {
@@ -113,6 +146,10 @@ TEST_CASE("the JSON has config, environment and a result per backend and size") 
   CHECK(json.at("config").at("cache") == "hot");
   CHECK(json.at("environment").at("ranks") == 2);
   CHECK(json.at("environment").at("memory_gbs").at("per_rank") == 12.5);
+  CHECK(nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), std::nullopt))
+            .at("environment")
+            .at("memory_gbs")
+            .is_null());
   REQUIRE(json.at("results").size() == 4);
   const auto& result = json.at("results")[2];
   CHECK(result.at("collective") == "allreduce");
@@ -139,27 +176,49 @@ TEST_CASE("the CSV has the same results, with a name per column") {
         std::string::npos);
 }
 
-TEST_CASE("the plot has a curve per backend in both panels, and the memory's speed") {
+TEST_CASE("the plot has a curve per backend in both panels, and the memory's limit as a busbw") {
   const auto rows = two_rows();
   const std::string svg = to_svg(rows, test::parse({}), a_machine(), kMemory);
-  const auto count = [&](const std::string& part) {
-    int found = 0;
-    for (auto at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
-    return found;
-  };
-  CHECK(count("series-tutti") == 2);
-  CHECK(count("series-mpi") == 2);
-  CHECK(count("stroke-dasharray") == 1);
-  CHECK(count("memory: 12.5 GB/s per rank") == 1);
-  CHECK(count("one&lt;&amp;&gt; (2)") == 1);
-  CHECK(count("nan") == 0);
+  CHECK(count_of(svg, "series-tutti") == 2);
+  CHECK(count_of(svg, "series-mpi") == 2);
+  CHECK(count_of(svg, "stroke-dasharray") == 1);
+  CHECK(count_of(svg, "memory allows 6.25 GB/s") == 1);
+  CHECK(count_of(svg, "nan") == 0);
   CHECK(svg.ends_with("</svg>\n"));
+  CHECK(count_of(to_svg(rows, test::parse({}), a_machine(), std::nullopt), "dasharray") == 0);
 }
 
-TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwidths") {
+TEST_CASE("the plot names all that was measured: what, where, with what, and when") {
+  const Options options = test::parse(
+      {"--collective", "pushpull", "--compression", "2bit,threshold=2", "--cache", "cold"});
+  const std::string svg = to_svg(two_rows(), options, a_machine(), kMemory);
+  for (const char* words :
+       {"pushpull, float32 sum", "store buffers, 2bit,threshold=2", "2 ranks on 1 node",
+        "one&lt;&amp;&gt; (2)", "tutti: store buffers", "mpi: user buffers", "cold caches",
+        "a processor", "last-level cache 1 MiB", "tutti 0", "Some MPI", "2025-01-31T12:00:00Z"}) {
+    CHECK_MESSAGE(svg.find(words) != std::string::npos, words);
+  }
+}
+
+TEST_CASE("one size is a bar per backend, as long as its value, with the value beside it") {
+  const std::string svg =
+      to_svg(std::vector{row_of(1048576, 1500.0, 3000.0)}, test::parse({}), a_machine(), kMemory);
+  CHECK(count_of(svg, "<circle") == 0);
+  CHECK(count_of(svg, "<path") == 0);
+  CHECK(count_of(svg, "series-tutti") == 2);
+  CHECK(count_of(svg, "series-mpi") == 2);
+  CHECK(count_of(svg, ">1.5 ms<") == 1);
+  CHECK(count_of(svg, ">3 ms<") == 1);
+  CHECK(count_of(svg, "width=\"185.0\"") == 1);  // half of the longest
+  CHECK(count_of(svg, "width=\"370.0\"") == 1);
+}
+
+TEST_CASE("the plot of one rank has no curve in the panel of bandwidths") {
   auto row = row_of(8, 1.0, 2.0);
   for (auto& result : row.results) result->busbw_gbs = 0.0;
-  const std::string svg = to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory);
+  Machine alone = a_machine();
+  alone.ranks = 1;
+  const std::string svg = to_svg(std::vector{row}, test::parse({}), alone, kMemory);
   CHECK(svg.find("one rank alone") != std::string::npos);
   CHECK(svg.find("nan") == std::string::npos);
   CHECK(svg.find("inf") == std::string::npos);
@@ -167,11 +226,13 @@ TEST_CASE("the plot of one size on one rank has no curve in the panel of bandwid
 
 TEST_CASE("the legend of the plot names the backends that have results") {
   auto row = row_of(8, 1.0, 2.0);
-  CHECK(to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory).find("Some MPI") !=
-        std::string::npos);
+  const auto svg_of = [&] {
+    return to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory);
+  };
+  CHECK(count_of(svg_of(), ">Some MPI<") == 1);
   row.results[1].reset();
-  CHECK(to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory).find("Some MPI") ==
-        std::string::npos);
+  CHECK(count_of(svg_of(), ">Some MPI<") == 0);
+  CHECK(count_of(svg_of(), ">Tutti<") == 1);
 }
 
 TEST_CASE("axes have a tick at every end and in between") {
@@ -233,11 +294,11 @@ TEST_CASE("a baseline of another kind of run is refused") {
 }
 
 TEST_CASE("rates have three digits, and columns stay apart") {
-  CHECK(rate_text(0.01234) == "0.0123");
-  CHECK(rate_text(4.2) == "4.20");
-  CHECK(rate_text(23.0) == "23.0");
-  CHECK(rate_text(99.97) == "100");
-  CHECK(rate_text(0.00025) == "0.0003");
-  CHECK(column("4096", 6) == "  4096");
-  CHECK(column("4096", 4) == " 4096");  // never joined to what is before it
+  CHECK(apps::rate_text(0.01234) == "0.0123");
+  CHECK(apps::rate_text(4.2) == "4.20");
+  CHECK(apps::rate_text(23.0) == "23.0");
+  CHECK(apps::rate_text(99.97) == "100");
+  CHECK(apps::rate_text(0.00025) == "0.0003");
+  CHECK(apps::column("4096", 6) == "  4096");
+  CHECK(apps::column("4096", 4) == " 4096");  // never joined to what is before it
 }

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "apps/benchmark/cases.hpp"
+#include "apps/benchmark/machine.hpp"
 #include "apps/benchmark/models.hpp"
 #include "apps/benchmark/pattern.hpp"
 #include "apps/benchmark/result.hpp"
-#include "apps/benchmark/stream.hpp"
-#include "apps/benchmark/timing.hpp"
+#include "apps/benchmark/runner.hpp"
 #include "apps/benchmark/work.hpp"
 
 namespace {
@@ -254,4 +254,35 @@ TEST_CASE("the streaming addition adds, for lengths that are no multiple of a li
     add_streaming(left.values<float>(), right.values<float>(), sum.values<float>());
     for (const float value : sum.values<float>()) CHECK(value == 5.0f);
   }
+}
+
+TEST_CASE("the memory's speed is measured with bounded arrays and traffic, whatever the cache") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  for (const std::size_t cache : {std::size_t{0}, kMiB, 32 * kMiB, 480 * kMiB, 64 * 1024 * kMiB}) {
+    for (const int ranks : {1, 2, 3, 4, 64, 1000}) {
+      CAPTURE(cache);
+      CAPTURE(ranks);
+      const MemoryProbe probe = plan_memory_probe(cache, ranks);
+      const std::size_t all = 3 * probe.array_bytes * static_cast<std::size_t>(ranks);
+      const std::size_t passes = static_cast<std::size_t>(probe.repetitions) + 1;
+      CHECK(all <= kMostProbeBytes);
+      CHECK(all * passes <= kMostProbedBytes);
+      CHECK(probe.repetitions >= 1);
+      CHECK(probe.array_bytes % 64 == 0);
+      CHECK(probe.array_bytes > 0);
+      CHECK(probe.exceeds_cache == (cache <= 192 * kMiB));
+      if (cache == 32 * kMiB) CHECK(all > 3 * cache);
+    }
+  }
+  CHECK(kMostProbeBytes <= 1024 * kMiB);
+}
+
+TEST_CASE("the memory's limit of busbw counts what a rank must read and write") {
+  CHECK(busbw_limit(find_case("allreduce"), 2, 12.0) == doctest::Approx(6.0));  // 2 S, factor 1
+  CHECK(busbw_limit(find_case("allreduce"), 4, 12.0) == doctest::Approx(9.0));  // 2 S, factor 3/2
+  CHECK(busbw_limit(find_case("allgather"), 2, 12.0) == doctest::Approx(4.0));  // 3/2 S, 1/2
+  CHECK(busbw_limit(find_case("pushpull"), 2, 12.0) == doctest::Approx(4.0));   // 3 S, 1
+  CHECK(busbw_limit(find_case("broadcast"), 3, 12.0) == doctest::Approx(12.0));
+  CHECK(busbw_limit(find_case("allreduce"), 1, 12.0) == 0.0);
+  CHECK(busbw_limit(find_case("barrier"), 2, 12.0) == 0.0);
 }

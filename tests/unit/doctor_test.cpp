@@ -4,49 +4,48 @@
 #include <doctest/doctest.h>
 #include <functional>
 
-#include "apps/doctor/by_host.hpp"
 #include "apps/doctor/checks.hpp"
 #include "apps/doctor/report.hpp"
 
-using apps::doctor::Facts;
 using apps::doctor::Finding;
 using apps::doctor::Findings;
 using apps::doctor::Level;
 using apps::doctor::Plan;
+using apps::doctor::RankInfo;
 
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 /// Two hosts of two ranks, nothing to complain about.
-std::vector<Facts> healthy() {
-  std::vector<Facts> ranks;
+std::vector<RankInfo> healthy() {
+  std::vector<RankInfo> ranks;
   for (int rank = 0; rank < 4; ++rank) {
-    Facts facts;
-    facts.rank = rank;
-    facts.host = rank < 2 ? "a" : "b";
-    facts.pid = 100 + rank;
-    facts.library = "0.1.0";
-    facts.mpi = "Open MPI v4.1.4";
-    facts.thread_level = 1;
-    facts.processors = {rank % 2};
-    facts.host_processors = 2;
-    facts.memory = 8 * kGiB;
-    facts.shm_free = 4 * kGiB;
-    facts.open_files = 1024;
-    facts.interfaces = {{"eth0", "10.1.0.0/16"}};
-    facts.node = rank / 2;
-    facts.has_directory = true;
-    facts.directory_free = 100 * kGiB;
-    ranks.push_back(facts);
+    RankInfo info;
+    info.rank = rank;
+    info.host = rank < 2 ? "a" : "b";
+    info.pid = 100 + rank;
+    info.library = "0.1.0";
+    info.mpi = "Open MPI v4.1.4";
+    info.thread_level = 1;
+    info.processors = {rank % 2};
+    info.host_processors = 2;
+    info.memory = 8 * kGiB;
+    info.shm_free = 4 * kGiB;
+    info.open_files = 1024;
+    info.interfaces = {{"eth0", "10.1.0.0/16"}};
+    info.node = rank / 2;
+    info.has_directory = true;
+    info.directory_free = 100 * kGiB;
+    ranks.push_back(info);
   }
   return ranks;
 }
 
-using Mistake = std::function<void(std::vector<Facts>& ranks, Plan& plan)>;
+using Mistake = std::function<void(std::vector<RankInfo>& ranks, Plan& plan)>;
 
 Findings complaints_after(const Mistake& mistake) {
-  std::vector<Facts> ranks = healthy();
+  std::vector<RankInfo> ranks = healthy();
   Plan plan{.need = kGiB, .directory = "/checkpoints"};
   mistake(ranks, plan);
   Findings findings = check_all(ranks, plan);
@@ -94,24 +93,24 @@ TEST_CASE("settings that differ, are misspelt or unreadable are found") {
               [](auto& ranks, auto&) { ranks[2].settings["TUTTI_TIMEOUT"] = "5"; }));
   CHECK(finds(Level::warning, "settings", {"TUTTI_TIMOUT", "did you mean TUTTI_TIMEOUT?"},
               [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.settings["TUTTI_TIMOUT"] = "5";
+                for (RankInfo& info : ranks) info.settings["TUTTI_TIMOUT"] = "5";
               }));
   CHECK(finds(Level::error, "settings", {"rank 0 (host a): TUTTI_TIMEOUT=never"},
               [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.settings["TUTTI_TIMEOUT"] = "never";
+                for (RankInfo& info : ranks) info.settings["TUTTI_TIMEOUT"] = "never";
               }));
 }
 
 TEST_CASE("bindings that overlap and too few processors are found") {
   CHECK(finds(Level::error, "binding", {"b: ranks 2 and 3 are bound to the same processor, of 8"},
               [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.host_processors = 8;
+                for (RankInfo& info : ranks) info.host_processors = 8;
                 ranks[2].processors = {0, 1};
                 ranks[3].processors = {1, 2};
               }));
   CHECK(finds(Level::warning, "processors", {"a: 2 ranks take turns on 1 usable processors"},
               [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.processors = {0, 1};
+                for (RankInfo& info : ranks) info.processors = {0, 1};
                 ranks[0].quota = 1.5;
               }));
   CHECK(finds(Level::warning, "load", {"b: other programs use about 2 of 2 processors"},
@@ -120,9 +119,9 @@ TEST_CASE("bindings that overlap and too few processors are found") {
 
 TEST_CASE("ranks that may all use the same sufficient processors overlap without harm") {
   CHECK(complaints_after([](auto& ranks, auto&) {
-          for (Facts& facts : ranks) {
-            facts.host_processors = 64;
-            facts.processors = {4, 5};
+          for (RankInfo& info : ranks) {
+            info.host_processors = 64;
+            info.processors = {4, 5};
           }
         }).empty());
 }
@@ -137,7 +136,7 @@ TEST_CASE("too little memory is found, where it is") {
               [](auto& ranks, auto&) { ranks[2].cgroup_memory = kGiB; }));
   CHECK(finds(Level::error, "shared memory",
               {"a: the ranks need 2 GiB in /dev/shm", "64 MiB are free"}, [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.settings["TUTTI_SHARED_MEMORY"] = "shm";
+                for (RankInfo& info : ranks) info.settings["TUTTI_SHARED_MEMORY"] = "shm";
                 ranks[0].shm_free = std::uint64_t{64} << 20;
               }));
   CHECK(finds(Level::error, "shared memory", {"b: ranks 2 and 3 are on one host and cannot map"},
@@ -171,7 +170,7 @@ TEST_CASE("networks that do not agree are found") {
               }));
   CHECK(finds(Level::error, "network", {"b: MPI is told to use ib0, which this host has not"},
               [](auto& ranks, auto&) {
-                for (Facts& facts : ranks) facts.tcp_include = "ib0";
+                for (RankInfo& info : ranks) info.tcp_include = "ib0";
                 ranks[0].interfaces.push_back({"ib0", "10.2.0.0/16"});
               }));
   CHECK(finds(Level::warning, "network", {"a has several networks", "172.17.0.0/16"},
@@ -179,7 +178,7 @@ TEST_CASE("networks that do not agree are found") {
                 ranks[0].interfaces.push_back({"docker0", "172.17.0.0/16"});
               }));
   CHECK(complaints_after([](auto& ranks, auto&) {
-          for (Facts& facts : ranks) facts.tcp_include = "10.1.0.0/16";
+          for (RankInfo& info : ranks) info.tcp_include = "10.1.0.0/16";
           ranks[0].interfaces.push_back({"docker0", "172.17.0.0/16"});
         }).empty());
 }
@@ -192,11 +191,13 @@ TEST_CASE("a clock that is wrong is found, in its direction") {
 }
 
 TEST_CASE("a GPU that two ranks share is found") {
-  const auto with_gpus = [](std::vector<Facts>& ranks) {
-    for (Facts& facts : ranks) {
-      facts.gpus = 2;
-      facts.restricts_gpus = true;
-      facts.my_gpus = {std::to_string(facts.rank % 2)};
+  const auto with_gpus = [](std::vector<RankInfo>& ranks) {
+    for (RankInfo& info : ranks) {
+      info.gpus = 2;
+      info.usable_gpus = 1;
+      info.gpu_text = "CUDA 13.0: gpu(0)";
+      info.restricts_gpus = true;
+      info.my_gpus = {std::to_string(info.rank % 2)};
     }
   };
   CHECK(complaints_after([&](auto& ranks, auto&) { with_gpus(ranks); }).empty());
@@ -206,6 +207,29 @@ TEST_CASE("a GPU that two ranks share is found") {
   }));
   CHECK(finds(Level::warning, "GPUs", {"different numbers of GPUs"},
               [](auto& ranks, auto&) { ranks[0].gpus = ranks[1].gpus = 4; }));
+}
+
+TEST_CASE("what the library can use of a host's GPUs is said as the library says it") {
+  const auto finding = [](int gpus, int usable, const std::string& text) {
+    std::vector<RankInfo> ranks = healthy();
+    for (RankInfo& info : ranks) {
+      info.gpus = gpus;
+      info.usable_gpus = usable;
+      info.gpu_text = text;
+    }
+    Findings findings;
+    apps::doctor::check_gpus(ranks, findings);
+    REQUIRE(findings.size() == 1);
+    return findings[0];
+  };
+  CHECK(finding(0, 0, "none: there is no GPU here").level == Level::ok);
+  CHECK(finding(0, 0, "none: there is no GPU here").text ==
+        "the library can use none: there is no GPU here");
+  CHECK(finding(2, 1, "CUDA 13.0: gpu(0)").level == Level::ok);
+  CHECK(finding(2, 1, "CUDA 13.0: gpu(0)").text ==
+        "2 per host; the library can use CUDA 13.0: gpu(0)");
+  CHECK(finding(2, 0, "none: no CUDA").level == Level::warning);
+  CHECK(finding(2, 0, "none: no CUDA").text == "a: 2 per host; the library can use none: no CUDA");
 }
 
 TEST_CASE("a directory for checkpoints that will not do is found") {
@@ -220,7 +244,7 @@ TEST_CASE("a directory for checkpoints that will not do is found") {
 }
 
 TEST_CASE("facts survive the way to rank 0, and the report names level and remedy") {
-  std::vector<Facts> ranks = healthy();
+  std::vector<RankInfo> ranks = healthy();
   ranks[1].settings["TUTTI_TIMEOUT"] = "5";
   CHECK(to_text(apps::doctor::from_text(to_text(ranks[1]))) == to_text(ranks[1]));
   const Findings findings = {{Level::ok, "clocks", "fine", ""},

@@ -8,6 +8,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/support/require_equal.hpp"
 #include "tests/unit/threads.hpp"
 
 using tutti::Communicator;
@@ -79,18 +80,15 @@ TEST_CASE("too little memory on one rank is refused by all, and the store goes o
             if (std::string(error.what()).find(words) != std::string::npos) return;
             throw;
           }
-          throw tutti::Error(ErrorCode::divergence, "was not refused");
+          test::fail_here(std::string("expected an error, \"") + words + "...\", got none");
         };
         check_throws("push: ", [&] { kv.push(1, value); });
         kv.push(2, Tensor::ones({4}, DType::float32, mine));
-        if (first_of(kv, 2, 4) != static_cast<float>(communicator.size())) {
-          throw tutti::Error(ErrorCode::divergence, "wrong");
-        }
+        const auto sum = static_cast<float>(communicator.size());
+        test::require_equal(first_of(kv, 2, 4), sum, "key 2");
         taken.clear();
         kv.push(1, value);
-        if (first_of(kv, 1, kCount) != static_cast<float>(communicator.size())) {
-          throw tutti::Error(ErrorCode::divergence, "wrong");
-        }
+        test::require_equal(first_of(kv, 1, kCount), sum, "key 1");
       });
       CHECK(test::all_returned(outcomes));
     }
@@ -107,9 +105,8 @@ TEST_CASE("memory that cannot be pinned is replaced by some that can") {
         const auto mine = gpu(communicator.rank());
         kv.init(1, Tensor::zeros({3'000'000}, DType::float32, mine));
         kv.push(1, Tensor::ones({3'000'000}, DType::float32, mine));
-        if (first_of(kv, 1, 3'000'000) != static_cast<float>(communicator.size())) {
-          throw tutti::Error(ErrorCode::divergence, "wrong");
-        }
+        test::require_equal(first_of(kv, 1, 3'000'000), static_cast<float>(communicator.size()),
+                            "key 1");
       });
       CHECK(test::all_returned(outcomes));
     }
@@ -120,12 +117,9 @@ TEST_CASE("a GPU that breaks down in the middle of a push ends it on every rank 
   for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
       Settings settings = test::by(path);
-      settings.timeout = std::chrono::duration<double>(30);
+      settings.timeout = std::chrono::hours(1);  // beyond the test's own limit: it plays no part
       const test::FakeGpus gpus(test::size_of_job(layout), 5);
-      const auto begin = std::chrono::steady_clock::now();
       const auto outcomes = push_while(layout, settings, [&] { gpus->break_down(1); });
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      CHECK(seconds.count() < 25);  // not by the deadline
       CHECK(test::all_say(outcomes, ErrorCode::communication, "rank 1 (host"));
       CHECK(test::all_say(outcomes, ErrorCode::communication, "gpu(1) is broken"));
     }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/support/idx.hpp"
-
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -87,7 +85,7 @@ void write_set(const TemporaryFolder& folder, const std::string& name, std::uint
   Bytes images = header({count, 28, 28});
   Bytes labels = header({count});
   for (std::uint32_t i = 0; i < count; ++i) {
-    images.insert(images.end(), 28 * 28, static_cast<std::uint8_t>(i));
+    images.insert(images.end(), 784, static_cast<std::uint8_t>(i));
     labels.push_back(static_cast<std::uint8_t>(i % 10));
   }
   write_gzip(folder.file(name + "-images-idx3-ubyte.gz"), images);
@@ -194,7 +192,7 @@ TEST_CASE("load_fashion_mnist reads the four files, and at most `limit` images o
   const apps::FashionMnist all = apps::load_fashion_mnist(folder.file(""));
   CHECK(all.train.count() == 12);
   CHECK(all.test.count() == 3);
-  CHECK(all.train.pixels[11 * apps::kImagePixels] == 11);
+  CHECK(all.train.pixels[std::size_t{11} * apps::kImagePixels] == 11);
   CHECK(all.train.labels[11] == 1);
   const apps::FashionMnist some = apps::load_fashion_mnist(folder.file(""), 5);
   CHECK(some.train.count() == 5);
@@ -217,10 +215,10 @@ TEST_CASE("load_fashion_mnist refuses sets that are not what the network expects
   write_gzip(folder.file("train-labels-idx1-ubyte.gz"), file_of({3}, 3));
   CHECK(load_error(folder.file("")).find("3 labels for 2 images") != std::string::npos);
   write_gzip(folder.file("train-labels-idx1-ubyte.gz"), file_of({11}, 11));
-  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 28, 28}, 11 * 784));
+  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 28, 28}, 8624));
   CHECK(load_error(folder.file("")).find("labels above 9") != std::string::npos);
-  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 32, 28}, 11 * 896));
+  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 32, 28}, 9856));
   CHECK(load_error(folder.file("")).find("found 32 x 28") != std::string::npos);
-  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 28, 32}, 11 * 896));
+  write_gzip(folder.file("train-images-idx3-ubyte.gz"), file_of({11, 28, 32}, 9856));
   CHECK(load_error(folder.file("")).find("found 28 x 32") != std::string::npos);
 }

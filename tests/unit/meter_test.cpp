@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls cost, as the ranks count it: threads as ranks.
 #include <algorithm>
+#include <atomic>
 #include <doctest/doctest.h>
-#include <mutex>
 
 #include "tutti/kvstore.hpp"
 #include "tutti/statistics.hpp"
 
+#include "collectives/node_memory.hpp"
+#include "runtime/job/group.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
 
 namespace {
 
-constexpr auto kLate = std::chrono::milliseconds(30);
-constexpr double kLateSeconds = 0.030;
 constexpr int kCalls = 5;
 
 Settings patient() {
@@ -23,64 +23,128 @@ Settings patient() {
   return settings;
 }
 
-/// Every rank's statistics of calls to which one comes late.
-std::vector<Statistics> with_a_late_rank(const std::vector<int>& nodes, int late_rank,
-                                         const Settings& settings = patient()) {
-  std::mutex mutex;
-  std::vector<Statistics> all;
-  const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
-    Tensor data = Tensor::ones({16});
-    for (int i = 0; i < kCalls; ++i) {
-      if (comm.rank() == late_rank) std::this_thread::sleep_for(kLate);
-      comm.allreduce(data);
+/// A job in which one rank makes its calls last: only after it has seen all others wait for it.
+class LateRank {
+ public:
+  /// `waiting_messages`: how many messages of a call go between nodes before all wait for the late
+  /// rank, and `call_messages`: how many in all.
+  LateRank(std::vector<int> nodes, int rank, int waiting_messages, int call_messages)
+      : nodes_(std::move(nodes)),
+        rank_(rank),
+        waiting_messages_(waiting_messages),
+        call_messages_(call_messages) {}
+
+  /// Every rank's statistics.
+  std::vector<Statistics> run(const Settings& settings = patient()) {
+    const auto count = [&](int /*from*/, int /*to*/, int tag) {
+      if (tag >= 0) ++messages_;  // the others say that a rank has left
+      return true;
+    };
+    auto groups = make_thread_groups(nodes_, settings, count);
+    for (const auto& group : groups) {
+      const collectives::Peer peer{group->arena()->data()};
+      blocks_.push_back(&peer.control());
     }
-    const std::lock_guard lock(mutex);
-    all.push_back(comm.statistics());
-  });
-  REQUIRE(test::all_returned(outcomes));
-  std::ranges::sort(all, {}, &Statistics::rank);
-  return all;
+    std::vector<Statistics> all(groups.size());
+    const auto outcomes = test::run_ranks(std::move(groups), [&](Communicator& comm) {
+      Tensor data = Tensor::ones({16});
+      for (int call = 1; call <= kCalls; ++call) {
+        if (comm.rank() == rank_) wait_until_all_wait(call);
+        comm.allreduce(data);
+      }
+      all[static_cast<std::size_t>(comm.rank())] = comm.statistics();
+    });
+    REQUIRE(test::all_returned(outcomes));
+    return all;
+  }
+
+ private:
+  /// All have announced the call and sent what they can, and then all sleep: what they sleep in is
+  /// the wait for the late rank.
+  void wait_until_all_wait(int call) const {
+    const int sent = (call - 1) * call_messages_ + waiting_messages_;
+    while (!all_announced(call) || messages_ != sent || sleepers() + 1 != size()) {
+      std::this_thread::yield();
+    }
+  }
+  [[nodiscard]] int size() const { return static_cast<int>(blocks_.size()); }
+  [[nodiscard]] bool all_announced(int call) const {
+    for (int rank = 0; rank < size(); ++rank) {
+      const auto& calls = blocks_[static_cast<std::size_t>(rank)]->calls;
+      if (rank != rank_ && !calls.is_in(static_cast<std::uint64_t>(call))) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] int sleepers() const {
+    int all = 0;
+    for (const auto* block : blocks_) all += static_cast<int>(block->sleepers);
+    return all;
+  }
+
+  std::vector<int> nodes_;
+  int rank_;
+  int waiting_messages_;
+  int call_messages_;
+  std::atomic<int> messages_{0};
+  std::vector<collectives::ControlBlock*> blocks_;
+};
+
+/// Where every node greets every other directly.
+LateRank late_rank(const std::vector<int>& nodes, int rank) {
+  const int others = static_cast<int>(nodes.size()) - 1;
+  return {nodes, rank, others * others, others * (others + 1)};
+}
+
+/// The late rank is the last of all calls, and of nothing else.
+void check_blames(const Statistics& seen, int late_rank) {
+  CAPTURE(seen.rank);
+  const CallStatistics calls = seen.total("allreduce");
+  CHECK(calls.calls == kCalls);
+  CHECK(calls.bytes == kCalls * 64);
+  CHECK(calls.waiting_seconds > 0);
+  CHECK(calls.waiting_seconds <= calls.seconds);
+  CHECK(calls.seconds <= seen.seconds);
+  REQUIRE(calls.last.size() == 1);
+  CHECK(calls.last.front().rank == late_rank);
+  CHECK(calls.last.front().calls == kCalls);
+  CHECK(calls.last.front().seconds == calls.waiting_seconds);
 }
 
 }  // namespace
 
 TEST_CASE("a rank that comes late is the one that the others waited for") {
   for (const auto& nodes : std::vector<std::vector<int>>{{2}, {4}, {1, 1}, {2, 2}, {3, 1}}) {
-    for (const int late_rank : {0, nodes.size() == 1 ? nodes[0] - 1 : nodes[0]}) {
+    for (const int late : {0, nodes.size() == 1 ? nodes[0] - 1 : nodes[0]}) {
       CAPTURE(nodes.size());
-      CAPTURE(late_rank);
-      for (const Statistics& seen : with_a_late_rank(nodes, late_rank)) {
-        CAPTURE(seen.rank);
-        const CallStatistics calls = seen.total("allreduce");
-        CHECK(calls.calls == kCalls);
-        CHECK(calls.bytes == kCalls * 64);
-        CHECK(calls.waiting_seconds <= calls.seconds);
-        CHECK(calls.seconds <= seen.seconds);
-        if (seen.rank == late_rank) continue;
-        REQUIRE_FALSE(calls.last.empty());
-        CHECK(calls.last.front().rank == late_rank);
-        CHECK(calls.last.front().seconds >= kCalls * kLateSeconds / 2);
+      CAPTURE(late);
+      for (const Statistics& seen : late_rank(nodes, late).run()) {
+        if (seen.rank != late) check_blames(seen, late);
       }
     }
   }
 }
 
-TEST_CASE("a rank that comes last itself waits little, and says so") {
-  const auto all = with_a_late_rank({2}, 1);
-  const CallStatistics of_late = all[1].total("allreduce");
-  CHECK(of_late.waiting_seconds < all[0].total("allreduce").waiting_seconds);
-  CHECK(std::ranges::any_of(of_late.last, [](const LastRank& late) { return late.rank == 1; }));
+TEST_CASE("a rank that comes last itself waits for nobody, and says so") {
+  const CallStatistics calls = late_rank({2}, 1).run()[1].total("allreduce");
+  CHECK(calls.waiting_seconds == 0);
+  REQUIRE(calls.last.size() == 1);
+  CHECK(calls.last.front().rank == 1);
+  CHECK(calls.last.front().calls == kCalls);
 }
 
 TEST_CASE("among many nodes the late rank is known, too") {
   Settings settings = patient();
   settings.algorithms = "handshakes=doubling";
-  for (int late_rank = 0; late_rank < 5; ++late_rank) {
-    CAPTURE(late_rank);
-    for (const Statistics& seen : with_a_late_rank({1, 1, 1, 1, 1}, late_rank, settings)) {
-      CAPTURE(seen.rank);
-      if (seen.rank == late_rank) continue;
-      CHECK(seen.total("allreduce").last.front().rank == late_rank);
+  // In three rounds each node passes on what it knows. Without the late node its next neighbour
+  // gets through no round, the two after it through one, and the last through two: each sends once
+  // more than that.
+  constexpr int kWaitingMessages = 1 + 2 + 2 + 3;
+  constexpr int kCallMessages = 5 * 3;
+  for (int late = 0; late < 5; ++late) {
+    CAPTURE(late);
+    LateRank job({1, 1, 1, 1, 1}, late, kWaitingMessages, kCallMessages);
+    for (const Statistics& seen : job.run(settings)) {
+      if (seen.rank != late) check_blames(seen, late);
     }
   }
 }

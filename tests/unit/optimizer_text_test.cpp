@@ -128,6 +128,9 @@ TEST_CASE("unknown names and options are refused with the nearest and all known 
                 {"optimizer sgd: unknown option 'momentun'", "did you mean momentum?",
                  "learning_rate, weight_decay, rescale_grad, clip_gradient, multi_precision, "
                  "momentum, schedule"});
+  check_refused("sgd,lr=0.1", {"unknown option 'lr'", "did you mean learning_rate?"});
+  check_refused("signum,wd=0.1", {"unknown option 'wd'", "did you mean weight_decay?"});
+  check_refused("adam,eps=0.1", {"unknown option 'eps'", "did you mean epsilon?"});
   check_refused("sgd,schedule=cosin,max_update=3",
                 {"unknown schedule 'cosin', did you mean cosine?", "factor, multifactor, poly"});
   check_refused("sgd,max_update=3", {"'max_update' belongs to a schedule; add schedule=NAME",

@@ -146,6 +146,23 @@ TEST_CASE("set_learning_rate is refused while a schedule decides; set_schedule r
   CHECK(optimizer->step(3, 1, 3).learning_rate == 0.25);
 }
 
+TEST_CASE(
+    "a warm-up may begin at the base rate, and where it has no steps its rate is not looked at") {
+  for (const char* warmup : {"warmup_steps=2,warmup_begin_lr=0.1", "warmup_begin_lr=0.5"}) {
+    const std::string text = std::string("sgd,schedule=cosine,max_update=10,") + warmup;
+    CHECK(tutti::optimizer::create(text)->step(3, 1, 2).learning_rate <= 0.1);
+  }
+  test::expect_error(
+      [] {
+        (void)tutti::optimizer::create(
+            "sgd,schedule=factor,step=3,warmup_steps=2,"
+            "warmup_begin_lr=0.4,learning_rate=0.3");
+      },
+      test::kInvalid,
+      {"optimizer sgd, schedule factor: warmup_begin_lr=0.4: expected at most learning_rate, which "
+       "is 0.3"});
+}
+
 TEST_CASE("schedules with values that cannot be are refused with the value and what is expected") {
   const auto refused = [](const Schedule& wrong, const std::string& word) {
     const auto sgd = tutti::optimizer::sgd();
@@ -165,5 +182,9 @@ TEST_CASE("schedules with values that cannot be are refused with the value and w
   refused({schedule::Poly{10, 2, -0.1}}, "final_lr=-0.1: expected a number of at least 0");
   refused({schedule::Cosine{10}, {.steps = 10}},
           "max_update=10: expected more than warmup_steps, which is 10");
+  refused({schedule::Factor{10}, {.steps = 5, .begin_lr = 0.5}},
+          "schedule factor: warmup_begin_lr=0.5: expected at most learning_rate, which is 0.");
+  refused({schedule::Cosine{10}, {.steps = 5, .begin_lr = 0.2, .mode = Warmup::Mode::constant}},
+          "schedule cosine: warmup_begin_lr=0.2: expected at most learning_rate, which is 0.");
   refused({schedule::Cosine{10}, {.steps = 1, .begin_lr = -1}}, "warmup_begin_lr=-1: expected");
 }

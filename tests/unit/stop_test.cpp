@@ -142,9 +142,9 @@ TEST_CASE("after SIGTERM a call waits no longer than the grace time") {
   for (const auto& nodes : std::vector<std::vector<int>>{{2}, {1, 1}}) {
     const PreemptionSignals signals;
     Settings settings = quiet();
+    settings.timeout = std::chrono::hours(1);  // the test's own limit is far below
     settings.grace = std::chrono::duration<double>(0.3);
     std::atomic<bool> done{false};
-    const auto begin = std::chrono::steady_clock::now();
     const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
       comm.barrier();
       if (comm.rank() == 1) {
@@ -158,7 +158,6 @@ TEST_CASE("after SIGTERM a call waits no longer than the grace time") {
       std::raise(SIGTERM);
       comm.barrier();
     });
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     REQUIRE(outcomes[0]);
     CHECK(outcomes[0]->code() == ErrorCode::timeout);
     CHECK_FALSE(outcomes[0]->recoverable());
@@ -171,11 +170,12 @@ TEST_CASE("after SIGTERM a call waits no longer than the grace time") {
 TEST_CASE("once all ranks know of SIGTERM, the deadline is the usual one again") {
   const PreemptionSignals signals;
   Settings settings = quiet();
-  settings.grace = std::chrono::duration<double>(0.2);
+  settings.grace = std::chrono::duration<double>(1);  // far more than ranks in step take
   const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    comm.barrier();
     if (comm.rank() == 0) std::raise(SIGTERM);
     comm.barrier();
-    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
     comm.barrier();
   });
   CHECK(test::all_returned(outcomes));

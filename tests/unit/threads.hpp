@@ -25,12 +25,9 @@ using tutti::Error;
 /// What one rank's body threw, if anything.
 using Outcomes = std::vector<std::optional<Error>>;
 
-/// Runs `body` as every rank of a job with these node sizes, each in a thread of its own.
-inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
-                         const std::function<void(Communicator&)>& body,
-                         tutti::MessageFilter filter = {},
-                         std::size_t arena_bytes = std::size_t{1} << 30) {
-  auto groups = tutti::make_thread_groups(node_sizes, settings, std::move(filter), arena_bytes);
+/// Runs `body` as every rank of a job of these groups, each in a thread of its own.
+inline Outcomes run_ranks(std::vector<std::shared_ptr<tutti::Group>> groups,
+                          const std::function<void(Communicator&)>& body) {
   Outcomes outcomes(groups.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < groups.size(); ++rank) {
@@ -47,17 +44,11 @@ inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settin
   return outcomes;
 }
 
-/// Takes all of this rank's shared memory that can be had.
-inline std::vector<tutti::Tensor> fill_arena(Communicator& comm) {
-  std::vector<tutti::Tensor> taken;
-  for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
-    try {
-      taken.push_back(comm.allocate({bytes}, tutti::DType::uint8));
-    } catch (const Error&) {
-      bytes /= 2;
-    }
-  }
-  return taken;
+/// The same with groups made for it, on nodes of these sizes.
+inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
+                         const std::function<void(Communicator&)>& body,
+                         tutti::MessageFilter filter = {}) {
+  return run_ranks(tutti::make_thread_groups(node_sizes, settings, std::move(filter)), body);
 }
 
 inline int size_of_job(const std::vector<int>& node_sizes) {

@@ -26,6 +26,7 @@ struct AdamOptions {
 };
 
 /// Moments of gd; w -= l*m / (sqrt(v) + epsilon).
+/// States  m, v. Updates row-sparse keys, too.
 /// Source  Kingma and Ba, ICLR 2015.
 TUTTI_API std::shared_ptr<Optimizer> adam(const AdamOptions& options = {});
 
@@ -42,6 +43,7 @@ struct AdamwOptions {
 };
 
 /// Decoupled weight decay: moments of g'; w -= l*(m / (sqrt(v) + epsilon) + wd*w).
+/// States  m, v.
 /// Source  Loshchilov and Hutter, ICLR 2019.
 TUTTI_API std::shared_ptr<Optimizer> adamw(const AdamwOptions& options = {});
 
@@ -59,6 +61,7 @@ struct AdabeliefOptions {
 
 /// g = clip(rescale_grad*g + wd*w); s = b2*s + (1-b2)*(g - m)^2 + epsilon;
 /// w -= l*m / (sqrt(s) + epsilon).
+/// States  m, s.
 /// Source  Zhuang et al., NeurIPS 2020.
 TUTTI_API std::shared_ptr<Optimizer> adabelief(const AdabeliefOptions& options = {});
 
@@ -75,6 +78,7 @@ struct AdamaxOptions {
 };
 
 /// u = max(b2*u, |gd|); w -= lr/(1 - b1^t)*m / (u + epsilon).
+/// States  m, u.
 /// Source  Kingma and Ba, ICLR 2015, section 7.1.
 TUTTI_API std::shared_ptr<Optimizer> adamax(const AdamaxOptions& options = {});
 
@@ -93,6 +97,7 @@ struct NadamOptions {
 
 /// With mu(t) = b1*(1 - 0.96^(t*schedule_decay)/2) and P = mu(1)*...*mu(t), moments of gd:
 /// w -= lr*((1 - mu(t))*gd/(1 - P) + mu(t+1)*m/(1 - P*mu(t+1))) / (sqrt(v^) + epsilon).
+/// States  m, v.
 /// Source  Dozat, ICLR workshop 2016.
 TUTTI_API std::shared_ptr<Optimizer> nadam(const NadamOptions& options = {});
 
@@ -110,6 +115,7 @@ struct FtmlOptions {
 
 /// Follow the moving leader, v of gd: e = (1 - b1^t)/lr*(sqrt(v^) + epsilon);
 /// z = b1*z + (1-b1)*gd - (e - b1*d)*w; d = e; w = -z/d. A rate of 0 changes nothing.
+/// States  d, v, z.
 /// Source  Zheng and Kwok, ICML 2017.
 TUTTI_API std::shared_ptr<Optimizer> ftml(const FtmlOptions& options = {});
 
@@ -128,6 +134,7 @@ struct LambOptions {
 
 /// Moments of g'; u = m^ / (sqrt(v^) + epsilon) + wd*w; w -= lr*|w|/|u|*u, the ratio 1 if a norm
 /// is 0. Norms are Euclidean, of the whole tensor. Without bias_correction m^ = m and v^ = v.
+/// States  m, v.
 /// Source  You et al., ICLR 2020.
 TUTTI_API std::shared_ptr<Optimizer> lamb(const LambOptions& options = {});
 
@@ -146,6 +153,7 @@ struct LansOptions {
 /// g = clip(rescale_grad*g / |rescale_grad*g|); D = sqrt(v^) + epsilon; a = m^/D + wd*w;
 /// b = g/D + wd*w; w -= lr*(b1*|w|/|a|*a + (1-b1)*|w|/|b|*b), a ratio is 1 if a norm is 0. Norms
 /// are Euclidean, of the whole tensor.
+/// States  m, v.
 /// Source  Zheng et al., arXiv:2006.13484, 2020.
 TUTTI_API std::shared_ptr<Optimizer> lans(const LansOptions& options = {});
 

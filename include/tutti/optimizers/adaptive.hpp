@@ -22,6 +22,7 @@ struct AdagradOptions {
 };
 
 /// h += gd^2; w -= lr*gd / (sqrt(h) + epsilon).
+/// States  h. Updates row-sparse keys, too.
 /// Source  Duchi, Hazan, Singer, JMLR 12, 2011.
 TUTTI_API std::shared_ptr<Optimizer> adagrad(const AdagradOptions& options = {});
 
@@ -38,6 +39,7 @@ struct AdadeltaOptions {
 
 /// a = rho*a + (1-rho)*gd^2; d = sqrt(b+epsilon)/sqrt(a+epsilon)*gd; b = rho*b + (1-rho)*d^2;
 /// w -= lr*d.
+/// States  a, b.
 /// Source  Zeiler, arXiv:1212.5701, 2012.
 TUTTI_API std::shared_ptr<Optimizer> adadelta(const AdadeltaOptions& options = {});
 
@@ -57,6 +59,7 @@ struct RmspropOptions {
 /// v = rho*v + (1-rho)*gd^2; w -= lr*gd / (sqrt(v) + epsilon). If centered, also
 /// a = rho*a + (1-rho)*gd; d = momentum*d - lr*gd/sqrt(max(v - a^2, 0) + epsilon); w += d instead.
 /// Without `centered`, momentum has no part in it.
+/// States  v; if centered, v, a, d.
 /// Source  Tieleman and Hinton, lecture 6.5, 2012; centered: Graves, arXiv:1308.0850, 2013.
 TUTTI_API std::shared_ptr<Optimizer> rmsprop(const RmspropOptions& options = {});
 
@@ -73,6 +76,7 @@ struct FtrlOptions {
 
 /// Follow the regularized leader: z += g' - (sqrt(n + g'^2) - sqrt(n))/lr*w; n += g'^2;
 /// w = -sign(z)*max(|z| - lambda1, 0) / ((beta + sqrt(n))/lr + wd). A rate of 0 changes nothing.
+/// States  z, n.
 /// Source  McMahan et al., KDD 2013.
 TUTTI_API std::shared_ptr<Optimizer> ftrl(const FtrlOptions& options = {});
 

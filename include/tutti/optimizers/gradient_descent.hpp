@@ -24,6 +24,7 @@ struct SgdOptions {
 
 /// Stochastic gradient descent: m = momentum*m - lr*gd; w += m.
 /// With momentum 0: w -= lr*gd, without state.
+/// States  m, if momentum is above 0. Updates row-sparse keys, too.
 TUTTI_API std::shared_ptr<Optimizer> sgd(const SgdOptions& options = {});
 
 struct NagOptions {
@@ -37,6 +38,7 @@ struct NagOptions {
 };
 
 /// Nesterov's accelerated gradient: m = momentum*m - lr*gd; w += momentum*m - lr*gd.
+/// States  m.
 /// Source  Sutskever et al., ICML 2013.
 TUTTI_API std::shared_ptr<Optimizer> nag(const NagOptions& options = {});
 
@@ -53,6 +55,7 @@ struct SignumOptions {
 
 /// The sign of the momentum: m = momentum*m - (1-momentum)*gd;
 /// w = (1 - lr*wd_lh)*w + lr*sign(m). With momentum 0 (signSGD) without state.
+/// States  m, if momentum is above 0.
 /// Source  Bernstein et al., ICML 2018; wd_lh: Loshchilov and Hutter, ICLR 2019.
 TUTTI_API std::shared_ptr<Optimizer> signum(const SignumOptions& options = {});
 
@@ -69,6 +72,7 @@ struct DcasgdOptions {
 
 /// Delay-compensated SGD: d = gd + lambda*gd^2*(w - w_before); m = momentum*m - lr*d;
 /// w_before = w; w += m, where w_before starts as the weight itself.
+/// States  w_before; m, if momentum is above 0.
 /// Source  Zheng et al., ICML 2017.
 TUTTI_API std::shared_ptr<Optimizer> dcasgd(const DcasgdOptions& options = {});
 
@@ -85,6 +89,7 @@ struct SgldOptions {
 /// Stochastic gradient Langevin dynamics: w -= lr/2*gd; w += noise, normal with standard deviation
 /// sqrt(lr). The noise is a function of seed, key, t and the element's index, so that every rank
 /// draws the same.
+/// States  none.
 /// Source  Welling and Teh, ICML 2011; noise: SplitMix64 (Steele et al., OOPSLA 2014), Box-Muller.
 TUTTI_API std::shared_ptr<Optimizer> sgld(const SgldOptions& options = {});
 
@@ -103,6 +108,7 @@ struct LarsOptions {
 /// Layer-wise adaptive rate scaling: SGD with the rate times
 /// eta*|w| / (|rescale_grad*g| + wd*|w| + epsilon), or times 1 if |w| or |g| is 0. Norms are
 /// Euclidean, of the whole tensor; this g is not clipped.
+/// States  m, if momentum is above 0.
 /// Source  You, Gitman, Ginsburg, arXiv:1708.03888, 2017.
 TUTTI_API std::shared_ptr<Optimizer> lars(const LarsOptions& options = {});
 

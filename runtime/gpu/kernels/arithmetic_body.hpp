@@ -19,7 +19,7 @@ struct MapBody {
   bool aligned;
   Map map;
 
-  TUTTI_ON_ANY void operator()(std::uint32_t tile, std::uint32_t lane) const {
+  TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
     const std::uint64_t begin = std::uint64_t{tile} * tile_count(kWidest);
     const std::uint64_t left = count - begin;
     if (aligned && left >= tile_count(kWidest)) {
@@ -34,7 +34,7 @@ struct MapBody {
 
  private:
   template <class Where>
-  TUTTI_ON_ANY void step(std::uint64_t begin, const Where& where) const {
+  TUTTI_HOST_DEVICE void step(std::uint64_t begin, const Where& where) const {
     Held<To, Where> targets{};
     Held<From, Where> sources{};
     if constexpr (Map::kReadsTarget) load(targets, target + begin, where);
@@ -51,7 +51,7 @@ struct FillMap {
   static constexpr bool kReadsTarget = false;
   static constexpr bool kReadsSource = false;
   T value;
-  TUTTI_ON_ANY T operator()(T /*mine*/, T /*other*/) const { return value; }
+  TUTTI_HOST_DEVICE T operator()(T /*mine*/, T /*other*/) const { return value; }
 };
 
 template <class T>
@@ -59,7 +59,7 @@ struct ScaleMap {
   static constexpr bool kReadsTarget = true;
   static constexpr bool kReadsSource = false;
   elements::ComputedIn<T> factor;
-  TUTTI_ON_ANY T operator()(T mine, T /*other*/) const {
+  TUTTI_HOST_DEVICE T operator()(T mine, T /*other*/) const {
     return elements::stored<T>(elements::computed(mine) * factor);
   }
 };
@@ -70,7 +70,7 @@ struct AddMap {
   static constexpr bool kReadsTarget = true;
   static constexpr bool kReadsSource = true;
   elements::ComputedIn<T> factor;
-  TUTTI_ON_ANY T operator()(T mine, T other) const {
+  TUTTI_HOST_DEVICE T operator()(T mine, T other) const {
     return elements::stored<T>(elements::computed(mine) + factor * elements::computed(other));
   }
 };
@@ -79,7 +79,9 @@ template <class To, class From>
 struct ConvertMap {
   static constexpr bool kReadsTarget = false;
   static constexpr bool kReadsSource = true;
-  TUTTI_ON_ANY To operator()(To /*mine*/, From other) const { return elements::convert<To>(other); }
+  TUTTI_HOST_DEVICE To operator()(To /*mine*/, From other) const {
+    return elements::convert<To>(other);
+  }
 };
 
 }  // namespace tutti::gpus::kernels

@@ -19,7 +19,7 @@ using SummedIn =
                                                    std::type_identity<T>>::type>;
 
 template <class T>
-TUTTI_ON_ANY SummedIn<T> widen(T value) {
+TUTTI_HOST_DEVICE SummedIn<T> widen(T value) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<T, Float16>) {
     float wide;
@@ -36,7 +36,7 @@ TUTTI_ON_ANY SummedIn<T> widen(T value) {
 
 /// Every NaN becomes the one that a CPU's kernels store.
 template <class T>
-TUTTI_ON_ANY T narrow(SummedIn<T> value) {
+TUTTI_HOST_DEVICE T narrow(SummedIn<T> value) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<T, Float16>) {
     T half;

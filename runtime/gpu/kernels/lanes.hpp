@@ -31,11 +31,11 @@ inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBlockThreads = 256;
 inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
-inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< of each lane
+inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has
 
 /// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor. Small
 /// enough that a tensor of a few MB is work for the whole GPU.
-TUTTI_ON_ANY constexpr std::uint32_t tile_count(std::size_t widest_bytes) {
+TUTTI_HOST_DEVICE constexpr std::uint32_t tile_count(std::size_t widest_bytes) {
   return kLanes * kVectorsPerTile * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
 }
 
@@ -79,7 +79,7 @@ inline void require_aligned(const void* address, std::size_t bytes) {
 
 /// What is read once and what is written does not stay in the caches: __ldcs, __stcs.
 template <class T, int kCount>
-TUTTI_ON_ANY Pack<T, kCount> load_pack(const T* from) {
+TUTTI_HOST_DEVICE Pack<T, kCount> load_pack(const T* from) {
 #if defined(__CUDA_ARCH__)
   using Bits = typename Word<sizeof(T) * kCount>::Type;
   return std::bit_cast<Pack<T, kCount>>(__ldcs(reinterpret_cast<const Bits*>(from)));
@@ -92,7 +92,7 @@ TUTTI_ON_ANY Pack<T, kCount> load_pack(const T* from) {
 }
 
 template <class T, int kCount>
-TUTTI_ON_ANY void store_pack(T* to, const Pack<T, kCount>& pack) {
+TUTTI_HOST_DEVICE void store_pack(T* to, const Pack<T, kCount>& pack) {
 #if defined(__CUDA_ARCH__)
   using Bits = typename Word<sizeof(T) * kCount>::Type;
   __stcs(reinterpret_cast<Bits*>(to), std::bit_cast<Bits>(pack));
@@ -110,27 +110,27 @@ struct Places {
   static constexpr int kWidth = kTheWidth;
   static constexpr int kPacks = kThePacks;
   static constexpr bool kChecked = kIsChecked;
-  static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< of all lanes
+  static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< for all lanes together
 
   std::uint32_t first;  ///< index in the tile
-  std::uint32_t count;  ///< of the tile
+  std::uint32_t count;  ///< elements of the tile
 
-  TUTTI_ON_ANY std::uint32_t index(int pack) const {
+  TUTTI_HOST_DEVICE std::uint32_t index(int pack) const {
     return first + static_cast<std::uint32_t>(pack) * kLanes * kWidth;
   }
-  TUTTI_ON_ANY bool exists(int pack) const { return !kChecked || index(pack) < count; }
+  TUTTI_HOST_DEVICE bool exists(int pack) const { return !kChecked || index(pack) < count; }
 };
 
 /// One lane's elements of one tensor in registers.
 template <class T, class Where>
 struct Held {
   Pack<T, Where::kWidth> packs[Where::kPacks];
-  TUTTI_ON_ANY T& at(int pack, int k) { return packs[pack].values[k]; }
+  TUTTI_HOST_DEVICE T& at(int pack, int k) { return packs[pack].values[k]; }
 };
 
 /// Calls visit(pack, k) for each element that a Held has.
 template <class Where, class Visit>
-TUTTI_ON_ANY void each_element(Visit&& visit) {
+TUTTI_HOST_DEVICE void each_element(Visit&& visit) {
   TUTTI_UNROLLED
   for (int pack = 0; pack < Where::kPacks; ++pack) {
     TUTTI_UNROLLED
@@ -139,7 +139,7 @@ TUTTI_ON_ANY void each_element(Visit&& visit) {
 }
 
 template <class T, class Where>
-TUTTI_ON_ANY void load(Held<T, Where>& held, const T* tile, const Where& where) {
+TUTTI_HOST_DEVICE void load(Held<T, Where>& held, const T* tile, const Where& where) {
   TUTTI_UNROLLED
   for (int pack = 0; pack < Where::kPacks; ++pack) {
     if (where.exists(pack)) {
@@ -151,7 +151,7 @@ TUTTI_ON_ANY void load(Held<T, Where>& held, const T* tile, const Where& where) 
 }
 
 template <class T, class Where>
-TUTTI_ON_ANY void store(const Held<T, Where>& held, T* tile, const Where& where) {
+TUTTI_HOST_DEVICE void store(const Held<T, Where>& held, T* tile, const Where& where) {
   TUTTI_UNROLLED
   for (int pack = 0; pack < Where::kPacks; ++pack) {
     if (where.exists(pack))
@@ -162,7 +162,7 @@ TUTTI_ON_ANY void store(const Held<T, Where>& held, T* tile, const Where& where)
 /// Calls step(places) until the lane's part of a whole tile, or of a short or unaligned one, is
 /// done. kWidth elements are a vector of the widest type.
 template <int kWidth, int kPacks, class Step>
-TUTTI_ON_ANY void for_whole_tile(std::uint32_t lane, Step&& step) {
+TUTTI_HOST_DEVICE void for_whole_tile(std::uint32_t lane, Step&& step) {
   using Where = Places<kWidth, kPacks, false>;
   static_assert(kVectorsPerTile % kPacks == 0);
   constexpr std::uint32_t kCount = kLanes * kVectorsPerTile * kWidth;
@@ -173,7 +173,7 @@ TUTTI_ON_ANY void for_whole_tile(std::uint32_t lane, Step&& step) {
 }
 
 template <int kPacks, class Step>
-TUTTI_ON_ANY void for_short_tile(std::uint32_t lane, std::uint32_t count, Step&& step) {
+TUTTI_HOST_DEVICE void for_short_tile(std::uint32_t lane, std::uint32_t count, Step&& step) {
   using Where = Places<1, kPacks, true>;
   TUTTI_NOT_UNROLLED
   for (std::uint32_t at = 0; at < count; at += Where::kStepCount) step(Where{at + lane, count});

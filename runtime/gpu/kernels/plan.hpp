@@ -9,7 +9,7 @@
 
 #include "runtime/gpu/kernels/table.hpp"
 #include "runtime/gpu/kernels/update_body.hpp"
-#include "runtime/store/optimizers/rules/numbers.hpp"
+#include "runtime/optimizers/formula.hpp"
 
 namespace tutti::gpus::kernels {
 
@@ -19,7 +19,7 @@ struct Launch {
   Machine& machine;
   Stream stream;
   Table<Machine>& table;
-  UpdateView view;  ///< of all rows
+  UpdateView view;  ///< shows all rows
 };
 
 template <class Machine>
@@ -110,7 +110,7 @@ class Plan {
   int num_norms_ = 0;
 };
 
-/// The Update (see numbers.hpp) that a rule notes its passes in.
+/// The Update (see formula.hpp) that a rule notes its passes in.
 template <class Machine, class Real>
 class PlannedUpdate : public optimizer::UpdateNumbers<Real> {
  public:

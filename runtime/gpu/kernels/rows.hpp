@@ -27,7 +27,7 @@ struct Tile {
 /// What a lane has to do: part of one row.
 struct Work {
   const DeviceRow* row;
-  std::uint64_t begin;  ///< of the tile in its tensor
+  std::uint64_t begin;  ///< where the tile starts in its tensor
   std::uint32_t count;
   bool whole;  ///< full and aligned
 };
@@ -37,7 +37,7 @@ struct TableView {
   const Tile* tiles;
 
   /// `widest_bytes` as the table was cut with.
-  TUTTI_ON_ANY Work work(std::uint32_t tile, std::size_t widest_bytes) const {
+  TUTTI_HOST_DEVICE Work work(std::uint32_t tile, std::size_t widest_bytes) const {
     const Tile place = tiles[tile];
     const DeviceRow& row = rows[place.row];
     const std::uint32_t most = tile_count(widest_bytes);

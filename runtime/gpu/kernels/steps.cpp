@@ -5,9 +5,6 @@
 #include <bit>
 #include <map>
 
-#include "runtime/gpu/kernels/families.hpp"
-#include "runtime/store/optimizers/rules/sgld.hpp"
-
 namespace tutti::gpus::kernels {
 
 namespace {
@@ -48,10 +45,6 @@ DifferentSteps different_steps(std::span<const UpdateStep> steps,
     for (std::size_t i = begin; i < end; ++i) different.of_place[places[i]] = found->second;
   }
   return different;
-}
-
-bool depends_on_key(const Optimizer& optimizer) {
-  return optimizer::options_for<optimizer::SgldRule>(optimizer) != nullptr;
 }
 
 }  // namespace tutti::gpus::kernels

@@ -13,7 +13,7 @@ namespace tutti::gpus::kernels {
 
 /// Sums start from their first input, not from +0, which would make +0 of -0.
 template <class T, class Where>
-TUTTI_ON_ANY void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input, bool is_first) {
+TUTTI_HOST_DEVICE void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input, bool is_first) {
   each_element<Where>([&](int pack, int k) {
     const SummedIn<T> value = widen(input.at(pack, k));
     sums.at(pack, k) = is_first ? value : static_cast<SummedIn<T>>(sums.at(pack, k) + value);
@@ -23,8 +23,8 @@ TUTTI_ON_ANY void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input, boo
 /// Sums a row's inputs at the same places from left to right, kGroup of them at a time: they are
 /// all loaded before the first is added. `held` gets the sum as it is stored.
 template <int kGroup, class T, class Where>
-TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const DeviceRow& row, std::uint64_t begin,
-                           const Where& where) {
+TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const DeviceRow& row, std::uint64_t begin,
+                                const Where& where) {
   Held<SummedIn<T>, Where> sums{};
   TUTTI_NOT_UNROLLED
   for (int first = 0; first < row.num_inputs; first += kGroup) {
@@ -49,7 +49,7 @@ template <class T, int kInputs>
 struct Inputs {
   const T* tiles[kInputs];
 
-  TUTTI_ON_ANY explicit Inputs(const Work& work) {
+  TUTTI_HOST_DEVICE explicit Inputs(const Work& work) {
     TUTTI_UNROLLED
     for (int i = 0; i < kInputs; ++i) {
       tiles[i] = reinterpret_cast<const T*>(work.row->inputs[i]) + work.begin;
@@ -58,7 +58,7 @@ struct Inputs {
 
   /// As load_sum(). One input is copied as it is.
   template <class Where>
-  TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const Where& where) const {
+  TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Where& where) const {
     if constexpr (kInputs == 1) {
       load(held, tiles[0], where);
     } else {
@@ -79,7 +79,7 @@ struct ManyInputs {
   const Work& work;
 
   template <class Where>
-  TUTTI_ON_ANY void load_sum(Held<T, Where>& held, const Where& where) const {
+  TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Where& where) const {
     kernels::load_sum<kGroup>(held, *work.row, work.begin, where);
   }
 };
@@ -91,7 +91,7 @@ struct SumBody {
 
   TableView table;
 
-  TUTTI_ON_ANY void operator()(std::uint32_t tile, std::uint32_t lane) const {
+  TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
     const Work work = table.work(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
@@ -109,7 +109,8 @@ struct SumBody {
 
  private:
   template <int kPacks, class Sources>
-  TUTTI_ON_ANY static void sum_tile(const Work& work, const Sources& inputs, std::uint32_t lane) {
+  TUTTI_HOST_DEVICE static void sum_tile(const Work& work, const Sources& inputs,
+                                         std::uint32_t lane) {
     T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
     const auto step = [&]<class Where>(const Where& where) {
       Held<T, Where> sums;

@@ -101,9 +101,9 @@ class Table final : public LaunchTable {
   }
 
   Staging<Machine> staging;
-  SentArray<Machine> steps;        ///< of each row
-  DeviceMemory<Machine> norms;     ///< of each row
-  DeviceMemory<Machine> partials;  ///< of each tile
+  SentArray<Machine> steps;        ///< each row's step
+  DeviceMemory<Machine> norms;     ///< Norms::kMost for each row
+  DeviceMemory<Machine> partials;  ///< each tile's part of a norm
 
  private:
   Machine& machine_;

@@ -5,6 +5,7 @@
 #include "runtime/gpu/kernels/arithmetic_body.hpp"
 #include "runtime/gpu/kernels/families.hpp"
 #include "runtime/gpu/kernels/steps.hpp"
+#include "runtime/optimizers/rule.hpp"
 
 namespace tutti::gpus::kernels {
 
@@ -49,7 +50,7 @@ class TableKernels final : public Kernels {
     auto& own = static_cast<Table<Machine>&>(table);
     own.set(stream, rows, purpose_of(&optimizer));
     const DifferentSteps different =
-        different_steps(steps, own.cut().places(), depends_on_key(optimizer));
+        different_steps(steps, own.cut().places(), optimizer::depends_on_key(optimizer));
     const auto& of_place = different.of_place;
     const std::byte* step_of_row =
         own.steps.send(own.staging, stream, of_place.data(), of_place.size() * sizeof(of_place[0]));

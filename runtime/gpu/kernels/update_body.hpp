@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/gpu/kernels/sum_body.hpp"
-#include "runtime/store/optimizers/rules/formula.hpp"
+#include "runtime/optimizers/formula.hpp"
 
 namespace tutti::gpus::kernels {
 
@@ -23,7 +23,7 @@ struct UpdateView {
   TableView table;
   const std::uint32_t* step_of_row;
   double* norms;     ///< Norms::kMost of each row
-  double* partials;  ///< of each of the tiles, for the norm that is taken now
+  double* partials;  ///< each tile's part of the norm that is taken now
   std::uint32_t* not_finite;
 };
 
@@ -42,7 +42,7 @@ struct UpdateBody {
   UpdateView view;
   const Slot<Formula>* slots;
 
-  TUTTI_ON_ANY double operator()(std::uint32_t tile, std::uint32_t lane) const {
+  TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
     const Work work = view.table.work(tile, sizeof(Real));
     const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
     const Slot<Formula>& slot = slots[view.step_of_row[row]];
@@ -63,14 +63,14 @@ struct UpdateBody {
     return own.squares;
   }
 
-  TUTTI_ON_ANY void store_sum(std::uint32_t tile, double squares) const {
+  TUTTI_HOST_DEVICE void store_sum(std::uint32_t tile, double squares) const {
     view.partials[tile] = squares;
   }
 
  private:
   /// What a lane keeps for all of its tile.
   struct Lane {
-    TUTTI_ON_ANY Lane(const Work& work, const Actual& now)
+    TUTTI_HOST_DEVICE Lane(const Work& work, const Actual& now)
         : formula(now), begin(work.begin), rounded(nullptr) {
       tiles[0] = nullptr;  // the gradient has inputs
       tiles[1] = reinterpret_cast<Real*>(work.row->exact) + begin;
@@ -96,7 +96,7 @@ struct UpdateBody {
   using Others = std::make_index_sequence<Uses::kTensors - 1>;
 
   template <class Sources, class Where>
-  TUTTI_ON_ANY static void step(const Sources& inputs, Lane& own, const Where& where) {
+  TUTTI_HOST_DEVICE static void step(const Sources& inputs, Lane& own, const Where& where) {
     Tensors<Where> tensors{};
     Held<Stored, Where> sums{};
     load_read(own, where, tensors, Others());
@@ -114,8 +114,9 @@ struct UpdateBody {
   }
 
   template <class Where, std::size_t... kOther>
-  TUTTI_ON_ANY static void load_read(const Lane& own, const Where& where, Tensors<Where>& tensors,
-                                     std::index_sequence<kOther...> /*others*/) {
+  TUTTI_HOST_DEVICE static void load_read(const Lane& own, const Where& where,
+                                          Tensors<Where>& tensors,
+                                          std::index_sequence<kOther...> /*others*/) {
     const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
       if constexpr (Uses::kRead[kIndex]) load(tensors[kIndex], own.tiles[kIndex], where);
     };
@@ -123,9 +124,9 @@ struct UpdateBody {
   }
 
   template <class Where, std::size_t... kOther>
-  TUTTI_ON_ANY static void store_written(const Lane& own, const Where& where,
-                                         Tensors<Where>& tensors,
-                                         std::index_sequence<kOther...> /*others*/) {
+  TUTTI_HOST_DEVICE static void store_written(const Lane& own, const Where& where,
+                                              Tensors<Where>& tensors,
+                                              std::index_sequence<kOther...> /*others*/) {
     const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
       if constexpr (Uses::kWritten[kIndex]) store(tensors[kIndex], own.tiles[kIndex], where);
     };
@@ -133,8 +134,8 @@ struct UpdateBody {
   }
 
   template <class Where, std::size_t... kTensor>
-  TUTTI_ON_ANY static void compute(Lane& own, const Where& where, Tensors<Where>& tensors,
-                                   std::index_sequence<kTensor...> /*tensors*/) {
+  TUTTI_HOST_DEVICE static void compute(Lane& own, const Where& where, Tensors<Where>& tensors,
+                                        std::index_sequence<kTensor...> /*tensors*/) {
     TUTTI_UNROLLED
     for (int pack = 0; pack < Where::kPacks; ++pack) {
       if (!where.exists(pack)) continue;
@@ -154,8 +155,8 @@ struct UpdateBody {
   }
 
   template <class Where>
-  TUTTI_ON_ANY static void store_rounded(const Lane& own, const Where& where,
-                                         Held<Real, Where>& exact) {
+  TUTTI_HOST_DEVICE static void store_rounded(const Lane& own, const Where& where,
+                                              Held<Real, Where>& exact) {
     Held<Stored, Where> weight;
     each_element<Where>(
         [&](int pack, int k) { weight.at(pack, k) = narrow<Stored>(exact.at(pack, k)); });
@@ -170,11 +171,11 @@ struct NormBody {
 
   const DeviceRow* rows;
   const double* partials;
-  double* norms;  ///< of the first of the rows
+  double* norms;  ///< those of the first row
   std::uint32_t widest_bytes;
   int which;
 
-  TUTTI_ON_ANY double operator()(std::uint32_t row, std::uint32_t thread) const {
+  TUTTI_HOST_DEVICE double operator()(std::uint32_t row, std::uint32_t thread) const {
     const DeviceRow& own = rows[row];
     const std::uint32_t most = tile_count(widest_bytes);
     const auto num_tiles = static_cast<std::uint32_t>((own.count + most - 1) / most);
@@ -185,7 +186,7 @@ struct NormBody {
     return sum;
   }
 
-  TUTTI_ON_ANY void store_sum(std::uint32_t row, double sum) const {
+  TUTTI_HOST_DEVICE void store_sum(std::uint32_t row, double sum) const {
     norms[std::size_t{row} * optimizer::Norms::kMost + static_cast<std::size_t>(which)] =
         std::sqrt(sum);
   }

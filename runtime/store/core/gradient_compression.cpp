@@ -7,39 +7,41 @@
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
-#include "runtime/store/optimizers/catalogue.hpp"
+#include "runtime/base/fields.hpp"
 
 namespace tutti {
-
-using optimizer::Bounds;
-using optimizer::Field;
-using optimizer::Fields;
 
 namespace compression {
 
 namespace {
 
-const Bounds kFiniteFloat{[](double value) { return std::isfinite(static_cast<float>(value)); },
-                          "a number that float32 can hold"};
-const Bounds kPositiveFloat{[](double value) {
-                              const auto number = static_cast<float>(value);
-                              return std::isfinite(number) && number > 0.0f;
-                            },
-                            "a number above 0 that float32 can hold"};
+const OptionBounds kFiniteFloat{
+    [](double value) { return std::isfinite(static_cast<float>(value)); },
+    "a number that float32 can hold"};
+const OptionBounds kPositiveFloat{[](double value) {
+                                    const auto number = static_cast<float>(value);
+                                    return std::isfinite(number) && number > 0.0f;
+                                  },
+                                  "a number above 0 that float32 can hold"};
 
-Fields fields_of(None& /*options*/) { return {}; }
-Fields fields_of(TwoBit& options) {
-  return {{"threshold", &options.threshold, &kPositiveFloat}, {"leg", &options.leg}};
+/// The names of Leg.
+constexpr const char* kLegs[] = {"all", "between"};
+
+OptionFields fields_of(None& /*options*/) { return {}; }
+OptionFields fields_of(TwoBit& options) {
+  return {{"threshold", &options.threshold, &kPositiveFloat},
+          {"leg", OptionChoice(&options.leg, kLegs)}};
 }
-Fields fields_of(OneBit& options) {
-  return {{"threshold", &options.threshold, &kFiniteFloat}, {"leg", &options.leg}};
+OptionFields fields_of(OneBit& options) {
+  return {{"threshold", &options.threshold, &kFiniteFloat},
+          {"leg", OptionChoice(&options.leg, kLegs)}};
 }
-Fields fields_of(Float16& options) { return {{"leg", &options.leg}}; }
-Fields fields_of(BFloat16& options) { return {{"leg", &options.leg}}; }
-Fields fields_of(TopK& options) {
-  return {{"ratio", &options.ratio, &optimizer::kUpToOne}, {"leg", &options.leg}};
+OptionFields fields_of(Float16& options) { return {{"leg", OptionChoice(&options.leg, kLegs)}}; }
+OptionFields fields_of(BFloat16& options) { return {{"leg", OptionChoice(&options.leg, kLegs)}}; }
+OptionFields fields_of(TopK& options) {
+  return {{"ratio", &options.ratio, &bounds::kUpToOne}, {"leg", OptionChoice(&options.leg, kLegs)}};
 }
-Fields fields_of(Compression& options) {
+OptionFields fields_of(Compression& options) {
   return std::visit([](auto& one) { return fields_of(one); }, options);
 }
 
@@ -59,7 +61,7 @@ std::string owner_of(const Compression& options) {
 
 void check(const Compression& options) {
   Compression copy = options;
-  for (const Field& field : fields_of(copy)) optimizer::check(owner_of(options), field);
+  for (const OptionField& field : fields_of(copy)) tutti::check(owner_of(options), field);
 }
 
 struct CodecOf {
@@ -97,10 +99,10 @@ Compression create(std::string_view text) {
   const std::string name(text.substr(0, text.find(',')));
   const auto found = std::ranges::find(kNames, name);
   if (found == std::end(kNames)) {
-    throw Error(ErrorCode::invalid_argument, optimizer::unknown("compression", name, names()));
+    throw Error(ErrorCode::invalid_argument, unknown_name("compression", name, names()));
   }
   Compression options = kinds()[static_cast<std::size_t>(found - std::begin(kNames))];
-  optimizer::Words words(owner_of(options), text.substr(name.size()), "");
+  OptionWords words(owner_of(options), text.substr(name.size()), "");
   words.read(fields_of(options));
   words.require_all_read();
   check(options);
@@ -117,7 +119,7 @@ std::size_t packed_bytes(const Compression& options, std::size_t count) {
 
 std::string to_string(const Compression& options) {
   Compression copy = options;
-  return kNames[options.index()] + optimizer::to_string(fields_of(copy));
+  return kNames[options.index()] + options_text(fields_of(copy));
 }
 
 std::string help() {

@@ -123,4 +123,11 @@ bool KeyTable::holds(const std::byte* memory) const {
   return after != extents_.begin() && memory < std::prev(after)->second;
 }
 
+std::vector<Entry*> KeyTable::in_order() {
+  std::vector<Entry*> entries;
+  for (auto& [key, entry] : entries_) entries.push_back(&entry);
+  std::ranges::sort(entries, {}, [](const Entry* entry) { return entry->order; });
+  return entries;
+}
+
 }  // namespace tutti

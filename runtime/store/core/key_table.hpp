@@ -19,12 +19,13 @@ namespace tutti {
 /// One key: this rank's replica, and what its updater keeps for it.
 struct Entry {
   Key key;
-  std::size_t order;  ///< of its init among all keys
+  std::size_t order;  ///< place of its init among all keys
   Tensor replica;
-  std::uint64_t updates = 0;         ///< pushes since the optimizer was set
-  std::vector<Tensor> states{};      ///< of the optimizer
-  std::optional<Tensor> sum{};       ///< of several values pushed at once; made when first needed
-  std::optional<Tensor> residual{};  ///< of gradient compression: what this rank has yet to send
+  std::uint64_t updates = 0;     ///< pushes since the optimizer was set
+  std::vector<Tensor> states{};  ///< the optimizer's state tensors
+  std::optional<Tensor>
+      sum{};  ///< where several values of one push are summed; made when first needed
+  std::optional<Tensor> residual{};  ///< what gradient compression has yet to send from this rank
   std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
 
   /// Up to where ranks have compared this key: see Sample.
@@ -53,7 +54,7 @@ void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char
 /// The order in which a push handles its keys: numbers ascending, strings by their init.
 bool before(const Entry& left, const Entry& right);
 
-/// Of keys, shapes, dtypes and kinds of storage and device, in order.
+/// Digest of keys, shapes, dtypes and kinds of storage and device, in order.
 std::uint64_t digest_of(std::span<Entry* const> entries);
 
 /// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
@@ -75,6 +76,9 @@ class KeyTable {
   [[nodiscard]] auto begin() { return entries_.begin(); }
   [[nodiscard]] auto end() { return entries_.end(); }
 
+  /// All entries, in the order of their init.
+  [[nodiscard]] std::vector<Entry*> in_order();
+
   /// The largest update count of all keys: what a schedule goes by.
   [[nodiscard]] std::uint64_t most_updates() const;
 
@@ -85,7 +89,7 @@ class KeyTable {
   void require_kind(const Key& key) const;
 
   std::unordered_map<Key, Entry> entries_;
-  std::map<const std::byte*, const std::byte*> extents_;  ///< of replicas: begin -> end
+  std::map<const std::byte*, const std::byte*> extents_;  ///< begin of a replica -> its end
 };
 
 }  // namespace tutti

@@ -32,7 +32,7 @@ inline collectives::Tally& tally_of(collectives::Meter& meter, std::string_view 
                   [](const Entry* entry) -> const Key& { return entry->key; });
 }
 
-/// Of one value of each key.
+/// Bytes of one value of each key.
 inline std::uint64_t bytes_of(std::span<Entry* const> entries) {
   std::uint64_t bytes = 0;
   for (const Entry* entry : entries) bytes += entry->replica.size_bytes();

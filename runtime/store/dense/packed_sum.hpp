@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sum of compressed gradients: every rank's packed gradient comes to every rank.
 //
-//   rank 0: g + residual -> packed |b0|b1|b2|      the keys' packed elements end to end, in blocks
-//   rank 1: g + residual -> packed |b0|b1|b2|
+//   rank 0: g + residual -> packed |p0|p1|p2|      the keys' packed elements end to end, in packets
+//   rank 1: g + residual -> packed |p0|p1|p2|
 //
-//   one allgather, block by block:  b0 of rank 0, b0 of rank 1, b1 of rank 0, b1 of rank 1, ...
+//   one allgather, packet by packet:  p0 of rank 0, p0 of rank 1, p1 of rank 0, p1 of rank 1, ...
 //
-// When the last rank's part of a block is there, it is unpacked and summed in the canonical order,
-// tile by tile, and handed on while it is in the cache; meanwhile the next blocks travel. Only then
-// does the residual lose what was sent: a call that the ranks do not agree on changes nothing.
+// When the last rank's part of a packet is there, it is unpacked and summed in the canonical order,
+// tile by tile, and handed on while it is in the cache; meanwhile the next packets travel. Only
+// then does the residual lose what was sent: a call that the ranks do not agree on changes nothing.
 #pragma once
 
 #include <optional>
@@ -36,45 +36,45 @@ class PackedSum final : public collectives::Consumer {
   };
   /// Packs this rank's gradients. Errors: out_of_memory.
   void stage(const Job& job);
-  /// Of the allgather, whose consumer this is.
+  /// The segments of the allgather, whose consumer this is.
   [[nodiscard]] std::span<const collectives::Segment> segments() const { return segments_; }
 
-  /// Bytes of a block of one rank.
+  /// Bytes of a packet of one rank.
   void consume(std::size_t segment, std::size_t first, std::size_t count,
                const std::byte* packed) override;
 
  private:
-  /// Elements of one key, packed at `offset` in their block.
-  struct Piece {
+  /// Elements of one key, packed at `offset` in their packet.
+  struct Part {
     std::size_t key;
     std::size_t first;
     std::size_t count;
     std::size_t offset;
   };
-  struct Block {
-    std::size_t first_piece;
+  struct Packet {
+    std::size_t first_part;
     std::size_t begin;  ///< in packed_
     std::size_t bytes = 0;
   };
 
   void cut();
-  void cut_key(std::size_t key, std::size_t block_bytes);
+  void cut_key(std::size_t key, std::size_t packet_bytes);
   void pack();
   void lay_out();
-  [[nodiscard]] std::span<const Piece> pieces_of(std::size_t block) const;
-  void finish(std::size_t block);
-  void hand_on(const Piece& piece);
-  [[nodiscard]] const float* gradient_of(const Piece& piece) const;
-  [[nodiscard]] float* residual_of(const Piece& piece) const;
+  [[nodiscard]] std::span<const Part> parts_of(std::size_t packet) const;
+  void finish(std::size_t packet);
+  void hand_on(const Part& part);
+  [[nodiscard]] const float* gradient_of(const Part& part) const;
+  [[nodiscard]] float* residual_of(const Part& part) const;
 
   Group& group_;
   std::optional<Job> job_;
-  std::vector<Piece> pieces_;
-  std::vector<Block> blocks_;
+  std::vector<Part> parts_;
+  std::vector<Packet> packets_;
   std::optional<Tensor> packed_;  ///< in the arena; keeps its size from push to push
   std::vector<collectives::Segment> segments_;
-  std::vector<std::vector<std::byte>> arrived_;  ///< of each rank, the block that is coming
-  std::vector<const std::byte*> sources_;        ///< of a piece: each rank's packed elements
+  std::vector<std::vector<std::byte>> arrived_;  ///< each rank's packet that is coming
+  std::vector<const std::byte*> sources_;        ///< each rank's packed elements of a part
   collectives::Codec::Workspace workspace_;
   std::vector<float> tile_;
 };

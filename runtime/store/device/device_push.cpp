@@ -113,10 +113,10 @@ bool DevicePush::needs_sums() const {
   return group_.topology().size > 1 || rule_.updater() != nullptr;
 }
 
-void DevicePush::stage(const PushList& list) {
-  if (list.is_repeated() && is_staged_) return;
-  is_staged_ = false;
-  const auto items = list.items();
+void DevicePush::take() {
+  if (plan_.is_reused() && has_launches_) return;
+  has_launches_ = false;
+  const auto items = plan_.items();
   check(items);
   gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
   for (auto& [device, work] : work_) {
@@ -136,7 +136,7 @@ void DevicePush::stage(const PushList& list) {
     prepare(device, work);
     has_moved = has_moved || !work.moved.empty();
   }
-  is_staged_ = !has_moved;
+  has_launches_ = !has_moved;
 }
 
 /// By type, so that a type is one part; a key's sum begins at a multiple of the grain. The same on
@@ -188,34 +188,54 @@ void DevicePush::prepare(int device, Work& work) {
   kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
 }
 
-void DevicePush::run() {
-  const gpus::NamedRange range(gpus_->accelerator(), "tutti push");
+void DevicePush::agree() {
+  collectives::Operation operation =
+      announcement_.operation("push", plan_.entries(), plan_.digest());
+  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  group_.engine().run(operation);
+}
+
+void DevicePush::sum() {
+  if (!needs_sums()) return;
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: sum");
   for (auto& [device, work] : work_) {
     if (work.entries.empty()) continue;
-    const Updater* updater = rule_.updater();
     try {
-      if (needs_sums()) reduce(device, work);
-      if (updater == nullptr) update(device, work);
+      sum_on(device, work);
     } catch (const Error& error) {
       group_.engine().fail(error);
     }
-    if (updater != nullptr) call_updater(*updater, device, work);
+  }
+}
+
+void DevicePush::update() {
+  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: update");
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    if (const Updater* updater = rule_.updater()) {
+      call_updater(*updater, device, work);
+    } else {
+      try {
+        update_on(device, work);
+      } catch (const Error& error) {
+        group_.engine().fail(error);
+      }
+    }
     work.moved.clear();
   }
 }
 
-void DevicePush::reduce(int device, Work& work) {
+void DevicePush::sum_on(int device, Work& work) {
   {
     const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
     gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, work.sums);
   }
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
-  sum_.allreduce(gpus_, device, work.parts);
+  sum_over_ranks_.allreduce(gpus_, device, work.parts);
 }
 
-void DevicePush::update(int device, Work& work) {
-  const gpus::NamedRange range(gpus_->accelerator(), "update");
+void DevicePush::update_on(int device, Work& work) {
   gpus::Kernels& kernels = gpus_->kernels(device);
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer == nullptr) {
@@ -252,7 +272,6 @@ void DevicePush::leak_until_exit() {
 }
 
 void DevicePush::call_updater(const Updater& updater, int device, Work& work) {
-  const gpus::NamedRange range(gpus_->accelerator(), "update");
   for (std::size_t i = 0; i < work.entries.size(); ++i) {
     Entry& entry = *work.entries[i];
     run_updater(group_, entry.key, [&] {

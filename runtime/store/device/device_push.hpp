@@ -12,29 +12,41 @@
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
-#include "runtime/store/core/push_list.hpp"
+#include "runtime/store/core/push_plan.hpp"
+#include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/updates.hpp"
 
 namespace tutti {
 
-/// One rank: sum and update are one launch per GPU, whatever the number of keys. Several ranks: the
-/// values are summed into a bucket, the bucket over the ranks, and the update reads the bucket.
-/// The sum of values goes from left to right, in the order given.
+/// See push_protocol.hpp. One rank: sum and update are one launch per GPU, whatever the number of
+/// keys. Several ranks: the values are summed into a bucket, the bucket over the ranks, and the
+/// update reads the bucket. The sum of values goes from left to right, in the order given.
 class DevicePush {
  public:
-  DevicePush(const std::shared_ptr<Group>& group, KeyTable& table, const UpdateRule& rule,
-             const GradientCompression& compression)
-      : group_(*group), sum_(group), table_(table), rule_(rule), compression_(compression) {}
+  DevicePush(const std::shared_ptr<Group>& group, PushPlan& plan, KeyTable& table,
+             const UpdateRule& rule, const GradientCompression& compression)
+      : group_(*group),
+        plan_(plan),
+        table_(table),
+        rule_(rule),
+        compression_(compression),
+        announcement_(rule, compression),
+        sum_over_ranks_(group) {}
 
   /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
-  /// What was staged for the last push stands, if the same values are pushed again.
+  /// What was made ready for the last push stands, if this one has the same plan.
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
   ///         two GPUs; a compression; an optimizer that has no kernels or does not take the dtype.
   ///         out_of_memory.
-  void stage(const PushList& list);
-  /// Collective, after all ranks have agreed on the call. What goes wrong, also in an updater,
-  /// fails the group.
-  void run();
+  void take();
+
+  /// Nothing is put into a stream before all ranks have agreed.
+  void agree();
+  void prepare() {}
+  void sum();
+  /// What goes wrong, also in an updater, fails the group.
+  void update();
+
   /// After a failure: to free what a stream uses would wait for the stream.
   void leak_until_exit();
 
@@ -42,17 +54,17 @@ class DevicePush {
   /// The keys of the push that are on one GPU. Row i of a launch is entries[i].
   struct Work {
     std::vector<Entry*> entries;
-    std::vector<gpus::TensorRow> sums;     ///< of values; none if updates take them
-    std::vector<gpus::TensorRow> updates;  ///< of replicas
+    std::vector<gpus::TensorRow> sums;     ///< rows that sum values; none if updates take them
+    std::vector<gpus::TensorRow> updates;  ///< rows that change replicas
     std::vector<UpdateStep> steps;
     std::uint64_t optimizer = 0;    ///< fingerprint of the one that gave the steps
     std::vector<Tensor> moved;      ///< values that were elsewhere
     std::optional<Tensor> bucket;   ///< the sums, of all keys
-    std::vector<gpus::Part> parts;  ///< of the bucket
+    std::vector<gpus::Part> parts;  ///< what the bucket holds
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
-    std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< of keys with many values
-    std::size_t num_partial = 0;                              ///< of this push
+    std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< tables for keys with many values
+    std::size_t num_partial = 0;                              ///< how many of them this push uses
   };
 
   void check(std::span<const PushItem> items) const;
@@ -64,19 +76,21 @@ class DevicePush {
   void lay_out(int device, Work& work);
   void start(Work& work);
   void prepare(int device, Work& work);
-  void reduce(int device, Work& work);
-  void update(int device, Work& work);
+  void sum_on(int device, Work& work);
+  void update_on(int device, Work& work);
   void set_steps(const Optimizer& optimizer, Work& work);
   void call_updater(const Updater& updater, int device, Work& work);
 
   Group& group_;
-  gpus::SumOverRanks sum_;
+  PushPlan& plan_;
   KeyTable& table_;
   const UpdateRule& rule_;
   const GradientCompression& compression_;
+  PushAnnouncement announcement_;
+  gpus::SumOverRanks sum_over_ranks_;
   std::shared_ptr<gpus::Gpus> gpus_;
   std::map<int, Work> work_;
-  bool is_staged_ = false;  ///< and no value had to be moved
+  bool has_launches_ = false;  ///< the plan's launches stand; false if a value had to be moved
 };
 
 }  // namespace tutti

@@ -23,8 +23,8 @@ std::string state_name(const Entry& entry, std::size_t index) {
   return to_string(entry.key) + "/" + std::to_string(index);
 }
 
-/// Of all that an update depends on but the learning rate, which programs change as they go, unless
-/// a schedule does.
+/// Digests all that an update depends on but the learning rate, which programs change as they go,
+/// unless a schedule does.
 std::string fingerprint_of(Optimizer& optimizer) {
   if (optimizer.options().schedule) return checkpoint::in_hex(optimizer.fingerprint());
   const double learning_rate = optimizer.learning_rate();

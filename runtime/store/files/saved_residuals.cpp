@@ -25,7 +25,7 @@ std::string nodes_to_string(const std::vector<std::vector<int>>& nodes) {
 
 std::string owner_of_residuals(const GradientCompression& compression, const Group& group) {
   const collectives::Topology& topology = group.topology();
-  std::string text = compression::nodes_to_string(compression.options()) + " on " +
+  std::string text = compression::to_string(compression.options()) + " on " +
                      std::to_string(topology.size) + (topology.size == 1 ? " rank" : " ranks");
   if (compression.codec_of(compression::Leg::between) == nullptr) return text;
   return text + ", nodes " + nodes_to_string(topology.nodes) + ", chunks of " +

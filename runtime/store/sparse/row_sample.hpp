@@ -28,7 +28,7 @@ class RowSample {
   /// Rows that are about to change: those of all ranks, sorted by id.
   void look_at(Entry& entry, std::span<const FoundRow> rows);
 
-  /// Of all that was looked at since clear(); 0 if nothing was.
+  /// The digest of all rows that were looked at since clear(); 0 if none was.
   [[nodiscard]] std::uint32_t digest() const;
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
   /// Ranks have compared the digest. The next push looks at other rows.

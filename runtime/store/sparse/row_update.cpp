@@ -7,8 +7,8 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/optimizers/catalogue.hpp"
 #include "runtime/store/core/user_updater.hpp"
-#include "runtime/store/optimizers/catalogue.hpp"
 
 namespace tutti {
 

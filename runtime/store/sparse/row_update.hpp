@@ -18,7 +18,7 @@ struct RowUpdate {
   Group& group;
   const UpdateRule& rule;
   Entry& entry;
-  std::uint64_t most_updates;  ///< of the store's keys, this push included
+  std::uint64_t most_updates;  ///< the largest count of any key, this push included
 
   /// `found` has the rows of all ranks, sorted by id, then by rank. What an updater throws fails
   /// the group. Counts nothing.

@@ -26,7 +26,7 @@ struct RowFormat {
 
   DType dtype;
   std::size_t count = 1;    ///< elements of a row
-  std::int64_t rows_total;  ///< of the table
+  std::int64_t rows_total;  ///< rows in the whole table
 };
 
 /// `table` with another number of rows.
@@ -58,9 +58,9 @@ class RowSum {
  public:
   RowSum(const RowFormat& format, int ranks);
 
-  /// Of one rank's occurrences: in the canonical tree over them.
+  /// Sums one rank's occurrences of the row, in the canonical tree over them.
   void of_occurrences(std::span<const FoundRow> rows, std::byte* to);
-  /// Of at most one row from each rank: in the canonical tree over all ranks, where the place of a
+  /// Sums at most one row from each rank, in the canonical tree over all ranks; the place of a
   /// rank that has not the row stays empty. 16-bit floats are rounded once.
   void of_ranks(std::span<const FoundRow> rows, std::byte* to);
 

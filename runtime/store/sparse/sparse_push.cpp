@@ -37,7 +37,7 @@ std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& gro
 
 }  // namespace
 
-void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
+void SparsePush::take(const Keys& keys, const RowSparseValues& values) {
   items_.clear();
   entries_.clear();
   own_.clear();
@@ -58,22 +58,17 @@ void SparsePush::prepare(const Keys& keys, const RowSparseValues& values) {
   }
 }
 
-void SparsePush::announce() {
-  const auto describe = [&] { return call_to_string("push of rows", entries_) + rule_.describe(); };
+void SparsePush::agree() {
   const int ranks = group_.topology().size;
   counts_.resize(static_cast<std::size_t>(ranks) * items_.size());
   const std::vector<Segment> segments = collectives::allgather_segments(
       ranks, reinterpret_cast<const std::byte*>(own_.data()),
       reinterpret_cast<std::byte*>(counts_.data()), items_.size(), DType::int64);
-  collectives::Operation operation{
-      .kind = collectives::Kind::allgather,
-      .digest = Digest().add(rule_.fingerprint()).add(digest_of(entries_)).value(),
-      .check = sample_.digest(),
-      .segments = segments,
-      .describe = describe,
-      .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
-      .keys = entries_.size(),
-      .verb = collectives::Verb::push};
+  collectives::Operation operation =
+      announcement_.operation("push of rows", entries_, digest_of(entries_));
+  operation.kind = collectives::Kind::allgather;
+  operation.check = sample_.digest();
+  operation.segments = segments;
   if (!group_.engine().run(operation)) {
     heal();
     operation.check = 0;
@@ -130,7 +125,7 @@ void SparsePush::pack() {
   }
 }
 
-void SparsePush::stage() {
+void SparsePush::prepare() {
   const Optimizer* optimizer = rule_.optimizer();
   places_.clear();
   bounds_ = {0};
@@ -147,7 +142,10 @@ void SparsePush::stage() {
   }
 }
 
-void SparsePush::exchange() {
+void SparsePush::sum() {
+  const auto self = static_cast<std::size_t>(group_.topology().rank);
+  collectives::Meter& meter = group_.engine().meter();
+  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
   std::vector<Segment> segments;
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -167,7 +165,7 @@ void SparsePush::exchange() {
                        .verb = collectives::Verb::push});
 }
 
-void SparsePush::update(std::size_t item) {
+void SparsePush::update_key(std::size_t item) {
   Entry& entry = *entries_[item];
   const std::size_t bytes = RowFormat(entry).bytes();
   merged_.clear();
@@ -186,12 +184,8 @@ void SparsePush::update(std::size_t item) {
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 
-void SparsePush::run() {
-  const auto self = static_cast<std::size_t>(group_.topology().rank);
-  collectives::Meter& meter = group_.engine().meter();
-  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
-  exchange();
-  for (std::size_t i = 0; i < items_.size(); ++i) update(i);
+void SparsePush::update() {
+  for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);
   if (rule_.optimizer() == nullptr) return;
   for (Entry* entry : entries_) ++entry->updates;
 }

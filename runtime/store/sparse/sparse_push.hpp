@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A push of rows. Every rank's rows come to every rank, which merges and applies them.
+// A push of rows: see push_protocol.hpp. Every rank's rows come to every rank, which merges and
+// applies them.
 //
-//   1 announce   one small allgather: the ranks agree on keys and rule, and learn how many rows
-//                each has of each key
-//   2 run        one allgather of all rows; merge by id; sum along the tree over ranks; update
+//   agree    one small allgather: the ranks agree on keys and rule, and learn how many rows each
+//            has of each key
+//   sum      one allgather of all rows
+//   update   merge by id; sum along the tree over ranks; update row by row
 //
 //   counts of a rank   int64 number of distinct ids, per key, in the keys' order
 //   rows of a rank     per key: int64 ids, ascending, each once | padding | the rows | padding,
 //                      where padding is to kAlignment
 //
-// Of R rows on each of P ranks, a rank receives P * R rows and writes at most as many to its table.
+// Where each of P ranks pushes R rows, a rank receives P * R rows and writes at most as many to its
+// table.
 #pragma once
 
 #include <optional>
@@ -17,6 +20,7 @@
 
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
 #include "runtime/store/sparse/row_sample.hpp"
@@ -30,18 +34,21 @@ class SparsePush {
       : group_(group),
         table_(table),
         rule_(rule),
+        announcement_(rule, none_),
         sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
-  /// Looks up, checks and sorts what this rank pushes. Local. Errors  invalid_argument: unknown or
-  /// dense keys, values that do not fit, a rule that cannot update rows.
-  void prepare(const Keys& keys, const RowSparseValues& values);
-  /// Collective. Rows that differed when the last push changed them are healed first. Errors:
-  /// mismatch; divergence.
-  void announce();
-  /// Sums what this rank has several times, and makes room. Local. Errors: out_of_memory.
-  void stage();
-  /// Collective. What an updater throws fails the group.
-  void run();
+  /// Looks up, checks and sorts what this rank pushes. Errors  invalid_argument: unknown or dense
+  /// keys, values that do not fit, a rule that cannot update rows.
+  void take(const Keys& keys, const RowSparseValues& values);
+
+  /// Rows that differed when the last push changed them are healed first. Errors: divergence.
+  void agree();
+  /// Sums what this rank has several times, and makes room. Errors: out_of_memory.
+  void prepare();
+  void sum();
+  /// What an updater throws fails the group.
+  void update();
+
   /// Replicas were compared whole, or replaced: what earlier pushes looked at says no more.
   void forget_sample() { sample_.clear(); }
   /// Chunks of replicas healed so far.
@@ -53,7 +60,7 @@ class SparsePush {
   /// One distinct key of the push.
   struct Item {
     Entry* entry;
-    std::vector<FoundRow> found;  ///< of this rank, sorted
+    std::vector<FoundRow> found;  ///< this rank's rows, sorted
   };
   /// Where one key's ids and rows begin in a rank's bytes.
   struct Place {
@@ -63,8 +70,7 @@ class SparsePush {
 
   void pack();
   std::size_t lay_out(int rank);
-  void exchange();
-  void update(std::size_t item);
+  void update_key(std::size_t item);
   void heal();
   [[nodiscard]] std::size_t count_of(int rank, std::size_t item) const;
   [[nodiscard]] const Place& place_of(int rank, std::size_t item) const;
@@ -72,12 +78,14 @@ class SparsePush {
   Group& group_;
   KeyTable& table_;
   const UpdateRule& rule_;
+  const GradientCompression none_;  ///< rows are not compressed
+  PushAnnouncement announcement_;
   std::vector<Item> items_;
-  std::vector<Entry*> entries_;       ///< of the items
+  std::vector<Entry*> entries_;       ///< items_[i].entry
   std::vector<std::int64_t> own_;     ///< this rank's counts
   std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
   std::vector<Place> places_;         ///< the same order
-  std::vector<std::size_t> bounds_;   ///< of the ranks' bytes in all_
+  std::vector<std::size_t> bounds_;   ///< where each rank's bytes begin in all_, and the end
   std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
   std::optional<Tensor> all_;
   std::vector<FoundRow> merged_;

@@ -41,7 +41,7 @@ class Comparison {
   };
   struct Finding {
     Chunk chunk;
-    std::vector<std::uint64_t> digests;  ///< of each rank
+    std::vector<std::uint64_t> digests;  ///< each rank's digest of the chunk
     int source;                          ///< lowest rank of the majority; -1 without one
   };
 

@@ -53,7 +53,8 @@ std::uint32_t Sample::digest(std::span<Entry* const> entries) {
   return folded(digest.value());
 }
 
-/// Digests chunk after chunk while the entry has earned one, at most all of it once.
+/// Digests kSampleBytes after kSampleBytes while the entry has earned as many, at most all of it
+/// once.
 Sample::Visit Sample::visit(Entry& entry, std::size_t share_of_list, Digest& digest) const {
   Entry::Verified now = entry.verified;
   const std::size_t all = bytes_of(entry);
@@ -63,7 +64,7 @@ Sample::Visit Sample::visit(Entry& entry, std::size_t share_of_list, Digest& dig
     if (now.tensor >= num_tensors(entry)) now.tensor = now.first = 0;
     const Tensor& tensor = tensor_of(entry, now.tensor);
     const std::size_t rest = tensor.size_bytes() - std::min(now.first, tensor.size_bytes());
-    const std::size_t bytes = std::min(kChunkBytes, rest);
+    const std::size_t bytes = std::min(kSampleBytes, rest);
     if (bytes > now.earned) break;
     if (bytes == 0) {
       ++now.tensor;

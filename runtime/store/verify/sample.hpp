@@ -21,7 +21,7 @@ namespace tutti {
 /// the same on every rank, so ranks compare the digests of equal parts.
 class Sample {
  public:
-  static constexpr std::size_t kChunkBytes = 4096;
+  static constexpr std::size_t kSampleBytes = 4096;
   static constexpr std::size_t kShare = 256;
 
   explicit Sample(Verify mode) : mode_(mode) {}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/benchmark/report.hpp"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/benchmark/cases.hpp"
+#include "support/text.hpp"
+
+namespace apps::benchmark {
+
+namespace {
+
+constexpr std::size_t kSizeWidth = 12;
+constexpr std::size_t kCountWidth = 12;
+constexpr std::size_t kTypeWidth = 9;
+constexpr std::size_t kOpWidth = 6;
+constexpr std::size_t kTimeWidth = 9;
+constexpr std::size_t kRateWidth = 8;
+constexpr std::size_t kWrongWidth = 7;
+constexpr std::size_t kBackendWidth = 2 * kTimeWidth + 2 * kRateWidth + kWrongWidth;
+
+std::string size_columns(const std::string& size, const std::string& count, const std::string& type,
+                         const std::string& redop) {
+  return column(size, kSizeWidth) + column(count, kCountWidth) + column(type, kTypeWidth) +
+         column(redop, kOpWidth);
+}
+
+std::string backend_columns(const std::string& p50, const std::string& p99,
+                            const std::string& algbw, const std::string& busbw,
+                            const std::string& wrong) {
+  return "  " + column(p50, kTimeWidth) + column(p99, kTimeWidth) + column(algbw, kRateWidth) +
+         column(busbw, kRateWidth) + column(wrong, kWrongWidth);
+}
+
+/// "----- tutti -----", over a backend's columns.
+std::string backend_title(const std::string& name) {
+  const std::size_t dashes = kBackendWidth - name.size() - 4;
+  return "    " + std::string(dashes / 2, '-') + " " + name + " " +
+         std::string(dashes - dashes / 2, '-');
+}
+
+/// What Tutti is compared with.
+std::vector<std::string> peers(const Options& options) {
+  if (!options.has_backend("tutti")) return {};
+  std::vector<std::string> others = options.backends;
+  std::erase(others, "tutti");
+  return others;
+}
+
+/// The width of the column "mpi/tutti".
+std::size_t ratio_width(const std::string& peer) { return peer.size() + 7; }
+
+std::string column_names(const Options& options) {
+  std::string titles = "#" + std::string(kSizeWidth + kCountWidth + kTypeWidth + kOpWidth - 1, ' ');
+  std::string names = "#" + size_columns("size", "count", "type", "redop").substr(1);
+  std::string units = "#" + size_columns("(B)", "(elements)", "", "").substr(1);
+  for (const std::string& backend : options.backends) {
+    titles += backend_title(backend);
+    names += backend_columns("p50", "p99", "algbw", "busbw", "#wrong");
+    units += backend_columns("(us)", "(us)", "(GB/s)", "(GB/s)", "");
+  }
+  for (const std::string& peer : peers(options)) {
+    names += column(peer + "/tutti", ratio_width(peer));
+  }
+  units.resize(units.find_last_not_of(' ') + 1);
+  return titles + "\n" + names + "\n" + units + "\n";
+}
+
+std::string iterations_text(const Options& options) {
+  const std::string warmups = ", " + std::to_string(options.warmups) + " to warm up";
+  if (options.iterations) return std::to_string(*options.iterations) + " iterations" + warmups;
+  return "20 to 2000 iterations" + warmups;
+}
+
+std::string what_text(const Options& options) {
+  const Case& chosen = find_case(options.collective);
+  std::string text = options.collective;
+  if (!options.model.empty()) text += " of " + options.model;
+  if (chosen.has_sizes) text += std::string(", ") + to_string(options.dtype);
+  if (chosen.reduces) text += std::string(" ") + to_string(options.op);
+  if (options.collective == "broadcast" || options.collective == "reduce") text += ", root 0";
+  return text;
+}
+
+std::string buffers_text(const Options& options) {
+  if (options.on_gpu) return "in memory of the GPUs; MPI's go by way of the host";
+  std::string text;
+  for (const std::string& backend : options.backends) {
+    text += backend + "'s in " +
+            (backend == "tutti" && options.buffers == "store" ? "store" : "user") + " memory, ";
+  }
+  return text + (options.cold ? "cold" : "hot");
+}
+
+std::string memory_text(const Options& options, const Machine& machine, const MemorySpeed& memory) {
+  std::string text =
+      "# Memory : " +
+      format("%.1f GB/s per rank, %.1f GB/s in all", memory.per_rank_gbs, memory.total_gbs) +
+      " (two-input add, non-temporal stores, all ranks at once)\n";
+  if (!memory.exceeds_cache) {
+    text += "#   measured on three arrays of " +
+            bytes_text(static_cast<double>(memory.array_bytes)) +
+            " per rank, which the last-level cache of " +
+            bytes_text(static_cast<double>(machine.cache_bytes)) +
+            " may hold: it may be the cache's speed\n";
+  }
+  const Case& chosen = find_case(options.collective);
+  const double limit = busbw_limit(chosen, machine.ranks, memory.per_rank_gbs);
+  if (limit == 0.0) return text;
+  return text + format(
+                    "#   as busbw : at most %.3g GB/s beyond the caches (a rank reads and writes "
+                    "at least %.3g times the size)\n",
+                    limit, chosen.memory_factor(machine.ranks));
+}
+
+}  // namespace
+
+std::string table_head(const Options& options, const Machine& machine) {
+  std::string text = "# collective-benchmark: " + what_text(options) + "\n";
+  text += "# ranks: " + std::to_string(machine.ranks) + " on " + std::to_string(machine.nodes) +
+          (machine.nodes == 1 ? " node" : " nodes") + "; hosts: " + hosts_text(machine.hosts) +
+          "\n";
+  text += "# processor: " + machine.processor + ", last-level cache " +
+          bytes_text(static_cast<double>(machine.cache_bytes)) + "\n";
+  text += "# " + machine.library + ", vector instructions: " + machine.vector_instructions +
+          "; MPI: " + machine.mpi + "\n";
+  for (const std::string& line : machine.algorithms) text += "# " + line + "\n";
+  text += "# buffers: " + buffers_text(options) + "; " + iterations_text(options) +
+          (options.check ? "; every element is checked" : "; results are not checked") + "\n";
+  text +=
+      "# times are the longest over the ranks, from a common barrier on; 1 GB = 10^9 bytes\n#\n";
+  return text + column_names(options);
+}
+
+std::string table_row(const Row& row, const Options& options) {
+  std::string line =
+      size_columns(std::to_string(row.bytes), std::to_string(row.count), row.type, row.redop);
+  for (const auto& result : row.results) {
+    if (!result) {
+      line += backend_columns("n/a", "n/a", "n/a", "n/a", "n/a");
+      continue;
+    }
+    line += backend_columns(time_text(result->time_us.p50), time_text(result->time_us.p99),
+                            rate_text(result->algbw_gbs), rate_text(result->busbw_gbs),
+                            result->wrong ? std::to_string(*result->wrong) : "N/A");
+  }
+  for (const std::string& peer : peers(options)) {
+    const auto times = ratio(row, peer);
+    line += column(times ? format("%.2f", *times) : "n/a", ratio_width(peer));
+  }
+  if (row.packed_bytes && row.bytes > 0) {
+    line += format("\n#%*zu  B on the wire to each receiver, %.2f %% (%s)",
+                   static_cast<int>(kSizeWidth - 1), *row.packed_bytes,
+                   100.0 * static_cast<double>(*row.packed_bytes) / static_cast<double>(row.bytes),
+                   tutti::compression::to_string(options.compression).c_str());
+  }
+  return line + "\n";
+}
+
+std::string table_foot(std::span<const Row> rows, const Options& options, const Machine& machine,
+                       const std::optional<MemorySpeed>& memory) {
+  std::string text = memory ? memory_text(options, machine, *memory) : std::string();
+  if (!options.check) return text + "# Out of bounds values : not checked\n";
+  const std::uint64_t wrong = count_wrong(rows);
+  return text + "# Out of bounds values : " + std::to_string(wrong) +
+         (wrong == 0 ? " OK\n" : " FAILED\n");
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json config_of(const Options& options) {
+  Json config{{"collective", options.collective},
+              {"backends", options.backends},
+              {"min_bytes", options.min_bytes},
+              {"max_bytes", options.max_bytes},
+              {"step_factor", options.step_factor},
+              {"type", to_string(options.dtype)},
+              {"redop", to_string(options.op)},
+              {"iterations", nullptr},
+              {"warmup_iterations", options.warmups},
+              {"check", options.check},
+              {"buffers", options.buffers},
+              {"cache", options.cold ? "cold" : "hot"},
+              {"device", "cpu"},
+              {"ranks_per_node", options.ranks_per_node},
+              {"model", nullptr},
+              {"compression", nullptr}};
+  if (options.iterations) config["iterations"] = *options.iterations;
+  if (!options.model.empty()) config["model"] = options.model;
+  if (options.compresses()) {
+    config["compression"] = tutti::compression::to_string(options.compression);
+  }
+  return config;
+}
+
+Json memory_of(const MemorySpeed& memory) {
+  return {{"per_rank", memory.per_rank_gbs},
+          {"total", memory.total_gbs},
+          {"array_bytes", memory.array_bytes},
+          {"exceeds_cache", memory.exceeds_cache}};
+}
+
+Json environment_of(const Machine& machine, const std::optional<MemorySpeed>& memory) {
+  Json hosts = Json::array();
+  for (const Host& host : machine.hosts) {
+    hosts.push_back({{"name", host.name}, {"ranks", host.ranks}});
+  }
+  return {{"started", machine.started},
+          {"ranks", machine.ranks},
+          {"nodes", machine.nodes},
+          {"hosts", hosts},
+          {"library", machine.library},
+          {"mpi", machine.mpi},
+          {"vector_instructions", machine.vector_instructions},
+          {"processor", machine.processor},
+          {"last_level_cache_bytes", machine.cache_bytes},
+          {"algorithms", machine.algorithms},
+          {"memory_gbs", memory ? memory_of(*memory) : Json()}};
+}
+
+Json result_of(const Result& result) {
+  Json json{{"collective", result.collective},
+            {"backend", result.backend},
+            {"buffers", result.buffers},
+            {"bytes", result.bytes},
+            {"count", result.count},
+            {"type", result.type},
+            {"redop", result.redop},
+            {"iterations", result.iterations},
+            {"time_us",
+             {{"p50", result.time_us.p50},
+              {"min", result.time_us.min},
+              {"p99", result.time_us.p99},
+              {"max", result.time_us.max}}},
+            {"algbw_gbs", result.algbw_gbs},
+            {"busbw_gbs", result.busbw_gbs},
+            {"wrong", nullptr}};
+  if (result.wrong) json["wrong"] = *result.wrong;
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(std::span<const Row> rows, const Options& options, const Machine& machine,
+                    const std::optional<MemorySpeed>& memory) {
+  Json results = Json::array();
+  for (const Row& row : rows) {
+    for (const auto& result : row.results) {
+      if (result) results.push_back(result_of(*result));
+    }
+  }
+  const Json whole{{"config", config_of(options)},
+                   {"environment", environment_of(machine, memory)},
+                   {"results", results}};
+  // A host or processor may have a name that is not UTF-8.
+  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_csv(std::span<const Row> rows) {
+  std::ostringstream text;
+  text << "collective,backend,buffers,bytes,count,type,redop,iterations,p50_us,min_us,p99_us,"
+          "max_us,algbw_gbs,busbw_gbs,wrong\n";
+  for (const Row& row : rows) {
+    for (const auto& result : row.results) {
+      if (!result) continue;
+      const Times& time = result->time_us;
+      text << result->collective << ',' << result->backend << ',' << result->buffers << ','
+           << result->bytes << ',' << result->count << ',' << result->type << ',' << result->redop
+           << ',' << result->iterations << ',' << time.p50 << ',' << time.min << ',' << time.p99
+           << ',' << time.max << ',' << result->algbw_gbs << ',' << result->busbw_gbs << ',';
+      if (result->wrong) text << *result->wrong;
+      text << '\n';
+    }
+  }
+  return text.str();
+}
+
+}  // namespace apps::benchmark

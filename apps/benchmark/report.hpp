@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The results as a table on standard output, in the manner of nccl-tests, and for other programs.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "apps/benchmark/machine.hpp"
+#include "apps/benchmark/options.hpp"
+#include "apps/benchmark/result.hpp"
+
+namespace apps::benchmark {
+
+/// What is measured, where and how; then the columns' names and units. Lines that begin with '#'.
+std::string table_head(const Options& options, const Machine& machine);
+
+/// One line.
+std::string table_row(const Row& row, const Options& options);
+
+/// The memory's speed, if it was measured, and the verdict on the results' values.
+std::string table_foot(std::span<const Row> rows, const Options& options, const Machine& machine,
+                       const std::optional<MemorySpeed>& memory);
+
+// JSON has what it takes to compare runs:
+//
+//   {"config": {...}, "environment": {...},
+//    "results": [{"collective", "backend", "buffers", "bytes", "count", "type", "redop",
+//                 "iterations", "time_us": {"p50", "min", "p99", "max"}, "algbw_gbs", "busbw_gbs",
+//                 "wrong"}, ...]}
+//
+// "wrong" is null where results were not checked, and "memory_gbs" of the environment where the
+// memory was not measured. What a backend cannot do has no result.
+
+std::string to_json(std::span<const Row> rows, const Options& options, const Machine& machine,
+                    const std::optional<MemorySpeed>& memory);
+
+/// A line of names, then a line per result.
+std::string to_csv(std::span<const Row> rows);
+
+}  // namespace apps::benchmark

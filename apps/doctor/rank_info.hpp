@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank finds out about its place: the only input of the checks, so that tests can make up
+// machines that do not exist.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace apps::doctor {
+
+/// An address of a network interface that is up and is not the loopback.
+struct Interface {
+  std::string name;
+  std::string network;  ///< "10.1.0.0/16"
+};
+
+/// Sizes are bytes; kUnlimited stands for "no limit".
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+struct RankInfo {
+  int rank = 0;
+  std::string host;
+  std::int64_t pid = 0;
+  std::string library;  ///< version of Tutti
+  std::string mpi;      ///< version of MPI, one line
+  int thread_level = 0;
+  std::map<std::string, std::string> settings;  ///< TUTTI_* variables
+
+  std::vector<int> processors;  ///< that this rank may run on
+  int host_processors = 0;      ///< that the host has online
+  double quota = 0;             ///< processors that the cgroup allows; 0: no limit
+  double load = 0;              ///< the host's, over the last minute
+
+  std::uint64_t memory = 0;  ///< that the host has available
+  std::uint64_t cgroup_memory = kUnlimited;
+  std::uint64_t shm_free = 0;  ///< in /dev/shm
+  bool has_memfd = true;
+  std::uint64_t address_space = kUnlimited;  ///< ulimit -v
+  std::uint64_t open_files = kUnlimited;     ///< ulimit -n
+  std::vector<std::string> stale_segments;   ///< files of ended processes in /dev/shm
+
+  std::vector<Interface> interfaces;
+  std::string tcp_include;  ///< what MPI's TCP transport was told to use
+  std::string tcp_exclude;
+  double clock_offset_s = 0;  ///< to rank 0's clock
+
+  int gpus = 0;                      ///< that the host has
+  std::vector<std::string> my_gpus;  ///< that this rank may use, by number or name
+  bool restricts_gpus = false;       ///< CUDA_VISIBLE_DEVICES is set
+  int usable_gpus = 0;               ///< that the library can use in this process
+  std::string gpu_text;              ///< which these are, or "none: " and the reason
+
+  bool has_directory = false;  ///< the checkpoints' one exists and a file could be written
+  std::string directory_error;
+  std::uint64_t directory_free = 0;
+  std::string directory_device;  ///< file system, to tell one that is shared
+
+  int allocated_hosts = 0;  ///< that the batch system gave to the job; 0: none
+  int node = 0;             ///< index of the node whose memory this rank shares; -1: not tried
+};
+
+/// What this process can find out alone. `directory` may be empty.
+RankInfo collect_rank_info(const std::string& directory);
+
+/// To and from text, for the way to rank 0.
+std::string to_text(const RankInfo& info);
+RankInfo from_text(const std::string& text);
+
+}  // namespace apps::doctor

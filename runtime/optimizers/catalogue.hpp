@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizers by name, as they are made from "name,option=value,...".
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/optimizer.hpp"
+
+#include "runtime/base/fields.hpp"
+
+namespace tutti::optimizer {
+
+struct Row {
+  std::string name;
+  bool updates_rows;                      ///< Optimizer::updates_rows()
+  std::function<std::string()> defaults;  ///< ",name=value" for its own options
+  std::function<std::shared_ptr<Optimizer>(OptionWords& words)> make;
+};
+
+/// Adds the rows of a family of families.hpp.
+template <class Family>
+void add_rows(std::vector<Row>& rows);
+
+/// What schedule=NAME and the schedule's options ask for.
+std::optional<Schedule> read_schedule(OptionWords& words);
+/// Errors  invalid_argument: a word that nobody took, with the nearest and all known options.
+void require_all_read(const OptionWords& words);
+
+/// "adagrad, adam, sgd": those that update row-sparse keys.
+std::string names_that_update_rows();
+
+}  // namespace tutti::optimizer

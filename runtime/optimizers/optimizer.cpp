@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/optimizer.hpp"
+
+#include <cmath>
+
+#include "tutti/error.hpp"
+
+#include "runtime/base/digest.hpp"
+#include "runtime/optimizers/option_fields.hpp"
+
+namespace tutti {
+
+namespace {
+
+void require_finite(const std::string& owner, const char* what, const Key& key, double factor) {
+  if (std::isfinite(factor)) return;
+  throw Error(ErrorCode::invalid_argument, owner + ": " + what + " of key " + to_string(key) +
+                                               ": expected a finite number, got " +
+                                               std::to_string(factor));
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::string name, OptimizerOptions options)
+    : name_(std::move(name)), options_(std::move(options)) {
+  for (const OptionField& field : optimizer::common_fields(options_)) {
+    check("optimizer " + name_, field);
+  }
+  set_schedule(options_.schedule);
+}
+
+void Optimizer::set_learning_rate(double learning_rate) {
+  const std::string owner = "optimizer " + name_;
+  if (options_.schedule) {
+    throw Error(ErrorCode::invalid_argument,
+                owner + ": set_learning_rate: the schedule " + name_of(*options_.schedule) +
+                    " decides the learning rate; replace it by set_schedule (std::nullopt removes "
+                    "it) first");
+  }
+  check(owner, {"learning_rate", &learning_rate, &bounds::kNotNegative});
+  options_.learning_rate = learning_rate;
+}
+
+void Optimizer::set_schedule(std::optional<Schedule> schedule) {
+  if (schedule) optimizer::check("optimizer " + name_, *schedule, options_.learning_rate);
+  options_.schedule = std::move(schedule);
+}
+
+Optimizer::Factors Optimizer::factors_of(const Key& key) const {
+  if (factors_.empty()) return {};
+  const auto found = factors_.find(key);
+  return found == factors_.end() ? Factors() : found->second;
+}
+
+void Optimizer::set_factors(const Key& key, const Factors& factors) {
+  const auto digest = [&](const Factors& of) {
+    return of.learning_rate == 1.0 && of.weight_decay == 1.0
+               ? 0
+               : Digest().add(key).add(of.learning_rate).add(of.weight_decay).value();
+  };
+  factors_digest_ += digest(factors) - digest(factors_of(key));
+  factors_[key] = factors;
+}
+
+void Optimizer::set_lr_mult(const Key& key, double factor) {
+  require_finite("optimizer " + name_, "lr_mult", key, factor);
+  set_factors(key, {factor, factors_of(key).weight_decay});
+}
+
+void Optimizer::set_wd_mult(const Key& key, double factor) {
+  require_finite("optimizer " + name_, "wd_mult", key, factor);
+  set_factors(key, {factors_of(key).learning_rate, factor});
+}
+
+UpdateStep Optimizer::step(const Key& key, std::uint64_t count, std::uint64_t num_update) const {
+  const Factors factors = factors_of(key);
+  const double rate = options_.schedule
+                          ? learning_rate_at(*options_.schedule, options_.learning_rate, num_update)
+                          : options_.learning_rate;
+  return {.count = count,
+          .learning_rate = rate * factors.learning_rate,
+          .weight_decay = options_.weight_decay * factors.weight_decay,
+          .key = Digest().add(key).value()};
+}
+
+std::uint64_t Optimizer::fingerprint() const {
+  Digest digest;
+  digest.add(std::string_view(name_))
+      .add(options_.learning_rate)
+      .add(options_.weight_decay)
+      .add(options_.rescale_grad)
+      .add(options_.clip_gradient.value_or(0.0))
+      .add(std::uint64_t{options_.multi_precision})
+      .add(factors_digest_);
+  if (options_.schedule) {
+    Schedule schedule = *options_.schedule;
+    digest.add(std::string_view(name_of(schedule)));
+    for (const OptionField& field : optimizer::fields_of(schedule)) add(digest, field);
+  }
+  return digest.value();
+}
+
+std::string Optimizer::describe() const {
+  double rate = options_.learning_rate;
+  return name_ + ",learning_rate=" + value_text({"learning_rate", &rate}) +
+         (options_.schedule ? optimizer::changes_text(*options_.schedule) : "");
+}
+
+}  // namespace tutti

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields that the options of all optimizers have, and those of the schedules.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tutti/schedule.hpp"
+
+#include "runtime/base/fields.hpp"
+
+namespace tutti::optimizer {
+
+/// What all options structs have but the schedule, which is not one value.
+template <class Options>
+OptionFields common_fields(Options& options) {
+  return {{"learning_rate", &options.learning_rate, &bounds::kNotNegative},
+          {"weight_decay", &options.weight_decay, &bounds::kNotNegative},
+          {"rescale_grad", &options.rescale_grad},
+          {"clip_gradient", &options.clip_gradient, &bounds::kPositive},
+          {"multi_precision", &options.multi_precision}};
+}
+
+OptionFields decay_fields(Schedule& schedule);
+OptionFields warmup_fields(Schedule& schedule);
+/// Both.
+OptionFields fields_of(Schedule& schedule);
+/// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base
+/// rate.
+void check(const std::string& owner, const Schedule& schedule, double base);
+/// One of each kind, with default values.
+const std::vector<Schedule>& kinds_of_schedule();
+/// ",schedule=cosine,max_update=100".
+std::string changes_text(const Schedule& schedule);
+
+}  // namespace tutti::optimizer

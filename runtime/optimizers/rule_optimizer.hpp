@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a rule (rule.hpp) to an Optimizer that runs on a CPU, and to its row in the catalogue.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/optimizers/catalogue.hpp"
+#include "runtime/optimizers/option_fields.hpp"
+#include "runtime/optimizers/rule.hpp"
+#include "runtime/optimizers/update.hpp"
+
+namespace tutti::optimizer {
+
+template <class Options>
+OptimizerOptions common_options(const Options& options) {
+  return {options.learning_rate, options.weight_decay,    options.rescale_grad,
+          options.clip_gradient, options.multi_precision, options.schedule};
+}
+
+template <class Rule>
+OptionFields all_fields(typename Rule::Options& options) {
+  OptionFields fields = common_fields(options);
+  for (const OptionField& field : Rule::fields(options)) fields.push_back(field);
+  return fields;
+}
+
+template <class Rule>
+class RuleOptimizer final : public Optimizer, public Follows<Rule> {
+ public:
+  using Options = typename Rule::Options;
+
+  RuleOptimizer(const char* name, const Options& options)
+      : Optimizer(name, common_options(options)), own_(options) {
+    for (const OptionField& field : Rule::fields(own_)) {
+      check("optimizer " + this->name(), field);
+      add(own_digest_, field);
+    }
+  }
+
+  [[nodiscard]] const Options& own_options() const override { return own_; }
+  [[nodiscard]] int num_states() const override { return Rule::num_states(own_); }
+  [[nodiscard]] bool elementwise() const override { return Rule::kElementwise; }
+  [[nodiscard]] bool updates_rows() const override { return Rule::kUpdatesRows; }
+  [[nodiscard]] bool starts_as_weight(int state) const override {
+    return state == Rule::kWeightState;
+  }
+
+  void update(const UpdateStep& step, const ElementRange<float>& range) const override {
+    Rule::apply(own_, Update<float>(options(), step, range));
+  }
+  void update(const UpdateStep& step, const ElementRange<double>& range) const override {
+    Rule::apply(own_, Update<double>(options(), step, range));
+  }
+
+  [[nodiscard]] std::uint64_t fingerprint() const override {
+    return Digest(own_digest_).add(Optimizer::fingerprint()).value();
+  }
+  [[nodiscard]] std::string describe() const override {
+    Options now = own_;
+    Options defaults;
+    now.learning_rate = defaults.learning_rate = learning_rate();  // the base class writes it
+    return Optimizer::describe() + changes_text(all_fields<Rule>(now), all_fields<Rule>(defaults));
+  }
+
+ private:
+  Options own_;  ///< the common ones among them are read from the base class, where they change
+  Digest own_digest_;
+};
+
+template <class Rule>
+std::shared_ptr<Optimizer> make(const char* name, const typename Rule::Options& options) {
+  return std::make_shared<RuleOptimizer<Rule>>(name, options);
+}
+
+/// The rule's row in the catalogue.
+template <class Rule>
+Row row_of(const char* name) {
+  using Options = typename Rule::Options;
+  return {.name = name,
+          .updates_rows = Rule::kUpdatesRows,
+          .defaults =
+              [] {
+                Options options;
+                OptionFields fields = {{"learning_rate", &options.learning_rate}};
+                for (const OptionField& field : Rule::fields(options)) fields.push_back(field);
+                return options_text(fields);
+              },
+          .make = [name](OptionWords& words) -> std::shared_ptr<Optimizer> {
+            Options options;
+            words.read(all_fields<Rule>(options));
+            options.schedule = read_schedule(words);
+            require_all_read(words);
+            return make<Rule>(name, options);
+          }};
+}
+
+}  // namespace tutti::optimizer

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/core/push_plan.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "tutti/error.hpp"
+
+#include "runtime/store/core/resolve.hpp"
+#include "runtime/store/core/tallies.hpp"
+
+namespace tutti {
+
+namespace {
+
+void require_dense(const Entry& entry) {
+  if (!entry.is_row_sparse()) return;
+  throw Error(ErrorCode::invalid_argument, to_string(entry.key, entry.shape(), entry.dtype()) +
+                                               " is row-sparse; push it a RowSparse value");
+}
+
+void require_like(const Entry& entry, const ConstTensorView& value) {
+  require_shape(entry, value, "a value");
+  require_dtype(entry, value, "a value");
+}
+
+bool are_one(const ConstTensorView& left, const ConstTensorView& right) {
+  return left.bytes() == right.bytes() && left.shape() == right.shape() &&
+         left.dtype() == right.dtype() && left.device() == right.device();
+}
+
+}  // namespace
+
+bool PushPlan::take_again(const Keys& keys, const Values& values) {
+  const auto list = keys.list();
+  const auto tensors = values.flat();
+  const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
+  if (!one_each || !std::ranges::equal(list, keys_)) return false;
+  is_reused_ = std::ranges::equal(tensors, values_, are_one);
+  if (is_reused_) return true;
+  values_.clear();  // should one be refused
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    PushItem& item = items_[places_[i]];
+    require_usable(list[i], tensors[i]);
+    require_like(*item.entry, tensors[i]);
+    item.values.clear();
+    item.values.emplace_back(tensors[i]);
+  }
+  for (const ConstTensorView& tensor : tensors) values_.emplace_back(tensor);
+  return true;
+}
+
+void PushPlan::take(const Keys& keys, const Values& values) {
+  if (take_again(keys, values)) return;
+  is_reused_ = false;
+  keys_.clear();
+  values_.clear();
+  items_.clear();
+  entries_.clear();
+  auto groups = resolve(keys, values);
+  for (auto& [key, tensors] : groups) items_.push_back({&table_.at(key), std::move(tensors)});
+  for (const PushItem& item : items_) {
+    require_dense(*item.entry);
+    for (const ConstTensorView& value : item.values) require_like(*item.entry, value);
+  }
+  std::sort(items_.begin(), items_.end(), [](const PushItem& left, const PushItem& right) {
+    return before(*left.entry, *right.entry);
+  });
+  for (const PushItem& item : items_) entries_.push_back(item.entry);
+  digest_ = digest_of(entries_);
+  bytes_ = bytes_of(entries_);
+  tally_ = &tally_of(group_.engine().meter(), "push", entries_);
+  is_on_gpu_ = std::ranges::any_of(entries_, &Entry::is_on_gpu);
+  if (items_.size() == keys.list().size()) remember(keys, values);
+}
+
+/// A list of distinct keys.
+void PushPlan::remember(const Keys& keys, const Values& values) {
+  keys_.assign(keys.list().begin(), keys.list().end());
+  std::unordered_map<Key, std::size_t> place;
+  for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
+  places_.clear();
+  for (const Key& key : keys_) places_.push_back(place.at(key));
+  if (values.is_nested() || values.flat().size() != keys_.size()) return;
+  for (const ConstTensorView& tensor : values.flat()) values_.emplace_back(tensor);
+}
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a push: which values of which keys, in which order.
+//
+// Training pushes the same list in every step, so the plan of the last push is kept, and the next
+// push of the same keys looks nothing up. What else pushes keep between calls belongs to the plan
+// and is good as long as the plan is: the addresses that were found to lie in no replica
+// (PushItem::known_apart), and the launches of a push on GPUs (DevicePush).
+//
+// Keys, their memory, and the way to update are parts of a plan that no push looks at again. So
+// every call of the store drops the plan, unless it says that it keeps it: see KVStore::Impl::Call.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tutti/kvstore.hpp"
+
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// One distinct key of a push.
+struct PushItem {
+  Entry* entry;
+  std::vector<ConstTensorView> values;
+  /// A value that lies in no replica of the store.
+  mutable const std::byte* known_apart = nullptr;
+};
+
+class PushPlan {
+ public:
+  PushPlan(Group& group, KeyTable& table) : group_(group), table_(table) {}
+
+  /// Looks the keys up and orders them: numbers ascending, strings by their init. A list of the
+  /// same keys as last time, with one value each, costs little: training pushes it every step.
+  /// Errors: invalid_argument for an unknown or row-sparse key, a value that is not like its key,
+  ///         and what resolve() finds.
+  void take(const Keys& keys, const Values& values);
+  /// The next push is planned anew.
+  void drop() { keys_.clear(); }
+
+  [[nodiscard]] std::span<PushItem> items() { return items_; }
+  [[nodiscard]] std::span<const PushItem> items() const { return items_; }
+  /// The items' entries, one by one.
+  [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
+  /// True if any key is on a GPU.
+  [[nodiscard]] bool is_on_gpu() const { return is_on_gpu_; }
+  /// True if this push has the plan of the last one as it is: the same keys, with one value each,
+  /// in the same memory.
+  [[nodiscard]] bool is_reused() const { return is_reused_; }
+  /// Digest of keys, shapes and dtypes, in the order of the items.
+  [[nodiscard]] std::uint64_t digest() const { return digest_; }
+  /// Bytes of one value of each key.
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// What pushes of this list are counted as.
+  [[nodiscard]] collectives::Tally& tally() const { return *tally_; }
+
+ private:
+  bool take_again(const Keys& keys, const Values& values);
+  void remember(const Keys& keys, const Values& values);
+
+  Group& group_;
+  KeyTable& table_;
+  std::vector<PushItem> items_;
+  std::vector<Entry*> entries_;
+  std::vector<Key> keys_;                ///< the last list of distinct keys, as it was given
+  std::vector<std::size_t> places_;      ///< index into items_ of each of them
+  std::vector<ConstTensorView> values_;  ///< the value of each of them last time
+  std::uint64_t digest_ = 0;
+  std::uint64_t bytes_ = 0;
+  collectives::Tally* tally_ = nullptr;
+  bool is_reused_ = false;
+  bool is_on_gpu_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a push goes, whatever its values are and wherever they lie.
+//
+//   take     local        Which values of which keys: PushPlan, or the rows of a SparsePush. Then
+//                         what may fail on one rank alone: sums of values, memory, states.
+//   agree    collective   All ranks make this push: the same keys, shapes, dtypes, rule of update
+//                         and compression, and replicas that are alike where this push compares
+//                         them. Else all throw the same error, or the minority is healed.
+//   prepare  local        What may fail on one rank alone and needs to know what the others push.
+//   sum      collective   The values of all ranks become one sum.
+//   update   local        Every replica is assigned the sum, or is updated with it.
+//
+//                      agree                       sum                       update
+//   DensePush          with the sum: its own announcement carries the        as pieces of the sum
+//                      signature, so small pushes take one round             arrive, or after it
+//     compressed       with the sum, which is an allgather of packed values  as blocks arrive
+//   DevicePush         an operation without data   SumOverRanks, in streams  one launch
+//   SparsePush         an allgather of how many    an allgather of the rows  row by row
+//                      rows each rank has
+//
+// A step before `sum` changes nothing that the caller could see, so an error of it leaves the store
+// as it was. An error of `sum` or `update` fails the group.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/call.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/gradient_compression.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/updates.hpp"
+
+namespace tutti {
+
+template <class Path>
+concept PushPath = requires(Path& path) {
+  path.agree();
+  path.prepare();
+  path.sum();
+  path.update();
+};
+
+/// The steps after `take`. `together(body)` runs a body whose error all ranks throw. Collective.
+template <PushPath Path, class Together>
+void carry_out(Path& path, Together together) {
+  path.agree();
+  together([&] { path.prepare(); });
+  path.sum();
+  path.update();
+}
+
+/// What a push says of itself when the ranks agree on it.
+class PushAnnouncement {
+ public:
+  PushAnnouncement(const UpdateRule& rule, const GradientCompression& compression)
+      : rule_(rule), compression_(compression) {}
+  PushAnnouncement(const PushAnnouncement&) = delete;
+  PushAnnouncement& operator=(const PushAnnouncement&) = delete;
+
+  /// An operation without data, equal on all ranks that make the same push. `digest` is digest_of()
+  /// the entries, which must outlive the operation, as this must.
+  [[nodiscard]] collectives::Operation operation(const char* call, std::span<Entry* const> entries,
+                                                 std::uint64_t digest);
+
+ private:
+  struct Describe {
+    const PushAnnouncement& push;
+    std::string operator()() const;
+  };
+
+  const UpdateRule& rule_;
+  const GradientCompression& compression_;
+  const char* call_ = nullptr;
+  std::span<Entry* const> entries_;
+  Describe describe_{*this};
+};
+
+}  // namespace tutti

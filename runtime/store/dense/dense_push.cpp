@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/dense/dense_push.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "tutti/error.hpp"
+
+#include "collectives/kernels/reduce.hpp"
+#include "runtime/store/core/user_updater.hpp"
+#include "runtime/store/verify/comparison.hpp"
+
+namespace tutti {
+
+using compression::Leg;
+
+namespace {
+
+constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
+
+}  // namespace
+
+/// Values that are on GPUs come to the host first.
+void DensePush::copy_values_to_host(PushItem& item) {
+  for (std::size_t i = 0; i < item.values.size(); ++i) {
+    const ConstTensorView& value = item.values[i];
+    if (value.device().kind == DeviceKind::cpu) continue;
+    host_values_.push_back(group_.allocate(value.shape(), value.dtype()));
+    group_.copy(host_values_.back(), value);
+    std::vector<ConstTensorView> values;
+    for (std::size_t j = 0; j < item.values.size(); ++j) {
+      values.push_back(j == i ? host_values_.back().view() : item.values[j]);
+    }
+    item.values = std::move(values);
+  }
+}
+
+/// The single value, or the sum of several in the arena. A value that lies in another key's replica
+/// is copied, too: peers read it while they write that replica.
+const std::byte* DensePush::input_of(PushItem& item) {
+  Entry& entry = *item.entry;
+  copy_values_to_host(item);
+  const std::byte* value = item.values.front().bytes();
+  if (item.values.size() == 1) {
+    if (value == item.known_apart || value == entry.replica.bytes()) return value;
+    if (!table_.holds(value)) return item.known_apart = value;
+  }
+  if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
+  std::vector<const std::byte*> sources;
+  for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
+  std::byte* sum = entry.sum->bytes();
+  collectives::reduce({ReduceOp::sum, entry.dtype(), entry.dtype()}, sources, std::span(&sum, 1),
+                      entry.shape().count(), collectives::Stores::cached);
+  return sum;
+}
+
+std::byte* DensePush::scratch(std::size_t bytes) {
+  if (!merged_ || merged_->size_bytes() < bytes) {
+    merged_.reset();
+    merged_ = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
+  }
+  return merged_->bytes();
+}
+
+/// A large result that the updater does not change is written into its output at once, which
+/// saves reading it again. Below kCopiedBytes it comes from the cache.
+void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs) {
+  writes_outputs_ = false;
+  std::size_t bytes = 0;
+  for (const Entry* entry : plan_.entries()) bytes += entry->replica.size_bytes();
+  const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
+  if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
+  std::unordered_map<Key, std::size_t> index;
+  for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]->key] = i;
+  for (const auto& [key, tensors] : outputs) {
+    if (tensors.front().device().kind == DeviceKind::gpu) return;
+  }
+  for (const auto& [key, tensors] : outputs) {
+    segments_[index.at(key)].second_output = tensors.front().bytes();
+  }
+  writes_outputs_ = outputs_are_apart();
+  if (writes_outputs_) return;
+  for (collectives::Segment& segment : segments_) segment.second_output = nullptr;
+}
+
+/// True if no output meets another one, a replica, or another key's input.
+bool DensePush::outputs_are_apart() const {
+  struct Extent {
+    const std::byte* begin;
+    const std::byte* end;
+  };
+  std::vector<Extent> extents;
+  for (const collectives::Segment& segment : segments_) {
+    const std::size_t bytes = segment.count * size_of(segment.dtype);
+    if (bytes == 0) continue;
+    if (segment.second_output != nullptr && table_.holds(segment.second_output)) return false;
+    if (segment.second_output != nullptr)
+      extents.push_back({segment.second_output, segment.second_output + bytes});
+    if (segment.second_output != segment.input)
+      extents.push_back({segment.input, segment.input + bytes});
+  }
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& left, const Extent& right) { return left.begin < right.begin; });
+  const auto meet = [](const Extent& left, const Extent& right) { return left.end > right.begin; };
+  return std::adjacent_find(extents.begin(), extents.end(), meet) == extents.end();
+}
+
+bool DensePush::needs_whole_sums() const {
+  const Optimizer* optimizer = rule_.optimizer();
+  return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
+}
+
+/// Only a schedule asks for it.
+std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
+  return optimizer.options().schedule ? table_.most_updates() : 0;
+}
+
+void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
+  segments_.clear();
+  host_values_.clear();
+  std::size_t bytes = 0;
+  const auto rounded = [](std::size_t size) {
+    return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  };
+  for (PushItem& item : plan_.items()) {
+    Entry& entry = *item.entry;
+    compression_.require_packable(entry);
+    segments_.push_back(
+        {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
+    bytes += rounded(entry.replica.size_bytes());
+  }
+  choose_direct_outputs(outputs);
+  consumer_.reset();
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer != nullptr)
+    consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
+  if (needs_whole_sums()) {
+    std::byte* merged = scratch(bytes);
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      segments_[i].output = merged;
+      merged += rounded(plan_.entries()[i]->replica.size_bytes());
+    }
+  }
+  stage_compression();
+}
+
+void DensePush::sum() {
+  collectives::Operation operation =
+      announcement_.operation("push", plan_.entries(), plan_.digest());
+  operation.segments = segments_;
+  operation.consumer = piecewise_consumer();
+  compress(operation);
+  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  run_verified(operation);
+  sample_.commit();
+}
+
+void DensePush::update() {
+  if (consumer_ && needs_whole_sums()) {
+    group_.engine().begin_update();
+    consumer_->update_whole(segments_);
+    group_.engine().end_update();
+  } else if (consumer_) {
+    consumer_->commit();
+  }
+  if (const Updater* updater = rule_.updater()) call_updater(*updater);
+}
+
+/// With the comparison of what is about to change. Two replicas that still differ after they were
+/// made equal have more wrong with them than a flipped bit.
+void DensePush::run_verified(collectives::Operation& operation) {
+  operation.check = sample_.digest(plan_.entries());
+  for (int attempt = 0; !group_.engine().run(operation); ++attempt) {
+    if (attempt == 2) {
+      throw Error(ErrorCode::divergence,
+                  operation.describe() +
+                      ": replicas differ again and again, although all their "
+                      "digests are equal when compared whole; nothing was changed",
+                  ErrorScope::agreed, /*reporter=*/group_.topology().rank == 0);
+    }
+    healed_ += Comparison(group_).run(plan_.entries(), rule_.optimizer()).healed;
+    operation.check = sample_.digest(plan_.entries());
+  }
+}
+
+void DensePush::call_updater(const Updater& updater) {
+  for (std::size_t i = 0; i < plan_.entries().size(); ++i) {
+    Entry& entry = *plan_.entries()[i];
+    run_updater(group_, entry.key, [&] {
+      updater(entry.key, {segments_[i].output, entry.shape(), entry.dtype()}, entry.replica);
+    });
+  }
+}
+
+// --- under gradient compression ------------------------------------------------------------------
+
+collectives::Consumer* DensePush::piecewise_consumer() {
+  return consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr;
+}
+
+void DensePush::stage_compression() {
+  packing_.reset();
+  if (const auto* codec = compression_.codec_of(Leg::all)) {
+    packed_sum_.stage({*codec, plan_.entries(), segments_, piecewise_consumer()});
+  }
+  const auto* between = compression_.codec_of(Leg::between);
+  if (between == nullptr || group_.topology().num_nodes() == 1) return;
+  residuals_.clear();
+  for (Entry* entry : plan_.entries()) {
+    residuals_.push_back(between->has_residual() ? residual_of(*entry) : nullptr);
+  }
+  packing_.emplace(collectives::Packing{*between, residuals_});
+}
+
+void DensePush::compress(collectives::Operation& operation) {
+  if (packing_) operation.packing = &*packing_;
+  if (compression_.codec_of(Leg::all) == nullptr) return;
+  operation.kind = collectives::Kind::allgather;
+  operation.segments = packed_sum_.segments();
+  operation.consumer = &packed_sum_;
+}
+
+}  // namespace tutti

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A push of tensors as one fused operation over its keys.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/gradient_compression.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/push_plan.hpp"
+#include "runtime/store/core/push_protocol.hpp"
+#include "runtime/store/core/resolve.hpp"
+#include "runtime/store/core/updates.hpp"
+#include "runtime/store/dense/packed_sum.hpp"
+#include "runtime/store/verify/sample.hpp"
+
+namespace tutti {
+
+/// A push of tensors to keys on the cpu: see push_protocol.hpp. The vectors are kept from one push
+/// to the next.
+class DensePush {
+ public:
+  DensePush(Group& group, PushPlan& plan, KeyTable& table, const UpdateRule& rule,
+            const GradientCompression& compression)
+      : group_(group),
+        plan_(plan),
+        table_(table),
+        rule_(rule),
+        compression_(compression),
+        announcement_(rule, compression),
+        packed_sum_(group),
+        sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
+
+  /// Sums lists of values, makes room, and decides where results go. Errors: out_of_memory.
+  void take(std::span<const KeyGroup<TensorView>> outputs);
+  /// True if sum() writes the first output of every key itself. The rest is the caller's to copy.
+  [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
+
+  /// The sum's own announcement is the agreement.
+  void agree() {}
+  void prepare() {}
+  /// Replicas that differ are healed first: see Comparison.
+  void sum();
+  /// What is left to do after the pieces. What an updater throws fails the group.
+  void update();
+
+  /// Chunks of replicas healed so far.
+  [[nodiscard]] std::uint64_t healed() const { return healed_; }
+
+ private:
+  const std::byte* input_of(PushItem& item);
+  void copy_values_to_host(PushItem& item);
+  void choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs);
+  [[nodiscard]] bool outputs_are_apart() const;
+  std::byte* scratch(std::size_t bytes);
+  /// True if sums are put into scratch memory, for an updater or an optimizer that wants them
+  /// whole.
+  [[nodiscard]] bool needs_whole_sums() const;
+  [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
+  void call_updater(const Updater& updater);
+  void run_verified(collectives::Operation& operation);
+  /// Who takes the sums as they arrive; null if they are wanted whole.
+  collectives::Consumer* piecewise_consumer();
+  /// Packs what this rank pushes, or finds the residuals of what its node will send.
+  void stage_compression();
+  /// Makes the push what the compression wants it to be.
+  void compress(collectives::Operation& operation);
+
+  Group& group_;
+  PushPlan& plan_;
+  KeyTable& table_;
+  const UpdateRule& rule_;
+  const GradientCompression& compression_;
+  PushAnnouncement announcement_;
+  PackedSum packed_sum_;
+  std::vector<float*> residuals_;  ///< each key's, where this rank's lane sends to other nodes
+  std::optional<collectives::Packing> packing_;
+  std::vector<Tensor> host_values_;  ///< copies of values on GPUs
+  std::vector<collectives::Segment> segments_;
+  bool writes_outputs_ = false;
+  std::optional<OptimizerConsumer> consumer_;
+  std::optional<Tensor> merged_;  ///< whole sums, of all keys of a push
+  Sample sample_;
+  std::uint64_t healed_ = 0;
+};
+
+}  // namespace tutti

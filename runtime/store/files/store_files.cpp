@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/files/store_files.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "runtime/base/digest.hpp"
+#include "runtime/base/throw.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/store/core/host_copies.hpp"
+#include "runtime/store/core/replica.hpp"
+#include "runtime/store/core/together.hpp"
+#include "runtime/store/files/optimizer_file.hpp"
+#include "runtime/store/files/saved_residuals.hpp"
+#include "runtime/store/files/saved_rows.hpp"
+
+namespace tutti {
+
+namespace {
+
+using checkpoint::Content;
+using checkpoint::Header;
+using checkpoint::TensorInfo;
+
+Content weights_content(std::span<Entry* const> entries) {
+  Content content;
+  for (Entry* entry : entries) {
+    const std::string name = to_string(entry->key);
+    checkpoint::require_utf8(name, "key " + name);
+    if (name == "__metadata__")
+      throw_invalid_argument("key __metadata__ has a meaning of its own in safetensors");
+    content.tensors.push_back({name, entry->replica.view()});
+  }
+  content.texts = {{kKeysName, kind_of_keys(entries)}};
+  add_row_sparse_names(content, entries);
+  return content;
+}
+
+void require_utf8(const Metadata& metadata) {
+  for (const auto& [name, text] : metadata) {
+    checkpoint::require_utf8(name + text, "metadata '" + name + "'");
+  }
+}
+
+std::uint64_t digest_of(const std::filesystem::path& path, std::span<Entry* const> entries,
+                        const Metadata& metadata) {
+  Digest digest;
+  digest.add(std::string_view(path.native()));
+  for (const Entry* entry : entries) {
+    digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->updates);
+    digest.add(std::uint64_t{entry->residual.has_value()});
+  }
+  for (const auto& [name, text] : metadata) {
+    digest.add(std::string_view(name)).add(std::string_view(text));
+  }
+  return digest.value();
+}
+
+std::uint64_t digest_of(const std::filesystem::path& path, const LoadOptions& options) {
+  const int flags = (options.weights_only ? 1 : 0) + (options.other_options ? 2 : 0) +
+                    (options.may_be_absent ? 4 : 0);
+  return Digest()
+      .add(std::string_view(path.native()))
+      .add(static_cast<std::uint64_t>(flags))
+      .value();
+}
+
+Key key_of(const Header& header, const std::string& name) {
+  if (header.text(kKeysName) == "strings") return name;
+  std::int64_t number = 0;
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  if (std::to_string(number) == name) return number;
+  throw Error(ErrorCode::corrupt_file, "'" + name + "' is not a number, as the keys should be");
+}
+
+/// The store's keys must be the file's.
+std::vector<Entry*> match(const Header& header, KeyTable& table) {
+  std::vector<Entry*> entries;
+  const std::set<std::string> sparse = row_sparse_names(header);
+  for (const TensorInfo& tensor : header.tensors) {
+    const Key key = key_of(header, tensor.name);
+    Entry* entry = table.find(key);
+    if (entry == nullptr) {
+      throw_invalid_argument(to_string(key, tensor.shape, tensor.dtype) +
+                             " is in the checkpoint, but not in this store");
+    }
+    if (!(entry->shape() == tensor.shape) || entry->dtype() != tensor.dtype) {
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) + " is " +
+                             to_string(tensor.shape) + " " + to_string(tensor.dtype) +
+                             " in the checkpoint");
+    }
+    if (sparse.contains(tensor.name) != entry->is_row_sparse()) {
+      throw_invalid_argument(to_string(key, entry->shape(), entry->dtype()) +
+                             (entry->is_row_sparse()
+                                  ? " is row-sparse here, but dense in the checkpoint"
+                                  : " is dense here, but row-sparse in the checkpoint"));
+    }
+    entries.push_back(entry);
+  }
+  if (entries.size() == table.size()) return entries;
+  for (auto& [key, entry] : table) {
+    if (std::ranges::find(entries, &entry) != entries.end()) continue;
+    throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) +
+                           " is not in the checkpoint");
+  }
+  return entries;
+}
+
+std::vector<Entry> make_entries(const Header& header, Group& group) {
+  std::vector<Entry> entries;
+  const std::set<std::string> sparse = row_sparse_names(header);
+  for (const TensorInfo& tensor : header.tensors) {
+    const Storage storage = sparse.contains(tensor.name) ? Storage::row_sparse : Storage::dense;
+    Replica replica = new_replica(group, storage, tensor.shape, tensor.dtype);
+    entries.push_back({.key = key_of(header, tensor.name),
+                       .order = entries.size(),
+                       .replica = std::move(replica.tensor),
+                       .pages = std::move(replica.pages)});
+  }
+  return entries;
+}
+
+/// Whether states are to be loaded, once that is sure to be what is meant.
+bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
+  if (weights_only) return false;
+  if (is_saved && running == nullptr) {
+    throw_invalid_argument(
+        "the checkpoint has an optimizer's states, but this store runs none; set_optimizer "
+        "before the load, or load with weights_only");
+  }
+  if (!is_saved && running != nullptr) {
+    throw_invalid_argument("the checkpoint was saved without an optimizer, but this store runs " +
+                           running->name() + "; load with weights_only, then it starts anew");
+  }
+  return is_saved;
+}
+
+/// A warning if something of the checkpoint could not be used.
+void log_load(const collectives::Log& log, const std::filesystem::path& directory,
+              const LoadResult& result) {
+  const bool is_whole = result.damaged.empty() && result.reset_residuals.empty();
+  std::string text =
+      "loaded generation " + std::to_string(result.generation) + " of " + directory.string();
+  for (const std::string& reason : result.damaged) text += "; " + reason;
+  if (!result.reset_residuals.empty()) text += "; " + result.reset_residuals;
+  log.write(is_whole ? LogLevel::info : LogLevel::warning, text);
+}
+
+}  // namespace
+
+Optimizer& StoreFiles::required_optimizer() const {
+  if (Optimizer* running = rule_.optimizer()) return *running;
+  throw_invalid_argument("this store runs no optimizer; call set_optimizer");
+}
+
+void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
+                      collectives::FunctionRef<void(std::span<Entry* const>)> compare) {
+  const std::vector<Entry*> entries = table_.in_order();
+  std::optional<HostCopies> host_copies;
+  const std::string owner = owner_of_residuals(compression_, *group_);
+  checkpoint::StoreContent content{
+      .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
+  throw_together(group_->engine(), "save", [&] {
+    require_utf8(metadata);
+    host_copies.emplace(*group_, entries);
+    content.weights = weights_content(entries);
+    if (Optimizer* running = rule_.optimizer()) {
+      content.optimizer = optimizer_content(*running, entries);
+    }
+    content.residuals = residual_content(entries, owner);
+  });
+  const std::uint64_t digest = digest_of(directory, entries, metadata);
+  agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
+           Digest().add(digest).add(std::string_view(owner)).value());
+  compare(entries);
+  Communicator ranks(group_);
+  std::uint64_t& good = good_[std::filesystem::absolute(directory)];
+  const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
+  good = checkpoint::save(ranks, directory, content, known);
+  if (ranks.rank() != 0) return;
+  group_->log().write(LogLevel::info,
+                      "saved generation " + std::to_string(good) + " in " + directory.string());
+}
+
+LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  const std::string owner = owner_of_residuals(compression_, *group_);
+  agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
+           Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
+  Communicator ranks(group_);
+  auto loaded = checkpoint::load(ranks, directory, options.weights_only);
+  if (!loaded && options.may_be_absent) return {};
+
+  std::vector<Entry> created;
+  std::vector<Entry*> entries;
+  std::vector<std::byte*> replicas;
+  std::optional<HostCopies> host_copies;
+  std::optional<StagedStates> states;
+  std::optional<StagedResiduals> residuals;
+  throw_together(group_->engine(), "load", [&] {
+    if (!loaded) throw Error(ErrorCode::io, "there is no checkpoint in " + directory.string());
+    const Header& header = loaded->weights.header();
+    if (table_.size() == 0) {
+      created = make_entries(header, *group_);
+      for (Entry& entry : created) entries.push_back(&entry);
+    } else {
+      entries = match(header, table_);
+    }
+    host_copies.emplace(*group_, entries);
+    for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
+    residuals.emplace(loaded->residuals, entries, owner);
+    if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
+                           options.weights_only)) {
+      return;
+    }
+    states.emplace(loaded->optimizer->header(), *rule_.optimizer(), entries, options.other_options);
+  });
+
+  loaded->weights.deliver(ranks, replicas);
+  if (states) loaded->optimizer->deliver(ranks, states->destinations());
+  residuals->deliver(ranks);
+  for (Entry* entry : entries) {
+    entry->updates = 0;
+    entry->states.clear();
+  }
+  residuals->commit();
+  if (states) states->commit();
+  fail_together(group_->engine(), [&] { host_copies->write_back(); });
+  host_copies.reset();
+  for (Entry& entry : created) table_.insert(std::move(entry));
+  if (!options.weights_only) {
+    good_[std::filesystem::absolute(directory)] = loaded->result.generation;
+  }
+  loaded->result.reset_residuals = residuals->refusal();
+  if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
+  return loaded->result;
+}
+
+void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
+  const std::vector<Entry*> entries = table_.in_order();
+  std::optional<HostCopies> host_copies;
+  Content content;
+  throw_together(group_->engine(), "save_optimizer_states", [&] {
+    host_copies.emplace(*group_, entries);
+    content = optimizer_content(required_optimizer(), entries);
+  });
+  agree_on(group_->engine(), collectives::Verb::save, "save_optimizer_states to " + path.string(),
+           digest_of(path, entries, {}));
+  Communicator ranks(group_);
+  checkpoint::save_file(ranks, path, content);
+}
+
+void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
+                                       const LoadOptions& options) {
+  agree_on(group_->engine(), collectives::Verb::load, "load_optimizer_states of " + path.string(),
+           digest_of(path, options));
+  Communicator ranks(group_);
+  const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
+  const std::vector<Entry*> entries = table_.in_order();
+  std::optional<HostCopies> host_copies;
+  std::optional<StagedStates> states;
+  throw_together(group_->engine(), "load_optimizer_states", [&] {
+    host_copies.emplace(*group_, entries);
+    states.emplace(file.header(), required_optimizer(), entries, options.other_options);
+  });
+  file.deliver(ranks, states->destinations());
+  states->commit();
+  fail_together(group_->engine(), [&] { host_copies->write_back(); });
+}
+
+}  // namespace tutti

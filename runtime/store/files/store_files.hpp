@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving what a store holds, and loading it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "tutti/kvstore.hpp"
+
+#include "collectives/function_ref.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/gradient_compression.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/updates.hpp"
+
+namespace tutti {
+
+/// All calls are collective. Errors: see KVStore.
+class StoreFiles {
+ public:
+  StoreFiles(std::shared_ptr<Group> group, KeyTable& table, const UpdateRule& rule,
+             const GradientCompression& compression)
+      : group_(std::move(group)), table_(table), rule_(rule), compression_(compression) {}
+
+  /// `compare` is called once the ranks have agreed to save, before anything is written.
+  void save(const std::filesystem::path& directory, const Metadata& metadata,
+            collectives::FunctionRef<void(std::span<Entry* const>)> compare);
+  /// Reads and verifies everything, compares it with what the store holds, and lets every rank
+  /// agree before it delivers: what goes wrong until then has changed nothing.
+  LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
+  void save_optimizer_states(const std::filesystem::path& path);
+  void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options);
+
+ private:
+  [[nodiscard]] Optimizer& required_optimizer() const;
+
+  std::shared_ptr<Group> group_;
+  KeyTable& table_;
+  const UpdateRule& rule_;
+  const GradientCompression& compression_;
+  std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
+};
+
+}  // namespace tutti

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of the store. A push goes: PushPlan (which values of which keys) -> DensePush (one
+// fused operation; see core/push_protocol.hpp) -> Engine::run (collectives/engine.cpp) -> update.
+#include "runtime/store/kvstore_impl.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <unordered_set>
+
+#include "runtime/base/digest.hpp"
+#include "runtime/base/throw.hpp"
+#include "runtime/job/agree.hpp"
+#include "runtime/store/core/first_values.hpp"
+#include "runtime/store/core/host_copies.hpp"
+#include "runtime/store/core/push_protocol.hpp"
+#include "runtime/store/core/tallies.hpp"
+#include "runtime/store/core/together.hpp"
+#include "runtime/store/sparse/rows.hpp"
+#include "runtime/store/sparse/sort.hpp"
+#include "runtime/store/verify/comparison.hpp"
+
+namespace tutti {
+
+namespace {
+
+void require_distinct(std::span<const Key> keys) {
+  std::unordered_set<Key> seen;
+  for (const Key& key : keys) {
+    if (seen.insert(key).second) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "key " + to_string(key) + " occurs twice; a key is initialised once");
+  }
+}
+
+void require_fit(const Values& row_ids, std::size_t outputs) {
+  const std::size_t lists = row_ids.flat().size();
+  if (lists == 1 || lists == outputs) return;
+  throw_invalid_argument(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
+                         " lists of row ids; give one for all, or one for each");
+}
+
+/// The rows of the ids, which are ascending and distinct.
+void copy_rows(const Entry& entry, std::span<const std::int64_t> ids, RowSparse& to) {
+  const Shape shape = with_rows(entry.shape(), ids.size());
+  if (to.ids.count() != ids.size() || to.ids.shape().dimensions().size() != 1) {
+    to.ids = Tensor::empty({static_cast<std::int64_t>(ids.size())}, DType::int64);
+  }
+  if (!(to.rows.shape() == shape) || to.rows.dtype() != entry.dtype()) {
+    to.rows = Tensor::empty(shape, entry.dtype());
+  }
+  std::ranges::copy(ids, to.ids.values<std::int64_t>().begin());
+  const std::size_t bytes = RowFormat(entry).bytes();
+  std::byte* row = to.rows.bytes();
+  for (const std::int64_t id : ids) {
+    std::memcpy(row, entry.replica.bytes() + static_cast<std::size_t>(id) * bytes, bytes);
+    row += bytes;
+  }
+}
+
+/// One output of a pull.
+struct Request {
+  const Entry* entry;
+  RowSparse* target;
+  std::vector<std::int64_t> ids;
+};
+
+/// All requests, checked: nothing is written if one is wrong.
+std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
+                                 const RowSparseOutputs& outputs, const Values& row_ids) {
+  resolve(keys, outputs);  // throws where numbers do not fit
+  const auto targets = outputs.flat();
+  require_fit(row_ids, targets.size());
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < keys.list().size(); ++i) {
+    const Key& key = keys.list()[i];
+    const Entry& entry = table.at(key);
+    if (!entry.is_row_sparse()) {
+      throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) + " is dense; pull it");
+    }
+    const std::size_t each = keys.is_single() ? targets.size() : 1;
+    const std::size_t count = outputs.is_nested() ? outputs.groups()[i] : each;
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::size_t place = requests.size();
+      const ConstTensorView& ids = row_ids.flat()[row_ids.flat().size() == 1 ? 0 : place];
+      require_usable(key, ids);
+      requests.push_back({&entry, &targets[place].target(), read_ids(entry, ids)});
+    }
+  }
+  return requests;
+}
+
+}  // namespace
+
+// --- the scope of a call
+// --------------------------------------------------------------------------
+
+/// At most one thread is in the store, an updater makes no collective call, the plan of the last
+/// push is dropped, and what the call costs is counted. Whoever adds a call says nothing and gets
+/// all of it; what does not hold for a call is said at its beginning.
+class KVStore::Impl::CallScope {
+ public:
+  struct Traits {
+    bool is_collective = true;
+    bool keeps_plan = false;  ///< keys, their memory and the way to update stay as they are
+    bool is_counted = true;
+  };
+
+  CallScope(Impl& store, const char* call) : CallScope(store, call, Traits{}) {}
+  CallScope(Impl& store, const char* call, Traits traits)
+      : store_(store), is_counted_(traits.is_counted) {
+#ifndef NDEBUG
+    const auto inside = store.thread_.load();
+    if (inside != std::thread::id() && inside != std::this_thread::get_id()) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) + ": another thread is in this store; one thread at a time");
+    }
+#endif
+    if (traits.is_collective && store.calls_under_way_ > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) +
+                      " is a collective call, which an updater cannot make; it may "
+                      "pull and view");
+    }
+    store.engine().check_usable();
+    if (!traits.keeps_plan) store.push_plan_.drop();
+    store_.thread_ = std::this_thread::get_id();
+    ++store_.calls_under_way_;
+    if (is_counted_) store_.engine().meter().enter(call);
+  }
+  ~CallScope() {
+    if (is_counted_) store_.engine().meter().leave();
+    if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
+  }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+ private:
+  Impl& store_;
+  bool is_counted_;
+};
+
+// --- tensors
+// --------------------------------------------------------------------------------------
+
+std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
+                                              Storage storage) {
+  std::vector<Entry> entries;
+  for (const auto& [key, values] : groups) {
+    table_.require_new(key);
+    const ConstTensorView& value = values.front();
+    Replica replica = new_replica(*group, storage, value.shape(), value.dtype(), home_of(value));
+    entries.push_back({.key = key,
+                       .order = table_.size() + entries.size(),
+                       .replica = std::move(replica.tensor),
+                       .pages = std::move(replica.pages)});
+    for (const ConstTensorView& other : values) {
+      require_shape(entries.back(), other, "a value");
+      require_dtype(entries.back(), other, "a value");
+    }
+  }
+  return entries;
+}
+
+void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage) {
+  const char* call = storage == Storage::dense ? "init" : "init_row_sparse";
+  const CallScope scope(*this, call);
+  std::vector<KeyGroup<ConstTensorView>> groups;
+  std::vector<Entry> entries;
+  throw_together(engine(), call, [&] {
+    groups = resolve(keys, values);
+    require_distinct(keys.list());
+    entries = new_entries(groups, storage);
+  });
+  broadcast_first_values(*group, call, entries, groups);
+  for (Entry& entry : entries) table_.insert(std::move(entry));
+}
+
+void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* outputs) {
+  const CallScope scope(*this, "push", {.keeps_plan = true});
+  const char* call = outputs == nullptr ? "push" : "pushpull";
+  const auto together = [&](auto&& step) { throw_together(engine(), call, step); };
+  std::vector<KeyGroup<TensorView>> destinations;
+  together([&] {
+    push_plan_.take(keys, values);
+    if (outputs != nullptr) {
+      destinations = resolve(keys, *outputs);
+      require_outputs(destinations, Cast::no);
+    }
+    push_plan_.is_on_gpu() ? device_push_.take() : dense_push_.take(destinations);
+  });
+  if (push_plan_.is_on_gpu()) {
+    carry_out(device_push_, together);
+    return copy_out(destinations, 0);
+  }
+  carry_out(dense_push_, together);
+  copy_out(destinations, dense_push_.writes_outputs() ? 1 : 0);
+}
+
+void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
+                                    Cast cast) const {
+  for (const auto& [key, outputs] : groups) {
+    const Entry& entry = table_.at(key);
+    for (const TensorView& output : outputs) {
+      require_shape(entry, output, "an output");
+      if (cast == Cast::no) require_dtype(entry, output, "an output");
+    }
+  }
+}
+
+/// The first `written` outputs of each key have their values already.
+void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written) {
+  for (const auto& [key, outputs] : groups) {
+    const Entry& entry = table_.at(key);
+    for (const TensorView& output : std::span(outputs).subspan(written)) {
+      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica);
+    }
+  }
+  copies_.run();
+}
+
+/// A "local" store is on the cpu; the others keep a key where it comes from.
+Device KVStore::Impl::home_of(const ConstTensorView& value) const {
+  return type == "local" || value.device().kind == DeviceKind::cpu ? cpu() : value.device();
+}
+
+std::string KVStore::Impl::name_of_call(const char* call) const {
+  return name_of(group->topology(), group->topology().rank) + ": " + call + ": ";
+}
+
+void KVStore::Impl::warn_of_ignored(const Entry& entry) {
+  if (!ignored_.insert(entry.key).second) return;
+  group->log().warn("pull: " + to_string(entry.key, entry.shape(), entry.dtype()) +
+                    " is row-sparse and was ignored; use row_sparse_pull, or pull with "
+                    "ignore_sparse = false");
+}
+
+void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, outputs] : groups) {
+    for (const TensorView& output : outputs) bytes += output.size_bytes();
+  }
+  engine().meter().count_as(
+      tally_of(engine().meter(), "pull", groups,
+               [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
+      bytes);
+}
+
+void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
+  const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
+  try {
+    auto groups = resolve(keys, outputs);
+    std::erase_if(groups, [&](const auto& group_of_key) {
+      const Entry& entry = table_.at(group_of_key.key);
+      const bool is_ignored = options.ignore_sparse && entry.is_row_sparse();
+      if (is_ignored) warn_of_ignored(entry);
+      return is_ignored;
+    });
+    require_outputs(groups, options.cast);
+    count_pull(groups);
+    copy_out(groups, 0);
+  } catch (const Error& error) {
+    throw Error(error.code(), name_of_call("pull") + error.what());
+  }
+}
+
+const Entry& KVStore::Impl::entry(const Key& key) {
+  const CallScope scope(*this, "view",
+                        {.is_collective = false, .keeps_plan = true, .is_counted = false});
+  return table_.at(key);
+}
+
+void KVStore::Impl::set_rule(UpdateRule rule) {
+  const CallScope scope(*this, "set_updater");
+  rule_ = std::move(rule);
+  for (auto& [key, entry] : table_) {
+    entry.updates = 0;
+    entry.states.clear();
+  }
+}
+
+void KVStore::Impl::set_compression(const Compression& options) {
+  const CallScope scope(*this, "set_gradient_compression");
+  GradientCompression chosen(options);
+  if (group->settings().reproducible && chosen.codec_of(compression::Leg::between) != nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_gradient_compression: leg=between gives a result that depends on which ranks "
+                "share a node; with TUTTI_REPRODUCIBLE=1 use leg=all");
+  }
+  compression_ = std::move(chosen);
+  for (auto& [key, entry] : table_) entry.residual.reset();
+}
+
+void KVStore::Impl::barrier() {
+  const CallScope scope(*this, "barrier", {.keeps_plan = true});
+  const auto describe = [] { return std::string("barrier"); };
+  engine().run({.kind = collectives::Kind::barrier, .segments = {}, .describe = describe});
+}
+
+void KVStore::Impl::agree(const std::function<void()>& body) {
+  const CallScope scope(*this, "agree", {.keeps_plan = true});
+  tutti::agree(engine(), body);
+}
+
+// --- rows
+// -----------------------------------------------------------------------------------------
+
+void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
+  const CallScope scope(*this, "init_row_sparse");
+  std::vector<Entry> created;
+  throw_together(engine(), "init_row_sparse", [&] {
+    table_.require_new(key);
+    Replica table = new_replica(*group, Storage::row_sparse, shape, dtype);
+    created.push_back({.key = key,
+                       .order = table_.size(),
+                       .replica = std::move(table.tensor),
+                       .pages = std::move(table.pages)});
+  });
+  Entry* entry = &created.front();
+  agree_on(engine(), collectives::Verb::init, call_to_string("init_row_sparse", {&entry, 1}),
+           digest_of({&entry, 1}));
+  table_.insert(std::move(created.front()));
+}
+
+void KVStore::Impl::push_rows(const Keys& keys, const RowSparseValues& values) {
+  const CallScope scope(*this, "push", {.keeps_plan = true});
+  const auto together = [&](auto&& step) { throw_together(engine(), "push", step); };
+  together([&] { sparse_push_.take(keys, values); });
+  carry_out(sparse_push_, together);
+}
+
+void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
+                              const Values& row_ids) {
+  const CallScope scope(*this, "row_sparse_pull", {.is_collective = false, .keeps_plan = true});
+  try {
+    std::uint64_t bytes = 0;
+    for (auto& [entry, target, ids] : requests_of(table_, keys, outputs, row_ids)) {
+      sort_by_digits(ids, std::identity());
+      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+      copy_rows(*entry, ids, *target);
+      bytes += ids.size() * RowFormat(*entry).bytes();
+    }
+    const auto key_itself = [](const Key& key) -> const Key& { return key; };
+    auto& meter = engine().meter();
+    meter.count_as(tally_of(meter, "row_sparse_pull", keys.list(), key_itself), bytes);
+  } catch (const Error& error) {
+    throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
+  }
+}
+
+// --- files, comparisons
+// ---------------------------------------------------------------------------
+
+void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
+  const CallScope scope(*this, "save");
+  files_.save(directory, metadata, [&](std::span<Entry* const> entries) {
+    if (group->settings().verify != Verify::off) compare(entries);
+  });
+}
+
+LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const LoadOptions& options) {
+  const CallScope scope(*this, "load");
+  LoadResult result = files_.load(directory, options);
+  sparse_push_.forget_sample();
+  return result;
+}
+
+void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
+  const CallScope scope(*this, "save_optimizer_states");
+  files_.save_optimizer_states(path);
+}
+
+void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
+                                          const LoadOptions& options) {
+  const CallScope scope(*this, "load_optimizer_states");
+  files_.load_optimizer_states(path, options);
+}
+
+VerifyResult KVStore::Impl::verify() {
+  const CallScope scope(*this, "verify");
+  const std::vector<Entry*> entries = table_.in_order();
+  Digest digest;
+  for (const Entry* entry : entries) {
+    digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->states.size());
+  }
+  agree_on(engine(), collectives::Verb::verify, "verify", digest.value());
+  return compare(entries);
+}
+
+/// `entries` are the same on every rank.
+VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
+  std::optional<HostCopies> host_copies;
+  throw_together(engine(), "verify", [&] { host_copies.emplace(*group, entries); });
+  VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
+  if (result.healed > 0) fail_together(engine(), [&] { host_copies->write_back(); });
+  healed_ += result.healed;
+  sparse_push_.forget_sample();
+  result.healed_since_creation = healed_ + dense_push_.healed() + sparse_push_.healed();
+  return result;
+}
+
+}  // namespace tutti

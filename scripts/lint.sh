@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What tools find in the sources. Exit codes: 0 clean, 1 findings, 77 the tool is not here.
+#
+#   scripts/lint.sh format     the layout: clang-format 14
+#   scripts/lint.sh tidy       .clang-tidy's checks, over every source in C++: clang-tidy 14; minutes
+#   scripts/lint.sh subjects   lengths of the subjects of commits that can still be changed
+#
+# Other versions of the tools lay out some lines otherwise, or find other things. LINT_JOBS: how
+# many clang-tidy at once.
+# shellcheck source-path=SCRIPTDIR source=mpirun/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/mpirun/common.sh"
+
+not_here=77
+longest_subject=72
+
+# require_14 TOOL: prints the command.
+require_14() {
+  tool_14 "$1" || {
+    say "$1 14 is not here: apt-get install $1-14"
+    exit "$not_here"
+  }
+}
+
+sources() {
+  find include collectives runtime apps tests -name '*.[ch]pp' -o -name '*.[ch]' \
+    -o -name '*.cu' -o -name '*.cuh'
+}
+
+lint_format() {
+  local command files
+  command=$(require_14 clang-format)
+  mapfile -t files < <(sources)
+  "$command" --dry-run -Werror "${files[@]}"
+}
+
+# The sources of a target are read as one, so that clang reads what they include once. What CMake
+# writes is left out, but for the files that join sources; and so are the tests of the C API, which
+# name and declare things as C does.
+tidy_files() {
+  sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$root/build-tidy/compile_commands.json" |
+    sed "s|^$root/||" | sort -u | awk '!/\.c$/ && (/\/Unity\// || !/^build-tidy\//)'
+}
+
+# tidy_one COMMAND FILE
+tidy_one() {
+  local found
+  found=$("$1" -p build-tidy --quiet --extra-arg=-Wno-unknown-warning-option "$2" 2>&1) || {
+    grep -Ev '^[0-9]+ warnings? |^Suppressed |^Use -header-filter' <<<"$found"
+    return 1
+  }
+}
+export -f tidy_one
+
+lint_tidy() {
+  local command files
+  command=$(require_14 clang-tidy)
+  configure tidy
+  mapfile -t files < <(tidy_files)
+  [ "${#files[@]}" -gt 1 ] || fail "CMake names no sources in build-tidy/compile_commands.json."
+  printf '%s\n' "${files[@]}" | xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}"
+}
+
+# The newest commit, and those that the main branch does not have: what is published stays.
+lint_subjects() {
+  local subject too_long=0
+  git rev-parse --quiet --verify HEAD >/dev/null 2>&1 || return 0  # not a clone
+  while IFS= read -r subject; do
+    if [ "${#subject}" -le "$longest_subject" ]; then continue; fi
+    say "a subject of ${#subject} characters, and at most $longest_subject are wanted: $subject"
+    too_long=1
+  done < <(git log -1 --format=%s
+           git log --format=%s origin/main..HEAD 2>/dev/null || true)
+  return "$too_long"
+}
+
+cd -- "$root" || exit
+case ${1:-} in
+  format | tidy | subjects) "lint_$1" ;;
+  *) fail "usage: scripts/lint.sh format | tidy | subjects" ;;
+esac
