@@ -6,6 +6,8 @@
 #include <mpi.h>
 #include <string>
 
+#include "tutti/error.hpp"
+
 namespace tutti::mpi {
 
 /// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is MPI_SUCCESS. Everything
