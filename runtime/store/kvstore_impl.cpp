@@ -260,6 +260,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
     count_pull(groups);
     copy_out(groups, 0);
   } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
     throw Error(error.code(), name_of_call("pull") + error.what());
   }
 }
@@ -344,6 +345,7 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
     auto& meter = engine().meter();
     meter.count_as(tally_of(meter, "row_sparse_pull", keys.list(), key_itself), bytes);
   } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
     throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
   }
 }

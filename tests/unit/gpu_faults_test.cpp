@@ -167,6 +167,7 @@ TEST_CASE("a pull from a GPU that hangs has the group's deadline, and hears of a
     CHECK(outcomes[1]->code() == (is_told ? ErrorCode::communication : ErrorCode::timeout));
     CHECK_FALSE(outcomes[1]->recoverable());
     const std::string text = outcomes[1]->what();
+    CAPTURE(text);
     CHECK(text.find(is_told ? "rank 0 gives up" : "a copy from gpu(1)") != std::string::npos);
     REQUIRE(outcomes[0]);
   }

@@ -183,7 +183,7 @@ TEST_CASE("a record names what the program called, however the data moves") {
     kv.push("w", Tensor::ones({4000}));
     look(", push of key w, 16000 bytes: done");
     kv.init_row_sparse("rows", {5, 2});
-    look(", init of key rows, ");
+    look(", init, 0 bytes: done");
     const std::vector<std::int64_t> ids = {1, 3};
     kv.push("rows", RowSparse{Tensor::from<std::int64_t>(ids), Tensor::ones({2, 2})});
     look(", push of key rows, ");

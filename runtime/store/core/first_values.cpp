@@ -2,6 +2,7 @@
 #include "runtime/store/core/first_values.hpp"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/store/core/host_copies.hpp"
@@ -13,11 +14,15 @@ void broadcast_first_values(Group& group, const char* call, std::span<Entry> ent
                             std::span<const KeyGroup<ConstTensorView>> values) {
   const bool is_root = group.topology().rank == 0;
   std::vector<Entry*> fresh;
+  std::string text;
+  std::uint64_t digest = 0;
   std::optional<HostCopies> host_copies;
   std::vector<Tensor> from_gpus;  // rank 0's values that are there
   std::vector<collectives::Segment> segments;
   throw_together(group.engine(), call, [&] {
     for (Entry& entry : entries) fresh.push_back(&entry);
+    text = call_to_string(call, fresh);  // with the keys where they will live
+    digest = digest_of(fresh);
     host_copies.emplace(group, fresh);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       Entry& entry = entries[i];
@@ -32,9 +37,9 @@ void broadcast_first_values(Group& group, const char* call, std::span<Entry> ent
                           /*source=*/0});
     }
   });
-  const auto describe = [&] { return call_to_string(call, fresh); };
+  const auto describe = [&] { return text; };
   group.engine().run({.kind = collectives::Kind::broadcast,
-                      .digest = digest_of(fresh),
+                      .digest = digest,
                       .segments = segments,
                       .describe = describe,
                       .first_key = fresh.empty() ? nullptr : &fresh[0]->key,
