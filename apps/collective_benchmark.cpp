@@ -31,20 +31,21 @@ constexpr int kWrongOrSlow = 3;
 
 /// Rank 0's output: the table on standard output, and one line of progress where a person watches
 /// standard error.
-class Screen {
+class Console {
  public:
-  explicit Screen(bool speaks) : speaks_(speaks), watched_(speaks && isatty(STDERR_FILENO) != 0) {}
+  explicit Console(bool is_root)
+      : is_root_(is_root), watched_(is_root && isatty(STDERR_FILENO) != 0) {}
 
   void say(const std::string& text) const {
     if (watched_) std::cerr << "\r\x1b[K" << std::flush;
-    if (speaks_) std::cout << text << std::flush;
+    if (is_root_) std::cout << text << std::flush;
   }
   void show_progress(const std::string& text) const {
     if (watched_) std::cerr << '\r' << text << "\x1b[K" << std::flush;
   }
 
  private:
-  bool speaks_;
+  bool is_root_;
   bool watched_;
 };
 
@@ -67,8 +68,9 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 }
 
 /// Rank 0 alone: what the run was asked to be and is not, line by line.
-std::vector<std::string> complaints(std::span<const bench::Row> rows, const bench::Options& options,
-                                    std::span<const bench::BaselineEntry> baseline) {
+std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
+                                       const bench::Options& options,
+                                       std::span<const bench::BaselineEntry> baseline) {
   std::vector<std::string> lines;
   if (const auto wrong = bench::count_wrong(rows); wrong > 0) {
     lines.push_back(std::to_string(wrong) + " elements are wrong");
@@ -90,13 +92,13 @@ std::vector<std::string> complaints(std::span<const bench::Row> rows, const benc
 int collective_benchmark(int argc, char** argv) {
   const tutti::Settings settings = tutti::Settings::from_environment();
   tutti::Communicator world = tutti::Communicator::world(settings);
-  const Screen screen(world.rank() == 0);
+  const Console console(world.rank() == 0);
 
   // What may fail on one rank alone runs inside agree: then all ranks end alike, and one reports.
   bench::Options options;
   world.agree([&] { options = bench::parse_options(argc, argv); });
   if (options.help || options.version) {
-    screen.say(options.help ? bench::help() : tutti::build_info());
+    console.say(options.help ? bench::help() : tutti::build_info());
     return kDone;
   }
   world = split_world(world, settings, options);
@@ -111,23 +113,23 @@ int collective_benchmark(int argc, char** argv) {
     bench::check_output_files(options);
   });
 
-  screen.say(bench::table_head(options, machine));
+  console.say(bench::table_head(options, machine));
   bench::Runner runner(world, comm, options, machine, settings.timeout);
   std::vector<bench::Row> rows;
   for (const bench::Layout& layout : layouts) {
-    screen.show_progress(apps::format("measuring %s, %zu of %zu",
-                                      apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
-                                      rows.size() + 1, layouts.size()));
+    console.show_progress(apps::format("measuring %s, %zu of %zu",
+                                       apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
+                                       rows.size() + 1, layouts.size()));
     rows.push_back(runner.measure(layout));
-    screen.say(bench::table_row(rows.back(), options));
+    console.say(bench::table_row(rows.back(), options));
   }
   std::optional<bench::MemorySpeed> memory;
   if (bench::is_about_memory(options, layouts)) {
-    screen.show_progress("measuring the memory's own speed");
+    console.show_progress("measuring the memory's own speed");
     memory = bench::measure_memory(
         world, comm, bench::plan_memory_probe(machine.cache_bytes, world.local_size()));
   }
-  screen.say(bench::table_foot(rows, options, machine, memory));
+  console.say(bench::table_foot(rows, options, machine, memory));
 
   std::uint64_t failures = 0;
   world.agree([&] {
@@ -137,8 +139,8 @@ int collective_benchmark(int argc, char** argv) {
     if (!options.plot.empty()) {
       write_file(options.plot, bench::to_svg(rows, options, machine, memory));
     }
-    for (const std::string& complaint : complaints(rows, options, baseline)) {
-      screen.say("# FAILED: " + complaint + "\n");
+    for (const std::string& failure : failed_checks(rows, options, baseline)) {
+      console.say("# FAILED: " + failure + "\n");
       ++failures;
     }
   });

@@ -22,7 +22,7 @@ namespace doctor = apps::doctor;
 
 constexpr int kHealthy = 0;
 constexpr int kErrorFound = 2;
-constexpr std::chrono::duration<double> kPatience{60};
+constexpr std::chrono::duration<double> kLongestWait{60};
 
 int rank_in(MPI_Comm comm) {
   int rank = 0;
@@ -51,7 +51,7 @@ World open_world(bool has_settings) {
   try {
     tutti::Settings settings = tutti::Settings::from_environment();
     const bool is_never = settings.timeout.count() == 0;
-    if (is_never || settings.timeout > kPatience) settings.timeout = kPatience;
+    if (is_never || settings.timeout > kLongestWait) settings.timeout = kLongestWait;
     world.communicator = tutti::Communicator::world(settings);
   } catch (const tutti::Error& error) {
     world.error = error.what();
@@ -83,34 +83,34 @@ void write(const std::filesystem::path& path, const std::string& text) {
 
 int tutti_doctor(int argc, char** argv) {
   const MPI_Comm comm = tutti::duplicate_world();
-  const bool speaks = rank_in(comm) == 0;
-  const doctor::Options options = parse_on_all(argc, argv, speaks);
+  const bool is_root = rank_in(comm) == 0;
+  const doctor::Options options = parse_on_all(argc, argv, is_root);
   if (options.help || options.version) {
-    if (speaks) std::cout << (options.help ? doctor::help() : tutti::build_info());
+    if (is_root) std::cout << (options.help ? doctor::help() : tutti::build_info());
     return kHealthy;
   }
   doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
   std::vector<doctor::RankInfo> ranks = doctor::gather(comm, std::move(mine));
   doctor::Findings findings;
-  if (speaks) doctor::check_settings(ranks, findings);
+  if (is_root) doctor::check_settings(ranks, findings);
   World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);
   doctor::gather_nodes(comm, world.communicator ? world.communicator->node() : -1, ranks);
 
   const bool colour = apps::stdout_is_watched();
-  if (speaks) {
+  if (is_root) {
     findings = doctor::check_all(ranks, options.plan);
     std::cout << doctor::to_lines(findings, colour) << std::flush;
   }
   if (options.seconds > 0 || !world.communicator) {
     findings.push_back(test(world, options.seconds));
-    if (speaks) std::cout << doctor::to_lines({findings.back()}, colour);
+    if (is_root) std::cout << doctor::to_lines({findings.back()}, colour);
   }
-  if (speaks) {
+  if (is_root) {
     std::cout << doctor::verdict(findings) << std::endl;
     write(options.json, doctor::to_json(findings, ranks));
   }
-  return doctor::share(comm, speaks && doctor::has_error(findings) ? kErrorFound : kHealthy);
+  return doctor::share(comm, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);
 }
 
 }  // namespace

@@ -55,4 +55,11 @@ install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh scripts/mpir
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages keep their folders, so that their links to each other hold.
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+file(GLOB_RECURSE pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+     apps/*.md cmake/*.md collectives/*.md include/*.md runtime/*.md scripts/*.md tests/*.md)
+foreach(page README.md INSTALL.md CHANGELOG.md CONTRIBUTING.md ${pages})
+  get_filename_component(folder ${page} DIRECTORY)
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()

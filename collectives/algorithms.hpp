@@ -8,11 +8,6 @@
 
 namespace tutti::collectives {
 
-/// How a call of this size writes its scratch slots.
-inline Stores slot_stores(const Call& call, const Tuning& tuning) {
-  return call.layout().total() < tuning.streamed_slot_bytes ? Stores::cached : Stores::streaming;
-}
-
 /// Every algorithm completes an allreduce or a broadcast that all ranks have agreed on. On return
 /// the outputs are written, and the inputs are no longer read by anybody.
 /// Errors  communication, timeout: the node is failed.

@@ -71,7 +71,7 @@ void Call::begin(std::uint64_t begun) noexcept {
                                  .keys = static_cast<std::uint32_t>(operation.keys),
                                  .first_key = operation.first_key,
                                  .digest = operation.digest,
-                                 .bytes = layout_.total(),
+                                 .bytes = layout_.value_bytes(),
                                  .begun = begun});
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 namespace tutti::collectives {
 
@@ -29,14 +30,14 @@ class NamedCall {
 /// The end of an operation, however it ends.
 class OperationEnd {
  public:
-  OperationEnd(Meter& meter, Kind kind, std::size_t bytes)
-      : meter_(meter), kind_(kind), bytes_(bytes) {}
-  ~OperationEnd() { meter_.leave_operation(kind_, bytes_); }
+  OperationEnd(StatisticsCollector& statistics, Kind kind, std::size_t bytes)
+      : statistics_(statistics), kind_(kind), bytes_(bytes) {}
+  ~OperationEnd() { statistics_.leave_operation(kind_, bytes_); }
   OperationEnd(const OperationEnd&) = delete;
   OperationEnd& operator=(const OperationEnd&) = delete;
 
  private:
-  Meter& meter_;
+  StatisticsCollector& statistics_;
   Kind kind_;
   std::size_t bytes_;
 };
@@ -68,13 +69,13 @@ void Engine::check_usable() { waiter_.check_failure(); }
 /// makes another call of that number, which tells the others.
 void Engine::start(const Operation& operation) {
   check_usable();
-  const std::uint64_t begun = meter_.enter_operation();
+  const std::uint64_t begun = statistics_.enter_operation();
   const auto error = caught([&] {
     require_mpi_types(operation);
     call_.prepare(operation, wide_);
   });
   if (error) {
-    const OperationEnd end(meter_, operation.kind, 0);
+    const OperationEnd end(statistics_, operation.kind, 0);
     throw_on_all_ranks(error->code, operation.describe() + ": " + error->text);
   }
   call_.begin(begun);
@@ -96,13 +97,24 @@ void Engine::require_mpi_types(const Operation& operation) const {
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
 bool Engine::finish() {
-  const OperationEnd end(meter_, call_.operation().kind, call_.layout().total());
+  const OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
   const NamedCall named(waiter_, call_);
-  bool done = false;
-  const auto error =
-      caught([&] { done = log().writes(LogLevel::debug) ? carry_out_logged() : carry_out(); });
-  if (error) fail(*error);
-  return done;
+  try {
+    return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail_by_exception(error.what());
+  } catch (...) {
+    fail_by_exception("an exception of unknown type");
+  }
+}
+
+/// In a handler: an optimizer of the program's threw. The error has the exception nested in it.
+void Engine::fail_by_exception(const char* what) {
+  const std::string text = name_of(topology_, topology_.rank) + ": " + what;
+  const bool is_first = waiter_.raise_failure(ErrorCode::user_code, text);
+  std::throw_with_nested(Error(ErrorCode::user_code, text, ErrorScope::failed, is_first));
 }
 
 void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
@@ -154,7 +166,8 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
-  meter_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
+  statistics_.met(call_.waiting_since(),
+                  alone ? call_.last_rank() : call_.agreement_line().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
@@ -216,8 +229,8 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
   call_.prepare(refused, wide_);
-  call_.begin(meter_.enter_operation());
-  const OperationEnd end(meter_, Kind::refusal, 0);
+  call_.begin(statistics_.enter_operation());
+  const OperationEnd end(statistics_, Kind::refusal, 0);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   static_cast<void>(meet());

@@ -9,7 +9,7 @@
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
 #include "collectives/local_error.hpp"
-#include "collectives/meter.hpp"
+#include "collectives/statistics_collector.hpp"
 #include "collectives/wait.hpp"
 
 namespace tutti::collectives {
@@ -62,7 +62,10 @@ class Engine {
   void check_usable();
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
   /// Fails the group because this rank cannot go on; the caller throws.
-  void raise_failure(ErrorCode code, const std::string& text) { waiter_.raise_failure(code, text); }
+  /// False if another failure came first.
+  bool raise_failure(ErrorCode code, const std::string& text) {
+    return waiter_.raise_failure(code, text);
+  }
   /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
   void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
 
@@ -88,11 +91,11 @@ class Engine {
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
   [[nodiscard]] const Log& log() const { return waiter_.log(); }
-  [[nodiscard]] Meter& meter() { return meter_; }
-  /// See Meter::keep_spans().
+  [[nodiscard]] StatisticsCollector& statistics() { return statistics_; }
+  /// See StatisticsCollector::keep_spans().
   void keep_spans(std::size_t most) {
-    meter_.keep_spans(most);
-    call_.keep_in(meter_.spans());
+    statistics_.keep_spans(most);
+    call_.keep_in(statistics_.spans());
   }
 
  private:
@@ -104,6 +107,7 @@ class Engine {
   [[nodiscard]] bool agree_between_nodes();
   ErrorCode exchange_statements(const RankStatement& own);
   [[noreturn]] void throw_report();
+  [[noreturn]] void fail_by_exception(const char* what);
   RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
   std::vector<RankStatement> collect_statements();
   void reduce();
@@ -115,7 +119,7 @@ class Engine {
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
-  Meter meter_;
+  StatisticsCollector statistics_;
   Call call_;
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes

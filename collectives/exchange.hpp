@@ -88,7 +88,8 @@ std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
 /// Sums of a call with a Packing; one partial sum per node.
 std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
-/// Segments that have one source each: broadcast, allgather.
-std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane);
+/// Segments that have one source each: broadcast, allgather. A broadcast of `chain_bytes` goes from
+/// node to node.
+std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes);
 
 }  // namespace tutti::collectives

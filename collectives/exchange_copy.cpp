@@ -15,11 +15,10 @@ namespace tutti::collectives {
 
 namespace {
 
-constexpr std::size_t kChainBytes = std::size_t{512} << 10;
-
 class CopyExchange final : public ExchangeAlgorithm {
  public:
-  using ExchangeAlgorithm::ExchangeAlgorithm;
+  CopyExchange(const Lane& lane, std::size_t chain_bytes)
+      : ExchangeAlgorithm(lane), chain_bytes_(chain_bytes) {}
 
   void start(Call& call, ChunkInFlight& flight) const override {
     auto& arrivals = flight.add_stage();
@@ -47,8 +46,8 @@ class CopyExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  [[nodiscard]] static bool is_chain(const Call& call) {
-    return call.operation().kind == Kind::broadcast && call.layout().total() >= kChainBytes;
+  [[nodiscard]] bool is_chain(const Call& call) const {
+    return call.operation().kind == Kind::broadcast && call.layout().total() >= chain_bytes_;
   }
 
   [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
@@ -66,12 +65,14 @@ class CopyExchange final : public ExchangeAlgorithm {
       if (node != source) send(flight, node, kResultTag, bytes);
     }
   }
+
+  std::size_t chain_bytes_;
 };
 
 }  // namespace
 
-std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane) {
-  return std::make_unique<CopyExchange>(lane);
+std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes) {
+  return std::make_unique<CopyExchange>(lane, chain_bytes);
 }
 
 }  // namespace tutti::collectives

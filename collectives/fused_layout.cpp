@@ -38,9 +38,11 @@ void FusedLayout::assign(std::span<const Segment> segments, bool wide) {
   segments_ = segments;
   wide_ = wide;
   begins_.clear();
+  value_bytes_ = 0;
   std::size_t position = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     begins_.push_back(position);
+    value_bytes_ += segments[s].count * size_of(segments[s].dtype);
     position += rounded_up(segments[s].count * size_of(wire(s)));
   }
   begins_.push_back(position);

@@ -70,6 +70,8 @@ class FusedLayout {
   void assign(std::span<const Segment> segments, bool wide);
 
   [[nodiscard]] std::size_t total() const { return begins_.back(); }
+  /// The bytes of the elements themselves, without padding and in their own types.
+  [[nodiscard]] std::size_t value_bytes() const { return value_bytes_; }
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
   /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
   /// position in the chunk, but elements narrower than the wire's lie side by side.
@@ -108,9 +110,10 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  /// Of each segment, then the total. Room for one from the start: a call without segments needs no
-  /// memory.
+  /// Where each segment begins, then the total. Room for one from the start: a call without
+  /// segments needs no memory.
   std::vector<std::size_t> begins_{0};
+  std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };
 

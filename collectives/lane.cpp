@@ -32,7 +32,7 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
       sums_to_root_(direct_exchange(lane_)),
       scattered_sums_(scatter_exchange(lane_)),
       compressed_sums_(compressed_exchange(lane_)),
-      copies_(copy_exchange(lane_)) {
+      copies_(copy_exchange(lane_, tuning.chain_bytes)) {
   for (std::size_t i = 0; i < tuning.chunks_in_flight; ++i) {
     flights_.push_back(std::make_unique<ChunkInFlight>());
   }

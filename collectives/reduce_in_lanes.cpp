@@ -41,8 +41,8 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
   const FunctionRef<void()> poll(poll_lane);
   const PollGuard guard(call.waiter(), lane == nullptr ? nullptr : &poll);
 
-  const Stores slots = slot_stores(call, tuning);
   const std::size_t total = call.layout().total();
+  const Stores slots = tuning.slot_stores(total);
   const std::size_t chunks = (total + tuning.chunk_bytes - 1) / tuning.chunk_bytes;
   const std::size_t lag = std::min(tuning.chunks_in_flight - 1, chunks - 1);
   const auto chunk = [&](std::size_t index) {

@@ -16,8 +16,8 @@
 // while they are in its cache.
 //
 // Cost per rank, of n bytes on P ranks: direct reads and writes n each and waits twice; out of
-// place adds a copy per slot and two waits per chunk. Two ranks with private inputs do better by
-// each summing everything for itself: that reads more from the cache, but writes no peer's memory.
+// place adds a copy per slot and two waits per chunk. Few ranks with private inputs do better by
+// each summing everything for itself: see Tuning::own_sum_ranks.
 //
 // Slots are reused without further waiting: a rank that writes slot k % 2 of chunk k + 2 has seen
 // all signals of chunk k + 1, which come after everybody's last use of chunk k.
@@ -27,18 +27,11 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Outputs that no cache would hold go past it, without being read first.
-Stores output_stores(const Call& call, const Tuning& tuning) {
-  const auto ranks = static_cast<std::size_t>(call.memory().size());
-  const std::size_t footprint = 2 * call.layout().total() * ranks;
-  return footprint > tuning.streaming_bytes ? Stores::streaming : Stores::cached;
-}
-
 void reduce_direct(Call& call, const Tuning& tuning) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
   call.reduce_to_all(share_of(all, ranks, call.memory().local_rank), {all, 0, 0, ranks},
-                     output_stores(call, tuning));
+                     tuning.output_stores(all.end, ranks));
   call.signal();
   call.wait_for_all();
 }
@@ -48,10 +41,11 @@ void reduce_direct(Call& call, const Tuning& tuning) {
 void reduce_in_node(Call& call, const Tuning& tuning) {
   if (call.inputs_shared() && call.in_place()) return reduce_direct(call, tuning);
   const int ranks = call.memory().size();
-  const bool each_for_itself = ranks == 1 || (ranks == 2 && call.inputs_private());
-  const Stores slots = slot_stores(call, tuning);
-  const Stores outputs = output_stores(call, tuning);
+  const bool each_for_itself =
+      ranks == 1 || (ranks <= tuning.own_sum_ranks && call.inputs_private());
   const std::size_t total = call.layout().total();
+  const Stores slots = tuning.slot_stores(total);
+  const Stores outputs = tuning.output_stores(total, ranks);
   int slot = 0;
   for (std::size_t begin = 0; begin < total; begin += tuning.chunk_bytes, slot ^= 1) {
     const Range chunk{begin, std::min(total, begin + tuning.chunk_bytes)};

@@ -11,13 +11,13 @@
 
 namespace tutti::collectives {
 
-struct Tally;
+struct CallTotals;
 
 /// What the time of a call goes into.
 enum class Activity : std::uint8_t {
   call,  ///< all of it
   prepare,
-  wait_for_ranks,  ///< of this node
+  wait_for_ranks,  ///< the ranks of this node
   wait_for_nodes,
   copy_in,
   reduce,
@@ -33,8 +33,8 @@ enum class Activity : std::uint8_t {
 struct Span {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  const Tally* tally = nullptr;  ///< of a call
-  std::uint64_t value = 0;       ///< of a call: bytes; of wait_for_ranks: who came last
+  const CallTotals* totals = nullptr;  ///< null unless this is a call
+  std::uint64_t value = 0;             ///< a call's bytes; who came last, in wait_for_ranks
   Activity activity = Activity::call;
 };
 
@@ -61,10 +61,10 @@ class SpanLog {
   /// What there is to say of the current activity.
   void note(std::uint64_t value) noexcept { value_ = value; }
   /// The call ends. One that only prepares has no activities.
-  void end_call(std::uint64_t begun, std::uint64_t now, const Tally& tally,
+  void end_call(std::uint64_t begun, std::uint64_t now, const CallTotals& totals,
                 std::uint64_t bytes) noexcept {
     if (has_activities_) close(now);
-    add({begun, now, &tally, bytes, Activity::call});
+    add({begun, now, &totals, bytes, Activity::call});
   }
 
   [[nodiscard]] std::span<const Span> spans() const { return spans_; }

@@ -25,6 +25,10 @@ constexpr std::size_t kHandshakesReceived = 64 * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
 constexpr int kLargestFlatWait = 16;
+constexpr int kOwnSumRanks = 2;
+constexpr std::size_t kDirectOutput = 256 * kKiB;
+// A broadcast that is cut into pieces leaves its node once, not once for every other node.
+constexpr std::size_t kChain = 512 * kKiB;
 constexpr int kMostNodesDirect = 16;
 constexpr int kMostHandshakesDirect = 8;
 
@@ -95,6 +99,14 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.inline_private_bytes = inline_size(word, value);
     } else if (name == "streamed-slots") {
       tuning.streamed_slot_bytes = parse_bytes(std::string(value));
+    } else if (name == "streamed-outputs") {
+      tuning.streamed_output_bytes = parse_bytes(std::string(value));
+    } else if (name == "direct-outputs") {
+      tuning.direct_output_bytes = parse_bytes(std::string(value));
+    } else if (name == "chain") {
+      tuning.chain_bytes = parse_bytes(std::string(value));
+    } else if (name == "own-sums") {
+      tuning.own_sum_ranks = number(word, value, "ranks");
     } else if (name == "in-flight") {
       tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
@@ -106,9 +118,10 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     } else {
       throw_invalid_argument(
           word,
-          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, wait-group=RANKS, "
-          "in-flight=CHUNKS, "
-          "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
+          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, "
+          "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, wait-group=RANKS, "
+          "in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
+          "exchange=direct|halving|mpi, separated by commas");
     }
   }
 }
@@ -138,8 +151,11 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
                           ? local
                           : static_cast<int>(std::ceil(std::sqrt(static_cast<double>(local))));
   tuning.chunk_bytes = slot_bytes(topology, settings);
-  tuning.streaming_bytes = caches.last_level;
+  tuning.own_sum_ranks = kOwnSumRanks;
+  tuning.streamed_output_bytes = caches.last_level;
   tuning.streamed_slot_bytes = caches.level1 / 2;
+  tuning.direct_output_bytes = kDirectOutput;
+  tuning.chain_bytes = kChain;
   tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   tuning.exchange =
       nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
@@ -163,6 +179,15 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   return tuning;
 }
 
+Stores Tuning::output_stores(std::size_t bytes, int ranks_of_node) const {
+  const std::size_t footprint = 2 * bytes * static_cast<std::size_t>(ranks_of_node);
+  return footprint > streamed_output_bytes ? Stores::streaming : Stores::cached;
+}
+
+Stores Tuning::slot_stores(std::size_t bytes) const {
+  return bytes < streamed_slot_bytes ? Stores::cached : Stores::streaming;
+}
+
 std::vector<std::string> Tuning::table(const Topology& topology) const {
   const int local = topology.local_size();
   const int nodes = topology.num_nodes();
@@ -172,14 +197,21 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
     rows = {in_node + "the store's memory: up to " + in_bytes(inline_shared_bytes) +
                 " inline, then direct",
             in_node + "ordinary memory: up to " + in_bytes(inline_private_bytes) +
-                " inline, then in chunks of " + in_bytes(chunk_bytes)};
+                " inline, then in chunks of " + in_bytes(chunk_bytes) +
+                (local > 1 && local <= own_sum_ranks ? ", each rank sums for itself" : "")};
   } else {
     const std::string between = "between " + std::to_string(nodes) + " nodes: ";
     rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the handshakes (" +
                 name_of(handshakes) + ")",
             between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
-                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight"};
+                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight",
+            between + "broadcasts: to all nodes at once, from " + in_bytes(chain_bytes) +
+                " from node to node"};
   }
+  rows.push_back(in_node + "past the caches: scratch from " + in_bytes(streamed_slot_bytes) +
+                 ", outputs if all data is above " + in_bytes(streamed_output_bytes));
+  rows.push_back(in_node + "pushpull writes its outputs at once from " +
+                 in_bytes(direct_output_bytes));
   rows.push_back(in_node + (wait_group >= local
                                 ? "flat waits"
                                 : "two-level waits, in groups of " + std::to_string(wait_group)));

@@ -9,6 +9,7 @@
 
 #include "tutti/settings.hpp"
 
+#include "collectives/kernels/reduce.hpp"
 #include "collectives/topology.hpp"
 
 namespace tutti::collectives {
@@ -40,19 +41,33 @@ struct Tuning {
   std::size_t inline_shared_bytes;   ///< data in arenas travels in the announcement up to this size
   std::size_t inline_private_bytes;  ///< the same for ordinary memory
   int wait_group;  ///< ranks that wait by one leader in a two-level wait; the node's size: flat
-  std::size_t chunk_bytes;      ///< scratch slot; what a node reduces at a time, out of place
-  std::size_t streaming_bytes;  ///< a node's data above this goes past the caches
+  /// In a node of up to so many ranks, each sums inputs in ordinary memory for itself: that reads
+  /// more from the cache, but writes no peer's memory. 1: only where there is nobody else.
+  int own_sum_ranks;
+  std::size_t chunk_bytes;  ///< scratch slot; what a node reduces at a time, out of place
+  /// Outputs are written past the caches where the inputs and outputs of the node's ranks are more
+  /// than this together.
+  std::size_t streamed_output_bytes;
   /// Calls of this size write the scratch slots past the caches: a line that is dirty in the cache
   /// of a distant core takes its reader longer than a line in memory, which is also read ahead.
   std::size_t streamed_slot_bytes;
+  /// A pushpull of this size writes its outputs at once, which saves reading the result again.
+  /// Below it, the result comes from the cache.
+  std::size_t direct_output_bytes;
 
   // Between nodes.
   Handshakes handshakes;
   Exchange exchange;
   std::size_t chunks_in_flight;
+  std::size_t chain_bytes;  ///< broadcasts of this size go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
+
+  /// How a call writes its outputs: `bytes` is the size of one rank's data.
+  [[nodiscard]] Stores output_stores(std::size_t bytes, int ranks_of_node) const;
+  /// How a call of this size writes its scratch slots.
+  [[nodiscard]] Stores slot_stores(std::size_t bytes) const;
 
   /// The table in words, a line per row: where, which data, up to which size, which algorithm.
   [[nodiscard]] std::vector<std::string> table(const Topology& topology) const;

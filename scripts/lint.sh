@@ -3,7 +3,7 @@
 # What tools find in the sources. Exit codes: 0 clean, 1 findings, 77 the tool is not here.
 #
 #   scripts/lint.sh format     the layout: clang-format 14
-#   scripts/lint.sh tidy       .clang-tidy's checks, over every source in C++: clang-tidy 14; minutes
+#   scripts/lint.sh tidy       .clang-tidy's checks over every source in C++: clang-tidy 14; minutes
 #   scripts/lint.sh subjects   lengths of the subjects of commits that can still be changed
 #
 # Other versions of the tools lay out some lines otherwise, or find other things. LINT_JOBS: how
@@ -58,7 +58,8 @@ lint_tidy() {
   configure tidy
   mapfile -t files < <(tidy_files)
   [ "${#files[@]}" -gt 1 ] || fail "CMake names no sources in build-tidy/compile_commands.json."
-  printf '%s\n' "${files[@]}" | xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}"
+  printf '%s\n' "${files[@]}" |
+    xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}"
 }
 
 # The newest commit, and those that the main branch does not have: what is published stays.

@@ -128,8 +128,8 @@ void check_mpi_counts(const Layout& layout) {
   for (const Layout::Pair& pair : layout.pairs) {
     const std::size_t count = std::max(pair.input.count(), pair.output.count());
     if (count <= INT_MAX) continue;
-    throw_bad_option("MPI's calls cannot count " + std::to_string(count) +
-                     " elements; use --backend tutti");
+    throw_usage_error("MPI's calls cannot count " + std::to_string(count) +
+                      " elements; use --backend tutti");
   }
 }
 
@@ -202,7 +202,7 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
 }
 
 #if !defined(APPS_WITH_NCCL)  // else backends_nccl.cu has them
-void require_nccl() { throw_bad_option("--backend nccl: this build has no NCCL"); }
+void require_nccl() { throw_usage_error("--backend nccl: this build has no NCCL"); }
 
 std::unique_ptr<NcclWorld> join_nccl(tutti::Communicator&, MPI_Comm,
                                      std::chrono::duration<double>) {

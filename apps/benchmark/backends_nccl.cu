@@ -34,13 +34,13 @@ template <class Function>
 void find(void* library, Function& function, const char* name) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function == nullptr) {
-    throw_bad_option("--backend nccl: libnccl.so.2 has no " + std::string(name));
+    throw_usage_error("--backend nccl: libnccl.so.2 has no " + std::string(name));
   }
 }
 
 Nccl load() {
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw_bad_option(std::string("--backend nccl: ") + dlerror());
+  if (library == nullptr) throw_usage_error(std::string("--backend nccl: ") + dlerror());
   Nccl nccl;
   find(library, nccl.error_string, "ncclGetErrorString");
   find(library, nccl.get_unique_id, "ncclGetUniqueId");

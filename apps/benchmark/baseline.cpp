@@ -19,8 +19,8 @@ namespace {
 /// Different conditions make different times, which is no regression.
 void require_equal(const char* what, const nlohmann::json& then, const nlohmann::json& now) {
   if (then == now) return;
-  throw_bad_option(std::string("the baseline was measured with ") + what + " " + then.dump() +
-                   ", this run has " + now.dump());
+  throw_usage_error(std::string("the baseline was measured with ") + what + " " + then.dump() +
+                    ", this run has " + now.dump());
 }
 
 BaselineEntry entry_of(const nlohmann::json& result) {
@@ -66,14 +66,14 @@ std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options
     for (const nlohmann::json& result : whole.at("results")) entries.push_back(entry_of(result));
     return entries;
   } catch (const nlohmann::json::exception& error) {
-    throw_bad_option(std::string("not the --json of an earlier run: ") + error.what());
+    throw_usage_error(std::string("not the --json of an earlier run: ") + error.what());
   }
 }
 
 std::vector<BaselineEntry> load_baseline(const Options& options, const Machine& machine) {
   const std::string path = options.baseline.string();
   std::ifstream file(path);
-  if (!file) throw_bad_option("--baseline: " + path + ": " + std::strerror(errno));
+  if (!file) throw_usage_error("--baseline: " + path + ": " + std::strerror(errno));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   try {
     return parse_baseline(text, options, machine);

@@ -116,7 +116,7 @@ const Case& find_case(const std::string& name) {
     if (name == candidate.name) return candidate;
     names += (names.empty() ? "" : ", ") + std::string(candidate.name);
   }
-  throw_bad_option("--collective: expected one of " + names + "; found '" + name + "'");
+  throw_usage_error("--collective: expected one of " + names + "; found '" + name + "'");
 }
 
 Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes) {
@@ -154,8 +154,8 @@ std::vector<std::int64_t> parse_extents(std::string_view line) {
 std::vector<Shape> read_shapes(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    throw_bad_option("--model: " + path + ": " + std::strerror(errno) +
-                     "; expected resnet50, bert-base or a file");
+    throw_usage_error("--model: " + path + ": " + std::strerror(errno) +
+                      "; expected resnet50, bert-base or a file");
   }
   std::vector<Shape> shapes;
   int number = 0;
@@ -165,12 +165,12 @@ std::vector<Shape> read_shapes(const std::string& path) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto extents = parse_extents(line);
     if (extents.empty()) {
-      throw_bad_option("--model: " + path + ":" + std::to_string(number) +
-                       ": expected a shape as in 64x3x7x7, found '" + line + "'");
+      throw_usage_error("--model: " + path + ":" + std::to_string(number) +
+                        ": expected a shape as in 64x3x7x7, found '" + line + "'");
     }
     shapes.emplace_back(std::span<const std::int64_t>(extents));
   }
-  if (shapes.empty()) throw_bad_option("--model: " + path + ": expected one shape per line");
+  if (shapes.empty()) throw_usage_error("--model: " + path + ": expected one shape per line");
   return shapes;
 }
 

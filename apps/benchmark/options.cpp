@@ -21,43 +21,42 @@ namespace po = boost::program_options;
 namespace apps::benchmark {
 namespace {
 
-/// Options whose texts are read further once the command line is taken apart.
-struct Texts {
+/// Options whose raw are read further once the command line is taken apart.
+struct RawOptions {
   std::string min_bytes, max_bytes, dtype, op, backends, cache, device, ranks_per_node, compression;
   int iterations = 0;
   int check = 1;
 };
 
-void describe_measurement(po::options_description& all, Options& options, Texts& texts) {
-  all.add_options()("minbytes,b", po::value(&texts.min_bytes)->default_value("8"),
+void describe_measurement(po::options_description& all, Options& options, RawOptions& raw) {
+  all.add_options()("minbytes,b", po::value(&raw.min_bytes)->default_value("8"),
                     "smallest size; bytes, or with suffix as in 64K, 1MiB, 2G")(
-      "maxbytes,e", po::value(&texts.max_bytes)->default_value("128M"), "largest size")(
+      "maxbytes,e", po::value(&raw.max_bytes)->default_value("128M"), "largest size")(
       "stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size")(
-      "datatype,d", po::value(&texts.dtype)->default_value("float32"),
+      "datatype,d", po::value(&raw.dtype)->default_value("float32"),
       "float16, bfloat16, float32, float64, int8, uint8, int32 or int64")(
-      "op,o", po::value(&texts.op)->default_value("sum"), "sum, prod, min or max")(
-      "iters,n", po::value(&texts.iterations),
+      "op,o", po::value(&raw.op)->default_value("sum"), "sum, prod, min or max")(
+      "iters,n", po::value(&raw.iterations),
       "timed calls per size and backend (default 20; small sizes up to 2000, as many as fit into "
       "a quarter of a second)")("warmup_iters,w", po::value(&options.warmups)->default_value(5),
                                 "calls before them, per size and backend")(
-      "check,c", po::value(&texts.check)->default_value(1), "1 checks every element, 0 does not")(
+      "check,c", po::value(&raw.check)->default_value(1), "1 checks every element, 0 does not")(
       "collective", po::value(&options.collective)->default_value("allreduce"),
       "allreduce, reduce_scatter, allgather, broadcast, reduce, barrier or pushpull")(
       "model", po::value(&options.model),
       "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, as in "
       "64x3x7x7: all tensors in one call")(
-      "compression", po::value(&texts.compression)->default_value("none"),
+      "compression", po::value(&raw.compression)->default_value("none"),
       "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and topk "
-      "give is not checked")("backend", po::value(&texts.backends)->default_value("tutti,mpi"),
+      "give is not checked")("backend", po::value(&raw.backends)->default_value("tutti,mpi"),
                              "tutti, mpi, nccl (with --device gpu); several are measured in turn")(
       "buffers", po::value(&options.buffers)->default_value("store"),
       "tutti's: store (memory of the node, no copies) or user (ordinary memory); mpi's are "
       "ordinary memory")(
-      "cache", po::value(&texts.cache)->default_value("hot"),
+      "cache", po::value(&raw.cache)->default_value("hot"),
       "hot, or cold: inputs rewritten, and buffers out of the caches, before every call")(
-      "device", po::value(&texts.device)->default_value("cpu"),
-      "cpu or gpu: where the tensors are")(
-      "ranks-per-node", po::value(&texts.ranks_per_node),
+      "device", po::value(&raw.device)->default_value("cpu"), "cpu or gpu: where the tensors are")(
+      "ranks-per-node", po::value(&raw.ranks_per_node),
       "splits each host into nodes: 4, or 3,5; for tests and experiments");
 }
 
@@ -73,16 +72,16 @@ void describe_results(po::options_description& all, Options& options) {
                    "percent, for --baseline");
 }
 
-po::options_description describe(Options& options, Texts& texts) {
+po::options_description describe(Options& options, RawOptions& raw) {
   po::options_description all("Options", 100);
-  describe_measurement(all, options, texts);
+  describe_measurement(all, options, raw);
   describe_results(all, options);
   add_common_options(all);
   return all;
 }
 
 void require(bool holds, const std::string& text) {
-  if (!holds) throw_bad_option(text);
+  if (!holds) throw_usage_error(text);
 }
 
 /// Runs a parser of the library; its error names the option too.
@@ -91,7 +90,7 @@ auto parse(const std::string& option, Parser&& parser) {
   try {
     return parser();
   } catch (const tutti::Error& error) {
-    throw_bad_option(option + ": " + error.what());
+    throw_usage_error(option + ": " + error.what());
   }
 }
 
@@ -107,7 +106,7 @@ tutti::ReduceOp parse_op(const std::string& text) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
     if (text == to_string(op)) return op;
   }
-  throw_bad_option("--op: expected sum, prod, min or max, found '" + text + "'");
+  throw_usage_error("--op: expected sum, prod, min or max, found '" + text + "'");
 }
 
 std::vector<std::string> parse_backends(const std::string& text) {
@@ -132,28 +131,28 @@ std::vector<int> parse_ranks_per_node(const std::string& text) {
   });
 }
 
-void read(const Texts& texts, const po::variables_map& values, Options& options) {
-  options.min_bytes = parse("--minbytes", [&] { return tutti::parse_bytes(texts.min_bytes); });
-  options.max_bytes = parse("--maxbytes", [&] { return tutti::parse_bytes(texts.max_bytes); });
-  options.dtype = parse("--datatype", [&] { return tutti::parse_dtype(texts.dtype); });
-  options.op = parse_op(texts.op);
-  if (values.contains("iters")) options.iterations = texts.iterations;
-  require(texts.check == 0 || texts.check == 1, "--check: expected 0 or 1");
-  options.check = texts.check == 1;
-  options.backends = parse_backends(texts.backends);
+void read(const RawOptions& raw, const po::variables_map& values, Options& options) {
+  options.min_bytes = parse("--minbytes", [&] { return tutti::parse_bytes(raw.min_bytes); });
+  options.max_bytes = parse("--maxbytes", [&] { return tutti::parse_bytes(raw.max_bytes); });
+  options.dtype = parse("--datatype", [&] { return tutti::parse_dtype(raw.dtype); });
+  options.op = parse_op(raw.op);
+  if (values.contains("iters")) options.iterations = raw.iterations;
+  require(raw.check == 0 || raw.check == 1, "--check: expected 0 or 1");
+  options.check = raw.check == 1;
+  options.backends = parse_backends(raw.backends);
   require(options.buffers == "store" || options.buffers == "user",
           "--buffers: expected store or user, found '" + options.buffers + "'");
-  require(texts.cache == "hot" || texts.cache == "cold",
-          "--cache: expected hot or cold, found '" + texts.cache + "'");
-  options.cold = texts.cache == "cold";
+  require(raw.cache == "hot" || raw.cache == "cold",
+          "--cache: expected hot or cold, found '" + raw.cache + "'");
+  options.cold = raw.cache == "cold";
   options.compression =
-      parse("--compression", [&] { return tutti::compression::create(texts.compression); });
-  require(texts.device == "cpu" || texts.device == "gpu",
-          "--device: expected cpu or gpu, found '" + texts.device + "'");
-  options.on_gpu = texts.device == "gpu";
+      parse("--compression", [&] { return tutti::compression::create(raw.compression); });
+  require(raw.device == "cpu" || raw.device == "gpu",
+          "--device: expected cpu or gpu, found '" + raw.device + "'");
+  options.on_gpu = raw.device == "gpu";
   require(!options.on_gpu || tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   if (values.contains("ranks-per-node")) {
-    options.ranks_per_node = parse_ranks_per_node(texts.ranks_per_node);
+    options.ranks_per_node = parse_ranks_per_node(raw.ranks_per_node);
   }
 }
 
@@ -208,12 +207,12 @@ bool Options::has_backend(const std::string& name) const {
 
 Options parse_options(int argc, const char* const* argv) {
   Options options;
-  Texts texts;
-  const auto values = parse_command_line(argc, argv, describe(options, texts));
+  RawOptions raw;
+  const auto values = parse_command_line(argc, argv, describe(options, raw));
   options.help = values.contains("help");
   options.version = values.contains("version");
   if (options.help || options.version) return options;
-  read(texts, values, options);
+  read(raw, values, options);
   check_numbers(options);
   check_combination(options);
   // The pattern's small integers are exact in 16 bits, and in nothing shorter.
@@ -224,7 +223,7 @@ Options parse_options(int argc, const char* const* argv) {
 void check_output_files(const Options& options) {
   for (const auto& path : {options.json, options.csv, options.plot}) {
     if (path.empty() || std::ofstream(path, std::ios::app)) continue;
-    throw_bad_option(path.string() + ": cannot be written: " + std::strerror(errno));
+    throw_usage_error(path.string() + ": cannot be written: " + std::strerror(errno));
   }
 }
 
@@ -240,12 +239,12 @@ std::vector<std::size_t> sizes(const Options& options) {
 
 std::string help() {
   Options options;
-  Texts texts;
+  RawOptions raw;
   std::ostringstream text;
   text
       << "collective-benchmark: times collectives of Tutti and of MPI side by side.\n"
          "Start it alone or with mpirun. Exit code 3: a wrong result, or slower than asked for.\n\n"
-      << describe(options, texts) << '\n'
+      << describe(options, raw) << '\n'
       << tutti::compression::help() << "\nEnvironment:\n"
       << tutti::Settings::help();
   return text.str();

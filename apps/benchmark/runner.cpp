@@ -100,9 +100,9 @@ std::vector<Layout> plan(const Options& options, int ranks) {
     }
   }
   if (layouts.empty()) {
-    throw_bad_option("--maxbytes: too small for an element of " +
-                     std::string(to_string(options.dtype)) + " on each of " +
-                     std::to_string(ranks) + " ranks");
+    throw_usage_error("--maxbytes: too small for an element of " +
+                      std::string(to_string(options.dtype)) + " on each of " +
+                      std::to_string(ranks) + " ranks");
   }
   if (options.has_backend("mpi")) {
     for (const Layout& layout : layouts) check_mpi_counts(layout);

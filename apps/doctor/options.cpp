@@ -36,7 +36,7 @@ Options parse_options(int argc, const char* const* argv) {
   options.version = variables.contains("version");
   options.plan.need = tutti::parse_bytes(need);
   if (!(options.seconds >= 0 && options.seconds <= kMostSeconds)) {
-    throw_bad_option("--seconds " + std::to_string(options.seconds) + ": expected 0 to 3600");
+    throw_usage_error("--seconds " + std::to_string(options.seconds) + ": expected 0 to 3600");
   }
   return options;
 }

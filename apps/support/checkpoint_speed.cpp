@@ -41,7 +41,7 @@ std::size_t bytes_of(const std::string& text) {
   try {
     return tutti::parse_bytes(text);
   } catch (const tutti::Error& error) {
-    throw_bad_option(std::string("--bytes: ") + error.what());
+    throw_usage_error(std::string("--bytes: ") + error.what());
   }
 }
 
@@ -55,11 +55,12 @@ Options parse_options(int argc, const char* const* argv) {
   options.version = values.contains("version");
   if (options.help || options.version) return options;
   options.bytes = bytes_of(bytes);
-  if (options.keys < 1) throw_bad_option("--keys: expected at least 1");
-  if (options.repeats < 1) throw_bad_option("--repeats: expected at least 1");
+  if (options.keys < 1) throw_usage_error("--keys: expected at least 1");
+  if (options.repeats < 1) throw_usage_error("--repeats: expected at least 1");
   if (options.bytes < sizeof(float) * static_cast<std::size_t>(options.keys)) {
-    throw_bad_option("--bytes " + bytes + ": expected at least one float32 (4 bytes) for each of " +
-                     std::to_string(options.keys) + " keys");
+    throw_usage_error("--bytes " + bytes +
+                      ": expected at least one float32 (4 bytes) for each of " +
+                      std::to_string(options.keys) + " keys");
   }
   return options;
 }

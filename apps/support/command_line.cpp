@@ -63,15 +63,15 @@ po::variables_map parse_command_line(int argc, const char* const* argv,
     po::notify(values);
     return values;
   } catch (const po::too_many_positional_options_error&) {
-    throw_bad_option("expected options only, each starting with --");
+    throw_usage_error("expected options only, each starting with --");
   } catch (const po::unknown_option& error) {
-    throw_bad_option(error.what() + nearest_option(error.get_option_name(), options));
+    throw_usage_error(error.what() + nearest_option(error.get_option_name(), options));
   } catch (const po::error& error) {
-    throw_bad_option(error.what());
+    throw_usage_error(error.what());
   }
 }
 
-void throw_bad_option(const std::string& text) {
+void throw_usage_error(const std::string& text) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument, text + "; --help lists the options");
 }
 

@@ -18,6 +18,6 @@ boost::program_options::variables_map parse_command_line(
     int argc, const char* const* argv, const boost::program_options::options_description& options);
 
 /// Throws invalid_argument, as every check of an option does: "TEXT; --help lists the options".
-[[noreturn]] void throw_bad_option(const std::string& text);
+[[noreturn]] void throw_usage_error(const std::string& text);
 
 }  // namespace apps

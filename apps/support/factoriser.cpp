@@ -44,15 +44,15 @@ void check_optimizer(const FactorOptions& options) {
     const auto made = tutti::optimizer::create(options.optimizer);
     if (made->updates_rows()) return;
   } catch (const tutti::Error& error) {
-    throw_bad_option(std::string("--optimizer: ") + error.what());
+    throw_usage_error(std::string("--optimizer: ") + error.what());
   }
-  throw_bad_option("--optimizer " + options.optimizer +
-                   ": expected one that updates single rows: sgd, adam or adagrad");
+  throw_usage_error("--optimizer " + options.optimizer +
+                    ": expected one that updates single rows: sgd, adam or adagrad");
 }
 
 void check(const FactorOptions& options, int ranks) {
   const auto require = [](bool holds, const std::string& text) {
-    if (!holds) throw_bad_option(text);
+    if (!holds) throw_usage_error(text);
   };
   require(options.users >= 1, "--users: expected at least 1");
   require(options.items >= 1, "--items: expected at least 1");

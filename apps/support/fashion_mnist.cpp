@@ -50,7 +50,7 @@ class GzipReader {
 
   void read_all(std::span<std::uint8_t> target, const std::string& what) {
     const std::size_t got = read(target);
-    if (got < target.size()) throw_ends_early(target.size(), what, got);
+    if (got < target.size()) throw_truncated(target.size(), what, got);
   }
 
   /// Grows with the data: a header may announce what is not there.
@@ -61,12 +61,12 @@ class GzipReader {
       const std::size_t before = bytes.size();
       bytes.resize(std::min(count, std::max(kFirst, 2 * before)));
       const std::size_t got = before + read(std::span(bytes).subspan(before));
-      if (got < bytes.size()) throw_ends_early(count, "data", got);
+      if (got < bytes.size()) throw_truncated(count, "data", got);
     }
     return bytes;
   }
 
-  [[noreturn]] void throw_damaged(const std::string& reason) const {
+  [[noreturn]] void throw_corrupt(const std::string& reason) const {
     throw tutti::Error(tutti::ErrorCode::corrupt_file, path_.string() + ": " + reason);
   }
 
@@ -78,9 +78,9 @@ class GzipReader {
     if (code != Z_OK && code != Z_STREAM_END) fail_read();
   }
 
-  [[noreturn]] void throw_ends_early(std::size_t expected, const std::string& what,
-                                     std::size_t found) const {
-    throw_damaged("ends early: expected " + std::to_string(expected) + " bytes of " + what +
+  [[noreturn]] void throw_truncated(std::size_t expected, const std::string& what,
+                                    std::size_t found) const {
+    throw_corrupt("ends early: expected " + std::to_string(expected) + " bytes of " + what +
                   ", found " + std::to_string(found));
   }
 
@@ -90,8 +90,8 @@ class GzipReader {
     if (code == Z_ERRNO) {
       throw tutti::Error(tutti::ErrorCode::io, path_.string() + ": " + std::strerror(errno));
     }
-    if (code == Z_BUF_ERROR) throw_damaged("the gzip data is cut off");
-    throw_damaged("the gzip data is damaged (" + text + ")");
+    if (code == Z_BUF_ERROR) throw_corrupt("the gzip data is cut off");
+    throw_corrupt("the gzip data is damaged (" + text + ")");
   }
 
   std::filesystem::path path_;
@@ -109,7 +109,7 @@ void read_magic(GzipReader& reader, std::size_t rank) {
   const std::uint32_t expected = 0x0800U + static_cast<std::uint32_t>(rank);
   const std::uint32_t found = big_endian(magic);
   if (found == expected) return;
-  reader.throw_damaged("is not an IDX file of bytes with " + std::to_string(rank) +
+  reader.throw_corrupt("is not an IDX file of bytes with " + std::to_string(rank) +
                        " dimensions: expected the number " + std::to_string(expected) +
                        " at its start, found " + std::to_string(found));
 }
@@ -126,12 +126,12 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank) {
     reader.read_all(extent, "header");
     array.extents.push_back(big_endian(extent));
     count *= array.extents.back();
-    if (count > kMaxBytes) reader.throw_damaged("announces more than 2 GiB of data");
+    if (count > kMaxBytes) reader.throw_corrupt("announces more than 2 GiB of data");
   }
   array.bytes = reader.read_data(count);
   std::array<std::uint8_t, 1> beyond{};
   if (reader.read(beyond) != 0) {
-    reader.throw_damaged("has more than the " + std::to_string(count) +
+    reader.throw_corrupt("has more than the " + std::to_string(count) +
                          " bytes that its header announces");
   }
   return array;
@@ -139,7 +139,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank) {
 
 namespace {
 
-[[noreturn]] void throw_corrupt_file(const std::filesystem::path& path, const std::string& reason) {
+[[noreturn]] void throw_corrupt(const std::filesystem::path& path, const std::string& reason) {
   throw tutti::Error(tutti::ErrorCode::corrupt_file, path.string() + ": " + reason);
 }
 
@@ -150,16 +150,16 @@ LabelledImages load_set(const std::filesystem::path& directory, const std::strin
   IdxArray images = read_idx(images_path, 3);
   IdxArray labels = read_idx(labels_path, 1);
   if (images.extents[1] != 28 || images.extents[2] != 28) {
-    throw_corrupt_file(images_path, "expected images of 28 x 28 pixels, found " +
-                                        std::to_string(images.extents[1]) + " x " +
-                                        std::to_string(images.extents[2]));
+    throw_corrupt(images_path, "expected images of 28 x 28 pixels, found " +
+                                   std::to_string(images.extents[1]) + " x " +
+                                   std::to_string(images.extents[2]));
   }
   if (images.extents[0] == 0 || images.extents[0] != labels.extents[0]) {
-    throw_corrupt_file(labels_path, "has " + std::to_string(labels.extents[0]) + " labels for " +
-                                        std::to_string(images.extents[0]) + " images");
+    throw_corrupt(labels_path, "has " + std::to_string(labels.extents[0]) + " labels for " +
+                                   std::to_string(images.extents[0]) + " images");
   }
   if (std::ranges::max(labels.bytes) >= kImageClasses)
-    throw_corrupt_file(labels_path, "has labels above 9");
+    throw_corrupt(labels_path, "has labels above 9");
   LabelledImages set{std::move(images.bytes), std::move(labels.bytes)};
   if (limit > 0 && limit < set.count()) {
     set.pixels.resize(limit * kImagePixels);

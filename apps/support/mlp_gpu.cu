@@ -80,7 +80,7 @@ __global__ void mark_correct(int batch, int classes, const std::uint8_t* labels,
 
 // --- cuBLAS ----------------------------------------------------------------------------------
 
-[[noreturn]] void throw_invalid_argument(const std::string& why) {
+[[noreturn]] void throw_unusable(const std::string& why) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument, "training on a GPU: " + why);
 }
 
@@ -125,13 +125,13 @@ class Cublas {
   static void* open() {
     const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
     void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw_invalid_argument(std::string("cuBLAS is not here: ") + dlerror());
+    if (library == nullptr) throw_unusable(std::string("cuBLAS is not here: ") + dlerror());
     return library;
   }
   template <class Function>
   static void find(void* library, Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library, name));
-    if (function == nullptr) throw_invalid_argument(std::string("cuBLAS has no ") + name);
+    if (function == nullptr) throw_unusable(std::string("cuBLAS has no ") + name);
   }
   static void require(cublasStatus_t status, const char* call) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -264,7 +264,7 @@ class GpuArithmetic final : public MlpArithmetic {
 }  // namespace
 
 std::unique_ptr<MlpArithmetic> gpu_arithmetic(tutti::Device device, int pixels, int max_batch) {
-  if (device.index >= tutti::num_gpus()) throw_invalid_argument(tutti::describe_gpus());
+  if (device.index >= tutti::num_gpus()) throw_unusable(tutti::describe_gpus());
   check(cudaSetDevice(device.index), "cudaSetDevice");
   return std::make_unique<GpuArithmetic>(device, pixels, max_batch);
 }

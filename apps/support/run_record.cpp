@@ -30,7 +30,7 @@ tutti::Metadata identity_of(const TrainOptions& options) {
           {"seed", std::to_string(options.seed)}};
 }
 
-[[noreturn]] void throw_other_run(const TrainOptions& options, const std::string& why) {
+[[noreturn]] void throw_mismatch(const TrainOptions& options, const std::string& why) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument,
                      "the checkpoint in " + options.checkpoint.directory.string() + " is " + why +
                          "; give the run's own options to go on with it, or start another with "
@@ -42,12 +42,12 @@ Number number_in(const tutti::Metadata& metadata, const char* name, const TrainO
   Number number{};
   const auto found = metadata.find(name);
   if (found == metadata.end()) {
-    throw_other_run(options, std::string("not of this program: it has no '") + name + "'");
+    throw_mismatch(options, std::string("not of this program: it has no '") + name + "'");
   }
   const std::string& text = found->second;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw_other_run(options, std::string("not of this program: '") + name + "' is '" + text + "'");
+    throw_mismatch(options, std::string("not of this program: '") + name + "' is '" + text + "'");
   }
   return number;
 }
@@ -67,9 +67,9 @@ Position position_in(const tutti::Metadata& metadata, const TrainOptions& option
   for (const auto& [name, value] : identity_of(options)) {
     const auto found = metadata.find(name);
     if (found == metadata.end())
-      throw_other_run(options, "not of this program: it has no '" + name + "'");
+      throw_mismatch(options, "not of this program: it has no '" + name + "'");
     if (found->second == value) continue;
-    throw_other_run(options, "of a run with --" + name + " " + found->second + ", not " + value);
+    throw_mismatch(options, "of a run with --" + name + " " + found->second + ", not " + value);
   }
   return {number_in<int>(metadata, "epoch", options),
           number_in<std::size_t>(metadata, "step", options),

@@ -34,13 +34,13 @@ void add_checkpoint_options(po::options_description& all, CheckpointOptions& opt
 }
 
 void check(const CheckpointOptions& options) {
-  if (options.every < 0) throw_bad_option("--checkpoint-every: expected at least 0");
+  if (options.every < 0) throw_usage_error("--checkpoint-every: expected at least 0");
   if (options.resume != "auto" && options.resume != "never" && options.resume != "must") {
-    throw_bad_option("--resume: expected auto, never or must, found '" + options.resume + "'");
+    throw_usage_error("--resume: expected auto, never or must, found '" + options.resume + "'");
   }
   if (options.is_on()) return;
-  if (options.every > 0) throw_bad_option("--checkpoint-every needs --checkpoint-dir");
-  if (options.resume == "must") throw_bad_option("--resume must needs --checkpoint-dir");
+  if (options.every > 0) throw_usage_error("--checkpoint-every needs --checkpoint-dir");
+  if (options.resume == "must") throw_usage_error("--resume must needs --checkpoint-dir");
 }
 
 namespace {
@@ -85,17 +85,17 @@ std::vector<int> parse_widths(const std::string& text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
     if (error != std::errc{} || end != digits.data() + digits.size() || width < 1 ||
         width > kMaxWidth) {
-      throw_bad_option("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
-                       "'");
+      throw_usage_error("--hidden: expected widths from 1 to 65536 as in 256,128, found '" + text +
+                        "'");
     }
     widths.push_back(width);
   }
-  if (widths.empty()) throw_bad_option("--hidden: expected at least one width");
+  if (widths.empty()) throw_usage_error("--hidden: expected at least one width");
   return widths;
 }
 
 void require(bool holds, const std::string& text) {
-  if (!holds) throw_bad_option(text);
+  if (!holds) throw_usage_error(text);
 }
 
 void check_store(const TrainOptions& options, int ranks) {
@@ -143,7 +143,7 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
   try {
     (void)make_optimizer(options);
   } catch (const tutti::Error& error) {
-    throw_bad_option(std::string("--optimizer: ") + error.what());
+    throw_usage_error(std::string("--optimizer: ") + error.what());
   }
 }
 
@@ -152,7 +152,7 @@ void check_compression(TrainOptions& options) {
     options.compression =
         tutti::compression::to_string(tutti::compression::create(options.compression));
   } catch (const tutti::Error& error) {
-    throw_bad_option(std::string("--compression: ") + error.what());
+    throw_usage_error(std::string("--compression: ") + error.what());
   }
 }
 

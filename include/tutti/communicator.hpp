@@ -30,7 +30,7 @@ class SumOverRanks;
 ///
 /// Order   every member function marked "collective" is called by all ranks, in the same order,
 ///         with equal shapes, dtypes and operations. One thread uses a communicator at a time.
-/// Errors  a call that is refused on one rank, or that differs between ranks, throws on all ranks
+/// Errors  a call that is invalid on one rank, or that differs between ranks, throws on all ranks
 ///         (invalid_argument, mismatch) and leaves everything as it was. communication and timeout
 ///         fail the communicator for good.
 class TUTTI_API Communicator {
@@ -51,7 +51,7 @@ class TUTTI_API Communicator {
   [[nodiscard]] int local_rank() const noexcept;  ///< rank within the node
   [[nodiscard]] int local_size() const noexcept;
 
-  /// The algorithms that carry this communicator's calls, in words, a line per case: by where the
+  /// The algorithms that carry this communicator's calls, as text, a line per case: by where the
   /// data lies and up to which size. TUTTI_ALGORITHMS overrides them. Local.
   [[nodiscard]] std::vector<std::string> algorithms() const;
 

@@ -53,7 +53,7 @@ struct TUTTI_API Float16 {
   Float16() = default;
   explicit Float16(float value) noexcept;
   explicit operator float() const noexcept;
-  friend bool operator==(Float16, Float16) = default;  // of the bits
+  friend bool operator==(Float16, Float16) = default;  // compares bits
 };
 
 /// The upper half of a binary32. Converts to and from float, rounding to nearest even.
@@ -64,7 +64,7 @@ struct TUTTI_API BFloat16 {
   explicit operator float() const noexcept {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
-  friend bool operator==(BFloat16, BFloat16) = default;  // of the bits
+  friend bool operator==(BFloat16, BFloat16) = default;  // compares bits
 };
 
 /// Maps a C++ type to its DType; only the eight element types have one.
@@ -104,6 +104,12 @@ struct DTypeOf<std::int64_t> {
 };
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+/// One of the eight element types.
+template <class T>
+concept Element = requires {
+  DTypeOf<T>::value;
+};
 
 /// Calls `visitor` with a value of the element type, so that generic code can be written once:
 /// `visit(dtype, [&]<class T>(T) { ... });`

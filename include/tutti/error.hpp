@@ -18,7 +18,8 @@ enum class ErrorCode {
   out_of_memory,         ///< an allocation was refused, before any page was touched
   io,                    ///< a file could not be read or written
   corrupt_file,          ///< a file was read and its content is not what it should be
-  user_code,             ///< the program's own code threw: an updater, or the body of agree()
+  user_code,             ///< the program's own code threw: an updater, or the body of agree();
+                         ///< an updater's exception is nested in it
   divergence,            ///< replicas that should be equal differ between ranks
 };
 

@@ -23,7 +23,9 @@ namespace tutti {
 
 /// Called once per distinct key of a push as (key, merged, stored): `merged` is the sum over the
 /// values and ranks, `stored` is changed in place. Runs on every rank, on equal data: it must do
-/// the same everywhere. It may pull and view; a collective call inside it is an error.
+/// the same everywhere. It may pull and view; a collective call inside it is an error. What it
+/// throws fails the store, and every rank throws an Error (user_code); on the rank where it was
+/// thrown, std::rethrow_if_nested gives the original.
 using Updater = std::function<void(const Key& key, ConstTensorView merged, TensorView stored)>;
 
 enum class Cast : bool { no, yes };
@@ -33,7 +35,7 @@ struct PullOptions {
   /// Leaves the outputs of row-sparse keys untouched, with a warning once per key. With false they
   /// receive the whole table.
   bool ignore_sparse = true;
-  int priority = 0;  ///< a hint, as of push; a pull is local and waits for nobody
+  int priority = 0;  ///< accepted and has no effect; a pull is local and waits for nobody
 };
 
 /// Every rank holds a replica of every value. A push sums over values, devices and ranks, then
@@ -42,13 +44,13 @@ struct PullOptions {
 ///
 /// Order   calls marked "collective" are made by every rank in the same order with the same keys,
 ///         shapes and dtypes (in a "local" or "device" store there is one rank).
-/// Errors  thrown as Error. A collective call that is refused on one rank or differs between ranks
+/// Errors  thrown as Error. A collective call that is invalid on one rank or differs between ranks
 ///         throws on every rank, names ranks and keys, and changes nothing. A failed store
-///         (recoverable() is false) throws from every call but rank, num_workers and type.
+///         (recoverable() is false) throws from every call that changes, moves or reads values.
 class TUTTI_API KVStore {
  public:
   /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job (aliases
-  /// dist_sync, dist_device_sync, nccl). Collective for "dist".
+  /// dist_sync, dist_device_sync, nccl). Upper and lower case are the same. Collective for "dist".
   /// Errors  invalid_argument: an unknown type; the text lists the known ones.
   static KVStore create(std::string_view type,
                         const Settings& settings = Settings::from_environment());
@@ -70,10 +72,10 @@ class TUTTI_API KVStore {
   /// Sums each key's values over the list and over all ranks, then runs the updater (ASSIGN unless
   /// one is set). Collective; the list is one fused operation. A key that occurs several times is
   /// one key whose values are summed. Keys are updated in ascending order (integers) or in the
-  /// order of their init (strings). On return the values may be reused. A higher `priority` asks
-  /// for earlier transfer; it never changes a result.
+  /// order of their init (strings). On return the values may be reused. `priority` is
+  /// accepted and has no effect yet.
   void push(const Keys& keys, const Values& values, int priority = 0);
-  /// The same for rows of row-sparse keys; ranks may push different rows, or none.
+  /// The same for rows of row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
   ///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
   void push(const Keys& keys, const RowSparseValues& values, int priority = 0);

@@ -14,11 +14,14 @@
 //   update Without an updater the pushed rows are replaced by the sums, and all others stay. sgd,
 //          adam and adagrad update the pushed rows alone, with weight decay and momentum, and leave
 //          the states of other rows as they are (a lazy update); t counts the key's pushes. Other
-//          optimizers refuse row-sparse keys, as an Updater does: see RowSparseUpdater.
+//          optimizers, and an Updater, throw for row-sparse keys: see RowSparseUpdater.
 //   exact  Gradient compression leaves row-sparse keys alone.
 #pragma once
 
 #include <functional>
+#include <initializer_list>
+#include <ranges>
+#include <utility>
 #include <vector>
 
 #include "tutti/arguments.hpp"
@@ -31,10 +34,21 @@ namespace tutti {
 struct RowSparse {
   Tensor ids = Tensor::empty({0}, DType::int64);
   Tensor rows = Tensor::empty({0});
+
+  /// `RowSparse::from({7, 9}, Tensor::ones({2, 16}))`. Ids may also be a vector, array or span of
+  /// any integer type.
+  static RowSparse from(std::initializer_list<std::int64_t> ids, Tensor rows) {
+    return {Tensor::from(ids), std::move(rows)};
+  }
+  template <std::ranges::contiguous_range Ids>
+  static RowSparse from(const Ids& ids, Tensor rows) {
+    return {Tensor::from(ids), std::move(rows)};
+  }
 };
 
 /// Rows that are borrowed; what a push takes. Row i of `rows` is, or is added to, row ids[i] of the
-/// table. Ids may be of any integer type and shape, in any order, and occur several times.
+/// table. Ids may be of any integer type and shape, in any order, and occur several times. A value
+/// without ids and rows, such as RowSparse{}, is no rows for any table.
 class RowSparseView {
  public:
   RowSparseView(const RowSparse& value) : ids_(value.ids), rows_(value.rows) {}  // NOLINT

@@ -16,7 +16,8 @@ namespace tutti {
 enum class LogLevel { quiet, warning, info, debug };
 
 /// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
-/// struct itself. All ranks must have the same settings: they are compared when a store is created.
+/// struct itself. What must be equal on all ranks, which is all but `log` and `prometheus`, is
+/// compared when a store or communicator is created, and every value is checked against its limits.
 struct TUTTI_API Settings {
   /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
   /// Seconds (fractions allowed). Default 300; 0 is never. A warning names the missing ranks at a
@@ -24,8 +25,8 @@ struct TUTTI_API Settings {
   std::chrono::duration<double> timeout{300.0};
 
   /// TUTTI_GRACE: how long a call waits for the other ranks after this process was told to end by
-  /// SIGTERM (see PreemptionSignals). Seconds (fractions allowed). Default 30: what batch systems
-  /// leave a job before they kill it.
+  /// SIGTERM (see PreemptionSignals). Seconds above 0 (fractions allowed). Default 30: what batch
+  /// systems leave a job before they kill it.
   std::chrono::duration<double> grace{30.0};
 
   /// TUTTI_RANKS_PER_NODE: splits a host into virtual nodes, for tests and experiments: "4" gives
@@ -37,20 +38,24 @@ struct TUTTI_API Settings {
   bool reproducible = false;
 
   /// TUTTI_CHUNK_BYTES: the piece in which a node reduces what cannot be reduced in place.
-  /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024. Default 256K.
+  /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024; 4K to 16M, a multiple of 64.
+  /// Default 256K.
   std::size_t chunk_bytes = std::size_t{256} << 10;
 
-  /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix. Default 32K: what
-  /// MPI sends at once. It asks the receiver before it sends more, and the answer waits behind the
-  /// data that goes the other way.
+  /// TUTTI_PIECE_BYTES: the largest message between nodes. Bytes with suffix, 4K to 16M, a multiple
+  /// of 64. Default 32K: what MPI sends at once. It asks the receiver before it sends more, and the
+  /// answer waits behind the data that goes the other way.
   std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
   /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
   /// lies), streamed-slots=BYTES (scratch of calls from this size on is written past the caches),
-  /// wait-group=RANKS, in-flight=CHUNKS, handshakes=direct|doubling,
-  /// exchange=direct|halving|mpi (between nodes). "mpi" gives the order of summation to
-  /// MPI_Allreduce. Default empty.
+  /// streamed-outputs=BYTES (the same for outputs of a node that are larger together),
+  /// direct-outputs=BYTES (pushpull writes its outputs at once from this size on), own-sums=RANKS
+  /// (each rank of a node of up to so many sums ordinary memory for itself), wait-group=RANKS,
+  /// in-flight=CHUNKS, chain=BYTES (broadcasts of this size go from node to node),
+  /// handshakes=direct|doubling, exchange=direct|halving|mpi (between nodes). "mpi" gives the order
+  /// of summation to MPI_Allreduce. Default empty.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
@@ -65,18 +70,19 @@ struct TUTTI_API Settings {
   /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks of a node: "nccl" (between the
   /// GPUs; every rank has one of its own), "host" (by way of the host's memory, with its order of
   /// summation), or "auto": NCCL where it is there and TUTTI_REPRODUCIBLE does not ask for the
-  /// host's order. Between nodes it is always the host. Default auto.
+  /// host's order. Between nodes it is always the host. A node accumulates sums of 16-bit floats in
+  /// float32 by way of the host; NCCL rounds them after every addition. Default auto.
   std::string gpu_path = "auto";
 
-  /// TUTTI_VERIFY: whether ranks compare digests of their replicas and optimizer states with every
-  /// push: "off", "sampled" (a 256th of the keys pushed, in turn) or "full" (all of them, which
-  /// reads them once more). Default sampled.
+  /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'
+  /// replicas and optimizer states: "off" (none), "sampled" (a 256th, in turn) or "full" (all,
+  /// which reads them once more). Default sampled.
   Verify verify = Verify::sampled;
 
   /// TUTTI_LOG: what is written to standard error, a line each with the rank in front: "quiet"
   /// (nothing), "warning", "info" (also what was chosen at the start, and what was saved and
   /// loaded) or "debug" (also every collective call with its time). Errors are thrown, not logged.
-  /// Default warning.
+  /// Default warning. Ranks may differ.
   LogLevel log = LogLevel::warning;
 
   /// TUTTI_STATISTICS: what calls cost on all ranks, as one table in the moment of MPI_Finalize,
@@ -86,23 +92,28 @@ struct TUTTI_API Settings {
 
   /// TUTTI_PROMETHEUS: the name of a file for Prometheus's textfile collector, such as
   /// /var/lib/node_exporter/tutti.prom. Every rank replaces one of its own (tutti.3.prom), every 10
-  /// seconds in a call, and at the end. Default empty: none.
+  /// seconds in a call, and at the end. Default empty: none. Ranks may differ.
   std::string prometheus;
 
   /// TUTTI_TRACE: the name of a file for a trace of all ranks, written when stores are destroyed,
   /// which ui.perfetto.dev and chrome://tracing show. Default empty: none.
   std::string trace;
 
+  /// Not a variable: what from_environment() could not read, with what was expected. Whatever is
+  /// created with these settings then throws it as invalid_argument: a "dist" store or
+  /// Communicator::world() on all ranks alike, so that a job says it once.
+  std::string environment_error;
+
   /// Reads the TUTTI_* variables of this process. A variable with the prefix that is not a setting
-  /// is reported as a warning that names the nearest one.
-  /// Errors  invalid_argument: a value that cannot be read, with what was expected.
+  /// is reported as a warning that names the nearest one. Does not throw: see environment_error.
   static Settings from_environment();
 
   /// The same from any set of variables; warnings are appended to `warnings_found`.
+  /// Errors  invalid_argument: a value that cannot be read, with what was expected.
   static Settings from_variables(const std::map<std::string, std::string>& variables,
                                  std::vector<std::string>& warnings_found);
 
-  /// One line per setting: variable, unit, default, meaning. For --help.
+  /// One line per setting: variable, meaning, values, default. For --help.
   static std::string help();
 };
 

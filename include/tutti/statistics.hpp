@@ -19,14 +19,14 @@ struct LastRank {
   double seconds = 0;       ///< that this rank waited in these calls
 };
 
-/// Calls of one kind. Of a store's push and pull: with one list of keys, which are one operation.
+/// Calls of one kind. A store's push and pull are counted apart for each list of keys.
 struct CallStatistics {
   std::string call;       ///< "push", "pull", "barrier", "allreduce" and so on; pushpull is a push
   std::vector<Key> keys;  ///< distinct, in the order of their updates; empty for other calls
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;  ///< of the values on this rank, summed over the calls
+  std::uint64_t bytes = 0;  ///< this rank's values, summed over the calls
   double seconds = 0;       ///< from begin to end of the calls
-  /// Of these, from this rank's announcement until it knew that every rank had announced the call.
+  /// The part from this rank's announcement until it knew that every rank had announced the call.
   double waiting_seconds = 0;
   /// Who arrived last, the most waited for first. A rank that waits for nobody was last itself.
   std::vector<LastRank> last{};

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "tutti/dtype.hpp"
 #include "tutti/export.h"
@@ -42,10 +45,32 @@ class TUTTI_API ConstTensorView {
     return {reinterpret_cast<const T*>(data_), count()};
   }
 
+  /// A copy of the elements as T, from any element type and device, converted as by copy_from.
+  template <Element T>
+  [[nodiscard]] std::vector<T> to_vector() const {
+    std::vector<T> elements(count());
+    copy_to(elements.data(), dtype_of<T>, 0, shape_);
+    return elements;
+  }
+
+  /// One element as T, from any element type and device, converted as by copy_from. `index` counts
+  /// in row-major order. Errors: invalid_argument if there is no such element.
+  template <Element T = double>
+  [[nodiscard]] T value(std::size_t index = 0) const {
+    require_index(index);
+    T element{};
+    copy_to(&element, dtype_of<T>, index, {});
+    return element;
+  }
+
  protected:
   void require_dtype(DType asked) const;
 
  private:
+  void require_index(std::size_t index) const;
+  /// Copies elements from `first` on; `shape` says how many.
+  void copy_to(void* target, DType dtype, std::size_t first, const Shape& shape) const;
+
   const std::byte* data_;
   Shape shape_;
   DType dtype_;
@@ -115,12 +140,37 @@ class TUTTI_API Tensor {
   static Tensor ones(Shape shape, DType dtype = DType::float32, Device device = cpu()) {
     return full(shape, 1.0, dtype, device);
   }
-  /// Shape {values.size()}.
+  /// A copy of a list, vector, array or span, of its element type: `from({1.0f, 2.0f})`,
+  /// `from<std::int64_t>({7, 9})`, `from(vector)`, `from(vector, {2, 3})`. Without a shape it has
+  /// one dimension. Errors: invalid_argument if the shape has another number of elements.
   template <class T>
-  static Tensor from(std::span<const T> values) {
-    Tensor tensor = empty({static_cast<std::int64_t>(values.size())}, dtype_of<T>);
+  static Tensor from(std::span<const T> values, const Shape& shape) {
+    require_count(values.size(), shape);
+    Tensor tensor = empty(shape, dtype_of<T>);
     std::copy(values.begin(), values.end(), tensor.template values<T>().begin());
     return tensor;
+  }
+  template <class T>
+  static Tensor from(std::span<const T> values) {
+    return from<T>(values, {static_cast<std::int64_t>(values.size())});
+  }
+  template <Element T>
+  static Tensor from(std::initializer_list<T> values) {
+    return from(std::span<const T>(values.begin(), values.size()));
+  }
+  template <Element T>
+  static Tensor from(std::initializer_list<T> values, const Shape& shape) {
+    return from(std::span<const T>(values.begin(), values.size()), shape);
+  }
+  template <std::ranges::contiguous_range Range>
+  requires Element<std::ranges::range_value_t<Range>>
+  static Tensor from(const Range& values) {
+    return from(std::span<const std::ranges::range_value_t<Range>>(values));
+  }
+  template <std::ranges::contiguous_range Range>
+  requires Element<std::ranges::range_value_t<Range>>
+  static Tensor from(const Range& values, const Shape& shape) {
+    return from(std::span<const std::ranges::range_value_t<Range>>(values), shape);
   }
   /// Takes memory that somebody else allocated; `owner` frees it.
   static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
@@ -152,9 +202,20 @@ class TUTTI_API Tensor {
   [[nodiscard]] std::span<const T> values() const {
     return view().values<T>();
   }
+  /// As those of ConstTensorView.
+  template <Element T>
+  [[nodiscard]] std::vector<T> to_vector() const {
+    return view().template to_vector<T>();
+  }
+  template <Element T = double>
+  [[nodiscard]] T value(std::size_t index = 0) const {
+    return view().template value<T>(index);
+  }
   void fill(double value) { view().fill(value); }
 
  private:
+  static void require_count(std::size_t values, const Shape& shape);
+
   Tensor(std::shared_ptr<void> owner, std::byte* data, Shape shape, DType dtype, Device device)
       : owner_(std::move(owner)), data_(data), shape_(shape), dtype_(dtype), device_(device) {}
 

@@ -5,7 +5,7 @@
 //          and what a pointer would have received is as it was. After invalid_argument and mismatch
 //          nothing has changed.
 // Order    Calls marked "collective" are made by every rank of the job, in the same order, with
-//          the same keys, shapes, dtypes and operations. A call that is refused on one rank, or
+//          the same keys, shapes, dtypes and operations. A call that is invalid on one rank, or
 //          that differs between ranks, is an error on all of them, and all can go on. The exception
 //          is a handle that is NULL or of another kind: it leads to no ranks that could be told.
 //          They wait until their deadline (TUTTI_TIMEOUT).

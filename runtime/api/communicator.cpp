@@ -216,7 +216,7 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
 }
 
 Statistics Communicator::statistics() const {
-  return statistics_of(group_->engine().meter(), rank());
+  return statistics_of(group_->engine().statistics(), rank());
 }
 
 bool Communicator::stop_requested() const noexcept { return group_->engine().stop_requested(); }

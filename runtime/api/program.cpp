@@ -25,9 +25,12 @@ void print(const std::string& name, const std::string& text) {
   std::fflush(stderr);
 }
 
-/// What only this rank knows of, with the rank in front.
+/// What this rank's own code threw, with the rank and its last call in front.
 std::string with_place(const std::string& text) {
-  return text.rfind("rank ", 0) == 0 ? text : place_of_failure() + text;
+  const std::string place = place_of_failure();
+  const std::string rank = place.substr(0, place.find(", after "));
+  if (!rank.empty() && text.starts_with(rank + ": ")) return place + text.substr(rank.size() + 2);
+  return text.starts_with("rank ") ? text : place + text;
 }
 
 /// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
@@ -62,7 +65,9 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
   try {
     return body();
   } catch (const Error& error) {
-    const bool is_own = error.scope() == ErrorScope::caller;
+    const bool is_updater =
+        error.scope() == ErrorScope::failed && error.code() == ErrorCode::user_code;
+    const bool is_own = error.scope() == ErrorScope::caller || is_updater;
     if (error.reporter()) print(name, is_own ? with_place(error.what()) : error.what());
     const int code = exit_code(error.code());
     if (error.scope() == ErrorScope::agreed) return code;

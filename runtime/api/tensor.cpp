@@ -79,6 +79,18 @@ void ConstTensorView::require_dtype(DType asked) const {
                                        " of this tensor, got " + to_string(asked));
 }
 
+void ConstTensorView::require_index(std::size_t index) const {
+  if (index < count()) return;
+  throw_invalid_argument("value", "expected an index below " + std::to_string(count()) +
+                                      ", the number of elements, got " + std::to_string(index));
+}
+
+void ConstTensorView::copy_to(void* target, DType dtype, std::size_t first,
+                              const Shape& shape) const {
+  const ConstTensorView part(data_ + first * size_of(dtype_), shape, dtype_, device_);
+  TensorView(target, shape, dtype).copy_from(part);
+}
+
 const TensorView& TensorView::operator+=(const ScaledView& right) const {
   require_like("tensor +=", *this, right.view);
   if (is_on_gpu(*this)) {
@@ -150,6 +162,13 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   if (data == nullptr) throw_out_of_memory();
   std::shared_ptr<void> owner(data, [](void* memory) { ::operator delete(memory, kAlignment); });
   return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, device};
+}
+
+void Tensor::require_count(std::size_t values, const Shape& shape) {
+  if (values == shape.count()) return;
+  throw_invalid_argument("tensor from values", "expected " + std::to_string(shape.count()) +
+                                                   " values for shape " + to_string(shape) +
+                                                   ", got " + std::to_string(values));
 }
 
 Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {

@@ -16,7 +16,7 @@
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
 
-#include "runtime/c_api/place.hpp"
+#include "runtime/c_api/status.hpp"
 
 namespace tutti::c_api {
 

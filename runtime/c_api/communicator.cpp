@@ -3,7 +3,6 @@
 
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
-#include "runtime/c_api/status.hpp"
 
 using namespace tutti::c_api;  // NOLINT: what follows is their face
 using tutti::Communicator;
@@ -11,14 +10,6 @@ using tutti::ReduceOp;
 using tutti::TensorView;
 
 namespace {
-
-/// Runs the body of an exported function on a communicator.
-template <class Handle, class Body>
-int on_ranks(const char* function, Handle* communicator, Body&& body) noexcept {
-  return guarded(function, [&](const Place& here) {
-    body(here, open(here, "communicator", communicator).communicator);
-  });
-}
 
 /// The tensors and the operation of a collective call.
 struct Reduction {
@@ -58,7 +49,7 @@ int tutti_communicator_destroy(tutti_communicator* communicator) {
 }
 
 int tutti_communicator_topology(const tutti_communicator* communicator, tutti_topology* topology) {
-  return on_ranks(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
     required(here, "topology", topology) = {.rank = ranks.rank(),
                                             .size = ranks.size(),
                                             .node = ranks.node(),
@@ -83,7 +74,7 @@ int tutti_communicator_algorithms(tutti_communicator* communicator, const char**
 
 int tutti_communicator_allocate(tutti_communicator* communicator, const int64_t* shape, int ndim,
                                 int dtype, tutti_buffer** buffer) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     tutti_buffer*& created = required(here, "buffer", buffer);
     const tutti::Shape wanted = read_shape(here, shape, ndim);
     created = new tutti_buffer{.tensor = ranks.allocate(wanted, read_dtype(here, dtype))};
@@ -92,7 +83,7 @@ int tutti_communicator_allocate(tutti_communicator* communicator, const int64_t*
 
 int tutti_communicator_allreduce(tutti_communicator* communicator, const tutti_tensor* input,
                                  const tutti_tensor* output, int op) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     const Reduction given = read_reduction(here, ranks, input, output, op);
     ranks.allreduce(given.input, given.output, given.op);
   });
@@ -100,7 +91,7 @@ int tutti_communicator_allreduce(tutti_communicator* communicator, const tutti_t
 
 int tutti_communicator_reduce(tutti_communicator* communicator, const tutti_tensor* input,
                               const tutti_tensor* output, int root, int op) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     tutti_tensor none{};
     none.dtype = TUTTI_INT8;
     const tutti_tensor* written = ranks.rank() == root ? output : &none;
@@ -111,7 +102,7 @@ int tutti_communicator_reduce(tutti_communicator* communicator, const tutti_tens
 
 int tutti_communicator_reduce_scatter(tutti_communicator* communicator, const tutti_tensor* input,
                                       const tutti_tensor* output, int op) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     const Reduction given = read_reduction(here, ranks, input, output, op);
     ranks.reduce_scatter(given.input, given.output, given.op);
   });
@@ -119,7 +110,7 @@ int tutti_communicator_reduce_scatter(tutti_communicator* communicator, const tu
 
 int tutti_communicator_allgather(tutti_communicator* communicator, const tutti_tensor* input,
                                  const tutti_tensor* output) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     const Reduction given = read_reduction(here, ranks, input, output);
     ranks.allgather(given.input, given.output);
   });
@@ -127,7 +118,7 @@ int tutti_communicator_allgather(tutti_communicator* communicator, const tutti_t
 
 int tutti_communicator_broadcast(tutti_communicator* communicator, const tutti_tensor* tensor,
                                  int root) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     const TensorView given =
         read_on_all(ranks, [&] { return read_tensor(here, "tensor", tensor); });
     ranks.broadcast(given, root);
@@ -135,12 +126,23 @@ int tutti_communicator_broadcast(tutti_communicator* communicator, const tutti_t
 }
 
 int tutti_communicator_barrier(tutti_communicator* communicator) {
-  return on_ranks(__func__, communicator,
-                  [](const Place&, Communicator& ranks) { ranks.barrier(); });
+  return on_communicator(__func__, communicator,
+                         [](const Place&, Communicator& ranks) { ranks.barrier(); });
 }
 
 int tutti_communicator_agree(tutti_communicator* communicator, int status, const char* text) {
-  return on_ranks(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
     agree(here, ranks, status, text);
   });
+}
+
+int tutti_communicator_stop_requested(const tutti_communicator* communicator, int* requested) {
+  return on_communicator(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
+    required(here, "requested", requested) = ranks.stop_requested() ? 1 : 0;
+  });
+}
+
+int tutti_communicator_request_stop(tutti_communicator* communicator) {
+  return on_communicator(__func__, communicator,
+                         [](const Place&, Communicator& ranks) { ranks.request_stop(); });
 }

@@ -11,7 +11,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/preemption.hpp"
 
-#include "runtime/c_api/place.hpp"
+#include "runtime/c_api/status.hpp"
 
 namespace tutti::c_api {
 
@@ -48,7 +48,7 @@ struct tutti_kvstore {
   std::string type{store.type()};
   std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< shapes that were handed out
   bool in_updater = false;
-  tutti::LoadResult loaded{};  ///< of the last load
+  tutti::LoadResult loaded{};  ///< what the last load found
   std::string warnings{};
 };
 
@@ -76,3 +76,21 @@ struct tutti_preemption {
   tutti::c_api::Kind kind = kKind;
   tutti::PreemptionSignals signals{};
 };
+
+namespace tutti::c_api {
+
+/// Runs the body of an exported function on a store: body(place, the handle's store).
+template <class Handle, class Body>
+int on_store(const char* function, Handle* kv, Body&& body) noexcept {
+  return guarded(function, [&](const Place& here) { body(here, open(here, "kv", kv).store); });
+}
+
+/// The same on a communicator.
+template <class Handle, class Body>
+int on_communicator(const char* function, Handle* communicator, Body&& body) noexcept {
+  return guarded(function, [&](const Place& here) {
+    body(here, open(here, "communicator", communicator).communicator);
+  });
+}
+
+}  // namespace tutti::c_api

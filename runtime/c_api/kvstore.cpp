@@ -1,14 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
+// The functions of the store: dense keys, rows, updaters, checkpoints.
 #include "tutti/c/kvstore.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "tutti/c/checkpoint.h"
+#include "tutti/c/row_sparse.h"
 
 #include "runtime/c_api/arguments.hpp"
-#include "runtime/c_api/on_store.hpp"
-#include "runtime/c_api/updater.hpp"
+#include "runtime/c_api/handles.hpp"
 
 using namespace tutti::c_api;  // NOLINT: what follows is their face
 using tutti::KVStore;
+
+namespace {
+
+/// While it lives, the store is not destroyed.
+class Running {
+ public:
+  explicit Running(tutti_kvstore& kv) : kv_(kv) { kv_.in_updater = true; }
+  ~Running() { kv_.in_updater = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  tutti_kvstore& kv_;
+};
+
+/// `call` is the C function with its arguments.
+template <class Call>
+void run(tutti_kvstore& kv, const tutti::Key& key, Call call) {
+  const tutti_key given = to_c(key);
+  const Running running(kv);
+  const int status = call(&given);
+  if (status == 0) return;
+  throw tutti::Error(tutti::ErrorCode::user_code,
+                     "expected it to return 0, got " + std::to_string(status));
+}
+
+/// Calls `function` with the key and tensors as C structs; anything but 0 is thrown. None for null.
+tutti::Updater make_updater(tutti_kvstore& kv, tutti_updater function, void* user_data) {
+  if (function == nullptr) return nullptr;
+  return [&kv, function, user_data](const tutti::Key& key, const tutti::ConstTensorView& merged,
+                                    const tutti::TensorView& stored) {
+    const tutti_tensor sum = to_c(merged);
+    const tutti_tensor target = to_c(stored);
+    run(kv, key, [&](const tutti_key* given) { return function(user_data, given, &sum, &target); });
+  };
+}
+
+tutti::RowSparseUpdater make_updater(tutti_kvstore& kv, tutti_row_updater function,
+                                     void* user_data) {
+  if (function == nullptr) return nullptr;
+  return [&kv, function, user_data](const tutti::Key& key, const tutti::RowSparseView& merged,
+                                    const tutti::TensorView& stored) {
+    const tutti_rows sum = {to_c(merged.ids()), to_c(merged.rows())};
+    const tutti_tensor target = to_c(stored);
+    run(kv, key, [&](const tutti_key* given) { return function(user_data, given, &sum, &target); });
+  };
+}
+
+std::string read_path(const Place& here, const char* name, const char* path) {
+  return &required(here, name, path);
+}
+
+tutti::Metadata read_metadata(const Place& here, const tutti_metadata* list, int count) {
+  tutti::Metadata metadata;
+  int index = 0;
+  for (const tutti_metadata& item : read_list({&here, "metadata"}, list, count)) {
+    const Place place{&here, "metadata", index++};
+    metadata[&required(place, "name", item.name)] = &required(place, "text", item.text);
+  }
+  return metadata;
+}
+
+tutti::LoadOptions read_options(const tutti_load_options* options) {
+  if (options == nullptr) return {};
+  return {.weights_only = options->weights_only != 0,
+          .other_options = options->other_options != 0,
+          .may_be_absent = options->may_be_absent != 0};
+}
+
+std::string warnings_of(const tutti::LoadResult& loaded) {
+  std::string text;
+  for (const std::string& sentence : loaded.damaged) text += sentence + "\n";
+  if (!loaded.reset_residuals.empty()) text += loaded.reset_residuals + "\n";
+  return text;
+}
+
+}  // namespace
 
 int tutti_kvstore_create(const char* type, const char* const* settings, tutti_kvstore** kv) {
   return guarded(__func__, [&](const Place& here) {
@@ -161,4 +242,119 @@ int tutti_kvstore_is_capable(const tutti_kvstore* kv, const char* capability, in
     const char* name = &required(here, "capability", capability);
     required(here, "capable", capable) = store.is_capable(name) ? 1 : 0;
   });
+}
+
+int tutti_kvstore_init_row_sparse(tutti_kvstore* kv, const tutti_item* items, int num_items) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const Items given =
+        read_on_all(store, [&] { return read_items(here, items, num_items, Sides::values); });
+    store.init_row_sparse(given.keys, given.values);
+  });
+}
+
+int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti_key* key,
+                                        const int64_t* shape, int ndim, int dtype) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    struct Table {
+      tutti::Key key;
+      tutti::Shape shape;
+      tutti::DType dtype;
+    };
+    const Table table = read_on_all(store, [&] {
+      return Table{read_key(here, key), read_shape(here, shape, ndim), read_dtype(here, dtype)};
+    });
+    store.init_row_sparse(table.key, table.shape, table.dtype);
+  });
+}
+
+int tutti_kvstore_push_rows(tutti_kvstore* kv, const tutti_rows_item* items, int num_items,
+                            int priority) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const RowsItems given = read_on_all(store, [&] { return read_items(here, items, num_items); });
+    store.push(given.keys, given.values, priority);
+  });
+}
+
+int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
+                                  const tutti_tensor* row_ids, tutti_buffer** ids,
+                                  tutti_buffer** rows) {
+  return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
+    tutti_buffer*& ids_made = required(here, "ids", ids);
+    tutti_buffer*& rows_made = required(here, "rows", rows);
+    tutti::RowSparse pulled;
+    store.row_sparse_pull(read_key(here, key), pulled, read_tensor(here, "row_ids", row_ids));
+    auto first = std::make_unique<tutti_buffer>(tutti_buffer{.tensor = std::move(pulled.ids)});
+    rows_made = new tutti_buffer{.tensor = std::move(pulled.rows)};
+    ids_made = first.release();
+  });
+}
+
+int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense, tutti_row_updater rows,
+                               void* user_data) {
+  return guarded(__func__, [&](const Place& here) {
+    tutti_kvstore& handle = open(here, "kv", kv);
+    handle.store.set_updater(make_updater(handle, dense, user_data),
+                             make_updater(handle, rows, user_data));
+  });
+}
+
+int tutti_kvstore_save(tutti_kvstore* kv, const char* directory, const tutti_metadata* metadata,
+                       int num_metadata) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    const auto given = read_on_all(store, [&] {
+      return std::pair(read_path(here, "directory", directory),
+                       read_metadata(here, metadata, num_metadata));
+    });
+    store.save(given.first, given.second);
+  });
+}
+
+int tutti_kvstore_load(tutti_kvstore* kv, const char* directory, const tutti_load_options* options,
+                       uint64_t* generation) {
+  return guarded(__func__, [&](const Place& here) {
+    tutti_kvstore& handle = open(here, "kv", kv);
+    const std::string path =
+        read_on_all(handle.store, [&] { return read_path(here, "directory", directory); });
+    handle.loaded = handle.store.load(path, read_options(options));
+    handle.warnings = warnings_of(handle.loaded);
+    if (generation != nullptr) *generation = handle.loaded.generation;
+  });
+}
+
+int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name, const char** text) {
+  return guarded(__func__, [&](const Place& here) {
+    const tutti::Metadata& metadata = open(here, "kv", kv).loaded.metadata;
+    const auto found = metadata.find(&required(here, "name", name));
+    required(here, "text", text) = found == metadata.end() ? nullptr : found->second.c_str();
+  });
+}
+
+int tutti_kvstore_loaded_warnings(const tutti_kvstore* kv, const char** text) {
+  return guarded(__func__, [&](const Place& here) {
+    required(here, "text", text) = open(here, "kv", kv).warnings.c_str();
+  });
+}
+
+int tutti_kvstore_save_optimizer_states(tutti_kvstore* kv, const char* path) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    store.save_optimizer_states(read_on_all(store, [&] { return read_path(here, "path", path); }));
+  });
+}
+
+int tutti_kvstore_load_optimizer_states(tutti_kvstore* kv, const char* path,
+                                        const tutti_load_options* options) {
+  return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
+    store.load_optimizer_states(read_on_all(store, [&] { return read_path(here, "path", path); }),
+                                read_options(options));
+  });
+}
+
+int tutti_kvstore_stop_requested(const tutti_kvstore* kv, int* requested) {
+  return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
+    required(here, "requested", requested) = store.stop_requested() ? 1 : 0;
+  });
+}
+
+int tutti_kvstore_request_stop(tutti_kvstore* kv) {
+  return on_store(__func__, kv, [](const Place&, KVStore& store) { store.request_stop(); });
 }

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <new>
 
-#include "tutti/error.hpp"
-
 namespace tutti::c_api {
 
 namespace {
@@ -30,6 +28,19 @@ thread_local LastError last_error;
 
 }  // namespace
 
+std::string Place::describe() const {
+  std::string text = name;
+  if (index >= 0) text += "[" + std::to_string(index) + "]";
+  if (outer == nullptr) return text;
+  return outer->describe() + (outer->outer == nullptr ? ": " : ".") + text;
+}
+
+void throw_invalid_argument(const Place& place, const std::string& expected,
+                            const std::string& got) {
+  throw Error(ErrorCode::invalid_argument,
+              place.describe() + ": expected " + expected + ", got " + got);
+}
+
 int keep_current_exception(const char* function) noexcept {
   const auto keep = [](ErrorCode code, const char* before, const char* text) {
     std::snprintf(last_error.text, sizeof last_error.text, "%s%s", before, text);
@@ -45,7 +56,7 @@ int keep_current_exception(const char* function) noexcept {
     return keep(error.code(), "", error.what());
   } catch (const std::bad_alloc&) {
     return keep(ErrorCode::out_of_memory, function, ": no memory");
-  } catch (const std::exception& error) {  // of an updater written in C++, which fails its store
+  } catch (const std::exception& error) {
     last_error.recoverable = false;
     return keep(ErrorCode::user_code, "", error.what());
   } catch (...) {

@@ -44,11 +44,14 @@ void allocate_slots(Arena& arena, std::size_t slot_bytes) {
   for (auto& offset : control.result) offset = slot();
 }
 
+collectives::Tuning choose_tuning(const collectives::Topology& topology, const Settings& settings) {
+  return collectives::Tuning::choose(topology, settings, cache_sizes());
+}
+
 Group::Group(GroupParts parts) : parts_(std::move(parts)) {
-  const auto tuning = collectives::Tuning::choose(parts_.topology, parts_.settings, cache_sizes());
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
-      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, tuning);
+      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, parts_.tuning);
   engine_->watch(stop_flag());
   gpus::set_timeout(parts_.settings.timeout);
   observer_ =

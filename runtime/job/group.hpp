@@ -18,12 +18,13 @@ namespace tutti {
 /// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
 struct GroupParts {
   collectives::Topology topology;
-  std::vector<pid_t> processes;  ///< of the node's ranks, 0 where /proc here is not theirs
+  std::vector<pid_t> processes;  ///< the node's ranks; 0 where /proc here is not theirs
   Settings settings;
+  collectives::Tuning tuning;                         ///< choose_tuning()
   std::shared_ptr<Arena> arena;                       ///< this rank's
-  std::vector<Mapping> mappings;                      ///< of peers in other processes
-  std::vector<std::shared_ptr<Arena>> peers;          ///< of peers in this process
-  std::vector<std::byte*> arenas;                     ///< of the node's ranks, as mapped here
+  std::vector<Mapping> mappings;                      ///< peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;          ///< peers in this process
+  std::vector<std::byte*> arenas;                     ///< the node's ranks, as mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
 };
@@ -59,6 +60,10 @@ class Group {
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;
 };
+
+/// What the layout, the settings and this machine's caches choose. Local.
+/// Errors  invalid_argument: settings.algorithms does not fit the layout.
+collectives::Tuning choose_tuning(const collectives::Topology& topology, const Settings& settings);
 
 /// Reserves the scratch slots that the engine needs in an arena.
 void allocate_slots(Arena& arena, std::size_t slot_bytes);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tutti/settings.hpp"
+// The list of settings: parsing, limits, the comparison between ranks, --help and the table in
+// include/README.md are all made from it.
+#include "runtime/job/settings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <limits>
 #include <mutex>
+#include <optional>
 #include <sstream>
 
 #include "tutti/error.hpp"
@@ -23,81 +26,289 @@ namespace {
 
 constexpr const char* kPrefix = "TUTTI_";
 
-[[noreturn]] void throw_bad_value(const std::string& variable, const std::string& value,
-                                  const std::string& expected) {
-  throw Error(ErrorCode::invalid_argument, variable + "=" + value + ": expected " + expected);
+/// How a type of setting is written. values() says what is allowed, for --help and for errors;
+/// read() gives nothing for anything else; write() gives what read() would take.
+namespace forms {
+
+std::string text_of(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
 }
 
-bool parse_flag(const std::string& variable, const std::string& value) {
-  if (value == "0" || value == "1") return value == "1";
-  throw_bad_value(variable, value, "0 or 1");
-}
-
-std::chrono::duration<double> parse_seconds(const std::string& variable, const std::string& value) {
-  std::istringstream in(value);
-  double seconds = 0;
-  if (in >> seconds && in.eof() && seconds > 0 && seconds <= 1e9) {
-    return std::chrono::duration<double>(seconds);
+struct Seconds {
+  using Value = std::chrono::duration<double>;
+  static std::string values() { return "a number of seconds above 0, up to 1e9"; }
+  static std::optional<Value> read(const std::string& text) {
+    constexpr double kMost = 1e9;
+    std::istringstream in(text);
+    double seconds = 0;
+    if (in >> seconds && in.eof() && seconds > 0 && seconds <= kMost) return Value(seconds);
+    return std::nullopt;
   }
-  throw_bad_value(variable, value, "a number of seconds above 0, such as 300 or 2.5");
-}
+  static std::string write(Value value) { return text_of(value.count()); }
+};
 
-std::chrono::duration<double> parse_timeout(const std::string& variable, const std::string& value) {
-  if (value == "0") return std::chrono::duration<double>(0);
-  return parse_seconds(variable, value);
-}
+struct SecondsOrNever : Seconds {
+  static std::string values() { return "a number of seconds up to 1e9, 0: never"; }
+  static std::optional<Value> read(const std::string& text) {
+    return text == "0" ? Value(0) : Seconds::read(text);
+  }
+};
 
-std::size_t parse_piece(const std::string& variable, const std::string& value) {
-  constexpr std::size_t kLeast = 4096;
-  constexpr std::size_t kMost = std::size_t{16} << 20;
-  const std::size_t bytes = parse_bytes(value);
-  if (bytes >= kLeast && bytes <= kMost && bytes % 64 == 0) return bytes;
-  throw_bad_value(variable, value, "4K to 16M, a multiple of 64 bytes");
-}
+struct Flag {
+  static std::string values() { return "0 or 1"; }
+  static std::optional<bool> read(const std::string& text) {
+    if (text == "0" || text == "1") return text == "1";
+    return std::nullopt;
+  }
+  static std::string write(bool value) { return value ? "1" : "0"; }
+};
 
-std::vector<int> parse_node_sizes(const std::string& variable, const std::string& value) {
-  std::vector<int> sizes;
-  std::istringstream in(value);
-  std::string word;
-  while (std::getline(in, word, ',')) {
-    const bool digits =
-        !word.empty() && word.size() < 7 &&
-        std::all_of(word.begin(), word.end(), [](char c) { return std::isdigit(c); });
-    if (!digits || std::stoi(word) == 0) {
-      throw_bad_value(variable, value, "numbers of ranks above 0, such as 4 or 3,5");
+struct Bytes {
+  static std::string values() { return "bytes, such as 64M or 64MiB"; }
+  static std::optional<std::size_t> read(const std::string& text) {
+    try {
+      return parse_bytes(text);
+    } catch (const Error&) {
+      return std::nullopt;
     }
-    sizes.push_back(std::stoi(word));
   }
-  return sizes;
-}
-
-std::string parse_backing(const std::string& variable, const std::string& value) {
-  for (const char* known : {"auto", "memfd", "shm", "none"}) {
-    if (value == known) return value;
+  static std::string write(std::size_t bytes) {
+    std::size_t suffix = 0;
+    while (bytes > 0 && bytes % 1024 == 0 && suffix < 3) {
+      bytes /= 1024;
+      ++suffix;
+    }
+    return std::to_string(bytes) + std::array{"", "K", "M", "G"}[suffix];
   }
-  throw_bad_value(variable, value, "auto, memfd, shm or none");
-}
+};
 
-std::string parse_gpu_path(const std::string& variable, const std::string& value) {
-  for (const char* known : {"auto", "nccl", "host"}) {
-    if (value == known) return value;
+/// What data is cut into: whole cache lines, and not so many that a call is all waiting.
+struct PieceBytes : Bytes {
+  static std::string values() { return "4K to 16M, a multiple of 64 bytes"; }
+  static std::optional<std::size_t> read(const std::string& text) {
+    constexpr std::size_t kLeast = 4096;
+    constexpr std::size_t kMost = std::size_t{16} << 20;
+    const auto bytes = Bytes::read(text);
+    if (bytes && *bytes >= kLeast && *bytes <= kMost && *bytes % 64 == 0) return bytes;
+    return std::nullopt;
   }
-  throw_bad_value(variable, value, "auto, nccl or host");
+};
+
+struct NodeSizes {
+  static std::string values() { return "numbers of ranks above 0, such as 4 or 3,5"; }
+  static std::optional<std::vector<int>> read(const std::string& text) {
+    std::vector<int> sizes;
+    std::istringstream in(text);
+    std::string word;
+    while (std::getline(in, word, ',')) {
+      const bool digits =
+          !word.empty() && word.size() < 7 &&
+          std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
+      if (!digits || std::stoi(word) == 0) return std::nullopt;
+      sizes.push_back(std::stoi(word));
+    }
+    return sizes;
+  }
+  static std::string write(const std::vector<int>& sizes) {
+    std::string text;
+    for (const int size : sizes) text += (text.empty() ? "" : ",") + std::to_string(size);
+    return text;
+  }
+};
+
+/// The text of tuning.hpp, which says itself what is wrong with it.
+struct Algorithms {
+  static std::string values() { return "name=value,..."; }
+  static std::optional<std::string> read(const std::string& text) {
+    collectives::Tuning scratch{};
+    collectives::override_choices(scratch, text);
+    return text;
+  }
+  static std::string write(const std::string& text) { return text; }
+};
+
+struct File {
+  static std::string values() { return "a file"; }
+  static std::optional<std::string> read(const std::string& text) { return text; }
+  static std::string write(const std::string& text) { return text; }
+};
+
+struct FileOrStandardError : File {
+  static std::string values() { return "1 (to standard error) or a file"; }
+  static std::optional<std::string> read(const std::string& text) {
+    return text == "0" ? std::string() : text;
+  }
+};
+
+constexpr const char* kBackings[] = {"auto", "memfd", "shm", "none"};
+constexpr const char* kGpuPaths[] = {"auto", "nccl", "host"};
+constexpr const char* kVerifies[] = {"off", "sampled", "full"};
+constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
+
+/// One of some names: the text itself, or an enum whose values are in the order of the names.
+template <class T, const auto& kNames>
+struct OneOf {
+  static std::string values() {
+    std::string text;
+    for (std::size_t i = 0; i < std::size(kNames); ++i) {
+      text += i == 0 ? "" : i + 1 == std::size(kNames) ? " or " : ", ";
+      text += kNames[i];
+    }
+    return text;
+  }
+  static std::optional<T> read(const std::string& text) {
+    for (std::size_t i = 0; i < std::size(kNames); ++i) {
+      if (text != kNames[i]) continue;
+      if constexpr (std::is_enum_v<T>) {
+        return static_cast<T>(i);
+      } else {
+        return text;
+      }
+    }
+    return std::nullopt;
+  }
+  static std::string write(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      const auto index = static_cast<std::size_t>(value);
+      return index < std::size(kNames) ? kNames[index] : std::to_string(index);
+    } else {
+      return value;
+    }
+  }
+};
+
+}  // namespace forms
+
+enum class Ranks { equal, may_differ };
+
+struct Setting {
+  const char* variable;
+  const char* meaning;
+  const char* of_default;  ///< what an empty or 0 default stands for; else empty
+  Ranks ranks;
+  std::string (*values)();
+  bool (*read)(Settings&, const std::string&);  ///< false if this is none of the values
+  std::string (*write)(const Settings&);
+};
+
+template <auto kMember, class Form>
+constexpr Setting setting(const char* variable, const char* meaning, const char* of_default = "",
+                          Ranks ranks = Ranks::equal) {
+  return {variable,
+          meaning,
+          of_default,
+          ranks,
+          Form::values,
+          [](Settings& settings, const std::string& text) {
+            auto value = Form::read(text);
+            if (value) settings.*kMember = std::move(*value);
+            return value.has_value();
+          },
+          [](const Settings& settings) { return Form::write(settings.*kMember); }};
 }
 
-Verify parse_verify(const std::string& variable, const std::string& value) {
-  if (value == "off") return Verify::off;
-  if (value == "sampled") return Verify::sampled;
-  if (value == "full") return Verify::full;
-  throw_bad_value(variable, value, "off, sampled or full");
+constexpr std::array kSettings = {
+    setting<&Settings::timeout, forms::SecondsOrNever>(
+        "TUTTI_TIMEOUT", "how long a collective call waits for other ranks"),
+    setting<&Settings::grace, forms::Seconds>(
+        "TUTTI_GRACE", "the same after SIGTERM, where a program saves itself"),
+    setting<&Settings::ranks_per_node, forms::NodeSizes>(
+        "TUTTI_RANKS_PER_NODE", "splits a host into virtual nodes", "a host is a node"),
+    setting<&Settings::reproducible, forms::Flag>("TUTTI_REPRODUCIBLE",
+                                                  "the same bits for every layout over nodes"),
+    setting<&Settings::chunk_bytes, forms::PieceBytes>(
+        "TUTTI_CHUNK_BYTES", "what a node reduces at a time, out of place"),
+    setting<&Settings::piece_bytes, forms::PieceBytes>("TUTTI_PIECE_BYTES",
+                                                       "the largest message between nodes"),
+    setting<&Settings::algorithms, forms::Algorithms>(
+        "TUTTI_ALGORITHMS",
+        "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
+        "direct-outputs, own-sums, wait-group, in-flight, chain, handshakes, exchange",
+        "the library's choice"),
+    setting<&Settings::arena_bytes, forms::Bytes>(
+        "TUTTI_ARENA_BYTES", "the most node-shared memory that one rank may use",
+        "the machine's memory"),
+    setting<&Settings::shared_memory, forms::OneOf<std::string, forms::kBackings>>(
+        "TUTTI_SHARED_MEMORY", "what the ranks of a node share memory through"),
+    setting<&Settings::gpu_path, forms::OneOf<std::string, forms::kGpuPaths>>(
+        "TUTTI_GPU_PATH", "how values on GPUs are summed over the ranks of a node"),
+    setting<&Settings::verify, forms::OneOf<Verify, forms::kVerifies>>(
+        "TUTTI_VERIFY",
+        "what each push compares between ranks, of the bytes of its keys: none, a 256th in turn, "
+        "or all"),
+    setting<&Settings::log, forms::OneOf<LogLevel, forms::kLogLevels>>(
+        "TUTTI_LOG", "what is written to standard error; debug has every collective call", "",
+        Ranks::may_differ),
+    setting<&Settings::statistics, forms::FileOrStandardError>(
+        "TUTTI_STATISTICS", "a table of what calls cost on all ranks, at the end", "none"),
+    setting<&Settings::prometheus, forms::File>(
+        "TUTTI_PROMETHEUS", "the same for Prometheus, a file for each rank, every 10 s", "none",
+        Ranks::may_differ),
+    setting<&Settings::trace, forms::File>("TUTTI_TRACE",
+                                           "what all ranks did when, for ui.perfetto.dev", "none"),
+};
+
+struct AnyValue {
+  template <class T>
+  operator T() const;  // never called
+};
+
+/// How many members an aggregate has: how many values it can be made from.
+template <class T, class... Values>
+constexpr std::size_t count_members() {
+  if constexpr (requires { T{Values{}..., AnyValue{}}; }) {
+    return count_members<T, Values..., AnyValue>();
+  } else {
+    return sizeof...(Values);
+  }
 }
 
-LogLevel parse_log_level(const std::string& variable, const std::string& value) {
-  if (value == "quiet") return LogLevel::quiet;
-  if (value == "warning") return LogLevel::warning;
-  if (value == "info") return LogLevel::info;
-  if (value == "debug") return LogLevel::debug;
-  throw_bad_value(variable, value, "quiet, warning, info or debug");
+static_assert(kSettings.size() == count_members<Settings>() - 1,
+              "every member of Settings but environment_error needs a row in kSettings");
+
+/// Empty if the text is a value of the setting, which it then has.
+std::string read(const Setting& setting, Settings& settings, const std::string& text) {
+  try {
+    if (setting.read(settings, text)) return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return std::string(setting.variable) + "=" + text + ": expected " + setting.values();
+}
+
+/// The first value that cannot be read, or nothing. All others are read.
+std::string read_all(Settings& settings, const std::map<std::string, std::string>& variables,
+                     std::vector<std::string>& warnings_found) {
+  std::string error;
+  std::vector<std::string> names;
+  for (const Setting& setting : kSettings) {
+    names.emplace_back(setting.variable);
+    const auto found = variables.find(setting.variable);
+    if (found == variables.end()) continue;
+    const std::string problem = read(setting, settings, found->second);
+    if (error.empty()) error = problem;
+  }
+  for (const auto& [name, value] : variables) {
+    if (name.rfind(kPrefix, 0) != 0) continue;
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    warnings_found.push_back(name + " is not a setting; did you mean " + nearest_name(name, names) +
+                             "?");
+  }
+  return error;
+}
+
+std::map<std::string, std::string> variables_of_process() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (text.rfind(kPrefix, 0) == 0 && equals != std::string::npos) {
+      variables[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+  }
+  return variables;
 }
 
 /// As the launcher tells, before MPI can be asked: so that a job warns once, not once per rank.
@@ -108,64 +319,11 @@ bool is_first_rank() {
   return true;
 }
 
-struct Variable {
-  const char* name;
-  const char* unit_and_default;
-  const char* meaning;
-  std::function<void(Settings&, const std::string& name, const std::string& value)> read;
-};
-
-const std::vector<Variable>& variables_known() {
-  using S = Settings;
-  using Text = const std::string&;
-  static const std::vector<Variable> kVariables = {
-      {"TUTTI_TIMEOUT", "seconds, default 300, 0: never",
-       "how long a collective call waits for other ranks",
-       [](S& s, Text name, Text value) { s.timeout = parse_timeout(name, value); }},
-      {"TUTTI_GRACE", "seconds, default 30", "the same after SIGTERM, where a program saves itself",
-       [](S& s, Text name, Text value) { s.grace = parse_seconds(name, value); }},
-      {"TUTTI_RANKS_PER_NODE", "ranks, default: all of a host",
-       "splits a host into virtual nodes: 4, or 3,5",
-       [](S& s, Text name, Text value) { s.ranks_per_node = parse_node_sizes(name, value); }},
-      {"TUTTI_REPRODUCIBLE", "0 or 1, default 0", "the same bits for every layout over nodes",
-       [](S& s, Text name, Text value) { s.reproducible = parse_flag(name, value); }},
-      {"TUTTI_CHUNK_BYTES", "bytes, default 256K", "what a node reduces at a time, out of place",
-       [](S& s, Text name, Text value) { s.chunk_bytes = parse_piece(name, value); }},
-      {"TUTTI_PIECE_BYTES", "bytes, default 32K", "the largest message between nodes",
-       [](S& s, Text name, Text value) { s.piece_bytes = parse_piece(name, value); }},
-      {"TUTTI_ALGORITHMS", "name=value,..., default: the library's choice",
-       "how data moves: inline-shared, inline-private, streamed-slots, wait-group, "
-       "in-flight, handshakes, exchange",
-       [](S& s, Text, Text value) {
-         collectives::Tuning scratch{};
-         collectives::override_choices(scratch, value);
-         s.algorithms = value;
-       }},
-      {"TUTTI_ARENA_BYTES", "bytes, default: the machine's memory",
-       "the most node-shared memory that one rank may use",
-       [](S& s, Text, Text value) { s.arena_bytes = parse_bytes(value); }},
-      {"TUTTI_SHARED_MEMORY", "auto, memfd, shm or none, default auto",
-       "what the ranks of a node share memory through",
-       [](S& s, Text name, Text value) { s.shared_memory = parse_backing(name, value); }},
-      {"TUTTI_GPU_PATH", "auto, nccl or host, default auto",
-       "how values on GPUs are summed over the ranks of a node",
-       [](S& s, Text name, Text value) { s.gpu_path = parse_gpu_path(name, value); }},
-      {"TUTTI_VERIFY", "off, sampled or full, default sampled",
-       "what of the replicas each push compares between ranks",
-       [](S& s, Text name, Text value) { s.verify = parse_verify(name, value); }},
-      {"TUTTI_LOG", "quiet, warning, info or debug, default warning",
-       "what is written to standard error; debug has every collective call",
-       [](S& s, Text name, Text value) { s.log = parse_log_level(name, value); }},
-      {"TUTTI_STATISTICS", "1 or a file, default: none",
-       "a table of what calls cost on all ranks, at the end",
-       [](S& s, Text, Text value) { s.statistics = value == "0" ? "" : value; }},
-      {"TUTTI_PROMETHEUS", "a file, default: none",
-       "the same for Prometheus, a file for each rank, every 10 s",
-       [](S& s, Text, Text value) { s.prometheus = value; }},
-      {"TUTTI_TRACE", "a file, default: none", "what all ranks did when, for ui.perfetto.dev",
-       [](S& s, Text, Text value) { s.trace = value; }},
-  };
-  return kVariables;
+std::string default_of(const Setting& setting) {
+  const std::string value = setting.write(Settings{});
+  const std::string meaning = setting.of_default;
+  if (value.empty()) return "default: " + meaning;
+  return "default " + value + (meaning.empty() ? "" : ": " + meaning);
 }
 
 }  // namespace
@@ -173,32 +331,15 @@ const std::vector<Variable>& variables_known() {
 Settings Settings::from_variables(const std::map<std::string, std::string>& variables,
                                   std::vector<std::string>& warnings_found) {
   Settings settings;
-  std::vector<std::string> names;
-  for (const Variable& known : variables_known()) {
-    names.emplace_back(known.name);
-    const auto found = variables.find(known.name);
-    if (found != variables.end()) known.read(settings, known.name, found->second);
-  }
-  for (const auto& [name, value] : variables) {
-    if (name.rfind(kPrefix, 0) != 0) continue;
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    warnings_found.push_back(name + " is not a setting; did you mean " + nearest_name(name, names) +
-                             "?");
-  }
+  const std::string error = read_all(settings, variables, warnings_found);
+  if (!error.empty()) throw Error(ErrorCode::invalid_argument, error);
   return settings;
 }
 
 Settings Settings::from_environment() {
-  std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const auto equals = text.find('=');
-    if (text.rfind(kPrefix, 0) == 0 && equals != std::string::npos) {
-      variables[text.substr(0, equals)] = text.substr(equals + 1);
-    }
-  }
+  Settings settings;
   std::vector<std::string> warnings;
-  Settings settings = from_variables(variables, warnings);
+  settings.environment_error = read_all(settings, variables_of_process(), warnings);
   static std::once_flag said;  // a program may read its settings for every store that it makes
   std::call_once(said, [&] {
     if (settings.log == LogLevel::quiet || !is_first_rank()) return;
@@ -210,13 +351,33 @@ Settings Settings::from_environment() {
 }
 
 std::string Settings::help() {
+  constexpr std::size_t kNameWidth = 26;
   std::string text = "Settings (environment variables):\n";
-  for (const Variable& variable : variables_known()) {
-    std::string name = std::string("  ") + variable.name;
-    name.resize(std::max<std::size_t>(name.size() + 2, 26), ' ');
-    text += name + variable.meaning + " (" + variable.unit_and_default + ")\n";
+  for (const Setting& setting : kSettings) {
+    std::string name = std::string("  ") + setting.variable;
+    name.resize(std::max(name.size() + 2, kNameWidth), ' ');
+    text += name + setting.meaning + " [" + setting.values() + "; " + default_of(setting) +
+            (setting.ranks == Ranks::may_differ ? "; ranks may differ" : "") + "]\n";
   }
   return text;
+}
+
+std::string settings_to_compare(const Settings& settings) {
+  std::string text;
+  for (const Setting& setting : kSettings) {
+    if (setting.ranks == Ranks::may_differ) continue;
+    text += std::string(setting.variable) + "=" + setting.write(settings) + "\n";
+  }
+  return text;
+}
+
+void require_valid(const Settings& settings) {
+  std::string error = settings.environment_error;
+  Settings scratch;
+  for (const Setting& setting : kSettings) {
+    if (error.empty()) error = read(setting, scratch, setting.write(settings));
+  }
+  if (!error.empty()) throw Error(ErrorCode::invalid_argument, error);
 }
 
 }  // namespace tutti

@@ -13,6 +13,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/transport.hpp"
+#include "runtime/job/settings.hpp"
 
 namespace tutti {
 
@@ -173,6 +174,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
                                                        const Settings& settings,
                                                        MessageFilter filter,
                                                        std::size_t arena_bytes) {
+  require_valid(settings);
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
   const auto mailboxes = std::make_shared<Mailboxes>(size, std::move(filter));
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
@@ -183,7 +185,8 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.topology.ranks_per_core = (size + usable_cores() - 1) / usable_cores();
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
-    allocate_slots(*own.arena, collectives::slot_bytes(own.topology, settings));
+    own.tuning = choose_tuning(own.topology, settings);
+    allocate_slots(*own.arena, own.tuning.chunk_bytes);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
     }

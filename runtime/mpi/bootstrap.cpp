@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <random>
 
-#include "runtime/mpi/card.hpp"
+#include "runtime/job/settings.hpp"
 #include "runtime/mpi/early_collectives.hpp"
+#include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/mpi/transport.hpp"
@@ -110,12 +111,12 @@ void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
 
 /// The process numbers of the node's ranks, where they mean the same in this process.
 std::vector<pid_t> processes_of_node(const collectives::Topology& topology,
-                                     const std::vector<Card>& cards) {
-  const Card& own = cards[topology.rank];
+                                     const std::vector<RankInfo>& infos) {
+  const RankInfo& own = infos[topology.rank];
   std::vector<pid_t> processes;
   for (const int local : topology.local_ranks()) {
-    const bool is_near = cards[local].process_space == own.process_space && own.process_space != 0;
-    processes.push_back(is_near ? static_cast<pid_t>(cards[local].process) : 0);
+    const bool is_near = infos[local].process_space == own.process_space && own.process_space != 0;
+    processes.push_back(is_near ? static_cast<pid_t>(infos[local].process) : 0);
   }
   return processes;
 }
@@ -124,16 +125,14 @@ std::vector<pid_t> processes_of_node(const collectives::Topology& topology,
 /// missing rank may be waiting for one of them.
 void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   if (parts.topology.size == 1) return;
-  bool lanes_by_mpi = false;
   MpiTransport* transport = nullptr;
   ranks.agree("prepare their messages", [&] {
-    const auto tuning = collectives::Tuning::choose(parts.topology, parts.settings, {});
-    lanes_by_mpi = tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1;
     auto made = std::make_unique<MpiTransport>(ranks.comm());
     transport = made.get();
     parts.transport = std::move(made);
   });
-  if (!lanes_by_mpi) return;
+  const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
+  if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");
   const int lane = parts.topology.local_rank;
   transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
@@ -157,15 +156,16 @@ void log_choices(Group& group) {
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized();
   EarlyCollectives ranks(MPI_COMM_WORLD, settings.timeout);
-  const std::vector<Card> cards = exchange_cards(ranks, settings);
-  require_equal_cards(cards, ranks.rank());
+  ranks.agree("look at their settings", [&] { require_valid(settings); });
+  const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
+  require_equal_ranks(infos, ranks.rank());
 
   GroupParts parts;
   std::vector<Backing> backings;
   ranks.agree("lay out their nodes", [&] {
     backings = backings_for(settings);
     parts.settings = settings;
-    parts.topology = topology_of(cards, ranks.rank(), settings);
+    parts.topology = topology_of(infos, ranks.rank(), settings);
   });
   std::vector<int> mapped;
   for (const Backing backing : backings) {
@@ -174,11 +174,12 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   }
   ranks.agree("allocate scratch memory", [&] {
     split_unmapped_nodes(parts, mapped);
-    allocate_slots(*parts.arena, collectives::slot_bytes(parts.topology, settings));
-    parts.processes = processes_of_node(parts.topology, cards);
+    parts.tuning = choose_tuning(parts.topology, settings);
+    allocate_slots(*parts.arena, parts.tuning.chunk_bytes);
+    parts.processes = processes_of_node(parts.topology, infos);
   });
   make_transport(ranks, parts);
-  parts.reports = report_targets(ranks, cards, parts.topology, settings);
+  parts.reports = report_targets(ranks, infos, parts.topology, settings);
   std::shared_ptr<Group> group;
   ranks.agree("complete their group", [&] {
     group = std::make_shared<Group>(std::move(parts));

@@ -69,23 +69,23 @@ void answer(EarlyCollectives& ranks, Messages& messages) {
 
 }  // namespace
 
-std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<Card>& cards) {
+std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInfo>& infos) {
   const int rank = ranks.rank();
   auto messages = std::make_shared<Messages>();
   collectives::leak_until_exit(messages);
-  std::vector<std::int64_t> origins(cards.size());  // of each host, at its first rank
+  std::vector<std::int64_t> origins(infos.size());  // of each host, at its first rank
   if (rank == 0) {
     for (int other = 1; other < ranks.size(); ++other) {
-      const bool is_first = cards[other].host_first == other;
+      const bool is_first = infos[other].host_first == other;
       if (is_first) origins[other] = ask(ranks, other, *messages);
     }
     const std::int64_t now = now_ns();
     for (std::int64_t& origin : origins) origin += now;
-  } else if (cards[rank].host_first == rank) {
+  } else if (infos[rank].host_first == rank) {
     answer(ranks, *messages);
   }
   ranks.broadcast(kStep, 0, std::span(origins));
-  return origins[cards[rank].host_first];
+  return origins[infos[rank].host_first];
 }
 
 }  // namespace tutti::mpi

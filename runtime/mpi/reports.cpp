@@ -11,9 +11,9 @@
 #include "collectives/log.hpp"
 #include "runtime/mpi/clock.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/observe/report_names.hpp"
+#include "runtime/observe/reports.hpp"
 #include "runtime/observe/summary.hpp"
-#include "runtime/observe/trace_file.hpp"
+#include "runtime/observe/trace.hpp"
 
 namespace tutti::mpi {
 
@@ -90,28 +90,39 @@ void print_at_finalize(const std::shared_ptr<Summary>& summary) {
         "MPI_Comm_set_attr");
 }
 
+/// Runs what prepares a file, and names the setting if it fails. It fails now, and not after the
+/// job, when the report would be lost.
+void prepare(const std::string& variable, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    throw Error(error.code(), variable + ": " + error.what());
+  }
+}
+
 /// One file, if every host sees rank 0's; the hosts that do not have one of their own.
-std::string make_trace(EarlyCollectives& ranks, const std::vector<Card>& cards,
+std::string make_trace(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
                        const std::string& path) {
   const int rank = ranks.rank();
   std::uint64_t job = 0;
   ranks.agree("draw the trace's number", [&] { job = std::random_device()(); });
   ranks.broadcast("learn the trace's number", 0, std::span(&job, 1));
   ranks.agree("create the trace", [&] {
-    if (rank == 0) observe::create_trace(path, job);
+    if (rank == 0) prepare("TUTTI_TRACE", [&] { observe::create_trace(path, job); });
   });
   std::string target = path;
   ranks.agree("look for the trace", [&] {
-    if (cards[rank].host_first == 0 || observe::is_trace_of(path, job)) return;
-    target = observe::with_infix(path, cards[rank].host);
-    if (cards[rank].host_first == rank) observe::create_trace(target, job);
+    if (infos[rank].host_first == 0 || observe::is_trace_of(path, job)) return;
+    target = observe::with_infix(path, infos[rank].host);
+    if (infos[rank].host_first != rank) return;
+    prepare("TUTTI_TRACE", [&] { observe::create_trace(target, job); });
   });
   return target;
 }
 
 }  // namespace
 
-ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<Card>& cards,
+ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
                              const collectives::Topology& topology, const Settings& settings) {
   ReportTargets targets;
   const int rank = topology.rank;
@@ -122,11 +133,15 @@ ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<Card>& c
     if (!settings.statistics.empty()) {
       const bool is_file = settings.statistics != "1";
       const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
+      if (is_file && rank == 0) {
+        prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
+      }
       summary = std::make_shared<Summary>(Summary{MPI_COMM_NULL, target, topology.hosts, {}});
     }
     if (!settings.prometheus.empty()) {
       targets.metrics =
           observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
+      prepare("TUTTI_PROMETHEUS", [&] { observe::require_replaceable(targets.metrics); });
     }
     if (!settings.trace.empty()) trace = observe::of_group(settings.trace, group);
   });
@@ -138,9 +153,9 @@ ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<Card>& c
     });
   }
   if (trace.empty()) return targets;
-  targets.trace = make_trace(ranks, cards, trace);
-  targets.trace_origin_ns = common_origin_ns(ranks, cards);
-  if (targets.trace != trace && cards[rank].host_first == rank) {
+  targets.trace = make_trace(ranks, infos, trace);
+  targets.trace_origin_ns = common_origin_ns(ranks, infos);
+  if (targets.trace != trace && infos[rank].host_first == rank) {
     collectives::Log(topology, settings.log)
         .warn("TUTTI_TRACE: this host does not see rank 0's file; its ranks write " +
               targets.trace + " here, on the same clock");

@@ -127,16 +127,4 @@ std::string prometheus_text(const Statistics& statistics, const std::string& hos
   return metrics.text();
 }
 
-void replace_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";  // in the same folder, and no *.prom
-  std::ofstream file(temporary, std::ios::trunc);
-  file << text << std::flush;
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  std::remove(temporary.c_str());
-  throw Error(ErrorCode::io, path + ": cannot be written: " + std::strerror(error) +
-                                 "; name a file in a folder that this rank may write to");
-}
-
 }  // namespace tutti::observe

@@ -11,7 +11,4 @@ namespace tutti::observe {
 /// Counters of one rank, in Prometheus's text format.
 std::string prometheus_text(const Statistics& statistics, const std::string& host);
 
-/// Writes a file that a reader never sees half of. Errors: io.
-void replace_file(const std::string& path, const std::string& text);
-
 }  // namespace tutti::observe

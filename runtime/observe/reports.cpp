@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/observe/reports.hpp"
 
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tutti/error.hpp"
+
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/statistics.hpp"
-#include "runtime/observe/trace_file.hpp"
-#include "runtime/observe/trace_json.hpp"
+#include "runtime/observe/trace.hpp"
 
 namespace tutti {
 
@@ -19,7 +27,7 @@ Reports::Reports(collectives::Engine& engine, ReportTargets targets)
     : engine_(engine), targets_(std::move(targets)), next_metrics_(Clock::now()) {
   if (!targets_.trace.empty()) engine_.keep_spans(kMostSpans);
   if (!targets_.metrics.empty()) {
-    engine_.meter().set_listener([this] {
+    engine_.statistics().set_listener([this] {
       if (Clock::now() >= next_metrics_) write_metrics();
     });
   }
@@ -30,9 +38,9 @@ void Reports::write_metrics() noexcept {
   try {
     const auto& topology = engine_.topology();
     const auto rank = static_cast<std::size_t>(topology.rank);
-    observe::replace_file(targets_.metrics,
-                          observe::prometheus_text(statistics_of(engine_.meter(), topology.rank),
-                                                   topology.hosts[rank]));
+    observe::replace_file(targets_.metrics, observe::prometheus_text(
+                                                statistics_of(engine_.statistics(), topology.rank),
+                                                topology.hosts[rank]));
   } catch (const std::exception& error) {
     if (!has_warned_) engine_.log().warn(std::string("TUTTI_PROMETHEUS: ") + error.what());
     has_warned_ = true;  // once is enough
@@ -40,7 +48,7 @@ void Reports::write_metrics() noexcept {
 }
 
 void Reports::write_trace() {
-  const collectives::SpanLog& spans = *engine_.meter().spans();
+  const collectives::SpanLog& spans = *engine_.statistics().spans();
   observe::append_trace(targets_.trace, observe::trace_events(engine_, targets_.trace_origin_ns));
   if (spans.dropped() == 0) return;
   engine_.log().warn("TUTTI_TRACE: " + targets_.trace + " has this rank's first " +
@@ -51,11 +59,11 @@ void Reports::write_trace() {
 
 /// An engine is destroyed by an exception, too: what there is until then is worth having.
 void Reports::finish() noexcept {
-  engine_.meter().set_listener(nullptr);
+  engine_.statistics().set_listener(nullptr);
   if (!targets_.metrics.empty()) write_metrics();
   try {
     if (targets_.summary) {
-      targets_.summary(statistics_of(engine_.meter(), engine_.topology().rank));
+      targets_.summary(statistics_of(engine_.statistics(), engine_.topology().rank));
     }
     if (!targets_.trace.empty()) write_trace();
   } catch (const std::exception& error) {
@@ -64,3 +72,53 @@ void Reports::finish() noexcept {
 }
 
 }  // namespace tutti
+
+namespace tutti::observe {
+
+std::string with_infix(const std::string& path, const std::string& infix) {
+  const std::size_t slash = path.rfind('/');
+  const std::size_t first = slash == std::string::npos ? 0 : slash + 1;
+  const std::size_t point = path.rfind('.');
+  if (point == std::string::npos || point <= first) return path + "." + infix;
+  return path.substr(0, point) + "." + infix + path.substr(point);
+}
+
+std::string of_group(const std::string& path, int group) {
+  return path.empty() || group == 0 ? path : with_infix(path, std::to_string(group));
+}
+
+/// Counted for the process, because the files are named for the process.
+int next_group() noexcept {
+  static std::atomic<int> groups{0};
+  return groups++;
+}
+
+namespace {
+
+/// In the same folder, so that it can be renamed, and no *.prom.
+std::string temporary_name(const std::string& path) { return path + ".tmp"; }
+
+[[noreturn]] void throw_not_written(const std::string& path, int error) {
+  std::remove(temporary_name(path).c_str());
+  throw Error(ErrorCode::io, path + ": cannot be written: " + std::strerror(error) +
+                                 "; name a file in a folder that this rank may write to");
+}
+
+}  // namespace
+
+void replace_file(const std::string& path, const std::string& text) {
+  std::ofstream file(temporary_name(path), std::ios::trunc);
+  file << text << std::flush;
+  file.close();
+  if (file && std::rename(temporary_name(path).c_str(), path.c_str()) == 0) return;
+  throw_not_written(path, errno);
+}
+
+void require_replaceable(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) throw_not_written(path, EISDIR);
+  if (!std::ofstream(temporary_name(path), std::ios::trunc)) throw_not_written(path, errno);
+  std::remove(temporary_name(path).c_str());
+}
+
+}  // namespace tutti::observe

@@ -2,9 +2,71 @@
 #include "runtime/observe/statistics.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <map>
 
-#include "runtime/observe/text.hpp"
+namespace tutti::observe {
+
+namespace {
+
+std::string three_digits(double value, const char* unit) {
+  std::array<char, 48> text{};
+  const int decimals = value < 10 ? 2 : value < 100 ? 1 : 0;
+  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, unit);
+  return text.data();
+}
+
+}  // namespace
+
+std::string bytes_to_string(std::uint64_t bytes) {
+  if (bytes < 1000) return std::to_string(bytes) + " B";
+  auto value = static_cast<double>(bytes);
+  const char* unit = "B";
+  for (const char* next : {"kB", "MB", "GB", "TB", "PB"}) {
+    if (value < 999.5) break;
+    value /= 1000;
+    unit = next;
+  }
+  return three_digits(value, unit);
+}
+
+std::string seconds_to_string(double seconds) {
+  if (seconds >= 0.9995) return three_digits(seconds, "s");
+  if (seconds >= 0.9995e-3) return three_digits(seconds * 1e3, "ms");
+  return three_digits(seconds * 1e6, "us");
+}
+
+std::string call_to_string(const std::string& call, const std::vector<Key>& keys) {
+  constexpr std::size_t kShown = 4;
+  if (keys.empty()) return call;
+  if (keys.size() == 1) return call + " of key " + to_string(keys.front());
+  std::string text = call + " of " + std::to_string(keys.size()) + " keys: ";
+  for (std::size_t i = 0; i < std::min(kShown, keys.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + to_string(keys[i]);
+  }
+  return keys.size() > kShown ? text + ", ..." : text;
+}
+
+std::string last_to_string(const CallStatistics& call) {
+  if (call.last.empty() || call.calls == 0) return {};
+  const LastRank& most = call.last.front();
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "rank %d in %.0f %%", most.rank,
+                100.0 * static_cast<double>(most.calls) / static_cast<double>(call.calls));
+  return text.data();
+}
+
+std::string columns(std::initializer_list<std::string> words) {
+  constexpr std::size_t kWidth = 12;
+  std::string text;
+  for (const std::string& word : words) {
+    text += std::string(word.size() < kWidth ? kWidth - word.size() : 1, ' ') + word;
+  }
+  return text;
+}
+
+}  // namespace tutti::observe
 
 namespace tutti {
 
@@ -15,17 +77,17 @@ void sort_by_seconds(auto& list) {
       list, [](const auto& left, const auto& right) { return left.seconds > right.seconds; });
 }
 
-CallStatistics in_seconds(const collectives::Tally& tally, double seconds_per_tick) {
+CallStatistics in_seconds(const collectives::CallTotals& totals, double seconds_per_tick) {
   const auto seconds = [&](std::uint64_t ticks) {
     return static_cast<double>(ticks) * seconds_per_tick;
   };
-  CallStatistics calls{.call = tally.call,
-                       .keys = tally.keys,
-                       .calls = tally.calls,
-                       .bytes = tally.bytes,
-                       .seconds = seconds(tally.ticks),
-                       .waiting_seconds = seconds(tally.waited_ticks)};
-  for (const auto& [rank, late] : tally.late) {
+  CallStatistics calls{.call = totals.call,
+                       .keys = totals.keys,
+                       .calls = totals.calls,
+                       .bytes = totals.bytes,
+                       .seconds = seconds(totals.ticks),
+                       .waiting_seconds = seconds(totals.waited_ticks)};
+  for (const auto& [rank, late] : totals.late) {
     calls.last.push_back({rank, late.calls, seconds(late.waited_ticks)});
   }
   std::ranges::sort(calls.last, {}, &LastRank::rank);
@@ -35,11 +97,11 @@ CallStatistics in_seconds(const collectives::Tally& tally, double seconds_per_ti
 
 }  // namespace
 
-Statistics statistics_of(const collectives::Meter& meter, int rank) {
-  Statistics statistics{.rank = rank, .seconds = meter.seconds(), .calls = {}};
-  const double seconds_per_tick = meter.seconds_per_tick();
-  for (const auto& tally : meter.tallies()) {
-    if (tally->calls > 0) statistics.calls.push_back(in_seconds(*tally, seconds_per_tick));
+Statistics statistics_of(const collectives::StatisticsCollector& collector, int rank) {
+  Statistics statistics{.rank = rank, .seconds = collector.seconds(), .calls = {}};
+  const double seconds_per_tick = collector.seconds_per_tick();
+  for (const auto& totals : collector.all()) {
+    if (totals->calls > 0) statistics.calls.push_back(in_seconds(*totals, seconds_per_tick));
   }
   sort_by_seconds(statistics.calls);
   return statistics;

@@ -10,8 +10,8 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/observe/prometheus.hpp"
-#include "runtime/observe/text.hpp"
+#include "runtime/observe/reports.hpp"
+#include "runtime/observe/statistics.hpp"
 
 namespace tutti::observe {
 
@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr std::size_t kMostCalls = 20;
 constexpr std::size_t kMostShown = 5;
 
-/// Over ranks.
+/// How a number is spread over ranks.
 struct Spread {
   double least = 0;
   double most = 0;
@@ -40,7 +40,7 @@ struct Spread {
 
 /// One kind of call on all ranks.
 struct Row {
-  std::uint64_t calls = 0;  ///< of the rank that made most
+  std::uint64_t calls = 0;  ///< the most that one rank made
   std::uint64_t bytes = 0;
   Spread time;
   Spread waiting;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public face of the store: every call is passed on to KVStore::Impl (kvstore.cpp).
+#include <algorithm>
+#include <cctype>
+
 #include "runtime/observe/statistics.hpp"
 #include "runtime/store/kvstore_impl.hpp"
 
@@ -8,8 +11,11 @@ namespace tutti {
 namespace {
 
 std::string type_of(std::string_view name) {
-  if (name == "local" || name == "device" || name == "dist") return std::string(name);
-  if (name == "dist_sync" || name == "dist_device_sync" || name == "nccl") return "dist";
+  std::string lower(name);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "local" || lower == "device" || lower == "dist") return lower;
+  if (lower == "dist_sync" || lower == "dist_device_sync" || lower == "nccl") return "dist";
   throw Error(ErrorCode::invalid_argument,
               "unknown store type '" + std::string(name) +
                   "'; expected local, device or dist (or its aliases dist_sync, "
@@ -158,7 +164,7 @@ bool KVStore::stop_requested() const noexcept { return impl_->group->engine().st
 void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
 void KVStore::barrier() { impl_->barrier(); }
 Statistics KVStore::statistics() const {
-  return statistics_of(impl_->group->engine().meter(), rank());
+  return statistics_of(impl_->group->engine().statistics(), rank());
 }
 VerifyResult KVStore::verify() { return impl_->verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }

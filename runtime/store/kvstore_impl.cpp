@@ -11,10 +11,10 @@
 #include "runtime/base/digest.hpp"
 #include "runtime/base/throw.hpp"
 #include "runtime/job/agree.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/first_values.hpp"
 #include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/push_protocol.hpp"
-#include "runtime/store/core/tallies.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/sparse/rows.hpp"
 #include "runtime/store/sparse/sort.hpp"
@@ -126,10 +126,10 @@ class KVStore::Impl::CallScope {
     if (!traits.keeps_plan) store.push_plan_.drop();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
-    if (is_counted_) store_.engine().meter().enter(call);
+    if (is_counted_) store_.engine().statistics().enter(call);
   }
   ~CallScope() {
-    if (is_counted_) store_.engine().meter().leave();
+    if (is_counted_) store_.engine().statistics().leave();
     if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
   }
   CallScope(const CallScope&) = delete;
@@ -240,9 +240,9 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
   for (const auto& [key, outputs] : groups) {
     for (const TensorView& output : outputs) bytes += output.size_bytes();
   }
-  engine().meter().count_as(
-      tally_of(engine().meter(), "pull", groups,
-               [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
+  engine().statistics().count_as(
+      totals_of(engine().statistics(), "pull", groups,
+                [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
       bytes);
 }
 
@@ -342,8 +342,8 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
       bytes += ids.size() * RowFormat(*entry).bytes();
     }
     const auto key_itself = [](const Key& key) -> const Key& { return key; };
-    auto& meter = engine().meter();
-    meter.count_as(tally_of(meter, "row_sparse_pull", keys.list(), key_itself), bytes);
+    auto& statistics = engine().statistics();
+    statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
   } catch (const Error& error) {
     if (error.scope() != ErrorScope::caller) throw;
     throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());

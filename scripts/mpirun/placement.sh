@@ -72,8 +72,7 @@ numa_domains() { compgen -G "${LAUNCH_NUMA:-/sys/devices/system/node/node}[0-9]*
 #   if it has NUMA domains
 #   else                         bound to nothing. mpirun begins at the first core, which a second
 #                                job beside this one would be given too. With one NUMA domain ranks
-#                                gain nothing: 2 on 2 cores, train-fashion-mnist 249-264 thousand
-#                                images/s bound and 249-261 not; beside a compiler 22 and 53-73
+#                                gain nothing, and beside a compiler they lose half of their speed
 choose_placement() {
   local cores threads
   if [ "$placed" = yes ] || [ -n "${OMPI_MCA_hwloc_base_binding_policy:-}" ] ||

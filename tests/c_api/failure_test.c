@@ -39,7 +39,7 @@ static void test_updater_that_fails(void) {
   CHECK_OK(tutti_kvstore_set_updater(kv, return_given, &returned));
   if (is_last()) {
     CHECK_ERROR(push_and_meet(kv), TUTTI_ERROR_USER_CODE,
-                "the updater of key 3: expected it to return 0, got -5");
+                "the updater of key 3 threw: expected it to return 0, got -5");
     CHECK(tutti_last_error_is_reporter());
   } else {
     CHECK_ERROR(push_and_meet(kv), TUTTI_ERROR_USER_CODE, "rank ", "the updater of key 3",

@@ -1,9 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys, lists, element types and memory of a store; the tour has the rest.
+// A store: the tour call by call, for every type of store; keys, lists, element types and memory;
+// updaters written in C, and optimizers made from strings.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests.h"
+
+enum { kMostUpdates = 8 };
+
+typedef struct updates {
+  float factor;
+  int count;
+  int64_t keys[kMostUpdates];
+} updates;
+
+static int scale_and_add(void* user_data, const tutti_key* key, const tutti_tensor* merged,
+                         const tutti_tensor* stored) {
+  updates* seen = user_data;
+  if (key->text != NULL || seen->count == kMostUpdates) return 1;
+  seen->keys[seen->count++] = key->number;
+  for (int i = 0; i < kCells; ++i) {
+    ((float*)stored->data)[i] += ((const float*)merged->data)[i] * seen->factor;
+  }
+  return 0;
+}
+
+static int updated(updates* seen, int count, const int64_t* keys) {
+  const int same = seen->count == count && memcmp(seen->keys, keys, count * sizeof *keys) == 0;
+  seen->count = 0;
+  return same;
+}
+
+// Pushes `value` on cpu(0) .. cpu(devices - 1) to each key.
+static void push_on_devices(tutti_kvstore* kv, const int64_t* keys, int num_keys, int devices,
+                            float value) {
+  float cells[4][kCells];
+  tutti_tensor values[4];
+  tutti_item items[4];
+  for (int i = 0; i < devices; ++i) {
+    values[i] = filled(cells[i], value);
+    values[i].device_index = i;
+  }
+  for (int i = 0; i < num_keys; ++i) {
+    items[i] = item_of(keys[i], values, NULL);
+    items[i].num_values = devices;
+  }
+  CHECK_OK(tutti_kvstore_push(kv, items, num_keys, 0));
+}
+
+static void init_all(tutti_kvstore* kv, const int64_t* keys, int num_keys, float value) {
+  float cells[kCells];
+  const tutti_tensor tensor = filled(cells, value);
+  tutti_item items[4];
+  for (int i = 0; i < num_keys; ++i) items[i] = item_of(keys[i], &tensor, NULL);
+  CHECK_OK(tutti_kvstore_init(kv, items, num_keys));
+}
+
+// Pulls each key into tensors on cpu(0) .. cpu(3).
+static void check_on_devices(tutti_kvstore* kv, const int64_t* keys, int num_keys, double value) {
+  float cells[4][4][kCells];
+  tutti_tensor outputs[4][4];
+  tutti_item items[4];
+  memset(items, 0, sizeof items);  // compilers do not see that num_keys is above 0
+  for (int i = 0; i < num_keys; ++i) {
+    for (int device = 0; device < 4; ++device) {
+      outputs[i][device] = filled(cells[i][device], 77);
+      outputs[i][device].device_index = device;
+    }
+    items[i] = item_of(keys[i], NULL, outputs[i]);
+    items[i].num_outputs = 4;
+  }
+  CHECK_OK(tutti_kvstore_pull(kv, items, num_keys, 0));
+  for (int i = 0; i < num_keys; ++i) {
+    for (int device = 0; device < 4; ++device) CHECK(all_are(cells[i][device], value));
+  }
+}
+
+static void tour_one_key(tutti_kvstore* kv, int pushed, updates* seen) {
+  const int64_t three = 3;
+  init_with(kv, 3, 2);
+  CHECK(stores(kv, 3, 2));
+  push_all(kv, 3, 8);
+  CHECK(stores(kv, 3, 8 * pushed));
+  push_on_devices(kv, &three, 1, 4, 1);
+  CHECK(stores(kv, 3, 4 * pushed));
+  CHECK_OK(tutti_kvstore_set_updater(kv, scale_and_add, seen));
+  CHECK(stores(kv, 3, 4 * pushed));
+  CHECK(updated(seen, 0, &three));
+  push_all(kv, 3, 1);
+  CHECK(updated(seen, 1, &three));
+  check_on_devices(kv, &three, 1, 6 * pushed);
+}
+
+static void tour_lists(tutti_kvstore* kv, int pushed, updates* seen) {
+  const int64_t keys[] = {5, 7, 9};
+  init_all(kv, keys, 3, 1);
+  push_on_devices(kv, keys, 3, 1, 1);
+  CHECK(updated(seen, 3, keys));
+  check_on_devices(kv, keys, 3, 1 + 2 * pushed);
+  push_on_devices(kv, keys, 3, 4, 1);
+  CHECK(updated(seen, 3, keys));
+  check_on_devices(kv, keys, 3, 1 + 10 * pushed);
+}
+
+static void tour_devices(tutti_kvstore* kv, int pushed, updates* seen) {
+  const int64_t three = 3;
+  const int64_t keys[] = {7, 11, 13, 17};
+  init_with(kv, 3, -2);
+  CHECK(stores(kv, 3, -2));
+  push_all(kv, 3, -7);
+  CHECK(stores(kv, 3, -7 * pushed));
+  push_on_devices(kv, &three, 1, 3, 1);
+  CHECK(stores(kv, 3, 3 * pushed));
+  init_all(kv, keys, 4, -3);
+  push_on_devices(kv, keys, 4, 3, -0.1f);
+  check_on_devices(kv, keys, 4, -0.3 * pushed);
+  CHECK_OK(tutti_kvstore_set_updater(kv, scale_and_add, seen));
+  push_all(kv, 3, 5);
+  CHECK(stores(kv, 3, 3.05 * pushed));
+  CHECK(updated(seen, 1, &three));
+}
+
+void test_tour(void) {
+  const char* const types[] = {"local", "device", "dist"};
+  for (int i = 0; i < 3; ++i) {
+    const int pushed = i == 2 ? test_size : 1;
+    updates seen = {.factor = 2};
+    tutti_kvstore* kv = make_store(types[i]);
+    tour_one_key(kv, pushed, &seen);
+    tour_lists(kv, pushed, &seen);
+    CHECK_OK(tutti_kvstore_destroy(kv));
+    seen.factor = 0.01f;
+    kv = make_store(types[i]);
+    tour_devices(kv, pushed, &seen);
+    CHECK_OK(tutti_kvstore_destroy(kv));
+  }
+}
 
 static double sum_of_ranks(void) { return test_size * (test_size + 1) / 2; }
 
@@ -173,4 +306,105 @@ void test_questions(void) {
     CHECK_OK(tutti_kvstore_destroy(kv));
   }
   CHECK_OK(tutti_kvstore_destroy(NULL));
+}
+
+typedef struct observer {
+  tutti_kvstore* kv;
+  int calls;
+  double merged;
+  char key[32];
+  int shape_is_right;
+} observer;
+
+// stored = stored + merged / 2; looks into the store, and tries what it may not.
+static int observe(void* user_data, const tutti_key* key, const tutti_tensor* merged,
+                   const tutti_tensor* stored) {
+  observer* seen = user_data;
+  ++seen->calls;
+  seen->merged = (double)((const float*)merged->data)[5];
+  strncpy(seen->key, key->text == NULL ? "a number" : key->text, sizeof seen->key - 1);
+  seen->shape_is_right = merged->ndim == 2 && merged->shape[1] == 3 && stored->shape[0] == 2 &&
+                         merged->dtype == TUTTI_FLOAT32 && stored->dtype == TUTTI_FLOAT32;
+  tutti_tensor view = {0};
+  CHECK_OK(tutti_kvstore_view(seen->kv, key, &view));
+  CHECK(view.data == stored->data);
+  CHECK_ERROR(tutti_kvstore_barrier(seen->kv), TUTTI_ERROR_INVALID_ARGUMENT, "barrier", "updater");
+  CHECK(tutti_last_error_is_recoverable());
+  CHECK_ERROR(tutti_kvstore_destroy(seen->kv), TUTTI_ERROR_INVALID_ARGUMENT,
+              "tutti_kvstore_destroy: kv: expected a store without a call under way, got one whose "
+              "updater is running");
+  for (int i = 0; i < kCells; ++i) {
+    ((float*)stored->data)[i] += ((const float*)merged->data)[i] / 2;
+  }
+  return 0;
+}
+
+void test_updater(void) {
+  tutti_kvstore* kv = make_store("dist");
+  observer seen = {.kv = kv};
+  float cells[kCells];
+  const tutti_tensor value = filled(cells, 4);
+  tutti_item item = item_of(0, &value, NULL);
+  item.key.text = "bias";
+  tutti_tensor view = {0};
+  CHECK_OK(tutti_kvstore_init(kv, &item, 1));
+  CHECK_OK(tutti_kvstore_view(kv, &item.key, &view));
+  CHECK_OK(tutti_kvstore_set_updater(kv, observe, &seen));
+  CHECK_OK(tutti_kvstore_push(kv, &item, 1, 0));
+  CHECK(seen.calls == 1 && seen.merged == 4 * test_size && seen.shape_is_right);
+  CHECK(strcmp(seen.key, "bias") == 0);
+  CHECK(all_are(view.data, 4 + 2 * test_size));
+  CHECK_OK(tutti_kvstore_set_updater(kv, NULL, NULL));
+  CHECK_OK(tutti_kvstore_push(kv, &item, 1, 0));
+  CHECK(seen.calls == 1 && all_are(view.data, 4 * test_size));
+  CHECK_OK(tutti_kvstore_destroy(kv));
+}
+
+static tutti_optimizer* run_optimizer(tutti_kvstore* kv, const char* text) {
+  tutti_optimizer* optimizer = NULL;
+  CHECK_OK(tutti_optimizer_create(text, &optimizer));
+  CHECK_OK(tutti_kvstore_set_optimizer(kv, optimizer));
+  return optimizer;
+}
+
+void test_optimizer(void) {
+  tutti_kvstore* kv = make_store("dist");
+  init_with(kv, 3, 1);
+  tutti_optimizer* sgd = run_optimizer(kv, "sgd,learning_rate=0.5,momentum=0.5");
+  double rate = 0;
+  CHECK_OK(tutti_optimizer_learning_rate(sgd, &rate));
+  CHECK(rate == 0.5);
+  double weight = 1;
+  double velocity = 0;
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) {
+      rate = 0.25;
+      CHECK_OK(tutti_optimizer_set_learning_rate(sgd, rate));
+    }
+    push_all(kv, 3, (float)(step + 1));
+    velocity = 0.5 * velocity - rate * (step + 1) * test_size;
+    weight += velocity;
+    CHECK(stores(kv, 3, weight));
+  }
+  CHECK_OK(tutti_optimizer_destroy(sgd));
+  push_all(kv, 3, 0);  // the store goes on with it
+  CHECK(stores(kv, 3, weight + 0.5 * velocity));
+  CHECK_OK(tutti_kvstore_destroy(kv));
+}
+
+void test_multipliers(void) {
+  tutti_kvstore* kv = make_store("dist");
+  for (int64_t key = 3; key < 6; ++key) init_with(kv, key, 1);
+  tutti_optimizer* sgd = run_optimizer(kv, "sgd,learning_rate=0.5,weight_decay=0.25");
+  const tutti_key four = {.number = 4};
+  const tutti_key five = {.number = 5};
+  CHECK_OK(tutti_optimizer_set_lr_mult(sgd, &four, 0.5));
+  CHECK_OK(tutti_optimizer_set_wd_mult(sgd, &five, 0));
+  for (int64_t key = 3; key < 6; ++key) push_all(kv, key, 1);
+  CHECK(stores(kv, 3, 1 - 0.5 * (test_size + 0.25)));
+  CHECK(stores(kv, 4, 1 - 0.25 * (test_size + 0.25)));
+  CHECK(stores(kv, 5, 1 - 0.5 * test_size));
+  CHECK_OK(tutti_optimizer_destroy(sgd));
+  CHECK_OK(tutti_optimizer_destroy(NULL));
+  CHECK_OK(tutti_kvstore_destroy(kv));
 }

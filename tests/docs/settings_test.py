@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HEAD = ["| Variable | Values | Meaning |", "|---|---|---|"]
-LINE = re.compile(r"^  (TUTTI_\w+)\s+(.*) \(([^()]*(?:\([^()]*\)[^()]*)*)\)$")
+LINE = re.compile(r"^  (TUTTI_\w+)\s+(.*) \[([^\]]*)\]$")
 
 
 def expected_table(program):

@@ -29,7 +29,7 @@ MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
 DEADLINE_S = 4
 NEVER_S = 3600  # the deadline of faults that are seen at once, far beyond the limit
 LIMIT_S = 120
-REPETITIONS = 1  # of jobs in which mpirun itself crashes or hangs, in a layout
+REPETITIONS = 1  # how many jobs of a layout may meet a crash or hang of mpirun itself
 NOT_HERE = 77
 
 Layout = namedtuple("Layout", "ranks victim nodes environment hosts")

@@ -18,7 +18,7 @@ from pathlib import Path
 from faults_test import MPIRUN, WORKER
 
 LIMIT_S = 100
-KIB_OF_A_RANK = 200_000  # of addresses: what MPI takes, and a little
+KIB_OF_A_RANK = 200_000  # address space: what MPI takes, and a little
 
 
 def can_mount():

@@ -167,10 +167,41 @@ class CMakeProjects(Installed):
             self.assertIn(f"tutti::tutti is {target}\n", done.stdout)
 
 
+class Programs(Installed):
+    def test_they_find_the_shared_library_in_a_folder_that_was_moved(self):
+        for program in sorted((self.prefix / "bin").iterdir()):
+            if program.name == "tutti-launch":
+                continue
+            with self.subTest(program=program.name):
+                needed = run(tool("READELF"), "-d", program).stdout
+                self.assertIn("[libtutti.so.0.1]", needed)
+                self.assertIn("$ORIGIN/", needed)
+                self.assertIn("GPUs: ", run(program, "--version").stdout)
+
+    def test_demonstrations_stay_in_the_build_folder(self):
+        names = {program.name for program in (self.prefix / "bin").iterdir()}
+        self.assertEqual(names - {"train-fashion-mnist", "collective-benchmark", "tutti-doctor",
+                                  "checkpoint-benchmark", "tutti-launch"}, set())
+
+
+class Pages(Installed):
+    def test_the_links_from_page_to_page_hold(self):
+        docs = next(self.prefix.rglob("INSTALL.md")).parent
+        links = 0
+        for page in sorted(docs.rglob("*.md")):
+            text = page.read_text(encoding="utf-8")
+            for link in re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", text):
+                links += 1
+                self.assertTrue((page.parent / link).exists(), f"{page}: {link}")
+        self.assertGreater(links, 40)
+        for name in ("README.md", "LICENSE", "CHANGELOG.md"):
+            self.assertTrue((docs / name).exists(), name)
+
+
 class Launcher(Installed):
     def test_the_launcher_and_the_templates_come_with_it(self):
         launch = self.prefix / "bin" / "tutti-launch"
-        program = self.prefix / "bin" / "kvstore-tour"
+        program = self.prefix / "bin" / "tutti-doctor"
         if not program.exists():
             program = Path("/bin/true")
         line = run(launch, "--dry-run", "--gpus", "yes", "-np", 2, program).stdout

@@ -116,7 +116,7 @@ TEST_CASE("a directory that another process saves into is refused, and free when
   with_folder([](const path& folder) {
     KVStore kv = store_with_keys();
     kv.save(folder / "c");
-    int other = -1;  // of this process, but another handle, as another process would have
+    int other = -1;  // another handle of this process, as another process would have
     if (test::rank() == 0) {
       other = open((folder / "c").c_str(), O_RDONLY | O_DIRECTORY);
       REQUIRE(flock(other, LOCK_EX) == 0);

@@ -33,8 +33,17 @@ TEST_CASE("type is the name it was created with, and dist for the aliases of dis
   }
 }
 
+TEST_CASE("upper and lower case of a type are the same") {
+  CHECK(test::agree(KVStore::create("Local", test::settings()).type() == "local"));
+  for (const char* name : {"Dist", "DIST", "Dist_Sync", "NCCL"}) {
+    CAPTURE(std::string(name));
+    KVStore kv = KVStore::create(name, test::settings());
+    CHECK(test::agree(kv.type() == "dist" && kv.num_workers() == test::size()));
+  }
+}
+
 TEST_CASE("an unknown type is an error that lists the types") {
-  for (const char* type : {"dits", "", "Local", "dist "}) {
+  for (const char* type : {"dits", "", "Dits", "dist "}) {
     CHECK(test::throws_on_all([&] { (void)KVStore::create(type, test::settings()); },
                               ErrorCode::invalid_argument, {type, "local", "device", "dist"}));
   }

@@ -154,7 +154,7 @@ TEST_CASE("init of another shape or dtype on one rank is a mismatch and stores n
   KVStore kv = store_with_keys();
   const tutti::Shape shape = test::is_last() ? tutti::Shape{3, 2} : tutti::Shape{2, 3};
   CHECK(test::throws_on_all([&] { kv.init(7, filled(1, shape)); }, kMismatch, {"rank", "7"}));
-  const DType dtype = test::is_last() ? DType::int32 : DType::float32;  // of equal size
+  const DType dtype = test::is_last() ? DType::int32 : DType::float32;  // both have four bytes
   CHECK(test::throws_on_all(
       [&] {
         kv.init(7, Tensor::ones({2, 3}, dtype));
@@ -244,8 +244,36 @@ TEST_CASE("options or a schedule that differ on one rank are a mismatch that sho
 TEST_CASE("settings that differ on one rank are refused on all when a store is created") {
   tutti::Settings settings = test::settings();
   if (test::is_last()) settings.chunk_bytes = 123456;
+  CHECK(test::throws_on_all(
+      [&] { (void)KVStore::create("dist", settings); }, kInvalid,
+      {"rank 0", last(), "settings", "TUTTI_CHUNK_BYTES=123456", "TUTTI_CHUNK_BYTES=256K"}));
+  KVStore kv = store_with_keys();
+  check_usable(kv);
+}
+
+TEST_CASE("a setting that one rank alone cannot read is an error on all of them") {
+  tutti::Settings settings = test::settings();
+  if (test::is_last()) settings.environment_error = "TUTTI_TIMEOUT=abc: expected a number";
   CHECK(test::throws_on_all([&] { (void)KVStore::create("dist", settings); }, kInvalid,
-                            {"rank 0", last(), "settings", "123456"}));
+                            {last() + ": TUTTI_TIMEOUT=abc: expected a number"}));
+  settings = test::settings();
+  if (test::is_last()) settings.chunk_bytes = 100;
+  CHECK(test::throws_on_all([&] { (void)KVStore::create("dist", settings); }, kInvalid,
+                            {last() + ": TUTTI_CHUNK_BYTES=100: expected 4K to 16M"}));
+  KVStore kv = store_with_keys();
+  check_usable(kv);
+}
+
+TEST_CASE("a file for reports that cannot be written is an error before the first call") {
+  const auto check = [](auto tutti::Settings::*member, const char* variable) {
+    tutti::Settings settings = test::settings();
+    settings.*member = "/nowhere/report.txt";
+    CHECK(test::throws_on_all([&] { (void)KVStore::create("dist", settings); }, ErrorCode::io,
+                              {"rank 0: ", variable, "/nowhere/", "No such file"}));
+  };
+  check(&tutti::Settings::statistics, "TUTTI_STATISTICS: /nowhere/report");
+  check(&tutti::Settings::prometheus, "TUTTI_PROMETHEUS: /nowhere/report");
+  check(&tutti::Settings::trace, "TUTTI_TRACE: ");
   KVStore kv = store_with_keys();
   check_usable(kv);
 }

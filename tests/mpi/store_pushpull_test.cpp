@@ -15,7 +15,7 @@ using tutti::Tensor;
 
 namespace {
 
-const Shape kShape{70001};  // of float32: above the size from which outputs are written directly
+const Shape kShape{70001};  // above the size from which outputs are written directly
 
 Tensor pushed(std::uint64_t salt) {
   return test::random_tensor(kShape, DType::float32, test::rank(), salt);

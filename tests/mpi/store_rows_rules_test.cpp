@@ -47,6 +47,24 @@ struct Store {
 
 }  // namespace
 
+TEST_CASE("a rank that pushes an empty RowSparse pushes no rows, whatever the table is like") {
+  Store store;
+  store.kv.init_row_sparse(8, {4, 2, 3}, DType::float64);
+  const float one = 1;
+  const auto push = [&](int key, const RowSparse& mine) {
+    test::is_last() ? store.kv.push(key, RowSparse{}) : store.kv.push(key, mine);
+  };
+  push(3, RowSparse::from({1, 9}, test::filled(one, {2, 2})));
+  push(8, RowSparse::from(std::vector<int>{3}, Tensor::ones({1, 2, 3}, DType::float64)));
+  const double others = test::size() - 1;
+  CHECK(test::agree(store.kv.view(3).value(18) == others && store.kv.view(3).value(2) == others));
+  CHECK(test::agree(store.kv.view(8).value(23) == others && store.kv.view(8).value(0) == 0));
+  store.kv.push(3, RowSparse{});
+  store.kv.push({3, 8}, {RowSparse{}, RowSparse{}});
+  CHECK(test::agree(store.kv.view(3).value(18) == others && store.kv.view(8).value(23) == others));
+  store.check_usable();
+}
+
 TEST_CASE("row ids that are not in the table are refused on all ranks") {
   Store store;
   CHECK(store.refuses(ids({3, 10}), test::filled(1, {2, 2}),

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An updater that throws: the caller gets its exception, the peers learn of it, the job can end.
+// An updater that throws: all ranks get an Error, which on its own rank holds the exception.
+#include <exception>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "tests/mpi/layouts.hpp"
 #include "tests/mpi/store_fixture.hpp"
@@ -16,17 +20,41 @@ void throw_disk_full(const Key&, tutti::ConstTensorView, tutti::TensorView) {
   throw std::runtime_error("disk is full");
 }
 
-// The text of the std::runtime_error, not a tutti::Error, that `body` throws; empty if none.
-std::string own_exception_of(const std::function<void()>& body) {
+// The text of the exception that is nested in the Error that `body` throws; empty if there is none.
+std::string original_of(const std::function<void()>& body) {
   try {
     body();
-  } catch (const tutti::Error&) {
-    return "";
-  } catch (const std::runtime_error& error) {
-    return error.what();
+  } catch (const tutti::Error& error) {
+    try {
+      std::rethrow_if_nested(error);
+    } catch (const std::runtime_error& original) {
+      return original.what();
+    }
   }
   return "";
 }
+
+bool names_key_and_rank(const tutti::Error& error) {
+  const std::string text = error.what();
+  return text.starts_with("rank ") &&
+         text.find(": the updater of key 3 threw: disk is full") != std::string::npos;
+}
+
+/// An optimizer of the program's, called in pieces or for the whole sum.
+class Throwing final : public tutti::Optimizer {
+ public:
+  explicit Throwing(bool elementwise)
+      : Optimizer("throwing", {.learning_rate = 1}), elementwise_(elementwise) {}
+  int num_states() const override { return 0; }
+  bool elementwise() const override { return elementwise_; }
+  void update(const tutti::UpdateStep&, const tutti::ElementRange<float>&) const override {
+    throw std::runtime_error("disk is full");
+  }
+  void update(const tutti::UpdateStep&, const tutti::ElementRange<double>&) const override {}
+
+ private:
+  bool elementwise_;
+};
 
 bool is_failed(const std::optional<tutti::Error>& error, const std::string& word) {
   return error && !error->recoverable() &&
@@ -43,12 +71,12 @@ std::optional<tutti::Error> first_error(KVStore& kv) {
 
 }  // namespace
 
-TEST_CASE("an exception in an updater reaches the caller and fails a local store") {
+TEST_CASE("an exception in an updater fails a local store, nested in the Error of the push") {
   for (const char* type : {"local", "device"}) {
     KVStore kv = KVStore::create(type, test::settings());
     kv.init(3, filled(1));
     kv.set_updater(throw_disk_full);
-    CHECK(test::agree(own_exception_of([&] { kv.push(3, filled(1)); }) == "disk is full"));
+    CHECK(test::agree(original_of([&] { kv.push(3, filled(1)); }) == "disk is full"));
     CHECK(test::agree(is_failed(test::error_of([&] { kv.push(3, filled(1)); }), "disk is full")));
     CHECK(test::agree(is_failed(test::error_of([&] { (void)kv.view(3); }), "disk is full")));
   }
@@ -58,26 +86,22 @@ TEST_CASE("an updater that throws on every rank throws on every rank, and the st
   KVStore kv = test::dist();
   kv.init(3, filled(1));
   kv.set_updater(throw_disk_full);
-  std::string text;
-  try {
-    kv.push(3, filled(1));
-  } catch (const std::exception& error) {  // its own, or a peer's that was faster
-    text = error.what();
-  }
-  CHECK(test::agree(text.find("disk is full") != std::string::npos));
+  const auto error = test::error_of([&] { kv.push(3, filled(1)); });  // its own, or a peer's
+  CHECK(test::agree(is_failed(error, "disk is full") && names_key_and_rank(*error)));
+  CHECK(test::agree(error && error->code() == tutti::ErrorCode::user_code));
   CHECK(test::agree(is_failed(test::error_of([&] { kv.barrier(); }), "disk is full")));
 }
 
 TEST_CASE(
-    "an updater that throws on one rank: its caller gets the exception, the peers an error "
-    "with its text at their next collective call at the latest") {
+    "an updater that throws on one rank: its Error holds the exception, and the peers throw an "
+    "Error with its text at their next collective call at the latest") {
   for (const test::Layout& layout : {test::one_node(), test::Layout{1}}) {
     CAPTURE(test::to_string(layout));
     KVStore kv = KVStore::create("dist", test::settings_for(layout));
     kv.init(3, filled(1));
     if (test::is_last()) {
       kv.set_updater(throw_disk_full);
-      CHECK(own_exception_of([&] { kv.push(3, filled(1)); }) == "disk is full");
+      CHECK(original_of([&] { kv.push(3, filled(1)); }) == "disk is full");
     } else {
       kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
     }
@@ -86,5 +110,30 @@ TEST_CASE(
     CHECK(test::agree(test::is_last() ||
                       is_failed(error, "rank " + std::to_string(test::size() - 1))));
     CHECK(test::agree(is_failed(test::error_of([&] { kv.push(3, filled(1)); }), "disk is full")));
+  }
+}
+
+TEST_CASE("an Error that an updater throws, and what is no exception at all, are user_code, too") {
+  const std::vector<std::function<void()>> bodies = {
+      [] { throw tutti::Error(tutti::ErrorCode::io, "no weights file"); }, [] { throw 42; }};
+  const std::vector<std::string> texts = {"no weights file", "an exception of unknown type"};
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    KVStore kv = KVStore::create("local", test::settings());
+    kv.init(3, filled(1));
+    kv.set_updater([&](const Key&, tutti::ConstTensorView, tutti::TensorView) { bodies[i](); });
+    const auto error = test::error_of([&] { kv.push(3, filled(1)); });
+    CHECK(test::agree(is_failed(error, "the updater of key 3 threw: " + texts[i])));
+    CHECK(test::agree(error && error->code() == tutti::ErrorCode::user_code && error->reporter()));
+  }
+}
+
+TEST_CASE("an optimizer of the program's that throws fails its store as an updater does") {
+  for (const bool elementwise : {true, false}) {
+    CAPTURE(elementwise);
+    KVStore kv = KVStore::create("local", test::settings());
+    kv.init(3, filled(1));
+    kv.set_optimizer(std::make_shared<Throwing>(elementwise));
+    CHECK(test::agree(original_of([&] { kv.push(3, filled(1)); }) == "disk is full"));
+    CHECK(test::agree(is_failed(test::error_of([&] { (void)kv.view(3); }), "disk is full")));
   }
 }

@@ -24,7 +24,7 @@ using tutti::Verify;
 
 namespace {
 
-constexpr std::int64_t kRow = 49999;  // of a table in which few rows were ever written
+constexpr std::int64_t kRow = 49999;  // in a table in which few rows were ever written
 
 void push_rows(KVStore& kv, const std::vector<std::int64_t>& ids, const Tensor& rows,
                const Key& key = 1) {

@@ -261,9 +261,33 @@ class Reports(unittest.TestCase):
                 values[match[1]] = float(match[3])
         return values
 
-    def test_metrics_that_cannot_be_written_are_a_warning_and_the_job_goes_on(self):
-        done = self.run_job(2, "two", PROMETHEUS=self.folder / "nowhere" / "tutti.prom")
-        self.assertIn("TUTTI_PROMETHEUS: ", done.stderr)
+    def test_a_report_that_cannot_be_written_is_one_error_before_the_first_call(self):
+        for name in ("STATISTICS", "PROMETHEUS"):
+            with self.subTest(name=name):
+                done = self.run_job(2, "two", may_fail=True,
+                                    **{name: self.folder / "nowhere" / "report.txt"})
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(done.stderr.count(f"rank 0: TUTTI_{name}: "), 1, done.stderr)
+                self.assertIn("name a file in a folder that this rank may write to", done.stderr)
+
+    def test_a_bad_value_is_one_error_of_the_job(self):
+        text = "TUTTI_TIMEOUT=abc: expected a number of seconds"
+        done = self.run_job(3, "two", may_fail=True, TIMEOUT="abc")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count(text), 1, done.stderr)
+
+    def test_a_bad_value_of_one_rank_is_told(self):
+        only_rank_1 = ("sh", "-c", 'test "$OMPI_COMM_WORLD_RANK$PMI_RANK" = 1 && '
+                       'export TUTTI_TIMEOUT=abc; exec "$@"', "sh")
+        done = self.run_job(2, "two", may_fail=True, before=only_rank_1)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count("rank 1: TUTTI_TIMEOUT=abc: expected "), 1, done.stderr)
+
+    def test_metrics_that_cannot_be_written_later_are_a_warning_and_the_job_goes_on(self):
+        folder = self.folder / "removed"
+        folder.mkdir()
+        done = self.run_job(2, "remove", str(folder), PROMETHEUS=folder / "tutti.prom")
+        self.assertIn("warning: TUTTI_PROMETHEUS: ", done.stderr)
         self.assertIn("name a file in a folder that this rank may write to", done.stderr)
 
 

@@ -6,9 +6,11 @@
 //   observe_worker throws RANK    the same; RANK throws before the last
 //   observe_worker large          pushes of 4 MB with an updater, and of rows
 //   observe_worker two            two stores, one after the other
+//   observe_worker remove FOLDER  one store; FOLDER is gone when it ends
 //   observe_worker many           more calls than a rank keeps
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -64,6 +66,13 @@ int two() {
   return 0;
 }
 
+int remove(const char* folder) {
+  auto kv = KVStore::create("dist");
+  if (kv.rank() == 0) std::filesystem::remove_all(folder);
+  kv.barrier();
+  return 0;
+}
+
 int many() {
   constexpr int kCalls = (1 << 20) + 1000;
   auto kv = KVStore::create("dist");
@@ -81,6 +90,7 @@ int main(int argc, char** argv) {
     if (what == "large") return large();
     if (what == "two") return two();
     if (what == "many") return many();
+    if (what == "remove" && argc == 3) return remove(argv[2]);
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
     return steps(what, std::stoi(argv[2]));
   });

@@ -37,7 +37,7 @@ tutti::TensorView view(std::byte* data, DType dtype, std::size_t count) {
   return {data, {static_cast<std::int64_t>(count)}, dtype};
 }
 
-/// Of shard `shard` of every rank's data, into a new tensor.
+/// Sums shard `shard` of every rank's data into a new tensor.
 tutti::Tensor sum_of(const Step& step, std::size_t shard, std::size_t count, DType dtype) {
   const std::size_t offset = shard * count * size_of(dtype);
   tutti::Tensor sum = tutti::Tensor::zeros({static_cast<std::int64_t>(count)}, dtype);

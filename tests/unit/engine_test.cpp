@@ -106,6 +106,23 @@ TEST_CASE("with two-level waits, too") {
   }
 }
 
+TEST_CASE("ranks that each sum for themselves, or never, have the canonical sum, too") {
+  for (const char* choice : {"own-sums=1", "own-sums=5", "streamed-outputs=0,streamed-slots=0"}) {
+    for (const int ranks : {2, 5}) {
+      Settings settings = small_pieces();
+      settings.algorithms = choice;
+      CAPTURE(choice);
+      CAPTURE(ranks);
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+        allreduce_all_sizes(comm, Memory::ordinary, wrong);
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("allreduce gives the canonical sum across nodes of an equal power of two") {
   for (const auto& nodes : std::vector<std::vector<int>>{
            {1, 1}, {2, 2}, {1, 1, 1}, {2, 2, 2}, {4, 4}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}}) {

@@ -18,7 +18,7 @@
 
 #include "runtime/job/arena.hpp"
 #include "runtime/job/memory_limits.hpp"
-#include "runtime/mpi/card.hpp"
+#include "runtime/mpi/rank_info.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using namespace tutti;
@@ -42,13 +42,13 @@ std::string text_of(const std::function<void()>& body) {
   return "no error";
 }
 
-mpi::Card card_of(const char* host) {
-  mpi::Card card{};
-  std::snprintf(card.host, sizeof card.host, "%s", host);
-  std::snprintf(card.version, sizeof card.version, "0.1.0");
-  std::snprintf(card.settings, sizeof card.settings, "timeout 300 s");
-  card.control_bytes = 4096;
-  return card;
+mpi::RankInfo rank_on(const char* host) {
+  mpi::RankInfo info{};
+  std::snprintf(info.host, sizeof info.host, "%s", host);
+  std::snprintf(info.version, sizeof info.version, "0.1.0");
+  std::snprintf(info.settings, sizeof info.settings, "TUTTI_TIMEOUT=300\nTUTTI_GRACE=30\n");
+  info.control_bytes = 4096;
+  return info;
 }
 
 }  // namespace
@@ -101,21 +101,28 @@ TEST_CASE("with ulimit -v a store takes less, and an allocation beyond it names 
 #endif
 
 TEST_CASE("ranks with other versions of the library are refused, with both versions") {
-  std::vector<mpi::Card> cards = {card_of("a"), card_of("b")};
-  CHECK(text_of([&] { mpi::require_equal_cards(cards, 1); }) == "no error");
-  std::snprintf(cards[1].version, sizeof cards[1].version, "0.2.0");
-  const std::string text = text_of([&] { mpi::require_equal_cards(cards, 1); });
+  std::vector<mpi::RankInfo> infos = {rank_on("a"), rank_on("b")};
+  CHECK(text_of([&] { mpi::require_equal_ranks(infos, 1); }) == "no error");
+  std::snprintf(infos[1].version, sizeof infos[1].version, "0.2.0");
+  const std::string text = text_of([&] { mpi::require_equal_ranks(infos, 1); });
   for (const char* words : {"invalid_argument", "library version", "rank 0 (host a) has 0.1.0",
                             "rank 1 (host b) has 0.2.0", "the same program"}) {
     CHECK(text.find(words) != std::string::npos);
   }
-  cards[1] = card_of("b");
-  cards[1].control_bytes = 8192;
-  CHECK(text_of([&] { mpi::require_equal_cards(cards, 0); }).find("(layout 8192)") !=
+  infos[1] = rank_on("b");
+  infos[1].control_bytes = 8192;
+  CHECK(text_of([&] { mpi::require_equal_ranks(infos, 0); }).find("(layout 8192)") !=
         std::string::npos);
-  cards[1] = card_of("b");
-  std::snprintf(cards[1].settings, sizeof cards[1].settings, "timeout 5 s");
-  CHECK(text_of([&] { mpi::require_equal_cards(cards, 0); }).find("their settings") !=
+  infos[1] = rank_on("b");
+  std::snprintf(infos[1].settings, sizeof infos[1].settings, "TUTTI_TIMEOUT=5\nTUTTI_GRACE=30\n");
+  CHECK(text_of([&] { mpi::require_equal_ranks(infos, 0); })
+            .find("differ in their settings: rank 0 (host a) has TUTTI_TIMEOUT=300, rank 1 (host "
+                  "b) has TUTTI_TIMEOUT=5; start all ranks") != std::string::npos);
+  infos[1] = rank_on("b");
+  infos[1].settings_digest = 7;  // as of a text that does not fit
+  CHECK(text_of([&] {
+          mpi::require_equal_ranks(infos, 0);
+        }).find("rank 0 (host a) has a digest of 0, rank 1 (host b) has one of 7") !=
         std::string::npos);
 }
 

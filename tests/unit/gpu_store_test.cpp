@@ -245,7 +245,7 @@ TEST_CASE("a profiler sees the parts of a push by name, also of one that throws"
   kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {
     throw std::runtime_error("no update");
   });
-  CHECK_THROWS(kv.push(3, on(gpu(0), {1, 2})));
+  CHECK_THROWS_AS(kv.push(3, on(gpu(0), {1, 2})), tutti::Error);
   CHECK(gpus->ranges().size() == 5);
   CHECK(gpus->open_ranges() == 0);
 }

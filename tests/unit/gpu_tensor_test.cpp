@@ -108,6 +108,8 @@ TEST_CASE("a copy between devices converts the elements") {
   Tensor back = Tensor::empty({100}, DType::float32);
   back.view().copy_from(there);
   CHECK(values_of(back) == values_of(source));
+  CHECK(there.to_vector<float>() == values_of(source));
+  CHECK(there.value<float>(99) == values_of(source)[99]);
 }
 
 TEST_CASE("another stream goes on where the one before it stopped") {

@@ -8,13 +8,13 @@
 #include "tutti/error.hpp"
 #include "tutti/settings.hpp"
 
-#include "collectives/meter.hpp"
+#include "collectives/statistics_collector.hpp"
 #include "runtime/base/file.hpp"
 #include "runtime/observe/prometheus.hpp"
-#include "runtime/observe/report_names.hpp"
+#include "runtime/observe/reports.hpp"
+#include "runtime/observe/statistics.hpp"
 #include "runtime/observe/summary.hpp"
-#include "runtime/observe/text.hpp"
-#include "runtime/observe/trace_file.hpp"
+#include "runtime/observe/trace.hpp"
 #include "support/scratch_folder.hpp"
 
 using namespace tutti;
@@ -50,14 +50,14 @@ Statistics of_rank(int rank, double seconds, double waiting) {
 
 TEST_CASE("activities follow each other without gaps inside their call") {
   SpanLog log(100);
-  const collectives::Tally tally{.call = "push", .keys = {}};
+  const collectives::CallTotals totals{.call = "push", .keys = {}};
   log.begin_call(collectives::ticks());
   log.switch_to(Activity::wait_for_ranks);
   log.note(3);
   log.switch_to(Activity::reduce);
   log.switch_to(Activity::reduce);  // one and the same
   const std::uint64_t begin = log.spans()[0].begin;
-  log.end_call(begin, collectives::ticks(), tally, 77);
+  log.end_call(begin, collectives::ticks(), totals, 77);
   REQUIRE(log.spans().size() == 4);
   CHECK(log.spans()[0].activity == Activity::prepare);
   CHECK(log.spans()[1].activity == Activity::wait_for_ranks);
@@ -80,8 +80,8 @@ TEST_CASE("a call without an operation has no activities") {
 
 TEST_CASE("spans for which there is no room are counted") {
   SpanLog log(3);
-  const collectives::Tally tally{.call = "pull", .keys = {}};
-  for (int i = 0; i < 5; ++i) log.end_call(1, 2, tally, 8);
+  const collectives::CallTotals totals{.call = "pull", .keys = {}};
+  for (int i = 0; i < 5; ++i) log.end_call(1, 2, totals, 8);
   CHECK(log.spans().size() == 3);
   CHECK(log.dropped() == 2);
 }
@@ -161,6 +161,21 @@ TEST_CASE("a file is replaced in one step, or not at all") {
   CHECK_THROWS_WITH_AS(replace_file("/nowhere/tutti.prom", "one\n"),
                        doctest::Contains("/nowhere/tutti.prom: cannot be written: No such file"),
                        Error);
+}
+
+TEST_CASE("whether a file can be replaced is known before, and what stands there stays") {
+  const test::ScratchFolder scratch;
+  const std::string path = (scratch.path() / "tutti.txt").string();
+  require_replaceable(path);
+  CHECK(std::filesystem::is_empty(scratch.path()));
+  replace_file(path, "one\n");
+  require_replaceable(path);
+  CHECK(checkpoint::read_text(path, 100) == "one\n");
+  CHECK_THROWS_WITH_AS(require_replaceable("/nowhere/tutti.txt"),
+                       doctest::Contains("/nowhere/tutti.txt: cannot be written: No such file"),
+                       Error);
+  CHECK_THROWS_WITH_AS(require_replaceable(scratch.path().string()),
+                       doctest::Contains("cannot be written: Is a directory"), Error);
 }
 
 TEST_CASE("a rank's and a group's number come before the last point of a file's name") {

@@ -56,6 +56,18 @@ TEST_CASE("pushes of rows: one value, lists, lists of lists, views, containers")
   kv.push(std::vector<Key>{}, std::vector<RowSparse>{});
 }
 
+TEST_CASE("RowSparse::from takes ids as a list or in a container; an empty one is no rows") {
+  KVStore kv = store();
+  kv.push(3, RowSparse::from({1, 4}, Tensor::from({1.f, 2.f, 3.f, 4.f}, {2, 2})));
+  CHECK(kv.view(3).to_vector<int>() == std::vector<int>{0, 0, 1, 2, 0, 0, 0, 0, 3, 4});
+  const std::vector<int> ids = {0};
+  kv.push({3, 4}, {RowSparse{}, RowSparse::from(ids, Tensor::ones({1, 2}))});
+  CHECK(first(kv, 3, 1) == 1);
+  CHECK(first(kv, 4, 0) == 1);
+  kv.push(3, {RowSparse{}, RowSparse::from({1}, Tensor::ones({1, 2})), RowSparse{}});
+  CHECK(kv.view(3).value(3) == 1);
+}
+
 TEST_CASE("pulls of rows: one output, lists, one list of ids or several") {
   KVStore kv = store();
   kv.push(3, rows(1, 10));

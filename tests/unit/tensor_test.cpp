@@ -2,6 +2,7 @@
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <doctest/doctest.h>
@@ -87,6 +88,62 @@ TEST_CASE("from, clone and move keep the elements; clone has memory of its own")
   const Tensor moved = std::move(tensor);
   CHECK(elements<float>(moved) == std::vector<float>{9, 9, 9});
   CHECK(copy.shape() == tutti::Shape{3});
+}
+
+TEST_CASE("from copies lists, vectors, arrays and spans of every element type") {
+  const std::vector<float> three = {1, 2, 3};
+  std::vector<float> writable = three;
+  const std::array<std::int64_t, 2> ids = {7, 1LL << 40};
+  const std::vector<tutti::BFloat16> halves(4, tutti::BFloat16(1.5f));
+  for (const Tensor& tensor :
+       {Tensor::from(three), Tensor::from(std::span(three)), Tensor::from(std::span(writable)),
+        Tensor::from<float>(writable), Tensor::from({1.0f, 2.0f, 3.0f})}) {
+    CHECK(tensor.shape() == tutti::Shape{3});
+    CHECK(elements<float>(tensor) == three);
+  }
+  CHECK(elements<std::int64_t>(Tensor::from(ids)) == std::vector<std::int64_t>{7, 1LL << 40});
+  CHECK(elements<std::int64_t>(Tensor::from<std::int64_t>({7, 9}))[1] == 9);
+  CHECK(Tensor::from({1, 2}).dtype() == DType::int32);
+  CHECK(Tensor::from({0.5}).dtype() == DType::float64);
+  CHECK(Tensor::from(halves).dtype() == DType::bfloat16);
+  CHECK(Tensor::from(std::vector<float>{}).count() == 0);
+}
+
+TEST_CASE("from takes a shape, which must have as many elements") {
+  const std::vector<float> six = {1, 2, 3, 4, 5, 6};
+  const float array[] = {1, 2, 3, 4, 5, 6};
+  for (const Tensor& tensor :
+       {Tensor::from(six, {2, 3}), Tensor::from(std::span(six), {2, 3}),
+        Tensor::from(array, {2, 3}), Tensor::from({1.f, 2.f, 3.f, 4.f, 5.f, 6.f}, {2, 3})}) {
+    CHECK(tensor.shape() == tutti::Shape{2, 3});
+    CHECK(elements<float>(tensor) == six);
+  }
+  CHECK(Tensor::from({4.0f}, {}).shape() == tutti::Shape{});
+  test::expect_error(
+      [&] {
+        (void)Tensor::from(six, {2, 2});
+      },
+      kInvalid, {"expected 4 values for shape (2, 2), got 6"});
+}
+
+TEST_CASE("to_vector and value read elements of every dtype, converted as by copy_from") {
+  for (const DType dtype : kDTypes) {
+    CAPTURE(std::string(tutti::to_string(dtype)));
+    Tensor tensor = Tensor::empty({2, 2}, dtype);
+    tensor.view().copy_from(Tensor::from({1, 2, 3, 100}, {2, 2}));
+    CHECK(tensor.to_vector<double>() == std::vector<double>{1, 2, 3, 100});
+    CHECK(tensor.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2, 3, 100});
+    CHECK(tensor.value(3) == 100);
+    CHECK(tensor.view().value<int>(2) == 3);
+    CHECK(std::as_const(tensor).view().value() == 1);
+    test::expect_error([&] { (void)tensor.value(4); }, kInvalid, {"below 4", "got 4"});
+  }
+  const Tensor large = Tensor::from<std::int64_t>({(1LL << 53) + 1});
+  CHECK(large.value<std::int64_t>() == (1LL << 53) + 1);
+  CHECK(large.value<std::int8_t>() == 1);
+  CHECK(Tensor::from({-2.75f, 1e9f}).to_vector<std::uint8_t>() ==
+        std::vector<std::uint8_t>{0, 255});
+  CHECK(Tensor::zeros({0}, DType::float16).to_vector<float>().empty());
 }
 
 TEST_CASE("adopt uses the given memory and keeps its owner as long as the tensor lives") {

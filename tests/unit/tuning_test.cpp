@@ -57,6 +57,18 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
   CHECK(tuning_of({16}).wait_group == 16);
   CHECK(tuning_of({17}).wait_group == 5);
   CHECK(tuning_of({1}).streamed_slot_bytes == 16 << 10);
+  CHECK(tuning_of({2}).own_sum_ranks == 2);
+  CHECK(tuning_of({2}).direct_output_bytes == 256 << 10);
+  CHECK(tuning_of({1, 1}).chain_bytes == 512 << 10);
+}
+
+TEST_CASE("what no cache holds is written past the caches") {
+  using collectives::Stores;
+  const Tuning tuning = tuning_of({4});
+  CHECK(tuning.slot_stores((16 << 10) - 1) == Stores::cached);
+  CHECK(tuning.slot_stores(16 << 10) == Stores::streaming);
+  CHECK(tuning.output_stores(4 << 20, 4) == Stores::cached);  // 4 inputs and 4 outputs of 4 MiB
+  CHECK(tuning.output_stores((4 << 20) + 1, 4) == Stores::streaming);
 }
 
 TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
@@ -70,7 +82,12 @@ TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
 TEST_CASE("every choice can be overridden") {
   const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
                                             "wait-group=2,in-flight=3,handshakes=doubling,"
-                                            "exchange=mpi"));
+                                            "exchange=mpi,streamed-outputs=3M,direct-outputs=4M,"
+                                            "chain=5M,own-sums=6"));
+  CHECK(tuning.streamed_output_bytes == 3 << 20);
+  CHECK(tuning.direct_output_bytes == 4 << 20);
+  CHECK(tuning.chain_bytes == 5 << 20);
+  CHECK(tuning.own_sum_ranks == 6);
   CHECK(tuning.inline_shared_bytes == 128);
   CHECK(tuning.inline_private_bytes == 2048);
   CHECK(tuning.streamed_slot_bytes == 1 << 20);
@@ -86,7 +103,8 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   };
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
-        "streamed-slots=BYTES, wait-group=RANKS, in-flight=CHUNKS, handshakes=direct|doubling or "
+        "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
+        "wait-group=RANKS, in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
         "exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
@@ -121,10 +139,20 @@ TEST_CASE("the table says what was chosen") {
             "in the node (20 ranks): the store's memory: up to 1 KiB inline, then direct",
             "in the node (20 ranks): ordinary memory: up to 1 KiB inline, then in chunks of 256 "
             "KiB",
+            "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
+            "above 32768 KiB",
+            "in the node (20 ranks): pushpull writes its outputs at once from 256 KiB",
             "in the node (20 ranks): two-level waits, in groups of 5"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
             "between 2 nodes: up to 8 KiB with the handshakes (direct)",
             "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
+            "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",
+            "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
+            "above 32768 KiB",
+            "in the node (2 ranks): pushpull writes its outputs at once from 256 KiB",
             "in the node (2 ranks): flat waits"});
+  CHECK(table({2})[1] ==
+        "in the node (2 ranks): ordinary memory: up to 8 KiB inline, then in chunks of 256 KiB, "
+        "each rank sums for itself");
 }

@@ -48,7 +48,7 @@ TUTTI_API int tutti_communicator_destroy(tutti_communicator* communicator);
 TUTTI_API int tutti_communicator_topology(const tutti_communicator* communicator,
                                           tutti_topology* topology);
 
-/// The algorithms that carry this communicator's calls, in words, a line per case, each ending with
+/// The algorithms that carry this communicator's calls, as text, a line per case, each ending with
 /// a newline. The text is valid until the communicator is destroyed. Local.
 TUTTI_API int tutti_communicator_algorithms(tutti_communicator* communicator, const char** text);
 

@@ -30,8 +30,8 @@ typedef struct tutti_item {
 } tutti_item;
 
 /// Makes a store. Types: "local" and "device" are this process alone; "dist" is all ranks of the
-/// job (aliases dist_sync, dist_device_sync, nccl). Collective for "dist". `settings` and their
-/// errors: tutti_communicator_world.
+/// job (aliases dist_sync, dist_device_sync, nccl). Upper and lower case are the same. Collective
+/// for "dist". `settings` and their errors: tutti_communicator_world.
 /// Errors  invalid_argument: an unknown type; the text lists the known ones (on this rank alone).
 TUTTI_API int tutti_kvstore_create(const char* type, const char* const* settings,
                                    tutti_kvstore** kv);
@@ -50,7 +50,7 @@ TUTTI_API int tutti_kvstore_init(tutti_kvstore* kv, const tutti_item* items, int
 /// Sums each key's values over the list and over all ranks, then runs the updater; without one the
 /// sum replaces the value. Collective; the items are one fused operation. Keys are updated in
 /// ascending order (numbers) or in the order of their init (texts). On return the values may be
-/// reused. A higher `priority` asks for earlier transfer; it never changes a result.
+/// reused. `priority` is accepted and has no effect yet.
 /// Errors  invalid_argument: an unknown key, another shape or dtype than the stored value's.
 TUTTI_API int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                  int priority);
@@ -66,7 +66,7 @@ typedef struct tutti_pull_options {
   int cast;          ///< not 0: elements are converted to the outputs' dtypes
   int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
                      ///< ignored, with a warning once per key
-  int priority;      ///< a hint, as of push; a pull is local and waits for nobody
+  int priority;      ///< accepted and has no effect; a pull is local and waits for nobody
 } tutti_pull_options;
 
 /// As tutti_kvstore_pull, with options. Local.

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /// A handle of an optimizer. Nothing here is collective; but all ranks change their optimizers
-/// alike, since a store compares them at its next push and refuses a difference on all ranks.
+/// alike, since a store compares them at its next push; a difference is an error on all ranks.
 typedef struct tutti_optimizer tutti_optimizer;
 
 /// Makes an optimizer from its name and options: "sgd,learning_rate=0.1,momentum=0.9",

@@ -27,7 +27,7 @@ enum {
 /// apart.
 enum {
   TUTTI_CPU = 0,
-  TUTTI_GPU = 1  ///< of this process; refused where there is none
+  TUTTI_GPU = 1  ///< one of this process; an error where there is none
 };
 
 enum { TUTTI_MAX_DIMENSIONS = 8 };

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/together.hpp"
 
@@ -38,6 +39,7 @@ void broadcast_first_values(Group& group, const char* call, std::span<Entry> ent
     }
   });
   const auto describe = [&] { return text; };
+  group.engine().statistics().count_bytes(bytes_of(fresh));
   group.engine().run({.kind = collectives::Kind::broadcast,
                       .digest = digest,
                       .segments = segments,

@@ -6,8 +6,8 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/resolve.hpp"
-#include "runtime/store/core/tallies.hpp"
 
 namespace tutti {
 
@@ -69,7 +69,7 @@ void PushPlan::take(const Keys& keys, const Values& values) {
   for (const PushItem& item : items_) entries_.push_back(item.entry);
   digest_ = digest_of(entries_);
   bytes_ = bytes_of(entries_);
-  tally_ = &tally_of(group_.engine().meter(), "push", entries_);
+  totals_ = &totals_of(group_.engine().statistics(), "push", entries_);
   is_on_gpu_ = std::ranges::any_of(entries_, &Entry::is_on_gpu);
   if (items_.size() == keys.list().size()) remember(keys, values);
 }

@@ -55,7 +55,7 @@ class PushPlan {
   /// Bytes of one value of each key.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// What pushes of this list are counted as.
-  [[nodiscard]] collectives::Tally& tally() const { return *tally_; }
+  [[nodiscard]] collectives::CallTotals& totals() const { return *totals_; }
 
  private:
   bool take_again(const Keys& keys, const Values& values);
@@ -70,7 +70,7 @@ class PushPlan {
   std::vector<ConstTensorView> values_;  ///< the value of each of them last time
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
-  collectives::Tally* tally_ = nullptr;
+  collectives::CallTotals* totals_ = nullptr;
   bool is_reused_ = false;
   bool is_on_gpu_ = false;
 };

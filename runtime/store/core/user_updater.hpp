@@ -1,37 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a program's updater.
+// Running a program's updater or optimizer.
 #pragma once
 
 #include <exception>
 #include <string>
 
+#include "tutti/error.hpp"
 #include "tutti/key.hpp"
 
 #include "runtime/job/group.hpp"
 
 namespace tutti {
 
-/// Runs `body`, which calls the updater of a key. What it throws fails the group, since the other
-/// ranks' replicas are updated by now, and is passed on.
-template <class Body>
-void run_updater(Group& group, const Key& key, Body body) {
-  const auto fail = [&](const char* what) {
-    const auto& topology = group.topology();
-    group.engine().raise_failure(ErrorCode::user_code, name_of(topology, topology.rank) +
-                                                           ": the updater of key " +
-                                                           to_string(key) + " threw: " + what);
-  };
+/// In a handler: fails the group, and throws an Error with the exception nested in it.
+[[noreturn]] inline void throw_user_code(Group& group, const std::string& whose, const char* what) {
+  const auto& topology = group.topology();
+  const std::string text = name_of(topology, topology.rank) + ": " + whose + " threw: " + what;
+  const bool is_first = group.engine().raise_failure(ErrorCode::user_code, text);
+  std::throw_with_nested(
+      Error(ErrorCode::user_code, text, ErrorScope::failed, /*reporter=*/is_first));
+}
+
+/// Runs `body`, an update by code of the program; whose() names it. What it throws fails the group,
+/// since the other ranks' replicas are updated by now.
+/// Errors  user_code on all ranks, with the original nested on this one. A failure of the store
+///         that the update met in a pull is passed on.
+template <class Whose, class Body>
+void run_user_code(Group& group, Whose whose, Body body) {
   group.engine().begin_update();
   try {
     body();
+  } catch (const Error& error) {
+    if (error.recoverable()) throw_user_code(group, whose(), error.what());
+    group.engine().raise_failure(error.code(), error.what());
+    throw;
   } catch (const std::exception& error) {
-    fail(error.what());
-    throw;
+    throw_user_code(group, whose(), error.what());
   } catch (...) {
-    fail("an exception of unknown type");
-    throw;
+    throw_user_code(group, whose(), "an exception of unknown type");
   }
   group.engine().end_update();
+}
+
+/// The same for the updater of a key.
+template <class Body>
+void run_updater(Group& group, const Key& key, Body body) {
+  run_user_code(
+      group, [&] { return "the updater of key " + to_string(key); }, body);
 }
 
 }  // namespace tutti

@@ -14,12 +14,6 @@ namespace tutti {
 
 using compression::Leg;
 
-namespace {
-
-constexpr std::size_t kCopiedBytes = std::size_t{256} << 10;
-
-}  // namespace
-
 /// Values that are on GPUs come to the host first.
 void DensePush::copy_values_to_host(PushItem& item) {
   for (std::size_t i = 0; i < item.values.size(); ++i) {
@@ -63,13 +57,13 @@ std::byte* DensePush::scratch(std::size_t bytes) {
 }
 
 /// A large result that the updater does not change is written into its output at once, which
-/// saves reading it again. Below kCopiedBytes it comes from the cache.
+/// saves reading it again. A smaller one comes from the cache.
 void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs) {
   writes_outputs_ = false;
   std::size_t bytes = 0;
   for (const Entry* entry : plan_.entries()) bytes += entry->replica.size_bytes();
   const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
-  if (outputs.empty() || bytes < kCopiedBytes || !is_assign) return;
+  if (outputs.empty() || bytes < group_.engine().tuning().direct_output_bytes || !is_assign) return;
   std::unordered_map<Key, std::size_t> index;
   for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]->key] = i;
   for (const auto& [key, tensors] : outputs) {
@@ -150,16 +144,16 @@ void DensePush::sum() {
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
   compress(operation);
-  group_.engine().meter().count_as(plan_.tally(), plan_.bytes());
+  group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   run_verified(operation);
   sample_.commit();
 }
 
 void DensePush::update() {
   if (consumer_ && needs_whole_sums()) {
-    group_.engine().begin_update();
-    consumer_->update_whole(segments_);
-    group_.engine().end_update();
+    run_user_code(
+        group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
+        [&] { consumer_->update_whole(segments_); });
   } else if (consumer_) {
     consumer_->commit();
   }

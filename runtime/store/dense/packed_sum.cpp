@@ -18,7 +18,7 @@ void PackedSum::stage(const Job& job) {
   lay_out();
 }
 
-/// Blocks have the size of a message, so that packets of different ranks travel at the same time.
+/// Packets have the size of a message, so that packets of different ranks travel at the same time.
 void PackedSum::cut() {
   parts_.clear();
   packets_.clear();

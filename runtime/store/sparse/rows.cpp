@@ -60,6 +60,7 @@ std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& id
 void find_rows(const Entry& entry, const RowSparseView& value, std::vector<FoundRow>& found) {
   const ConstTensorView& rows = value.rows();
   const std::size_t count = value.ids().count();
+  if (count == 0 && rows.count() == 0) return;  // no rows, whatever they would have been
   const Shape expected = with_rows(entry.shape(), count);
   if (!(rows.shape() == expected)) {
     throw_invalid_argument(entry, "rows have shape " + to_string(rows.shape()) + ", expected " +

@@ -36,7 +36,8 @@ Shape with_rows(const Shape& table, std::size_t rows);
 /// Errors  invalid_argument: ids that are no integers, or no rows of the entry's table.
 std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& ids);
 
-/// Appends a value's rows. Errors  invalid_argument: as read_ids; rows of another dtype or shape.
+/// Appends a value's rows: none for a value without ids and elements. Errors  invalid_argument: as
+/// read_ids; rows of another dtype or shape.
 void find_rows(const Entry& entry, const RowSparseView& value, std::vector<FoundRow>& found);
 
 /// Sorts lists that are sorted each by id: list i is rows bounds[i] .. bounds[i + 1] - 1. Rows of

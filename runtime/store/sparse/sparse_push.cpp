@@ -6,7 +6,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
-#include "runtime/store/core/tallies.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -144,8 +144,8 @@ void SparsePush::prepare() {
 
 void SparsePush::sum() {
   const auto self = static_cast<std::size_t>(group_.topology().rank);
-  collectives::Meter& meter = group_.engine().meter();
-  meter.count_as(tally_of(meter, "push", entries_), bounds_[self + 1] - bounds_[self]);
+  collectives::StatisticsCollector& statistics = group_.engine().statistics();
+  statistics.count_as(totals_of(statistics, "push", entries_), bounds_[self + 1] - bounds_[self]);
   std::vector<Segment> segments;
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/meter.hpp"
+#include "collectives/statistics_collector.hpp"
 
 #include <new>
 
@@ -34,56 +34,57 @@ const char* name_of(Kind kind) noexcept {
 
 }  // namespace
 
-Meter::Meter() : first_ticks_(ticks()), first_time_(std::chrono::steady_clock::now()) {}
+StatisticsCollector::StatisticsCollector()
+    : first_ticks_(ticks()), first_time_(std::chrono::steady_clock::now()) {}
 
-Tally& Meter::tally(std::uint64_t id, FunctionRef<Tally()> make) {
+CallTotals& StatisticsCollector::totals_for(std::uint64_t id, FunctionRef<CallTotals()> make) {
   const auto found = by_id_.find(id);
   if (found != by_id_.end()) return *found->second;
-  order_.push_back(std::make_unique<Tally>(make()));
+  order_.push_back(std::make_unique<CallTotals>(make()));
   return *(by_id_[id] = order_.back().get());
 }
 
-Tally& Meter::default_tally() {
+CallTotals& StatisticsCollector::default_totals() {
   if (name_ != nullptr) {
     const std::uint64_t id = std::hash<std::string_view>()(name_);
-    return tally(id, [&] { return Tally{.call = name_, .keys = {}}; });
+    return totals_for(id, [&] { return CallTotals{.call = name_, .keys = {}}; });
   }
   const auto index = static_cast<std::size_t>(kind_);
   if (of_kind_.size() <= index) of_kind_.resize(index + 1);
   if (of_kind_[index] == nullptr) {
-    order_.push_back(std::make_unique<Tally>(Tally{.call = name_of(kind_), .keys = {}}));
+    order_.push_back(std::make_unique<CallTotals>(CallTotals{.call = name_of(kind_), .keys = {}}));
     of_kind_[index] = order_.back().get();
   }
   return *of_kind_[index];
 }
 
 /// What cannot be counted for want of memory is not worth the job.
-void Meter::add() noexcept {
+void StatisticsCollector::add() noexcept {
   const std::uint64_t now = ticks();
   try {
-    add_to(tally_ != nullptr ? *tally_ : default_tally(), now);
+    add_to(totals_ != nullptr ? *totals_ : default_totals(), now);
   } catch (const std::bad_alloc&) {
   }
   if (listener_) listener_();
 }
 
-void Meter::add_to(Tally& tally, std::uint64_t now) {
-  ++tally.calls;
-  tally.bytes += bytes_;
-  tally.ticks += now - begun_;
-  if (spans_ != nullptr) spans_->end_call(begun_, now, tally, bytes_);
+void StatisticsCollector::add_to(CallTotals& totals, std::uint64_t now) {
+  ++totals.calls;
+  totals.bytes += bytes_;
+  totals.ticks += now - begun_;
+  if (spans_ != nullptr) spans_->end_call(begun_, now, totals, bytes_);
   if (last_rank_ < 0) return;
-  tally.waited_ticks += waited_;
-  Lateness& late = tally.late[last_rank_];
+  totals.waited_ticks += waited_;
+  Lateness& late = totals.late[last_rank_];
   ++late.calls;
   late.waited_ticks += waited_;
 }
 
-double Meter::seconds() const {
+double StatisticsCollector::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - first_time_).count();
 }
 
-double Meter::seconds_per_tick() const {
+double StatisticsCollector::seconds_per_tick() const {
   const std::uint64_t passed = ticks() - first_ticks_;
   return passed == 0 ? 0.0 : seconds() / static_cast<double>(passed);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls cost, as the ranks count it: threads as ranks.
+#include "tutti/statistics.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <doctest/doctest.h>
 
 #include "tutti/kvstore.hpp"
-#include "tutti/statistics.hpp"
 
 #include "collectives/node_memory.hpp"
 #include "runtime/job/group.hpp"
@@ -178,6 +179,7 @@ TEST_CASE("a store counts pushes and pulls by their lists of keys") {
     CHECK(of("pull", {3, 5}).last.empty());
     CHECK(of("barrier", {}).calls == 1);
     CHECK(of("init", {}).calls == 1);
+    CHECK(of("init", {}).bytes == 3 * 40);
     CHECK(of("view", {}).calls == 0);
     CHECK(seen.total("push").calls == 6);
     CHECK(seen.total().calls == 9);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace as a file that all ranks of a host write to, one after the other.
+// A trace of all ranks: a rank's spans as events of Chrome's format, and the file that they go to.
 //
-//   [                                     Chrome's JSON array of events, one to a line. It is whole
-//   {"ph":"M", ... "job 1f3a..."},        after every rank: a rank overwrites the end.
+// All ranks of a host write to one file, one after the other:
+//
+//   [                                     A JSON array of events, one to a line. It is whole after
+//   {"ph":"M", ... "job 1f3a..."},        every rank, because a rank overwrites the end.
 //   {"ph":"X", ...},
 //   {"ph":"X", ...}
 //   ]
@@ -12,7 +14,16 @@
 #include <cstdint>
 #include <string>
 
+#include "collectives/engine.hpp"
+
 namespace tutti::observe {
+
+/// JSON objects, a line each, with commas between them. Times count from `origin_ns` of
+/// CLOCK_MONOTONIC.
+///
+///   process  rank + 1 (0 is the idle process to some viewers), named "rank 3, host a"
+///   slice    a call: "push of key 3", with its bytes; inside it, one after the other, what it did
+std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns);
 
 /// A trace without events, which replaces what is there. Errors: io.
 void create_trace(const std::string& path, std::uint64_t job);

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/observe/trace_json.hpp"
+#include "runtime/observe/trace.hpp"
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <unordered_map>
 
-#include "runtime/observe/text.hpp"
+#include "tutti/error.hpp"
+
+#include "runtime/base/file.hpp"
+#include "runtime/observe/statistics.hpp"
 
 namespace tutti::observe {
 
 namespace {
 
 using collectives::Activity;
+using collectives::CallTotals;
 using collectives::Span;
-using collectives::Tally;
 
 const char* to_string(Activity activity) {
   switch (activity) {
@@ -54,12 +60,12 @@ std::string json_text(const std::string& text) {
 
 class Writer {
  public:
-  Writer(const collectives::Meter& meter, int rank, std::int64_t origin_ns)
+  Writer(const collectives::StatisticsCollector& statistics, int rank, std::int64_t origin_ns)
       : process_(std::to_string(rank + 1)),
-        first_ticks_(static_cast<double>(meter.first_ticks())),
-        ns_per_tick_(meter.seconds_per_tick() * 1e9),
+        first_ticks_(static_cast<double>(statistics.first_ticks())),
+        ns_per_tick_(statistics.seconds_per_tick() * 1e9),
         first_ns_(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                      meter.first_time().time_since_epoch())
+                      statistics.first_time().time_since_epoch())
                       .count() -
                   origin_ns) {}
 
@@ -102,10 +108,10 @@ class Writer {
   }
   const std::string& name_of(const Span& span) {
     std::string& name =
-        span.tally != nullptr ? calls_[span.tally] : activities_[static_cast<int>(span.activity)];
+        span.totals != nullptr ? calls_[span.totals] : activities_[static_cast<int>(span.activity)];
     if (name.empty()) {
-      name = json_text(span.tally != nullptr ? call_to_string(span.tally->call, span.tally->keys)
-                                             : to_string(span.activity));
+      name = json_text(span.totals != nullptr ? call_to_string(span.totals->call, span.totals->keys)
+                                              : to_string(span.activity));
     }
     return name;
   }
@@ -114,7 +120,7 @@ class Writer {
   double first_ticks_;
   double ns_per_tick_;
   std::int64_t first_ns_;
-  std::unordered_map<const Tally*, std::string> calls_;
+  std::unordered_map<const CallTotals*, std::string> calls_;
   std::unordered_map<int, std::string> activities_;
   std::string text_;
 };
@@ -133,13 +139,100 @@ std::vector<Span> in_order(std::span<const Span> spans) {
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   const collectives::Topology& topology = engine.topology();
   const std::string& host = topology.hosts[static_cast<std::size_t>(topology.rank)];
-  Writer writer(engine.meter(), topology.rank, origin_ns);
+  Writer writer(engine.statistics(), topology.rank, origin_ns);
   writer.metadata("process_name", R"("name":)" + json_text("rank " + std::to_string(topology.rank) +
                                                            ", host " + host));
   writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(topology.rank));
   writer.metadata("thread_name", R"("name":"calls")");
-  for (const Span& span : in_order(engine.meter().spans()->spans())) writer.span(span);
+  for (const Span& span : in_order(engine.statistics().spans()->spans())) writer.span(span);
   return writer.take();
+}
+
+namespace {
+
+using checkpoint::File;
+
+constexpr std::string_view kEnd = "\n]\n";
+constexpr std::uint64_t kTailBytes = std::uint64_t{1} << 20;  // longer than any line
+
+std::string head(std::uint64_t job) {
+  std::array<char, 128> text{};
+  std::snprintf(text.data(), text.size(),
+                R"([
+{"ph":"M","name":"process_labels","pid":1,"tid":1,"args":{"labels":"job %016llx"}})",
+                static_cast<unsigned long long>(job));
+  return text.data();
+}
+
+std::string tail_of(const File& file, std::uint64_t from) {
+  std::string text(file.size() - from, '\0');
+  file.read(std::as_writable_bytes(std::span(text)), from);
+  return text;
+}
+
+/// Where the last whole event ends.
+std::uint64_t end_of_events(const std::string& path) {
+  const File file = File::open(path);
+  const std::uint64_t bytes = file.size();
+  const std::uint64_t from = bytes - std::min(bytes, kTailBytes);
+  const std::string tail = tail_of(file, from);
+  if (tail.ends_with(kEnd)) return bytes - kEnd.size();
+  for (std::size_t line = tail.rfind('\n'); line != std::string::npos && line > 1;
+       line = tail.rfind('\n', line - 1)) {
+    if (tail[line - 1] == '}') return from + line;
+    if (tail[line - 1] == ',' && tail[line - 2] == '}') return from + line - 1;
+  }
+  throw Error(ErrorCode::io, path +
+                                 " is no trace any more: no event was found in it; who else "
+                                 "writes to it?");
+}
+
+void lock(File& file, std::chrono::duration<double> patience) {
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  while (!file.lock()) {
+    if (std::chrono::steady_clock::now() > limit) {
+      throw Error(ErrorCode::timeout, file.path().string() + " was locked by another process for " +
+                                          seconds_to_string(patience.count()) +
+                                          ", so this rank's events are not in it; is a rank "
+                                          "stopped while it writes?");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+void create_trace(const std::string& path, std::uint64_t job) {
+  std::error_code absent;
+  std::filesystem::remove(path, absent);
+  File file = File::open_new(path);
+  file.write(head(job) + std::string(kEnd), 0);
+}
+
+bool is_trace_of(const std::string& path, std::uint64_t job) noexcept {
+  try {
+    const std::string expected = head(job);
+    std::string found(expected.size(), '\0');
+    File::open(path).read(std::as_writable_bytes(std::span(found)), 0);
+    return found == expected;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void append_trace(const std::string& path, const std::string& events,
+                  std::chrono::duration<double> patience) {
+  File file = File::open_to_write(path);
+  lock(file, patience);
+  const std::uint64_t end = end_of_events(path);
+  if (end + kEnd.size() < file.size()) std::filesystem::resize_file(path, end);
+  try {
+    file.write(",\n" + events + std::string(kEnd), end);
+  } catch (const Error&) {
+    std::filesystem::resize_file(path, end);  // a full disk: the events before are worth keeping
+    file.write(std::string(kEnd), end);
+    throw;
+  }
 }
 
 }  // namespace tutti::observe

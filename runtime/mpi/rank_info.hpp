@@ -13,11 +13,12 @@
 
 namespace tutti::mpi {
 
-struct Card {
+/// What a rank tells all others when a group is made.
+struct RankInfo {
   char host[128];
   char version[32];
-  char settings[512];             ///< in words, so that a difference can be shown
-  std::uint64_t settings_digest;  ///< of all the words
+  char settings[1024];            ///< settings_to_compare(), as much as fits, to show a difference
+  std::uint64_t settings_digest;  ///< the digest of the whole text
   std::uint32_t control_bytes;    ///< layout of the shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
   std::int32_t host_first;        ///< lowest rank that MPI says shares memory with this one
@@ -26,14 +27,14 @@ struct Card {
   std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };
 
-/// The cards of all ranks. Collective.
-std::vector<Card> exchange_cards(EarlyCollectives& ranks, const Settings& settings);
+/// The infos of all ranks. Collective.
+std::vector<RankInfo> exchange_rank_infos(EarlyCollectives& ranks, const Settings& settings);
 
-/// Throws the same invalid_argument on all ranks unless all cards say what rank 0's says.
-void require_equal_cards(const std::vector<Card>& cards, int rank);
+/// Throws the same invalid_argument on all ranks unless the infos of all ranks are like rank 0's.
+void require_equal_ranks(const std::vector<RankInfo>& infos, int rank);
 
-/// Nodes as the cards and Settings::ranks_per_node have them.
-collectives::Topology topology_of(const std::vector<Card>& cards, int rank,
+/// The nodes as the infos and Settings::ranks_per_node have them.
+collectives::Topology topology_of(const std::vector<RankInfo>& infos, int rank,
                                   const Settings& settings);
 
 }  // namespace tutti::mpi

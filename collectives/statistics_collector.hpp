@@ -29,13 +29,13 @@ struct Lateness {
 };
 
 /// Calls of one kind, with one list of keys.
-struct Tally {
+struct CallTotals {
   std::string call;  ///< "push"
   std::vector<Key> keys;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   std::uint64_t ticks = 0;
-  std::uint64_t waited_ticks = 0;            ///< of these, until every rank had arrived
+  std::uint64_t waited_ticks = 0;            ///< the part of `ticks` until every rank had arrived
   std::unordered_map<int, Lateness> late{};  ///< by the rank that arrived last
 };
 
@@ -44,11 +44,11 @@ struct Tally {
 ///
 /// A call of the program begins with enter() and ends with leave(). An operation of the engine
 /// outside of any is a call of its own; inside, it belongs to it. One thread at a time.
-class Meter {
+class StatisticsCollector {
  public:
-  Meter();
-  Meter(const Meter&) = delete;
-  Meter& operator=(const Meter&) = delete;
+  StatisticsCollector();
+  StatisticsCollector(const StatisticsCollector&) = delete;
+  StatisticsCollector& operator=(const StatisticsCollector&) = delete;
 
   /// A call begins; `name` lives on. Calls inside a call, as an updater makes them, count as part
   /// of it.
@@ -56,10 +56,14 @@ class Meter {
     if (depth_++ == 0) begin(name, ticks());
   }
   /// What the call is counted as; else as its name, without keys.
-  void count_as(Tally& tally, std::uint64_t bytes) noexcept {
+  void count_as(CallTotals& totals, std::uint64_t bytes) noexcept {
     if (depth_ != 1) return;
-    tally_ = &tally;
+    totals_ = &totals;
     bytes_ = bytes;
+  }
+  /// The bytes of a call that is counted as its name.
+  void count_bytes(std::uint64_t bytes) noexcept {
+    if (depth_ == 1) bytes_ = bytes;
   }
   void leave() noexcept {
     if (--depth_ == 0) add();
@@ -89,7 +93,7 @@ class Meter {
   }
 
   /// All ranks have come to an operation, this one having waited since a time, or not if that is 0.
-  /// Of several operations of a call, the first one says who came last.
+  /// The first of several operations of a call says who came last.
   void met(std::uint64_t waiting_since, int last_rank) noexcept {
     if (waiting_since != 0) waited_ += ticks() - waiting_since;
     if (last_rank_ < 0) last_rank_ = last_rank;
@@ -104,15 +108,15 @@ class Meter {
   /// Something to do after calls, for example to write down what they cost. It may not throw.
   void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
 
-  /// The tally of a number that the caller has made up of the call and its keys; what `make`
+  /// The totals for a number that the caller has made up of the call and its keys; what `make`
   /// returns if it is new. It stays where it is.
-  Tally& tally(std::uint64_t id, FunctionRef<Tally()> make);
+  CallTotals& totals_for(std::uint64_t id, FunctionRef<CallTotals()> make);
 
-  /// All tallies, in the order of their first calls.
-  [[nodiscard]] std::span<const std::unique_ptr<Tally>> tallies() const { return order_; }
-  /// Of a tick, from the time since the meter was made.
+  /// All totals, in the order of their first calls.
+  [[nodiscard]] std::span<const std::unique_ptr<CallTotals>> all() const { return order_; }
+  /// The length of a tick, measured since this collector was made.
   [[nodiscard]] double seconds_per_tick() const;
-  /// Since the meter was made.
+  /// Since this collector was made.
   [[nodiscard]] double seconds() const;
   [[nodiscard]] std::uint64_t first_ticks() const { return first_ticks_; }
   [[nodiscard]] std::chrono::steady_clock::time_point first_time() const { return first_time_; }
@@ -124,28 +128,28 @@ class Meter {
     waited_ = 0;
     bytes_ = 0;
     last_rank_ = -1;
-    tally_ = nullptr;
+    totals_ = nullptr;
     operations_ = name == nullptr ? 1 : 0;
     if (spans_ != nullptr) spans_->begin_call(now);
   }
   void add() noexcept;
-  void add_to(Tally& tally, std::uint64_t now);
-  Tally& default_tally();
+  void add_to(CallTotals& totals, std::uint64_t now);
+  CallTotals& default_totals();
 
   const std::uint64_t first_ticks_;
   const std::chrono::steady_clock::time_point first_time_;
   int depth_ = 0;
-  const char* name_ = nullptr;  ///< of the current call; null for an operation of its own
-  Kind kind_{};                 ///< of such an operation
+  const char* name_ = nullptr;  ///< the current call; null for an operation outside of any
+  Kind kind_{};                 ///< what such an operation is
   std::uint64_t begun_ = 0;
   std::uint64_t waited_ = 0;
   std::uint64_t bytes_ = 0;
   int last_rank_ = -1;
   int operations_ = 0;
-  Tally* tally_ = nullptr;
-  std::vector<Tally*> of_kind_;  ///< by Kind; null until there is one
-  std::unordered_map<std::uint64_t, Tally*> by_id_;
-  std::vector<std::unique_ptr<Tally>> order_;
+  CallTotals* totals_ = nullptr;
+  std::vector<CallTotals*> of_kind_;  ///< by Kind; null until there is one
+  std::unordered_map<std::uint64_t, CallTotals*> by_id_;
+  std::vector<std::unique_ptr<CallTotals>> order_;
   std::unique_ptr<SpanLog> spans_;
   std::function<void()> listener_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator's collectives, checked element by element.
+// The communicator's collectives, checked element by element, and GPUs that are not there.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,4 +159,17 @@ void test_communicator(void) {
   CHECK(stores(kv, 3, 2 * test_size));
   CHECK_OK(tutti_kvstore_destroy(kv));
   CHECK_OK(tutti_communicator_destroy(NULL));
+}
+
+void test_gpus(void) {
+  int count = -1;
+  CHECK_OK(tutti_gpu_count(&count));
+  CHECK(count >= 0);
+  CHECK_ERROR(tutti_gpu_count(NULL), TUTTI_ERROR_INVALID_ARGUMENT, "tutti_gpu_count: count");
+  CHECK_ERROR(tutti_gpu_set_stream(9999, NULL), TUTTI_ERROR_INVALID_ARGUMENT, "gpu(9999)");
+  CHECK_ERROR(tutti_gpu_synchronize(9999), TUTTI_ERROR_INVALID_ARGUMENT, "gpu(9999)");
+  if (count > 0) {
+    CHECK_OK(tutti_gpu_set_stream(0, NULL));
+    CHECK_OK(tutti_gpu_synchronize(0));
+  }
 }

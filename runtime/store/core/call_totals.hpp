@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls of a store are counted as: a call and its list of keys.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "collectives/statistics_collector.hpp"
+#include "runtime/base/digest.hpp"
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// `key_of` gives the key of an item. A list of keys in another order is another list.
+template <class Items, class KeyOf>
+collectives::CallTotals& totals_of(collectives::StatisticsCollector& statistics,
+                                   std::string_view call, const Items& items, KeyOf key_of) {
+  Digest id;
+  id.add(call);
+  for (const auto& item : items) id.add(key_of(item));
+  return statistics.totals_for(id.value(), [&] {
+    collectives::CallTotals totals{.call = std::string(call), .keys = {}};
+    for (const auto& item : items) totals.keys.push_back(key_of(item));
+    return totals;
+  });
+}
+
+inline collectives::CallTotals& totals_of(collectives::StatisticsCollector& statistics,
+                                          std::string_view call, std::span<Entry* const> entries) {
+  return totals_of(statistics, call, entries,
+                   [](const Entry* entry) -> const Key& { return entry->key; });
+}
+
+/// Of one value of each key.
+inline std::uint64_t bytes_of(std::span<Entry* const> entries) {
+  std::uint64_t bytes = 0;
+  for (const Entry* entry : entries) bytes += entry->replica.size_bytes();
+  return bytes;
+}
+
+}  // namespace tutti
