@@ -19,6 +19,29 @@ Signature sign(const Operation& operation, std::size_t bytes) {
   return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
 }
 
+Verb verb_of(const Operation& operation) noexcept {
+  if (operation.verb != Verb::of_kind) return operation.verb;
+  switch (operation.kind) {
+    case Kind::barrier:
+      return Verb::barrier;
+    case Kind::agreement:
+      return Verb::agree;
+    case Kind::allreduce:
+      return Verb::allreduce;
+    case Kind::broadcast:
+      return Verb::broadcast;
+    case Kind::reduce:
+      return Verb::reduce;
+    case Kind::reduce_scatter:
+      return Verb::reduce_scatter;
+    case Kind::allgather:
+      return Verb::allgather;
+    case Kind::refusal:
+      return Verb::refused_call;
+  }
+  return Verb::of_kind;
+}
+
 }  // namespace
 
 Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
@@ -32,14 +55,19 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {}
 
-void Call::begin(const Operation& operation, bool wide, std::uint64_t begun) {
+void Call::prepare(const Operation& operation, bool wide) {
   operation_ = &operation;
-  ++sequence_;
-  step_ = sequence_ << kStepBits;
   layout_.assign(operation.segments, wide);
   signature_ = sign(operation, layout_.total());
+  if (!fits_inline()) make_room_for_directory(sequence_ + 1);
+}
+
+void Call::begin(std::uint64_t begun) noexcept {
+  ++sequence_;
+  step_ = sequence_ << kStepBits;
+  const Operation& operation = *operation_;
   memory_.control().calls.begin({.sequence = sequence_,
-                                 .kind = static_cast<std::uint32_t>(operation.kind),
+                                 .verb = verb_of(operation),
                                  .keys = static_cast<std::uint32_t>(operation.keys),
                                  .first_key = operation.first_key,
                                  .digest = operation.digest,
@@ -74,6 +102,17 @@ std::uint32_t Call::memory_flags() const {
   return flags;
 }
 
+/// The table of the line that the call will be announced in. Peers have read what the call before
+/// the last one wrote there: see AnnounceLine.
+void Call::make_room_for_directory(std::uint64_t sequence) {
+  const std::size_t segments = layout_.segments().size();
+  std::span<SharedSegment>& table = tables_[sequence & 1];
+  if (segments < 2 || segments <= table.size()) return;
+  const std::size_t entries = std::bit_ceil(segments);
+  table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
+           entries};
+}
+
 void Call::fill_directory() {
   const auto segments = layout_.segments();
   const auto shared_segment = [&](const Segment& segment) {
@@ -84,12 +123,7 @@ void Call::fill_directory() {
   SegmentDirectory& directory = line(memory_.local_rank).directory;
   if (segments.size() == 1) directory.only = shared_segment(segments.front());
   if (segments.size() < 2) return;
-  std::span<SharedSegment>& table = tables_[sequence_ & 1];
-  if (table.size() < segments.size()) {
-    const std::size_t entries = std::bit_ceil(segments.size());
-    table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
-             entries};
-  }
+  const std::span<SharedSegment> table = tables_[sequence_ & 1];
   std::transform(segments.begin(), segments.end(), table.begin(), shared_segment);
   directory.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
@@ -103,23 +137,29 @@ void Call::fill_payload() {
   });
 }
 
-void Call::announce() {
-  const std::size_t bytes = layout_.total();
-  // A handshake is not packed, so that what is packed does not depend on what else is in the call;
-  // and it would be summed over the node.
-  const bool may_fit = operation_->packing == nullptr && !operation_->lanes_apart;
-  const bool fits = may_fit && bytes <= tuning_.inline_shared_bytes;
+/// A handshake is not packed, so that what is packed does not depend on what else is in the call;
+/// and it would be summed over the node.
+bool Call::may_be_inline() const {
+  return operation_->packing == nullptr && !operation_->lanes_apart;
+}
+
+/// The data travels in the announcement, wherever it lies.
+bool Call::fits_inline() const {
+  return may_be_inline() && layout_.total() <= tuning_.inline_shared_bytes;
+}
+
+void Call::announce() noexcept {
+  const bool fits = fits_inline();
   std::uint32_t flags = fits ? kPayload : memory_flags();
-  if (may_fit && bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) {
-    flags |= kPayload;
-  }
+  const bool fits_if_private = may_be_inline() && layout_.total() <= tuning_.inline_private_bytes;
+  if (fits_if_private && (flags & kInputsShared) == 0) flags |= kPayload;
   if ((flags & kPayload) != 0) fill_payload();
   // Ranks in other memory may want it otherwise; then the call is not inline.
   if (!fits) fill_directory();
   publish(flags);
 }
 
-void Call::announce_refusal() { publish(kRefused); }
+void Call::announce_refusal() noexcept { publish(kRefused); }
 
 void Call::publish(std::uint32_t flags) {
   const bool stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) != Stop::none;

@@ -101,6 +101,11 @@ class Limits(unittest.TestCase):
                            self.end([WORKER, "saves", str(folder / "run")],
                                     f"mount -t tmpfs -o ro none {name}"))
 
+    def test_a_rank_that_does_not_create_its_store_in_time_ends_the_job(self):
+        words = [r"rank 0 \(host ", r"waited 1\S* s for all ranks to begin to create their store",
+                 "TUTTI_TIMEOUT"]
+        self.check(4, words, self.end([WORKER, "late", "1"], TUTTI_TIMEOUT="1"))
+
     def test_a_program_without_mpirun_is_a_job_of_one_rank(self):
         done = subprocess.run([WORKER, "takes", "1"], capture_output=True, timeout=LIMIT_S,
                               check=False, env={**os.environ, "TUTTI_LOG": "quiet"})

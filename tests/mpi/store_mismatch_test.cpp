@@ -288,3 +288,39 @@ TEST_CASE("a hundred refused calls between good ones leave the store in step") {
   }
   check_usable(kv);
 }
+
+namespace {
+
+/// Takes all of this rank's shared memory that can be had.
+std::vector<Tensor> fill_arena(KVStore& kv) {
+  std::vector<Tensor> taken;
+  for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
+    try {
+      taken.push_back(kv.allocate({bytes}, DType::uint8));
+    } catch (const tutti::Error&) {
+      bytes /= 2;
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("a push that one rank has no memory to announce is refused on all, at once") {
+  constexpr int kKeys = 3000;
+  tutti::Settings settings = test::settings();
+  settings.arena_bytes = std::size_t{64} << 20;
+  KVStore kv = KVStore::create("dist", settings);
+  std::vector<Key> keys;
+  for (int key = 0; key < kKeys; ++key) keys.emplace_back(key);
+  std::vector<Tensor> ones;
+  for (int key = 0; key < kKeys; ++key) ones.push_back(filled(1, {4}));
+  kv.init(keys, ones);
+  std::vector<Tensor> taken;
+  if (test::rank() == 0) taken = fill_arena(kv);
+  CHECK(test::throws_on_all([&] { kv.push(keys, ones); }, ErrorCode::out_of_memory,
+                            {"rank 0 ", "push of 3000 keys", "TUTTI_ARENA_BYTES"}));
+  taken.clear();
+  kv.push(keys, ones);
+  CHECK(test::all_are(test::stored(kv, kKeys - 1), static_cast<float>(test::size())));
+}

@@ -94,6 +94,65 @@ TEST_CASE("a call refused on one rank throws that rank's reason on all") {
   }
 }
 
+namespace {
+
+/// Takes all of this rank's shared memory that can be had.
+std::vector<Tensor> fill_arena(Communicator& comm) {
+  std::vector<Tensor> taken;
+  for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
+    try {
+      taken.push_back(comm.allocate({bytes}, DType::uint8));
+    } catch (const Error&) {
+      bytes /= 2;
+    }
+  }
+  return taken;
+}
+
+/// Sums this many tensors of one element by one call.
+void sum_of_many(Communicator& comm, std::size_t count) {
+  std::vector<float> data(count, 1.0f);
+  std::vector<collectives::Segment> segments;
+  for (float& value : data) {
+    auto* bytes = reinterpret_cast<std::byte*>(&value);
+    segments.push_back({bytes, bytes, 1, DType::float32});
+  }
+  const auto describe = [] { return std::string("sum of many"); };
+  comm.group()->engine().run(
+      {.kind = collectives::Kind::allreduce, .segments = segments, .describe = describe});
+  if (data.back() != static_cast<float>(comm.size())) {
+    throw Error(ErrorCode::divergence, "the sum is " + std::to_string(data.back()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank whose memory is full cannot announce a call, and all ranks throw that") {
+  constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> fine{0};
+    const auto body = [&](Communicator& comm) {
+      if (comm.size() == comm.num_nodes()) return;  // alone on a node, it announces to nobody
+      std::vector<Tensor> taken;
+      if (comm.rank() == 1) taken = fill_arena(comm);
+      try {
+        sum_of_many(comm, 3000);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::out_of_memory && error.scope() == ErrorScope::agreed &&
+            contains(error, "rank 1 ") && contains(error, "sum of many")) {
+          ++fine;
+        }
+      }
+      taken.clear();
+      sum_of_many(comm, 3000);
+    };
+    const auto outcomes =
+        test::run_ranks(make_thread_groups(nodes, with_timeout(20), {}, kArenaBytes), body);
+    CHECK(test::all_returned(outcomes));
+    CHECK((fine == 4 || nodes.size() == 4));
+  }
+}
+
 TEST_CASE("agree throws the lowest failing rank's error on all ranks") {
   std::atomic<int> fine{0};
   test::as_ranks({2, 2}, with_timeout(60), [&](Communicator& comm) {

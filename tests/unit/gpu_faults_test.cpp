@@ -146,3 +146,29 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
     }
   }
 }
+
+TEST_CASE("a pull from a GPU that hangs has the group's deadline, and hears of a failure before") {
+  for (const bool is_told : {false, true}) {
+    Settings settings = test::by("auto");
+    settings.timeout = std::chrono::duration<double>(is_told ? 300 : 0.5);
+    const test::FakeGpus gpus(2, 11);
+    const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& communicator) {
+      auto kv = KVStore::create(communicator);
+      kv.init(1, Tensor::zeros({100}, DType::float32, gpu(communicator.rank())));
+      if (communicator.rank() == 0) {
+        auto& engine = communicator.group()->engine();
+        if (is_told) engine.raise_failure(ErrorCode::communication, "rank 0 gives up");
+        return kv.barrier();
+      }
+      gpus->hang(1);
+      static_cast<void>(first_of(kv, 1, 100));
+    });
+    REQUIRE(outcomes[1]);
+    CHECK(outcomes[1]->code() == (is_told ? ErrorCode::communication : ErrorCode::timeout));
+    CHECK_FALSE(outcomes[1]->recoverable());
+    const std::string text = outcomes[1]->what();
+    CAPTURE(text);
+    CHECK(text.find(is_told ? "rank 0 gives up" : "a copy from gpu(1)") != std::string::npos);
+    REQUIRE(outcomes[0]);
+  }
+}

@@ -6,6 +6,8 @@
 #include <limits>
 #include <memory>
 
+#include "tutti/kvstore.hpp"
+
 #include "collectives/call.hpp"
 #include "collectives/plain_text.hpp"
 #include "unit/threads.hpp"
@@ -22,7 +24,7 @@ std::string described(const RecordBook& book, std::uint64_t sequence) {
 
 CallFacts push_of(std::uint64_t sequence, const Key& key, std::uint32_t keys) {
   return {.sequence = sequence,
-          .kind = static_cast<std::uint32_t>(Kind::allreduce),
+          .verb = Verb::push,
           .keys = keys,
           .first_key = &key,
           .digest = 5,
@@ -53,7 +55,7 @@ TEST_CASE("a record says call, keys, bytes, and how far it is") {
                     "call 2, push of key fc1.weight and 6 more, 4096 bytes: done, begun 0."));
   book->begin(push_of(3, Key("a name that is too long for the record"), 1));
   CHECK(begins_with(described(*book, 3), "call 3, push of key a name that is too long, 4096"));
-  book->begin({.sequence = 4, .kind = static_cast<std::uint32_t>(Kind::barrier), .begun = ticks()});
+  book->begin({.sequence = 4, .verb = Verb::barrier, .begun = ticks()});
   CHECK(begins_with(described(*book, 4), "call 4, barrier, 0 bytes: "));
   CHECK(book->newest() == 4);
 }
@@ -154,4 +156,74 @@ TEST_CASE("a rank that ends by an exception reports it alone") {
             std::string::npos);
     }
   }
+}
+
+namespace {
+
+/// This rank's last call, without what it says of time.
+std::string last_call(Communicator& comm) {
+  const RecordBook& book = comm.group()->engine().memory().control().calls;
+  const std::string text = described(book, book.newest());
+  return text.substr(0, text.find(", begun "));
+}
+
+}  // namespace
+
+TEST_CASE("a record names what the program called, however the data moves") {
+  Settings settings;
+  settings.timeout = std::chrono::duration<double>(60);
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    const auto look = [&](const std::string& words) {
+      if (last_call(comm).find(words) != std::string::npos) return;
+      throw Error(ErrorCode::divergence, "'" + words + "' is not in: " + last_call(comm));
+    };
+    kv.init("w", Tensor::zeros({4000}));
+    look(", init of key w, 16000 bytes: done");
+    kv.push("w", Tensor::ones({4000}));
+    look(", push of key w, 16000 bytes: done");
+    kv.init_row_sparse("rows", {5, 2});
+    look(", init, 0 bytes: done");
+    const std::vector<std::int64_t> ids = {1, 3};
+    kv.push("rows", RowSparse{Tensor::from<std::int64_t>(ids), Tensor::ones({2, 2})});
+    look(", push of key rows, ");
+    kv.set_gradient_compression("2bit,threshold=0.5");
+    kv.push("w", Tensor::ones({4000}));
+    look(", push of key w, ");
+    static_cast<void>(kv.verify());
+    look(", verify, ");
+    kv.barrier();
+    look(", barrier, 0 bytes: done");
+    Tensor sum = Tensor::ones({7});
+    comm.allreduce(sum);
+    look(", allreduce, ");
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a compressed push that a rank does not join is a push in the deadline's error, too") {
+  Settings settings;
+  settings.timeout = std::chrono::duration<double>(0.3);
+  settings.log = tutti::LogLevel::quiet;
+  std::atomic<bool> done{false};
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init("w", Tensor::zeros({4000}));
+    kv.set_gradient_compression("2bit,threshold=0.5");
+    kv.push("w", Tensor::ones({4000}));
+    if (comm.rank() == 1) {
+      while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    const std::unique_ptr<bool, std::function<void(bool*)>> ending(new bool, [&](bool* flag) {
+      delete flag;
+      done = true;
+    });
+    kv.push("w", Tensor::ones({4000}));
+  });
+  REQUIRE(outcomes[0]);
+  const std::string text = outcomes[0]->what();
+  INFO(text);
+  CHECK(begins_with(text, "push of key w "));
+  CHECK(text.find("rank 1 made its last call: call 2, push of key w, ") != std::string::npos);
 }

@@ -31,6 +31,7 @@ class HostCopies {
     Tensor replica;
     std::vector<Tensor> states;
   };
+  Group& group_;
   std::vector<Moved> moved_;
 };
 

@@ -69,8 +69,7 @@ const std::byte* DevicePush::value_on(int device, const PushItem& item, std::siz
     return value.bytes();
   }
   work.moved.push_back(gpus_->allocate(value.shape(), value.dtype(), gpu(device)));
-  gpus_->copy(work.moved.back().bytes(), gpu(device), value.bytes(), value.device(),
-              value.size_bytes(), group_.settings().timeout);
+  group_.copy(work.moved.back(), value);
   return work.moved.back().bytes();
 }
 
