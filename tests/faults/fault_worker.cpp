@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job in which one rank does something wrong, or which the machine does not give what it needs.
-// faults_test.py and limits_test.py start it and look at the end.
+// faults_test.py starts it and looks at the end.
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
 //   fault_worker takes MIB         as much of node-shared memory, twice

@@ -10,8 +10,8 @@
 #include "tutti/tensor.hpp"
 
 #include "runtime/gpu/gpus.hpp"
+#include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
-#include "tests/unit/expect_error.hpp"
 
 using tutti::cpu;
 using tutti::DType;
