@@ -349,7 +349,7 @@ Reduction Call::to_wire(std::size_t segment) const {
 
 // --- moving data --------------------------------------------------------------------------------
 
-void Call::stage(Range chunk, int slot, Stores stores) const {
+void Call::stage(Range chunk, int slot, WritePolicy stores) const {
   turn_to(Activity::copy_in);
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
   layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
@@ -360,24 +360,24 @@ void Call::stage(Range chunk, int slot, Stores stores) const {
     std::byte* to = mine + layout_.slot_offset(part, chunk);
     reduce(to_output(part.segment), std::span(&from, 1), std::span(&to, 1), part.count, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
-void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
+void Call::reduce_to_all(Range range, const Sources& sources, WritePolicy stores) {
   turn_to(Activity::reduce);
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     gather_outputs(part, sources.chunk, sources.slot);
     reduce(to_output(part.segment), sources_, destinations_, part.count, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 /// One source of the output's type needs no reduction before it is consumed, unless it is what the
 /// consumer writes to.
 void Call::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                                std::span<const std::byte* const> sources, std::byte* scratch,
-                               Stores stores) const {
+                               WritePolicy stores) const {
   if (!is_destination(segment(part))) return;
   const std::size_t offset = part.first * size_of(segment(part).dtype);
   std::byte* outputs[] = {segment(part).output + offset, nullptr};
@@ -393,11 +393,11 @@ void Call::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& r
     consumer->consume(part.segment, part.first, part.count, sources.front());
     return;
   }
-  reduce(reduction, sources, std::span(&scratch, 1), part.count, Stores::cached);
+  reduce(reduction, sources, std::span(&scratch, 1), part.count, WritePolicy::cached);
   consumer->consume(part.segment, part.first, part.count, scratch);
 }
 
-void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
+void Call::reduce_to_self(Range range, const Sources& sources, WritePolicy stores) {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
@@ -405,7 +405,7 @@ void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
     reduce_part_to_self(part, to_output(part.segment), sources_,
                         mine + layout_.slot_offset(part, sources.chunk), stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
@@ -413,7 +413,7 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     std::byte* to = buffer + (part.position - range.begin);
-    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, WritePolicy::cached);
   });
 }
 
@@ -423,18 +423,18 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
     gather_outputs(part, chunk, slot);
     const std::byte* from = buffer + (part.position - range.begin);
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce(narrow, std::span(&from, 1), destinations_, part.count, Stores::cached);
+    reduce(narrow, std::span(&from, 1), destinations_, part.count, WritePolicy::cached);
   });
 }
 
-void Call::deliver(Range chunk, int slot, Stores stores) const {
+void Call::deliver(Range chunk, int slot, WritePolicy stores) const {
   turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
   std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
     reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 // --- small calls --------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ void Call::reduce_payloads_to_self() {
   alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
-    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, Stores::cached);
+    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, WritePolicy::cached);
   });
 }
 
@@ -454,7 +454,7 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
       return;
     gather_payloads(part, first, count);
     std::byte* to = buffer + part.position;
-    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, WritePolicy::cached);
   });
 }
 
@@ -464,7 +464,7 @@ void Call::deliver_wire(const std::byte* buffer) const {
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const std::byte* from = buffer + part.position;
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, Stores::cached);
+    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, WritePolicy::cached);
   });
 }
 

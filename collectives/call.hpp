@@ -167,17 +167,17 @@ class Call {
   void wait_for(int peer, std::uint64_t step);
 
   /// Copies this rank's inputs that peers cannot read into its stage slot.
-  void stage(Range chunk, int slot, Stores stores) const;
+  void stage(Range chunk, int slot, WritePolicy stores) const;
   /// Reduces into every rank's output (in place) or result slot.
-  void reduce_to_all(Range range, const Sources& sources, Stores stores);
+  void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
-  void reduce_to_self(Range range, const Sources& sources, Stores stores);
+  void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
-  void deliver(Range chunk, int slot, Stores stores) const;
+  void deliver(Range chunk, int slot, WritePolicy stores) const;
 
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
@@ -213,7 +213,7 @@ class Call {
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
   void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
-                           Stores stores) const;
+                           WritePolicy stores) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] Reduction to_output(std::size_t segment) const;

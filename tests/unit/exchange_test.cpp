@@ -227,10 +227,11 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
 TEST_CASE("what no cache holds is written past the caches") {
   using collectives::Stores;
   const Tuning tuning = tuning_of({4});
-  CHECK(tuning.slot_stores((16 << 10) - 1) == Stores::cached);
-  CHECK(tuning.slot_stores(16 << 10) == Stores::streaming);
-  CHECK(tuning.output_stores(4 << 20, 4) == Stores::cached);  // 4 inputs and 4 outputs of 4 MiB
-  CHECK(tuning.output_stores((4 << 20) + 1, 4) == Stores::streaming);
+  CHECK(tuning.slot_writes((16 << 10) - 1) == WritePolicy::cached);
+  CHECK(tuning.slot_writes(16 << 10) == WritePolicy::streaming);
+  CHECK(tuning.output_writes(4 << 20, 4) ==
+        WritePolicy::cached);  // 4 inputs and 4 outputs of 4 MiB
+  CHECK(tuning.output_writes((4 << 20) + 1, 4) == WritePolicy::streaming);
 }
 
 TEST_CASE("nodes with several partial sums each keep to the direct exchange") {

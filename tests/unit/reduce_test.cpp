@@ -166,7 +166,7 @@ struct Case {
   std::size_t sources = 2;
   std::size_t destinations = 1;
   std::size_t count = 0;
-  Stores stores = Stores::cached;
+  WritePolicy stores = WritePolicy::cached;
   std::size_t shift = 0;
   bool shift_each = false;   // every destination differently
   std::size_t in_place = 0;  // so many destinations are the first sources
@@ -285,7 +285,7 @@ TEST_CASE("tiles do not show: 20 sources of many tiles have the same bits") {
 
 TEST_CASE("a large odd count of the common types is reduced to the end") {
   for (const DType type : {DType::float32, DType::bfloat16, DType::int8}) {
-    for (const Stores stores : {Stores::cached, Stores::streaming}) {
+    for (const WritePolicy stores : {WritePolicy::cached, WritePolicy::streaming}) {
       check({{ReduceOp::sum, type, type}, 2, 2, kLarge, stores});
       check({{ReduceOp::sum, type, type}, 5, 3, kLarge, stores});
     }
@@ -306,7 +306,7 @@ TEST_CASE("a destination may be a source") {
   for (const Reduction& reduction : all_reductions()) {
     if (reduction.from != reduction.to) continue;
     for (const std::size_t ranks : {1, 2, 3, 4, 8, 11, 16}) {
-      for (const Stores stores : {Stores::cached, Stores::streaming}) {
+      for (const WritePolicy stores : {WritePolicy::cached, WritePolicy::streaming}) {
         check({reduction, ranks, ranks, 1033, stores, 0, false, ranks});
         check({reduction, ranks, 1, 67, stores, 0, false, 1});
       }
@@ -317,12 +317,12 @@ TEST_CASE("a destination may be a source") {
 TEST_CASE("streaming stores give the bits of cached ones") {
   for (const Reduction& reduction : all_reductions()) {
     for (const std::size_t count : kCounts) {
-      check({reduction, 2, 1, count, Stores::streaming});
-      check({reduction, 2, 2, count, Stores::streaming});
+      check({reduction, 2, 1, count, WritePolicy::streaming});
+      check({reduction, 2, 2, count, WritePolicy::streaming});
     }
     for (const std::size_t sources : {1, 3, 8, 9, 17}) {
       for (const std::size_t destinations : {1, 2, 3}) {
-        check({reduction, sources, destinations, 1500, Stores::streaming});
+        check({reduction, sources, destinations, 1500, WritePolicy::streaming});
       }
     }
   }
@@ -332,11 +332,11 @@ TEST_CASE("pointers need be aligned to an element only, alike or not") {
   for (const Reduction& reduction : all_reductions()) {
     for (const std::size_t shift : {1, 5, 15}) {
       for (const std::size_t count : {3, 40, 1100}) {
-        check({reduction, 2, 2, count, Stores::cached, shift});
-        check({reduction, 2, 2, count, Stores::streaming, shift});
-        check({reduction, 3, 3, count, Stores::cached, shift, true});
-        check({reduction, 3, 3, count, Stores::streaming, shift, true});
-        check({reduction, 1, 2, count, Stores::streaming, shift, true});
+        check({reduction, 2, 2, count, WritePolicy::cached, shift});
+        check({reduction, 2, 2, count, WritePolicy::streaming, shift});
+        check({reduction, 3, 3, count, WritePolicy::cached, shift, true});
+        check({reduction, 3, 3, count, WritePolicy::streaming, shift, true});
+        check({reduction, 1, 2, count, WritePolicy::streaming, shift, true});
       }
     }
   }
@@ -351,10 +351,10 @@ TEST_CASE("a split range has the bits of the whole") {
   for (const std::size_t split : {1, 16, 333, 999}) {
     Bytes result(4000);
     std::byte* const head[] = {result.data()};
-    reduce({}, sources, head, split, Stores::cached);
+    reduce({}, sources, head, split, WritePolicy::cached);
     const std::byte* const rest[] = {left.data() + 4 * split, right.data() + 4 * split};
     std::byte* const tail[] = {result.data() + 4 * split};
-    reduce({}, rest, tail, 1000 - split, Stores::cached);
+    reduce({}, rest, tail, 1000 - split, WritePolicy::cached);
     CAPTURE(split);
     CHECK(result == whole);
   }
@@ -366,7 +366,7 @@ TEST_CASE("sums start from the first operand: -0 + -0 is -0") {
   const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(&zeros[0]),
                                       reinterpret_cast<const std::byte*>(&zeros[1])};
   std::byte* const destination[] = {reinterpret_cast<std::byte*>(&result)};
-  reduce({}, sources, destination, 1, Stores::cached);
+  reduce({}, sources, destination, 1, WritePolicy::cached);
   CHECK(result == 0);
   CHECK(std::signbit(result));
 }
@@ -383,7 +383,7 @@ TEST_CASE("16-bit types are rounded once, at the end") {
     BFloat16 result;
     std::byte* const destination[] = {reinterpret_cast<std::byte*>(&result)};
     reduce({ReduceOp::sum, DType::bfloat16, DType::bfloat16}, sources, destination, 1,
-           Stores::cached);
+           WritePolicy::cached);
     CHECK(static_cast<float>(result) ==
           static_cast<float>(BFloat16(1.0f + static_cast<float>(n - 1) * 0x1p-9f)));
     CHECK(static_cast<float>(result) > 1.0f);
@@ -396,8 +396,8 @@ TEST_CASE("vector_instructions names the best instruction set of this machine") 
   CHECK(name == "NEON");
 #else
   const std::byte* const no_source[] = {nullptr};
-  const bool avx512 = reduce_with(Isa::avx512, {}, no_source, {}, 0, Stores::cached);
-  const bool avx2 = reduce_with(Isa::avx2, {}, no_source, {}, 0, Stores::cached);
+  const bool avx512 = reduce_with(Isa::avx512, {}, no_source, {}, 0, WritePolicy::cached);
+  const bool avx2 = reduce_with(Isa::avx2, {}, no_source, {}, 0, WritePolicy::cached);
   CHECK(name == (avx512 ? "AVX-512" : avx2 ? "AVX2" : "plain"));
 #endif
 }

@@ -44,7 +44,7 @@ const std::byte* DensePush::input_of(PushItem& item) {
   for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
   std::byte* sum = entry.sum->bytes();
   collectives::reduce({ReduceOp::sum, entry.dtype(), entry.dtype()}, sources, std::span(&sum, 1),
-                      entry.shape().count(), collectives::Stores::cached);
+                      entry.shape().count(), collectives::WritePolicy::cached);
   return sum;
 }
 
