@@ -179,12 +179,12 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   return tuning;
 }
 
-Stores Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
+WritePolicy Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
   const std::size_t footprint = 2 * bytes * static_cast<std::size_t>(ranks_of_node);
   return footprint > streamed_output_bytes ? WritePolicy::streaming : WritePolicy::cached;
 }
 
-Stores Tuning::slot_writes(std::size_t bytes) const {
+WritePolicy Tuning::slot_writes(std::size_t bytes) const {
   return bytes < streamed_slot_bytes ? WritePolicy::cached : WritePolicy::streaming;
 }
 

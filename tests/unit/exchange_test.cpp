@@ -225,7 +225,7 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
 }
 
 TEST_CASE("what no cache holds is written past the caches") {
-  using collectives::Stores;
+  using collectives::WritePolicy;
   const Tuning tuning = tuning_of({4});
   CHECK(tuning.slot_writes((16 << 10) - 1) == WritePolicy::cached);
   CHECK(tuning.slot_writes(16 << 10) == WritePolicy::streaming);
