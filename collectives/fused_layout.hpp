@@ -25,13 +25,13 @@ inline constexpr int kEveryRank = -1;
 /// the destination ranks: every rank, or one. That makes all collectives one: a broadcast has one
 /// source; an allgather has a segment from each rank, a reduce_scatter a segment for each rank.
 struct Segment {
-  const std::byte* input = nullptr;  ///< on sources
-  std::byte* output = nullptr;       ///< on destinations
+  const std::byte* input = nullptr;  ///< set on ranks that are a source
+  std::byte* output = nullptr;       ///< set on ranks that are a destination
   std::size_t count = 0;
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
-  std::byte* second_output = nullptr;  ///< on this rank; null for none
+  std::byte* second_output = nullptr;  ///< gets the same result on this rank; null for none
 };
 
 /// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
@@ -110,7 +110,7 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  std::vector<std::size_t> begins_;  ///< of each segment, then the total
+  std::vector<std::size_t> begins_;  ///< where each segment begins, in bytes; the last is the total
   std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };
