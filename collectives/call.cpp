@@ -19,6 +19,29 @@ Signature sign(const Operation& operation, std::size_t bytes) {
   return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
 }
 
+Verb verb_of(const Operation& operation) noexcept {
+  if (operation.verb != Verb::of_kind) return operation.verb;
+  switch (operation.kind) {
+    case Kind::barrier:
+      return Verb::barrier;
+    case Kind::agreement:
+      return Verb::agree;
+    case Kind::allreduce:
+      return Verb::allreduce;
+    case Kind::broadcast:
+      return Verb::broadcast;
+    case Kind::reduce:
+      return Verb::reduce;
+    case Kind::reduce_scatter:
+      return Verb::reduce_scatter;
+    case Kind::allgather:
+      return Verb::allgather;
+    case Kind::refusal:
+      return Verb::refused_call;
+  }
+  return Verb::of_kind;
+}
+
 }  // namespace
 
 Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
@@ -32,14 +55,19 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {}
 
-void Call::begin(const Operation& operation, bool wide, std::uint64_t begun) {
+void Call::prepare(const Operation& operation, bool wide) {
   operation_ = &operation;
-  ++sequence_;
-  step_ = sequence_ << kStepBits;
   layout_.assign(operation.segments, wide);
   signature_ = sign(operation, layout_.total());
+  if (!fits_inline()) make_room_for_directory(sequence_ + 1);
+}
+
+void Call::begin(std::uint64_t begun) noexcept {
+  ++sequence_;
+  step_ = sequence_ << kStepBits;
+  const Operation& operation = *operation_;
   memory_.control().calls.begin({.sequence = sequence_,
-                                 .kind = static_cast<std::uint32_t>(operation.kind),
+                                 .verb = verb_of(operation),
                                  .keys = static_cast<std::uint32_t>(operation.keys),
                                  .first_key = operation.first_key,
                                  .digest = operation.digest,
@@ -74,6 +102,17 @@ std::uint32_t Call::memory_flags() const {
   return flags;
 }
 
+/// The table of the line that the call will be announced in. Peers have read what the call before
+/// the last one wrote there: see AnnounceLine.
+void Call::make_room_for_directory(std::uint64_t sequence) {
+  const std::size_t segments = layout_.segments().size();
+  std::span<SharedSegment>& table = tables_[sequence & 1];
+  if (segments < 2 || segments <= table.size()) return;
+  const std::size_t entries = std::bit_ceil(segments);
+  table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
+           entries};
+}
+
 void Call::fill_directory() {
   const auto segments = layout_.segments();
   const auto shared_segment = [&](const Segment& segment) {
@@ -84,12 +123,7 @@ void Call::fill_directory() {
   SegmentDirectory& directory = line(memory_.local_rank).directory;
   if (segments.size() == 1) directory.only = shared_segment(segments.front());
   if (segments.size() < 2) return;
-  std::span<SharedSegment>& table = tables_[sequence_ & 1];
-  if (table.size() < segments.size()) {
-    const std::size_t entries = std::bit_ceil(segments.size());
-    table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
-             entries};
-  }
+  const std::span<SharedSegment> table = tables_[sequence_ & 1];
   std::transform(segments.begin(), segments.end(), table.begin(), shared_segment);
   directory.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
@@ -103,23 +137,29 @@ void Call::fill_payload() {
   });
 }
 
-void Call::announce() {
-  const std::size_t bytes = layout_.total();
-  // A handshake is not packed, so that what is packed does not depend on what else is in the call;
-  // and it would be summed over the node.
-  const bool may_fit = operation_->packing == nullptr && !operation_->lanes_apart;
-  const bool fits = may_fit && bytes <= tuning_.inline_shared_bytes;
+/// A handshake is not packed, so that what is packed does not depend on what else is in the call;
+/// and it would be summed over the node.
+bool Call::may_be_inline() const {
+  return operation_->packing == nullptr && !operation_->lanes_apart;
+}
+
+/// The data travels in the announcement, wherever it lies.
+bool Call::fits_inline() const {
+  return may_be_inline() && layout_.total() <= tuning_.inline_shared_bytes;
+}
+
+void Call::announce() noexcept {
+  const bool fits = fits_inline();
   std::uint32_t flags = fits ? kPayload : memory_flags();
-  if (may_fit && bytes <= tuning_.inline_private_bytes && (flags & kInputsShared) == 0) {
-    flags |= kPayload;
-  }
+  const bool fits_if_private = may_be_inline() && layout_.total() <= tuning_.inline_private_bytes;
+  if (fits_if_private && (flags & kInputsShared) == 0) flags |= kPayload;
   if ((flags & kPayload) != 0) fill_payload();
   // Ranks in other memory may want it otherwise; then the call is not inline.
   if (!fits) fill_directory();
   publish(flags);
 }
 
-void Call::announce_refusal() { publish(kRefused); }
+void Call::announce_refusal() noexcept { publish(kRefused); }
 
 void Call::publish(std::uint32_t flags) {
   const bool stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) != Stop::none;
@@ -309,7 +349,7 @@ Reduction Call::to_wire(std::size_t segment) const {
 
 // --- moving data --------------------------------------------------------------------------------
 
-void Call::stage(Range chunk, int slot, Stores stores) const {
+void Call::stage(Range chunk, int slot, WritePolicy stores) const {
   turn_to(Activity::copy_in);
   std::byte* mine = memory_.self().arena + memory_.control().stage[slot];
   layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
@@ -320,24 +360,24 @@ void Call::stage(Range chunk, int slot, Stores stores) const {
     std::byte* to = mine + layout_.slot_offset(part, chunk);
     reduce(to_output(part.segment), std::span(&from, 1), std::span(&to, 1), part.count, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
-void Call::reduce_to_all(Range range, const Sources& sources, Stores stores) {
+void Call::reduce_to_all(Range range, const Sources& sources, WritePolicy stores) {
   turn_to(Activity::reduce);
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     gather_outputs(part, sources.chunk, sources.slot);
     reduce(to_output(part.segment), sources_, destinations_, part.count, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 /// One source of the output's type needs no reduction before it is consumed, unless it is what the
 /// consumer writes to.
 void Call::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                                std::span<const std::byte* const> sources, std::byte* scratch,
-                               Stores stores) const {
+                               WritePolicy stores) const {
   if (!is_destination(segment(part))) return;
   const std::size_t offset = part.first * size_of(segment(part).dtype);
   std::byte* outputs[] = {segment(part).output + offset, nullptr};
@@ -353,11 +393,11 @@ void Call::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& r
     consumer->consume(part.segment, part.first, part.count, sources.front());
     return;
   }
-  reduce(reduction, sources, std::span(&scratch, 1), part.count, Stores::cached);
+  reduce(reduction, sources, std::span(&scratch, 1), part.count, WritePolicy::cached);
   consumer->consume(part.segment, part.first, part.count, scratch);
 }
 
-void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
+void Call::reduce_to_self(Range range, const Sources& sources, WritePolicy stores) {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   std::byte* mine = memory_.self().arena + memory_.control().result[sources.slot];
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
@@ -365,7 +405,7 @@ void Call::reduce_to_self(Range range, const Sources& sources, Stores stores) {
     reduce_part_to_self(part, to_output(part.segment), sources_,
                         mine + layout_.slot_offset(part, sources.chunk), stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer) {
@@ -373,7 +413,7 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
     std::byte* to = buffer + (part.position - range.begin);
-    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, WritePolicy::cached);
   });
 }
 
@@ -383,18 +423,18 @@ void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int 
     gather_outputs(part, chunk, slot);
     const std::byte* from = buffer + (part.position - range.begin);
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce(narrow, std::span(&from, 1), destinations_, part.count, Stores::cached);
+    reduce(narrow, std::span(&from, 1), destinations_, part.count, WritePolicy::cached);
   });
 }
 
-void Call::deliver(Range chunk, int slot, Stores stores) const {
+void Call::deliver(Range chunk, int slot, WritePolicy stores) const {
   turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
   std::byte* mine = memory_.self().arena + memory_.control().result[slot];
   layout_.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const std::byte* from = mine + layout_.slot_offset(part, chunk);
     reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
-  if (stores == Stores::streaming) streaming_fence();
+  if (stores == WritePolicy::streaming) streaming_fence();
 }
 
 // --- small calls --------------------------------------------------------------------------------
@@ -404,7 +444,7 @@ void Call::reduce_payloads_to_self() {
   alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     gather_payloads(part, 0, memory_.size());
-    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, Stores::cached);
+    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, WritePolicy::cached);
   });
 }
 
@@ -414,7 +454,7 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
       return;
     gather_payloads(part, first, count);
     std::byte* to = buffer + part.position;
-    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, Stores::cached);
+    reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count, WritePolicy::cached);
   });
 }
 
@@ -424,7 +464,7 @@ void Call::deliver_wire(const std::byte* buffer) const {
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const std::byte* from = buffer + part.position;
     const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, Stores::cached);
+    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, WritePolicy::cached);
   });
 }
 

@@ -67,6 +67,7 @@ struct Operation {
   bool lanes_apart = false;
   const Key* first_key = nullptr;  ///< of `keys` keys, for the record; null if there are none
   std::size_t keys = 0;
+  Verb verb = Verb::of_kind;  ///< for the record; `describe` begins with it
 };
 
 /// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
@@ -91,8 +92,11 @@ class Call {
   Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
        AllocateShared allocate_shared);
 
-  /// Draws the next sequence number. `wide`: see FusedLayout. `begun`: in ticks.
-  void begin(const Operation& operation, bool wide, std::uint64_t begun);
+  /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
+  /// see FusedLayout. Errors: out_of_memory; a call without segments has none.
+  void prepare(const Operation& operation, bool wide);
+  /// Draws the next sequence number for the call that was prepared. `begun`: in ticks.
+  void begin(std::uint64_t begun) noexcept;
 
   /// Where it keeps what it does when; null: nowhere.
   void keep_in(SpanLog* spans) { spans_ = spans; }
@@ -127,9 +131,9 @@ class Call {
   }
 
   /// Tells the node that this rank has called, and where its data is.
-  void announce();
+  void announce() noexcept;
   /// Tells the node that this rank's call is invalid.
-  void announce_refusal();
+  void announce_refusal() noexcept;
   /// Waits until all ranks of the node have, and reads their flags and signatures.
   void wait_for_announcements();
   /// Since when this rank has waited for others to announce the call, in ticks; 0 if it did not.
@@ -163,17 +167,17 @@ class Call {
   void wait_for(int peer, std::uint64_t step);
 
   /// Copies this rank's inputs that peers cannot read into its stage slot.
-  void stage(Range chunk, int slot, Stores stores) const;
+  void stage(Range chunk, int slot, WritePolicy stores) const;
   /// Reduces into every rank's output (in place) or result slot.
-  void reduce_to_all(Range range, const Sources& sources, Stores stores);
+  void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
-  void reduce_to_self(Range range, const Sources& sources, Stores stores);
+  void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
-  void deliver(Range chunk, int slot, Stores stores) const;
+  void deliver(Range chunk, int slot, WritePolicy stores) const;
 
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
@@ -195,6 +199,9 @@ class Call {
   void publish(std::uint32_t flags);
   void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
+  [[nodiscard]] bool may_be_inline() const;
+  [[nodiscard]] bool fits_inline() const;
+  void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();
   template <class Address>
@@ -206,7 +213,7 @@ class Call {
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
   void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
-                           Stores stores) const;
+                           WritePolicy stores) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] Reduction to_output(std::size_t segment) const;

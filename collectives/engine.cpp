@@ -30,17 +30,16 @@ class NamedCall {
 /// The end of an operation, however it ends.
 class OperationEnd {
  public:
-  OperationEnd(StatisticsCollector& statistics, const Call& call)
-      : statistics_(statistics), call_(call) {}
-  ~OperationEnd() {
-    statistics_.leave_operation(call_.operation().kind, call_.layout().value_bytes());
-  }
+  OperationEnd(StatisticsCollector& statistics, Kind kind, std::size_t bytes)
+      : statistics_(statistics), kind_(kind), bytes_(bytes) {}
+  ~OperationEnd() { statistics_.leave_operation(kind_, bytes_); }
   OperationEnd(const OperationEnd&) = delete;
   OperationEnd& operator=(const OperationEnd&) = delete;
 
  private:
   StatisticsCollector& statistics_;
-  const Call& call_;
+  Kind kind_;
+  std::size_t bytes_;
 };
 
 }  // namespace
@@ -66,34 +65,39 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
 
 void Engine::check_usable() { waiter_.check_failure(); }
 
+/// What may fail on this rank alone does so before the sequence number is drawn: this rank then
+/// makes another call of that number, which tells the others.
 void Engine::start(const Operation& operation) {
   check_usable();
-  require_mpi_types(operation);
-  call_.begin(operation, wide_, statistics_.enter_operation());
-  try {
-    call_.announce();
-  } catch (...) {
-    statistics_.leave_operation(operation.kind, 0);
-    throw;
+  const std::uint64_t begun = statistics_.enter_operation();
+  const auto error = caught([&] {
+    require_mpi_types(operation);
+    call_.prepare(operation, wide_);
+  });
+  if (error) {
+    const OperationEnd end(statistics_, operation.kind, 0);
+    throw_on_all_ranks(error->code, operation.describe() + ": " + error->text);
   }
+  call_.begin(begun);
+  call_.announce();
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
-void Engine::require_mpi_types(const Operation& operation) {
+void Engine::require_mpi_types(const Operation& operation) const {
   const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
   if (!by_mpi || operation.kind != Kind::allreduce) return;
   for (const Segment& segment : operation.segments) {
     if (size_of(segment.dtype) != 2) continue;
-    throw_on_all_ranks(ErrorCode::invalid_argument,
-                       operation.describe() + ": MPI cannot reduce " + to_string(segment.dtype) +
-                           "; choose another exchange than mpi in TUTTI_ALGORITHMS");
+    throw Error(ErrorCode::invalid_argument,
+                std::string("MPI cannot reduce ") + to_string(segment.dtype) +
+                    "; choose another exchange than mpi in TUTTI_ALGORITHMS");
   }
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
 bool Engine::finish() {
-  const OperationEnd end(statistics_, call_);
+  const OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
   const NamedCall named(waiter_, call_);
   try {
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
@@ -135,7 +139,11 @@ void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
 
 void Engine::fail(const Error& error) {
   if (error.scope() != ErrorScope::caller) throw error;
-  waiter_.fail(error.code(), name_of(topology_, topology_.rank) + ": " + error.what());
+  fail(LocalError{error.code(), error.what()});
+}
+
+void Engine::fail(const LocalError& error) {
+  waiter_.fail(error.code, name_of(topology_, topology_.rank) + ": " + error.text);
 }
 
 void Engine::watch(const StopFlag& stop) {
@@ -158,7 +166,8 @@ bool Engine::meet() {
   call_.wait_for_announcements();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
-  statistics_.met(call_.waiting_since(), alone ? call_.last_rank() : call_.agreement_line().last_rank);
+  statistics_.met(call_.waiting_since(),
+                  alone ? call_.last_rank() : call_.agreement_line().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
@@ -219,8 +228,9 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
-  call_.begin(refused, wide_, statistics_.enter_operation());
-  const OperationEnd end(statistics_, call_);
+  call_.prepare(refused, wide_);
+  call_.begin(statistics_.enter_operation());
+  const OperationEnd end(statistics_, Kind::refusal, 0);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
   static_cast<void>(meet());

@@ -8,6 +8,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/local_error.hpp"
 #include "collectives/statistics_collector.hpp"
 #include "collectives/wait.hpp"
 
@@ -16,7 +17,8 @@ namespace tutti::collectives {
 /// One rank's end of the group. All ranks construct theirs with the same settings.
 ///
 /// A call goes through these states; every rank of the group goes through the same ones:
-///   start    the sequence number is drawn and announced to the node, with the call's signature
+///   start    what may fail on one rank alone is done; then the sequence number is drawn and
+///            announced to the node, with the call's signature
 ///   agree    all announcements are compared, in the node and between nodes
 ///   explain  only if they differ, or a rank refused its call: all ranks throw the same error
 ///   reduce   the data moves
@@ -54,6 +56,7 @@ class Engine {
   /// This rank cannot go on with what all ranks are in the middle of: fails the group with its
   /// error, unless the others know of that already, and throws.
   [[noreturn]] void fail(const Error& error);
+  [[noreturn]] void fail(const LocalError& error);
 
   /// Throws if the group has failed.
   void check_usable();
@@ -100,7 +103,7 @@ class Engine {
   bool carry_out_logged();
   /// Waits for all ranks' announcements; true if all are of one call.
   [[nodiscard]] bool meet();
-  void require_mpi_types(const Operation& operation);
+  void require_mpi_types(const Operation& operation) const;
   [[nodiscard]] bool agree_between_nodes();
   ErrorCode exchange_statements(const RankStatement& own);
   [[noreturn]] void throw_report();

@@ -69,7 +69,7 @@ class FusedLayout {
   /// one call to the next. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
 
-  [[nodiscard]] std::size_t total() const { return begins_.empty() ? 0 : begins_.back(); }
+  [[nodiscard]] std::size_t total() const { return begins_.back(); }
   /// The bytes of the elements themselves, without padding and in their own types.
   [[nodiscard]] std::size_t value_bytes() const { return value_bytes_; }
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
@@ -110,7 +110,9 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  std::vector<std::size_t> begins_;  ///< where each segment begins, in bytes; the last is the total
+  /// Where each segment begins, in bytes, then the total. Room for one from the start: a call
+  /// without segments needs no memory.
+  std::vector<std::size_t> begins_{0};
   std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };

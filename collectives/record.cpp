@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "collectives/call.hpp"
 #include "collectives/plain_text.hpp"
 
 namespace tutti::collectives {
@@ -14,28 +13,6 @@ std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())
                                         .count());
-}
-
-const char* name_of_kind(std::uint32_t kind, bool has_keys) noexcept {
-  switch (static_cast<Kind>(kind)) {
-    case Kind::barrier:
-      return "barrier";
-    case Kind::agreement:
-      return "agree, save or load";
-    case Kind::allreduce:
-      return has_keys ? "push" : "allreduce";
-    case Kind::broadcast:
-      return has_keys ? "init" : "broadcast";
-    case Kind::reduce:
-      return "reduce";
-    case Kind::reduce_scatter:
-      return "reduce_scatter";
-    case Kind::allgather:
-      return "allgather";
-    case Kind::refusal:
-      return "a call that this rank refused";
-  }
-  return "unknown";
 }
 
 const char* phase_to_string(std::uint32_t phase) noexcept {
@@ -58,13 +35,49 @@ const char* phase_to_string(std::uint32_t phase) noexcept {
 
 }  // namespace
 
+const char* to_string(Verb verb) noexcept {
+  switch (verb) {
+    case Verb::of_kind:
+      return "call";
+    case Verb::barrier:
+      return "barrier";
+    case Verb::agree:
+      return "agree";
+    case Verb::allreduce:
+      return "allreduce";
+    case Verb::broadcast:
+      return "broadcast";
+    case Verb::reduce:
+      return "reduce";
+    case Verb::reduce_scatter:
+      return "reduce_scatter";
+    case Verb::allgather:
+      return "allgather";
+    case Verb::refused_call:
+      return "a call that this rank refused";
+    case Verb::init:
+      return "init";
+    case Verb::push:
+      return "push";
+    case Verb::verify:
+      return "verify";
+    case Verb::save:
+      return "save";
+    case Verb::load:
+      return "load";
+    case Verb::sum_of_gpus:
+      return "sum of GPUs";
+  }
+  return "unknown";
+}
+
 RecordBook::RecordBook() : first_ticks_(ticks()), first_ns_(now_ns()) {}
 
 std::size_t RecordBook::describe(std::uint64_t sequence, std::span<char> text) const noexcept {
   const CallRecord& record = calls_[sequence % kCalls];
   if (sequence == 0 || record.sequence.load(std::memory_order_acquire) != sequence) return 0;
-  const std::uint32_t kind_and_keys = record.kind_and_keys.load(kRelaxed);
-  const std::uint32_t keys = kind_and_keys >> 8;
+  const std::uint32_t verb_and_keys = record.verb_and_keys.load(kRelaxed);
+  const std::uint32_t keys = verb_and_keys >> 8;
   const std::uint64_t ticks_now = ticks();
   const double ns_per_tick =
       static_cast<double>(now_ns() - first_ns_) /
@@ -74,7 +87,7 @@ std::size_t RecordBook::describe(std::uint64_t sequence, std::span<char> text) c
       ticks_now > begun ? static_cast<double>(ticks_now - begun) * ns_per_tick : 0.0;
 
   PlainText out(text);
-  out.add("call ").add(sequence).add(", ").add(name_of_kind(kind_and_keys & 0xff, keys > 0));
+  out.add("call ").add(sequence).add(", ").add(to_string(static_cast<Verb>(verb_and_keys & 0xff)));
   if (keys > 0) {
     std::uint64_t words[3];
     for (int i = 0; i < 3; ++i) words[i] = record.key[i].load(kRelaxed);

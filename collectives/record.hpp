@@ -25,6 +25,29 @@ enum class Phase : std::uint32_t {
   refused,  ///< it ended in an error that all ranks threw
 };
 
+/// What the caller asked for: "push", say, which may be an allreduce or an allgather. In records,
+/// so that it is a number: a text would be at another address in the process that reads it.
+enum class Verb : std::uint8_t {
+  of_kind,  ///< the operation's own name
+  barrier,
+  agree,
+  allreduce,
+  broadcast,
+  reduce,
+  reduce_scatter,
+  allgather,
+  refused_call,  ///< what a rank makes instead of a call that it cannot make
+  init,
+  push,
+  verify,
+  save,
+  load,
+  sum_of_gpus,
+};
+
+/// "push". Safe in a signal handler.
+const char* to_string(Verb verb) noexcept;
+
 /// Time as the processor counts it: 10 ns cheaper than asking the system's clock.
 inline std::uint64_t ticks() noexcept {
 #if defined(__x86_64__)
@@ -41,7 +64,7 @@ inline std::uint64_t ticks() noexcept {
 /// What is recorded of a call.
 struct CallFacts {
   std::uint64_t sequence = 0;
-  std::uint32_t kind = 0;  ///< a Kind
+  Verb verb = Verb::of_kind;
   std::uint32_t keys = 0;
   const Key* first_key = nullptr;
   std::uint64_t digest = 0;
@@ -54,7 +77,7 @@ struct CallFacts {
 struct CallRecord {
   std::atomic<std::uint64_t> sequence{0};
   std::atomic<std::uint32_t> phase{0};
-  std::atomic<std::uint32_t> kind_and_keys{0};  ///< kind | number of keys << 8
+  std::atomic<std::uint32_t> verb_and_keys{0};  ///< a Verb | number of keys << 8
   std::atomic<std::uint64_t> digest{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> begun{0};     ///< ticks
@@ -76,7 +99,7 @@ class alignas(128) RecordBook {
     CallRecord& record = at(facts.sequence);
     record.sequence.store(0, kRelaxed);
     record.phase.store(static_cast<std::uint32_t>(Phase::entered), kRelaxed);
-    record.kind_and_keys.store(facts.kind | facts.keys << 8, kRelaxed);
+    record.verb_and_keys.store(static_cast<std::uint32_t>(facts.verb) | facts.keys << 8, kRelaxed);
     record.digest.store(facts.digest, kRelaxed);
     record.bytes.store(facts.bytes, kRelaxed);
     record.begun.store(facts.begun, kRelaxed);

@@ -42,7 +42,7 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
   const PollGuard guard(call.waiter(), lane == nullptr ? nullptr : &poll);
 
   const std::size_t total = call.layout().total();
-  const Stores slots = tuning.slot_stores(total);
+  const WritePolicy slots = tuning.slot_writes(total);
   const std::size_t chunks = (total + tuning.chunk_bytes - 1) / tuning.chunk_bytes;
   const std::size_t lag = std::min(tuning.chunks_in_flight - 1, chunks - 1);
   const auto chunk = [&](std::size_t index) {
@@ -63,7 +63,8 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
       if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
       call.signal();
       call.wait_for_all();
-      if (!call.in_place()) call.deliver(chunk(done), static_cast<int>(done % 2), Stores::cached);
+      if (!call.in_place())
+        call.deliver(chunk(done), static_cast<int>(done % 2), WritePolicy::cached);
     }
   }
 }

@@ -31,7 +31,7 @@ void reduce_direct(Call& call, const Tuning& tuning) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
   call.reduce_to_all(share_of(all, ranks, call.memory().local_rank), {all, 0, 0, ranks},
-                     tuning.output_stores(all.end, ranks));
+                     tuning.output_writes(all.end, ranks));
   call.signal();
   call.wait_for_all();
 }
@@ -44,8 +44,8 @@ void reduce_in_node(Call& call, const Tuning& tuning) {
   const bool each_for_itself =
       ranks == 1 || (ranks <= tuning.own_sum_ranks && call.inputs_private());
   const std::size_t total = call.layout().total();
-  const Stores slots = tuning.slot_stores(total);
-  const Stores outputs = tuning.output_stores(total, ranks);
+  const WritePolicy slots = tuning.slot_writes(total);
+  const WritePolicy outputs = tuning.output_writes(total, ranks);
   int slot = 0;
   for (std::size_t begin = 0; begin < total; begin += tuning.chunk_bytes, slot ^= 1) {
     const Range chunk{begin, std::min(total, begin + tuning.chunk_bytes)};

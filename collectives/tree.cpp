@@ -100,7 +100,7 @@ void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std:
     const std::byte* sources[] = {left + offset, right + offset};
     std::byte* destination = sum + offset;
     const DType wire = layout.wire(part.segment);
-    reduce({op, wire, wire}, sources, std::span(&destination, 1), part.count, Stores::cached);
+    reduce({op, wire, wire}, sources, std::span(&destination, 1), part.count, WritePolicy::cached);
   });
 }
 

@@ -179,13 +179,13 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   return tuning;
 }
 
-Stores Tuning::output_stores(std::size_t bytes, int ranks_of_node) const {
+Stores Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
   const std::size_t footprint = 2 * bytes * static_cast<std::size_t>(ranks_of_node);
-  return footprint > streamed_output_bytes ? Stores::streaming : Stores::cached;
+  return footprint > streamed_output_bytes ? WritePolicy::streaming : WritePolicy::cached;
 }
 
-Stores Tuning::slot_stores(std::size_t bytes) const {
-  return bytes < streamed_slot_bytes ? Stores::cached : Stores::streaming;
+Stores Tuning::slot_writes(std::size_t bytes) const {
+  return bytes < streamed_slot_bytes ? WritePolicy::cached : WritePolicy::streaming;
 }
 
 std::vector<std::string> Tuning::table(const Topology& topology) const {

@@ -66,9 +66,9 @@ struct Tuning {
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
 
   /// How a call writes its outputs: `bytes` is the size of one rank's data.
-  [[nodiscard]] Stores output_stores(std::size_t bytes, int ranks_of_node) const;
+  [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.
-  [[nodiscard]] Stores slot_stores(std::size_t bytes) const;
+  [[nodiscard]] WritePolicy slot_writes(std::size_t bytes) const;
 
   /// The choices as text, one line each: where, for which data, up to which size, which algorithm.
   [[nodiscard]] std::vector<std::string> table(const Topology& topology) const;

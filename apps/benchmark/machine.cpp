@@ -20,18 +20,13 @@
 #include <tutti/settings.hpp>
 
 #include "apps/benchmark/backends.hpp"
+#include "support/progress.hpp"
 
 namespace apps::benchmark {
 
 namespace {
 
 constexpr std::size_t kUsualCacheBytes = std::size_t{32} << 20;
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -157,7 +152,7 @@ MemoryProbe plan_memory_probe(std::size_t cache_bytes, int ranks_of_node) {
 }
 
 MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const MemoryProbe& probe) {
-  const auto begin = Clock::now();
+  const Stopwatch all_passes;
   const auto count = static_cast<std::int64_t>(probe.array_bytes / sizeof(float));
   std::vector<tutti::Tensor> arrays;
   world.agree([&] {
@@ -167,11 +162,11 @@ MemorySpeed measure_memory(tutti::Communicator& world, MPI_Comm comm, const Memo
   double elapsed = 0.0;
   while (elapsed <= kMostProbeSeconds) {  // the same on all ranks
     world.barrier();
-    const auto start = Clock::now();
+    const Stopwatch pass;
     add_streaming(arrays[0].values<float>(), arrays[1].values<float>(), arrays[2].values<float>());
-    rates.push_back(3.0 * static_cast<double>(probe.array_bytes) / seconds_since(start) / 1e9);
+    rates.push_back(3.0 * static_cast<double>(probe.array_bytes) / pass.seconds() / 1e9);
     const bool is_last = static_cast<int>(rates.size()) == probe.repetitions;
-    elapsed = is_last ? std::numeric_limits<double>::infinity() : seconds_since(begin);
+    elapsed = is_last ? std::numeric_limits<double>::infinity() : all_passes.seconds();
     max_over_ranks(comm, {&elapsed, 1});
   }
   std::sort(rates.begin(), rates.end());

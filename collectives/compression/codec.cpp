@@ -19,7 +19,7 @@ void Codec::sum(std::span<const std::byte* const> packed, PackedRange range, Wor
     sources[sender] = reinterpret_cast<const std::byte*>(tile);
   }
   auto* target = reinterpret_cast<std::byte*>(sums);
-  reduce({}, sources, std::span(&target, 1), range.count, Stores::cached);
+  reduce({}, sources, std::span(&target, 1), range.count, WritePolicy::cached);
 }
 
 }  // namespace tutti::collectives

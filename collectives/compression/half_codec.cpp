@@ -21,7 +21,7 @@ class HalfCodec final : public Codec {
             std::byte* packed) const override {
     const auto* from = reinterpret_cast<const std::byte*>(gradient);
     reduce({ReduceOp::sum, DType::float32, dtype_}, std::span(&from, 1), std::span(&packed, 1),
-           count, Stores::cached);
+           count, WritePolicy::cached);
   }
   void feed_back(const float*, float*, std::size_t, const std::byte*) const override {}
   void unpack(const std::byte* packed, PackedRange range, float* values) const override {
@@ -36,7 +36,7 @@ class HalfCodec final : public Codec {
     for (const std::byte*& source : sources) source += range.first * kBytes;
     auto* to = reinterpret_cast<std::byte*>(sums);
     reduce({ReduceOp::sum, dtype_, DType::float32}, sources, std::span(&to, 1), range.count,
-           Stores::cached);
+           WritePolicy::cached);
   }
 
  private:

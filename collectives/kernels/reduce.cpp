@@ -120,13 +120,13 @@ void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
 
 /// One source of the type of the destinations: the bytes, with their NaNs as they are.
 void copy_all(const Kernels& kernels, const std::byte* source, Destinations destinations,
-              std::size_t bytes, Stores stores) noexcept {
+              std::size_t bytes, WritePolicy stores) noexcept {
   // With several destinations in pieces, so that the source is read from memory once.
   const std::size_t step = destinations.size() == 1 ? bytes : kTileBytes;
   for (std::size_t begin = 0; begin < bytes; begin += step) {
     const std::size_t now = std::min(step, bytes - begin);
     for (std::byte* destination : destinations) {
-      if (stores == Stores::streaming) {
+      if (stores == WritePolicy::streaming) {
         stream_bytes(kernels, destination + begin, source + begin, now);
       } else {
         copy_bytes(destination + begin, source + begin, now);
@@ -170,13 +170,13 @@ bool alike(Destinations destinations) noexcept {
 }
 
 void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList sources,
-               Destinations destinations, std::size_t count, Stores stores) noexcept {
+               Destinations destinations, std::size_t count, WritePolicy stores) noexcept {
   assert(!sources.empty());
   assert(pair_index(reduction.from, reduction.to) < kPairs);
   if (destinations.empty() || count == 0) return;
   const std::size_t op = static_cast<std::size_t>(reduction.op);
   const std::size_t pair = pair_index(reduction.from, reduction.to);
-  const bool cached = stores == Stores::cached;
+  const bool cached = stores == WritePolicy::cached;
   const bool in_registers =
       sources.size() <= kMaxSources &&
       (destinations.size() == 1 ||
@@ -234,7 +234,7 @@ void streaming_fence() noexcept {
 }
 
 void reduce(const Reduction& reduction, SourceList sources, Destinations destinations,
-            std::size_t count, Stores stores) {
+            std::size_t count, WritePolicy stores) {
   reduce_by(*choice().kernels, reduction, sources, destinations, count, stores);
 }
 
@@ -252,7 +252,7 @@ bool has_isa(Isa isa) noexcept {
 }
 
 bool reduce_with(Isa isa, const Reduction& reduction, SourceList sources, Destinations destinations,
-                 std::size_t count, Stores stores) {
+                 std::size_t count, WritePolicy stores) {
   const Kernels* const kernels = kernels_of(isa);
   if (kernels == nullptr) return false;
   reduce_by(*kernels, reduction, sources, destinations, count, stores);

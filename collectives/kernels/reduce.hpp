@@ -14,7 +14,7 @@ namespace tutti::collectives {
 /// How the destinations are written. `streaming` goes past the caches (non-temporal stores) and
 /// pays where the destinations are larger than the last-level cache. A signal to a reader must come
 /// after streaming_fence(), once for any number of reductions: it takes as long as some of them.
-enum class Stores : std::uint8_t { cached, streaming };
+enum class WritePolicy : std::uint8_t { cached, streaming };
 
 /// Element types and operation of one reduction. `from` and `to` are equal, or one is a 16-bit
 /// floating-point type and the other float32.
@@ -37,7 +37,7 @@ struct Reduction {
 ///
 /// Order  local. Never throws. At least one source; destinations may be empty.
 void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
-            std::span<std::byte* const> destinations, std::size_t count, Stores stores);
+            std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
 
 /// Orders all streaming stores of this thread before its later stores.
 void streaming_fence() noexcept;
@@ -50,6 +50,6 @@ enum class Isa : std::uint8_t { plain, avx2, avx512 };
 bool has_isa(Isa isa) noexcept;
 /// For tests: reduce() restricted to one instruction set. False if this machine does not have it.
 bool reduce_with(Isa isa, const Reduction& reduction, std::span<const std::byte* const> sources,
-                 std::span<std::byte* const> destinations, std::size_t count, Stores stores);
+                 std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
 
 }  // namespace tutti::collectives

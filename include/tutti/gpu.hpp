@@ -35,7 +35,8 @@ TUTTI_API void set_stream(Device device, void* stream);
 [[nodiscard]] TUTTI_API void* stream_of(Device device);
 
 /// Returns when everything that was put into the device's stream has run. Local.
-/// Errors: timeout after TUTTI_TIMEOUT's default, communication if that work failed.
+/// Errors: timeout, after the deadline of the store or communicator that was created last (300 s
+/// before the first); communication if that work failed.
 TUTTI_API void synchronize(Device device);
 
 }  // namespace tutti

@@ -13,7 +13,6 @@
 #include "collectives/kernels/reduce.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/mpi/version.hpp"
 
 namespace tutti {
 

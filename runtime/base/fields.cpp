@@ -140,11 +140,11 @@ bool OptionChoice::set(std::string_view name) const {
   return true;
 }
 
-void check(const std::string& owner, const OptionField& field) {
+void check_field(const std::string& owner, const OptionField& field) {
   if (!is_in_bounds(field)) refuse_value(owner, field, value_text(field), expected(field));
 }
 
-void read(const std::string& owner, const OptionField& field, const std::string& text) {
+void read_field(const std::string& owner, const OptionField& field, const std::string& text) {
   if (std::visit([&](const auto& value) { return read_value(text, value); }, field.value)) return;
   refuse_value(owner, field, text, expected(field));
 }
@@ -212,7 +212,7 @@ std::optional<std::string> OptionWords::take(const std::string& option) {
 
 void OptionWords::read(const OptionFields& fields) {
   for (const OptionField& field : fields) {
-    if (const auto value = take(field.name)) tutti::read(owner_, field, *value);
+    if (const auto value = take(field.name)) read_field(owner_, field, *value);
   }
 }
 

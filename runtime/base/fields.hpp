@@ -67,10 +67,10 @@ struct OptionField {
 using OptionFields = std::vector<OptionField>;
 
 /// Errors  invalid_argument: "OWNER: NAME=VALUE: expected ...".
-void check(const std::string& owner, const OptionField& field);
+void check_field(const std::string& owner, const OptionField& field);
 /// Sets a field. Errors: invalid_argument for a text that is no such value.
-void read(const std::string& owner, const OptionField& field, const std::string& text);
-/// The value as read() takes it.
+void read_field(const std::string& owner, const OptionField& field, const std::string& text);
+/// The value as read_field() takes it.
 std::string value_text(const OptionField& field);
 void add(Digest& digest, const OptionField& field);
 

@@ -153,7 +153,8 @@ void TensorFile::deliver(Communicator& ranks, std::span<std::byte* const> destin
   ranks.group()->engine().run({.kind = collectives::Kind::allgather,
                                .digest = digest.value(),
                                .segments = segments,
-                               .describe = describe});
+                               .describe = describe,
+                               .verb = collectives::Verb::load});
 }
 
 }  // namespace tutti::checkpoint

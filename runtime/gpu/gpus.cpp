@@ -100,7 +100,7 @@ Tensor Gpus::allocate(const Shape& shape, DType dtype, Device device) {
 }
 
 void Gpus::copy(std::byte* to, Device to_device, const std::byte* from, Device from_device,
-                std::size_t bytes, Timeout timeout) {
+                std::size_t bytes, const Wait& wait) {
   if (bytes == 0) return;
   const bool to_gpu = to_device.kind == DeviceKind::gpu;
   const bool from_gpu = from_device.kind == DeviceKind::gpu;
@@ -109,15 +109,20 @@ void Gpus::copy(std::byte* to, Device to_device, const std::byte* from, Device f
     accelerator_->copy(to_device.index, stream(to_device.index), to, from, bytes);
     order(to_device.index, from_device.index);
   } else if (to_gpu) {
-    upload(to_device.index, to, from, bytes, timeout);
+    upload(to_device.index, to, from, bytes, wait);
   } else if (from_gpu) {
-    download(from_device.index, to, from, bytes, timeout);
+    download(from_device.index, to, from, bytes, wait);
   } else {
     std::memmove(to, from, bytes);
   }
 }
 
-Gpus::Slot& Gpus::next_slot(int device, Timeout timeout) {
+void Gpus::await(Event event, const Wait& wait, const std::string& what) {
+  if (wait) return wait([&] { return accelerator_->done(event); }, what);
+  gpus::wait(*accelerator_, event, timeout(), what);
+}
+
+Gpus::Slot& Gpus::next_slot(int device, const Wait& wait) {
   PerDevice& own = at(device);
   Slot& slot = own.slots[own.next_slot++ % kSlots];
   if (slot.memory == nullptr) {
@@ -128,17 +133,17 @@ Gpus::Slot& Gpus::next_slot(int device, Timeout timeout) {
     }
     slot.event = accelerator_->create_event(device);
   } else {
-    wait(*accelerator_, slot.event, timeout, "a copy from the cpu to " + to_string(gpu(device)));
+    await(slot.event, wait, "a copy from the cpu to " + to_string(gpu(device)));
   }
   return slot;
 }
 
 void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
-                  Timeout timeout) {
+                  const Wait& wait) {
   const std::lock_guard lock(at(device).slots_in_use);
   for (std::size_t done = 0; done < bytes; done += kSlotBytes) {
     const std::size_t size = std::min(kSlotBytes, bytes - done);
-    Slot& slot = next_slot(device, timeout);
+    Slot& slot = next_slot(device, wait);
     std::memcpy(slot.memory, from + done, size);
     accelerator_->copy(device, stream(device), to + done, slot.memory, size);
     accelerator_->record(slot.event, device, stream(device));
@@ -147,7 +152,7 @@ void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t 
 
 /// All slots are filled before the first is read.
 void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
-                    Timeout timeout) {
+                    const Wait& wait) {
   const std::lock_guard lock(at(device).slots_in_use);
   const std::size_t chunks = (bytes + kSlotBytes - 1) / kSlotBytes;
   std::array<Slot*, kSlots> filled{};
@@ -158,11 +163,11 @@ void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_
     if (step >= kSlots && step - kSlots < chunks) {
       const std::size_t chunk = step - kSlots;
       const Slot& slot = *filled[chunk % kSlots];
-      wait(*accelerator_, slot.event, timeout, "a copy from " + to_string(gpu(device)));
+      await(slot.event, wait, "a copy from " + to_string(gpu(device)));
       std::memcpy(to + chunk * kSlotBytes, slot.memory, size_of_chunk(chunk));
     }
     if (step >= chunks) continue;
-    Slot& slot = next_slot(device, timeout);
+    Slot& slot = next_slot(device, wait);
     accelerator_->copy(device, stream(device), slot.memory, from + step * kSlotBytes,
                        size_of_chunk(step));
     accelerator_->record(slot.event, device, stream(device));
@@ -170,11 +175,11 @@ void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_
   }
 }
 
-void Gpus::synchronize(int device, Timeout timeout) {
+void Gpus::synchronize(int device) {
   const EventTraits::Handle event{accelerator_.get(), accelerator_->create_event(device)};
   const UniqueHandle<EventTraits> owned(event);
   accelerator_->record(event.event, device, stream(device));
-  wait(*accelerator_, event.event, timeout, "the work in the stream of " + to_string(gpu(device)));
+  await(event.event, {}, "the work in the stream of " + to_string(gpu(device)));
 }
 
 std::size_t Gpus::allocations() const {

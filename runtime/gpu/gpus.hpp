@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,7 +21,16 @@
 namespace tutti::gpus {
 
 using Timeout = std::chrono::duration<double>;
-inline constexpr Timeout kUsualTimeout{300.0};
+
+/// How to wait for work of a GPU: returns once `ready` does, and throws where it hears that the
+/// work will not end. `what` describes the work.
+using Wait = std::function<void(const std::function<bool()>& ready, const std::string& what)>;
+
+/// How long is waited for GPUs where nobody says how. Tensors belong to no group, so this is one
+/// for the process: the deadline of the group that was made last, 300 s before the first. 0 is
+/// none.
+[[nodiscard]] Timeout timeout() noexcept;
+void set_timeout(Timeout timeout) noexcept;
 
 struct EventTraits {
   struct Handle {
@@ -56,15 +66,16 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   [[nodiscard]] Tensor allocate(const Shape& shape, DType dtype, Device device);
 
   /// From anywhere to anywhere, after what is in the streams of both devices. Memory of a CPU has
-  /// been read or written when this returns. Errors: timeout, if it is not.
+  /// been read or written when this returns; `wait` says how to wait for that, and else timeout().
+  /// Errors: timeout, if it is not, and what `wait` throws.
   void copy(std::byte* to, Device to_device, const std::byte* from, Device from_device,
-            std::size_t bytes, Timeout timeout = kUsualTimeout);
+            std::size_t bytes, const Wait& wait = {});
 
   /// What is put into `later`'s stream from now on runs after what is in `earlier`'s.
   void order(int earlier, int later);
 
-  /// Returns when all that is in the device's stream has run. Errors: timeout.
-  void synchronize(int device, Timeout timeout = kUsualTimeout);
+  /// Returns when all that is in the device's stream has run. Errors: timeout, after timeout().
+  void synchronize(int device);
 
   /// Calls of the devices' own allocators so far.
   [[nodiscard]] std::size_t allocations() const;
@@ -88,10 +99,12 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   };
 
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
-  Slot& next_slot(int device, Timeout timeout);
-  void upload(int device, std::byte* to, const std::byte* from, std::size_t bytes, Timeout timeout);
+  void await(Event event, const Wait& wait, const std::string& what);
+  Slot& next_slot(int device, const Wait& wait);
+  void upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
+              const Wait& wait);
   void download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
-                Timeout timeout);
+                const Wait& wait);
 
   std::shared_ptr<Accelerator> accelerator_;
   std::vector<std::unique_ptr<PerDevice>> devices_;

@@ -5,6 +5,7 @@
 
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
+#include "tutti/settings.hpp"
 
 #include "runtime/gpu/gpus.hpp"
 
@@ -18,6 +19,7 @@ struct Process {
   std::mutex mutex;
   std::atomic<bool> looked{false};
   std::atomic<int> count{0};
+  std::atomic<double> timeout_s{Settings{}.timeout.count()};
   std::shared_ptr<Gpus> gpus;
   std::string reason;
 };
@@ -48,6 +50,12 @@ Process& looked_at() {
 bool is_here(Device device) noexcept {
   const int count = process().count.load(std::memory_order_relaxed);
   return device.kind == DeviceKind::gpu && device.index >= 0 && device.index < count;
+}
+
+Timeout timeout() noexcept { return Timeout(process().timeout_s.load(std::memory_order_relaxed)); }
+
+void set_timeout(Timeout timeout) noexcept {
+  process().timeout_s.store(timeout.count(), std::memory_order_relaxed);
 }
 
 std::shared_ptr<Gpus> find_gpus() { return looked_at().gpus; }

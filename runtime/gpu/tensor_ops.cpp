@@ -16,13 +16,14 @@ struct Place {
   Stream stream;
 };
 
-void copy_bytes(const TensorView& target, const ConstTensorView& source) {
+void copy_bytes(const TensorView& target, const ConstTensorView& source, const Wait& wait) {
   const bool on_gpu = target.device().kind == DeviceKind::gpu;
   const auto gpus = require_gpus("copy_from", on_gpu ? target.device() : source.device());
   if (on_gpu && source.device().kind == DeviceKind::gpu) {
     gpus->require("copy_from", source.device());
   }
-  gpus->copy(target.bytes(), target.device(), source.bytes(), source.device(), target.size_bytes());
+  gpus->copy(target.bytes(), target.device(), source.bytes(), source.device(), target.size_bytes(),
+             wait);
 }
 
 }  // namespace
@@ -50,8 +51,8 @@ void subtract_scaled(const TensorView& target, double factor, const ConstTensorV
 }
 
 /// Elements are converted where they come from: on its GPU, or on the cpu before they are sent.
-void copy(const TensorView& target, const ConstTensorView& source) {
-  if (target.dtype() == source.dtype()) return copy_bytes(target, source);
+void copy(const TensorView& target, const ConstTensorView& source, const Wait& wait) {
+  if (target.dtype() == source.dtype()) return copy_bytes(target, source, wait);
   if (target.device() == source.device()) {
     const Place place("copy_from", target);
     place.kernels.convert(place.stream, target.bytes(), target.dtype(), source.bytes(),
@@ -60,7 +61,7 @@ void copy(const TensorView& target, const ConstTensorView& source) {
   }
   Tensor converted = Tensor::empty(source.shape(), target.dtype(), source.device());
   converted.view().copy_from(source);
-  copy_bytes(target, converted);
+  copy_bytes(target, converted, wait);
 }
 
 }  // namespace tutti::gpus

@@ -186,7 +186,8 @@ void StagedReducer::exchange(const Chunk& chunk, Slot& slot) {
   group_.engine().run({.kind = collectives::Kind::allreduce,
                        .segments = {&segment, 1},
                        .describe = describe,
-                       .lanes_apart = node_ != nullptr});
+                       .lanes_apart = node_ != nullptr,
+                       .verb = collectives::Verb::sum_of_gpus});
 }
 
 void StagedReducer::bring_back(const Chunk& chunk, Slot& slot) {

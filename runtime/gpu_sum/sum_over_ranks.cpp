@@ -42,8 +42,10 @@ std::vector<Item> allgather(Group& group, const Item& own, const char* what) {
       ranks, reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(all.data()),
       sizeof own, DType::uint8);
   const auto describe = [&] { return std::string(what); };
-  group.engine().run(
-      {.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
+  group.engine().run({.kind = collectives::Kind::allgather,
+                      .segments = segments,
+                      .describe = describe,
+                      .verb = collectives::Verb::sum_of_gpus});
   return all;
 }
 

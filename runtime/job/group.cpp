@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
+#include "runtime/gpu/tensor_ops.hpp"
 #include "runtime/job/stop_flag.hpp"
 
 namespace tutti {
@@ -52,6 +53,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, parts_.tuning);
   engine_->watch(stop_flag());
+  gpus::set_timeout(parts_.settings.timeout);
   observer_ =
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
@@ -72,6 +74,14 @@ Group::~Group() {
   } else {
     engine_->leave(std::uncaught_exceptions() > 0);
   }
+}
+
+void Group::copy(const TensorView& target, const ConstTensorView& source) {
+  const auto on_gpu = [](Device device) { return device.kind == DeviceKind::gpu; };
+  if (!on_gpu(target.device()) && !on_gpu(source.device())) return target.copy_from(source);
+  gpus::copy(target, source, [&](const std::function<bool()>& ready, const std::string& what) {
+    engine_->await(ready, [&] { return what; });
+  });
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {

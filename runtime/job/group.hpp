@@ -47,6 +47,10 @@ class Group {
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
 
+  /// TensorView::copy_from, between any devices, which hears of failures while it waits for a GPU.
+  /// Local. Errors: timeout, communication (failed).
+  void copy(const TensorView& target, const ConstTensorView& source);
+
   /// A tensor in this rank's arena; it keeps the arena. Zero. Errors: out_of_memory.
   Tensor allocate(Shape shape, DType dtype);
 

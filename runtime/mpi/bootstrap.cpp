@@ -2,12 +2,10 @@
 #include "runtime/mpi/bootstrap.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <random>
 
 #include "runtime/job/settings.hpp"
-#include "runtime/mpi/agree.hpp"
-#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
 #include "runtime/mpi/session.hpp"
@@ -17,8 +15,8 @@ namespace tutti::mpi {
 
 namespace {
 
-/// Where a rank's arena is, and what stands in it.
-struct Door {
+/// What a peer needs to map a rank's arena, and to know that it is the right one.
+struct ArenaHandle {
   ArenaAddress address;
   std::uint64_t nonce;
 };
@@ -32,7 +30,7 @@ collectives::ControlBlock& control_of(std::byte* arena) {
   return *reinterpret_cast<collectives::ControlBlock*>(arena);
 }
 
-std::vector<Backing> backings(const Settings& settings) {
+std::vector<Backing> backings_for(const Settings& settings) {
   if (settings.shared_memory == "memfd" || settings.shared_memory == "none") {
     return {Backing::memfd};
   }
@@ -42,7 +40,7 @@ std::vector<Backing> backings(const Settings& settings) {
 
 /// Maps the arenas of this rank's node. A mapping counts if the peer's nonce can be read through
 /// it.
-bool map_node(GroupParts& parts, Backing backing, const std::vector<Door>& doors) {
+bool map_node(GroupParts& parts, Backing backing, const std::vector<ArenaHandle>& handles) {
   parts.mappings.clear();
   parts.arenas.clear();
   for (const int rank : parts.topology.local_ranks()) {
@@ -52,33 +50,39 @@ bool map_node(GroupParts& parts, Backing backing, const std::vector<Door>& doors
     }
     try {
       parts.mappings.push_back(
-          Arena::map_peer(backing, doors[rank].address, parts.arena->reserved_bytes()));
+          Arena::map_peer(backing, handles[rank].address, parts.arena->reserved_bytes()));
     } catch (const Error&) {
       return false;
     }
     parts.arenas.push_back(parts.mappings.back().data());
-    if (control_of(parts.arenas.back()).nonce != doors[rank].nonce) return false;
+    if (control_of(parts.arenas.back()).nonce != handles[rank].nonce) return false;
   }
   return true;
 }
 
 /// Makes this rank's arena and maps its node's; says for each rank whether that succeeded.
-std::vector<int> share_memory(MPI_Comm comm, GroupParts& parts, Backing backing) {
-  agree(comm, [&] {
-    const int ranks = parts.topology.local_size();
-    unsigned long reserve = Arena::default_reserve(parts.settings.arena_bytes, ranks);
-    check(MPI_Allreduce(MPI_IN_PLACE, &reserve, 1, MPI_UNSIGNED_LONG, MPI_MIN, comm),
-          "MPI_Allreduce");
-    parts.arena = std::make_shared<Arena>(backing, reserve);
+std::vector<int> share_memory(EarlyCollectives& ranks, GroupParts& parts, Backing backing) {
+  const auto size = static_cast<std::size_t>(ranks.size());
+  std::vector<ArenaHandle> handles;
+  std::vector<int> all_mapped;
+  std::uint64_t reserve = 0;
+  ranks.agree("look how much memory they have", [&] {
+    handles.resize(size);
+    all_mapped.resize(size);
+    reserve = Arena::default_reserve(parts.settings.arena_bytes, parts.topology.local_size());
   });
-  Door own{parts.arena->address(), random_nonce()};
-  control_of(parts.arena->data()).nonce = own.nonce;
-  std::vector<Door> doors(parts.topology.size);
-  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, doors.data(), sizeof own, MPI_BYTE, comm),
-        "MPI_Allgather");
-  const int mapped = map_node(parts, backing, doors) ? 1 : 0;
-  std::vector<int> all_mapped(parts.topology.size);
-  check(MPI_Allgather(&mapped, 1, MPI_INT, all_mapped.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  reserve = ranks.minimum("settle how much memory to reserve", reserve);
+  ArenaHandle own{};
+  ranks.agree("reserve node-shared memory", [&] {
+    parts.arena = std::make_shared<Arena>(backing, reserve);
+    own = {parts.arena->address(), random_nonce()};
+    control_of(parts.arena->data()).nonce = own.nonce;
+  });
+  ranks.allgather("tell each other where their memory is", own, handles);
+  int mapped = 0;
+  ranks.agree("map each other's memory",
+              [&] { mapped = map_node(parts, backing, handles) ? 1 : 0; });
+  ranks.allgather("tell each other whether they could map it", mapped, all_mapped);
   parts.arena->unlink();
   return all_mapped;
 }
@@ -105,6 +109,35 @@ void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
   }
 }
 
+/// The process numbers of the node's ranks, where they mean the same in this process.
+std::vector<pid_t> processes_of_node(const collectives::Topology& topology,
+                                     const std::vector<RankInfo>& infos) {
+  const RankInfo& own = infos[topology.rank];
+  std::vector<pid_t> processes;
+  for (const int local : topology.local_ranks()) {
+    const bool is_near = infos[local].process_space == own.process_space && own.process_space != 0;
+    processes.push_back(is_near ? static_cast<pid_t>(infos[local].process) : 0);
+  }
+  return processes;
+}
+
+/// Also on one node: a wait there must let the application's own messages progress, because the
+/// missing rank may be waiting for one of them.
+void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
+  if (parts.topology.size == 1) return;
+  MpiTransport* transport = nullptr;
+  ranks.agree("prepare their messages", [&] {
+    auto made = std::make_unique<MpiTransport>(ranks.comm());
+    transport = made.get();
+    parts.transport = std::move(made);
+  });
+  const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
+  if (!by_mpi || parts.topology.num_nodes() == 1) return;
+  ranks.barrier("make a communicator for each share of the data");
+  const int lane = parts.topology.local_rank;
+  transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
+}
+
 /// What the ranks are and how they will work together.
 void log_choices(Group& group) {
   if (!group.log().writes(LogLevel::info)) return;
@@ -119,47 +152,39 @@ void log_choices(Group& group) {
 
 }  // namespace
 
+/// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized();
-  const MPI_Comm comm = duplicate(MPI_COMM_WORLD);
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  agree(comm, [&] { require_valid(settings); });
-  const std::vector<RankInfo> infos = exchange_rank_infos(comm, settings);
-  require_equal_ranks(infos, rank);
+  EarlyCollectives ranks(MPI_COMM_WORLD, settings.timeout);
+  ranks.agree("look at their settings", [&] { require_valid(settings); });
+  const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
+  require_equal_ranks(infos, ranks.rank());
 
   GroupParts parts;
-  parts.settings = settings;
-  parts.topology = topology_of(infos, rank, settings);
+  std::vector<Backing> backings;
+  ranks.agree("lay out their nodes", [&] {
+    backings = backings_for(settings);
+    parts.settings = settings;
+    parts.topology = topology_of(infos, ranks.rank(), settings);
+  });
   std::vector<int> mapped;
-  for (const Backing backing : backings(settings)) {
-    mapped = share_memory(comm, parts, backing);
+  for (const Backing backing : backings) {
+    mapped = share_memory(ranks, parts, backing);
     if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
   }
-  split_unmapped_nodes(parts, mapped);
-  agree(comm, [&] {
+  ranks.agree("allocate scratch memory", [&] {
+    split_unmapped_nodes(parts, mapped);
     parts.tuning = choose_tuning(parts.topology, settings);
     allocate_slots(*parts.arena, parts.tuning.chunk_bytes);
+    parts.processes = processes_of_node(parts.topology, infos);
   });
-  for (const int local : parts.topology.local_ranks()) {
-    const bool is_near =
-        infos[local].process_space == infos[rank].process_space && infos[local].process_space != 0;
-    parts.processes.push_back(is_near ? static_cast<pid_t>(infos[local].process) : 0);
-  }
-  // On one node, too: a wait there must let the application's own messages progress, because the
-  // missing rank may be waiting for one of them.
-  if (parts.topology.size > 1) {
-    auto transport = std::make_unique<MpiTransport>(comm);
-    const int lane = parts.topology.local_rank;
-    if (parts.tuning.exchange == collectives::Exchange::mpi && parts.topology.num_nodes() > 1) {
-      transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
-    }
-    parts.transport = std::move(transport);
-  }
-  parts.reports = report_targets(comm, infos, parts.topology, settings);
-  auto group = std::make_shared<Group>(std::move(parts));
-  if (rank == 0) log_choices(*group);
-  check(MPI_Barrier(comm), "MPI_Barrier");
+  make_transport(ranks, parts);
+  parts.reports = report_targets(ranks, infos, parts.topology, settings);
+  std::shared_ptr<Group> group;
+  ranks.agree("complete their group", [&] {
+    group = std::make_shared<Group>(std::move(parts));
+    if (ranks.rank() == 0) log_choices(*group);
+  });
   return group;
 }
 

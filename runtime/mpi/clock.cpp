@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <limits>
+#include <memory>
 
-#include "runtime/mpi/check.hpp"
+#include "collectives/leak.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
 
@@ -19,52 +21,70 @@ std::int64_t now_ns() {
       .count();
 }
 
+constexpr const char* kStep = "compare the clocks of their hosts";
+
+/// The messages of a comparison. They are left to MPI where a deadline passes.
+struct Messages {
+  std::int64_t sent = 0;
+  std::int64_t received = 0;
+};
+
+void send(EarlyCollectives& ranks, int to_rank, Messages& messages) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(&messages.sent, 1, MPI_INT64_T, to_rank, kTag, ranks.comm(), &request),
+        "MPI_Isend of the clock");
+  ranks.wait(kStep, request);
+}
+
+void receive(EarlyCollectives& ranks, int from_rank, Messages& messages) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(&messages.received, 1, MPI_INT64_T, from_rank, kTag, ranks.comm(), &request),
+        "MPI_Irecv of the clock");
+  ranks.wait(kStep, request);
+}
+
 /// How far the other rank's clock is ahead of this one's.
-std::int64_t ask(MPI_Comm comm, int rank) {
+std::int64_t ask(EarlyCollectives& ranks, int rank, Messages& messages) {
   std::int64_t ahead = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int round = 0; round < kRounds; ++round) {
-    std::int64_t theirs = 0;
     const std::int64_t begin = now_ns();
-    check(MPI_Send(&begin, 1, MPI_INT64_T, rank, kTag, comm), "MPI_Send of the clock");
-    check(MPI_Recv(&theirs, 1, MPI_INT64_T, rank, kTag, comm, MPI_STATUS_IGNORE),
-          "MPI_Recv of the clock");
+    send(ranks, rank, messages);
+    receive(ranks, rank, messages);
     const std::int64_t end = now_ns();
     if (end - begin >= shortest) continue;
     shortest = end - begin;
-    ahead = theirs - (begin + (end - begin) / 2);
+    ahead = messages.received - (begin + (end - begin) / 2);
   }
   return ahead;
 }
 
-void answer(MPI_Comm comm) {
+void answer(EarlyCollectives& ranks, Messages& messages) {
   for (int round = 0; round < kRounds; ++round) {
-    std::int64_t theirs = 0;
-    check(MPI_Recv(&theirs, 1, MPI_INT64_T, 0, kTag, comm, MPI_STATUS_IGNORE),
-          "MPI_Recv of the clock");
-    const std::int64_t own = now_ns();
-    check(MPI_Send(&own, 1, MPI_INT64_T, 0, kTag, comm), "MPI_Send of the clock");
+    receive(ranks, 0, messages);
+    messages.sent = now_ns();
+    send(ranks, 0, messages);
   }
 }
 
 }  // namespace
 
-std::int64_t common_origin_ns(MPI_Comm comm, const std::vector<RankInfo>& infos) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  const int size = static_cast<int>(infos.size());
-  std::vector<std::int64_t> origins(infos.size());  // each host's is at its first rank
+std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInfo>& infos) {
+  const int rank = ranks.rank();
+  auto messages = std::make_shared<Messages>();
+  collectives::leak_until_exit(messages);
+  std::vector<std::int64_t> origins(infos.size());  // of each host, at its first rank
   if (rank == 0) {
-    for (int other = 1; other < size; ++other) {
+    for (int other = 1; other < ranks.size(); ++other) {
       const bool is_first = infos[other].host_first == other;
-      if (is_first) origins[other] = ask(comm, other);
+      if (is_first) origins[other] = ask(ranks, other, *messages);
     }
     const std::int64_t now = now_ns();
     for (std::int64_t& origin : origins) origin += now;
   } else if (infos[rank].host_first == rank) {
-    answer(comm);
+    answer(ranks, *messages);
   }
-  check(MPI_Bcast(origins.data(), size, MPI_INT64_T, 0, comm), "MPI_Bcast of the clocks");
+  ranks.broadcast(kStep, 0, std::span(origins));
   return origins[infos[rank].host_first];
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <mpi.h>
 #include <vector>
 
+#include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
 
 namespace tutti::mpi {
@@ -13,6 +13,6 @@ namespace tutti::mpi {
 /// This host's CLOCK_MONOTONIC, in nanoseconds, in a moment that is the same for all ranks: now, on
 /// the clock of rank 0's host. Ranks of a host have one clock. Those of other hosts are compared by
 /// messages there and back: the quickest of several is wrong by half its time at most. Collective.
-std::int64_t common_origin_ns(MPI_Comm comm, const std::vector<RankInfo>& infos);
+std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInfo>& infos);
 
 }  // namespace tutti::mpi

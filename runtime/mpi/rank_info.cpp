@@ -18,7 +18,7 @@
 #include "collectives/node_memory.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/settings.hpp"
-#include "runtime/mpi/check.hpp"
+#include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
 
@@ -57,13 +57,38 @@ void fill_cores(RankInfo& info) {
   }
 }
 
-/// The lowest rank of `comm` among those that MPI can give shared memory with this one.
-int first_rank_of_host(MPI_Comm comm, int rank) {
+/// What a rank knows by itself.
+void fill(RankInfo& own, const Settings& settings) {
+  gethostname(own.host, sizeof own.host - 1);
+  std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
+  const std::string lines = settings_to_compare(settings);
+  std::snprintf(own.settings, sizeof own.settings, "%s", lines.c_str());
+  own.settings_digest = Digest().add(std::string_view(lines)).value();
+  own.control_bytes = sizeof(collectives::ControlBlock);
+  own.float_control = float_control();
+  fill_cores(own);
+  own.process = getpid();
+  struct stat space {};
+  own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
+}
+
+/// The lowest rank among those that MPI can give shared memory with this one. The split has no
+/// nonblocking form; all ranks are there when it begins.
+int first_rank_of_host(EarlyCollectives& ranks) {
+  ranks.barrier("find out which of them share a host");
   MPI_Comm host = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+  check(MPI_Comm_split_type(ranks.comm(), MPI_COMM_TYPE_SHARED, ranks.rank(), MPI_INFO_NULL, &host),
         "MPI_Comm_split_type");
-  int first = rank;
-  check(MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, host), "MPI_Allreduce");
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group everybody = MPI_GROUP_NULL;
+  check(MPI_Comm_group(host, &members), "MPI_Comm_group");
+  check(MPI_Comm_group(ranks.comm(), &everybody), "MPI_Comm_group");
+  const int lowest = 0;  // of the host: members are in the order of ranks
+  int first = ranks.rank();
+  check(MPI_Group_translate_ranks(members, 1, &lowest, everybody, &first),
+        "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&everybody), "MPI_Group_free");
   check(MPI_Comm_free(&host), "MPI_Comm_free");
   return first;
 }
@@ -136,27 +161,15 @@ int ranks_per_core(const std::vector<RankInfo>& infos, int rank) {
 
 }  // namespace
 
-std::vector<RankInfo> exchange_rank_infos(MPI_Comm comm, const Settings& settings) {
-  int rank = 0;
-  int size = 1;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
+std::vector<RankInfo> exchange_rank_infos(EarlyCollectives& ranks, const Settings& settings) {
   RankInfo own{};
-  gethostname(own.host, sizeof own.host - 1);
-  std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
-  const std::string lines = settings_to_compare(settings);
-  std::snprintf(own.settings, sizeof own.settings, "%s", lines.c_str());
-  own.settings_digest = Digest().add(std::string_view(lines)).value();
-  own.control_bytes = sizeof(collectives::ControlBlock);
-  own.float_control = float_control();
-  own.host_first = first_rank_of_host(comm, rank);
-  fill_cores(own);
-  own.process = getpid();
-  struct stat space {};
-  own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
-  std::vector<RankInfo> infos(size);
-  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, infos.data(), sizeof own, MPI_BYTE, comm),
-        "MPI_Allgather");
+  std::vector<RankInfo> infos;
+  ranks.agree("look at their hosts", [&] {
+    infos.resize(static_cast<std::size_t>(ranks.size()));
+    fill(own, settings);
+  });
+  own.host_first = first_rank_of_host(ranks);
+  ranks.allgather("exchange their hosts and settings", own, infos);
   return infos;
 }
 

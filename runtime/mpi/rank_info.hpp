@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <mpi.h>
 #include <string>
 #include <vector>
 
 #include "tutti/settings.hpp"
 
 #include "collectives/topology.hpp"
+#include "runtime/mpi/early_collectives.hpp"
 
 namespace tutti::mpi {
 
@@ -27,8 +27,8 @@ struct RankInfo {
   std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };
 
-/// The infos of all ranks. Collective over `comm`.
-std::vector<RankInfo> exchange_rank_infos(MPI_Comm comm, const Settings& settings);
+/// The infos of all ranks. Collective.
+std::vector<RankInfo> exchange_rank_infos(EarlyCollectives& ranks, const Settings& settings);
 
 /// Throws the same invalid_argument on all ranks unless the infos of all ranks are like rank 0's.
 void require_equal_ranks(const std::vector<RankInfo>& infos, int rank);

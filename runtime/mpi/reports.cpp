@@ -9,9 +9,8 @@
 #include "tutti/error.hpp"
 
 #include "collectives/log.hpp"
-#include "runtime/mpi/agree.hpp"
-#include "runtime/mpi/check.hpp"
 #include "runtime/mpi/clock.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/observe/reports.hpp"
 #include "runtime/observe/summary.hpp"
 #include "runtime/observe/trace.hpp"
@@ -68,8 +67,9 @@ void print(const Summary& summary) {
 }
 
 /// MPI_Finalize deletes the attributes of MPI_COMM_SELF while messages can still be sent. It is
-/// collective, so that ranks which meet here wait for nobody that they would not wait for anyway.
-int print_at_finalize(MPI_Comm, int, void* value, void*) {
+/// collective, so that ranks which meet here wait for nobody that they would not wait for anyway;
+/// and like all of MPI_Finalize this has no deadline.
+int print_and_free(MPI_Comm, int, void* value, void*) {
   const std::unique_ptr<std::shared_ptr<Summary>> summary(
       static_cast<std::shared_ptr<Summary>*>(value));
   try {
@@ -81,19 +81,13 @@ int print_at_finalize(MPI_Comm, int, void* value, void*) {
   return MPI_SUCCESS;
 }
 
-std::function<void(const Statistics&)> summary_at_finalize(MPI_Comm comm, std::string target,
-                                                           const std::vector<std::string>& hosts) {
-  auto summary = std::make_shared<Summary>();
-  check(MPI_Comm_dup(comm, &summary->comm), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(summary->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  summary->target = std::move(target);
-  summary->hosts = hosts;
+/// From now on MPI_Finalize prints it. Local.
+void print_at_finalize(const std::shared_ptr<Summary>& summary) {
   int key = MPI_KEYVAL_INVALID;
-  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, print_at_finalize, &key, nullptr),
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, print_and_free, &key, nullptr),
         "MPI_Comm_create_keyval");
   check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new std::shared_ptr<Summary>(summary)),
         "MPI_Comm_set_attr");
-  return [summary](const Statistics& statistics) { summary->own = statistics; };
 }
 
 /// Runs what prepares a file, and names the setting if it fails. It fails now, and not after the
@@ -107,51 +101,61 @@ void prepare(const std::string& variable, const std::function<void()>& body) {
 }
 
 /// One file, if every host sees rank 0's; the hosts that do not have one of their own.
-std::string make_trace(MPI_Comm comm, const std::vector<RankInfo>& infos, int rank,
+std::string make_trace(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
                        const std::string& path) {
-  std::uint64_t job = std::random_device()();
-  check(MPI_Bcast(&job, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast of the trace's number");
-  agree(comm, [&] {
+  const int rank = ranks.rank();
+  std::uint64_t job = 0;
+  ranks.agree("draw the trace's number", [&] { job = std::random_device()(); });
+  ranks.broadcast("learn the trace's number", 0, std::span(&job, 1));
+  ranks.agree("create the trace", [&] {
     if (rank == 0) prepare("TUTTI_TRACE", [&] { observe::create_trace(path, job); });
   });
-  const bool sees_it = infos[rank].host_first == 0 || observe::is_trace_of(path, job);
-  const std::string own = observe::with_infix(path, infos[rank].host);
-  agree(comm, [&] {
-    if (sees_it || infos[rank].host_first != rank) return;
-    prepare("TUTTI_TRACE", [&] { observe::create_trace(own, job); });
+  std::string target = path;
+  ranks.agree("look for the trace", [&] {
+    if (infos[rank].host_first == 0 || observe::is_trace_of(path, job)) return;
+    target = observe::with_infix(path, infos[rank].host);
+    if (infos[rank].host_first != rank) return;
+    prepare("TUTTI_TRACE", [&] { observe::create_trace(target, job); });
   });
-  return sees_it ? path : own;
+  return target;
 }
 
 }  // namespace
 
-ReportTargets report_targets(MPI_Comm comm, const std::vector<RankInfo>& infos,
+ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
                              const collectives::Topology& topology, const Settings& settings) {
   ReportTargets targets;
-  const int group = observe::next_group();
   const int rank = topology.rank;
-  if (!settings.statistics.empty()) {
-    const bool is_file = settings.statistics != "1";
-    const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
-    agree(comm, [&] {
-      if (!is_file || rank != 0) return;
-      prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
-    });
-    targets.summary = summary_at_finalize(comm, target, topology.hosts);
-  }
-  if (!settings.prometheus.empty()) {
-    targets.metrics =
-        observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
-  }
-  agree(comm, [&] {  // on all ranks, because some may have no such file
-    if (targets.metrics.empty()) return;
-    prepare("TUTTI_PROMETHEUS", [&] { observe::require_replaceable(targets.metrics); });
+  std::shared_ptr<Summary> summary;
+  std::string trace;
+  ranks.agree("name their reports", [&] {
+    const int group = observe::next_group();
+    if (!settings.statistics.empty()) {
+      const bool is_file = settings.statistics != "1";
+      const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
+      if (is_file && rank == 0) {
+        prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
+      }
+      summary = std::make_shared<Summary>(Summary{MPI_COMM_NULL, target, topology.hosts, {}});
+    }
+    if (!settings.prometheus.empty()) {
+      targets.metrics =
+          observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
+      prepare("TUTTI_PROMETHEUS", [&] { observe::require_replaceable(targets.metrics); });
+    }
+    if (!settings.trace.empty()) trace = observe::of_group(settings.trace, group);
   });
-  if (settings.trace.empty()) return targets;
-  targets.trace = make_trace(comm, infos, rank, observe::of_group(settings.trace, group));
-  targets.trace_origin_ns = common_origin_ns(comm, infos);
-  const bool is_elsewhere = targets.trace != observe::of_group(settings.trace, group);
-  if (is_elsewhere && infos[rank].host_first == rank) {
+  if (summary != nullptr) {
+    summary->comm = ranks.duplicate("prepare for their statistics");
+    ranks.agree("prepare their statistics", [&] {
+      print_at_finalize(summary);
+      targets.summary = [summary](const Statistics& statistics) { summary->own = statistics; };
+    });
+  }
+  if (trace.empty()) return targets;
+  targets.trace = make_trace(ranks, infos, trace);
+  targets.trace_origin_ns = common_origin_ns(ranks, infos);
+  if (targets.trace != trace && infos[rank].host_first == rank) {
     collectives::Log(topology, settings.log)
         .warn("TUTTI_TRACE: this host does not see rank 0's file; its ranks write " +
               targets.trace + " here, on the same clock");

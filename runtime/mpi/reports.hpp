@@ -2,12 +2,12 @@
 // Where the reports of a job's ranks go.
 #pragma once
 
-#include <mpi.h>
 #include <vector>
 
 #include "tutti/settings.hpp"
 
 #include "collectives/topology.hpp"
+#include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/observe/reports.hpp"
 
@@ -15,7 +15,7 @@ namespace tutti::mpi {
 
 /// Makes the traces' files, and sees to it that MPI_Finalize prints the statistics. Collective.
 /// Errors: io, on all ranks, if a file of any rank cannot be written.
-ReportTargets report_targets(MPI_Comm comm, const std::vector<RankInfo>& infos,
+ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
                              const collectives::Topology& topology, const Settings& settings);
 
 }  // namespace tutti::mpi

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/session.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -9,23 +8,17 @@
 #include <sys/resource.h>
 #include <thread>
 
+#include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
-
-#include "runtime/mpi/check.hpp"
 
 namespace tutti::mpi {
 
 namespace {
 
-/// One variable per process, because an exit handler has no arguments.
-std::atomic<int>& exit_code_of_process() {
-  static std::atomic<int> code{0};
-  return code;
-}
-
 /// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
 /// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
+/// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
 void wait_for_all_ranks() {
   MPI_Request barrier = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
@@ -39,7 +32,6 @@ void wait_for_all_ranks() {
 
 void at_exit() {
   if (!is_running()) return;
-  if (const int code = exit_code_of_process(); code != 0) abort_job(code);
   wait_for_all_ranks();
   MPI_Finalize();
 }
@@ -57,11 +49,27 @@ void require_open_files() {
 /// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
 int free_attribute(MPI_Comm, int, void* value, void*) {
   const std::unique_ptr<MPI_Comm> comm(static_cast<MPI_Comm*>(value));
-  if (exit_code_of_process() == 0) MPI_Comm_free(comm.get());
+  MPI_Comm_free(comm.get());
   return MPI_SUCCESS;
 }
 
 }  // namespace
+
+void check(int code, const std::string& call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "unknown error";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorCode::communication, call + ": " + text);
+}
+
+std::string version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string whole(text, static_cast<std::size_t>(length));
+  return whole.substr(0, whole.find_first_of(",\n"));
+}
 
 bool is_running() {
   int initialized = 0;
@@ -92,16 +100,6 @@ void free_at_finalize(MPI_Comm comm) {
   check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Comm(comm)), "MPI_Comm_set_attr");
 }
 
-MPI_Comm duplicate(MPI_Comm parent) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  check(MPI_Comm_dup(parent, &copy), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  free_at_finalize(copy);
-  return copy;
-}
-
-void abort_at_exit(int exit_code) { exit_code_of_process() = exit_code; }
-
 void abort_job(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
@@ -113,7 +111,11 @@ namespace tutti {
 
 MPI_Comm duplicate_world() {
   mpi::ensure_initialized();
-  return mpi::duplicate(MPI_COMM_WORLD);
+  MPI_Comm copy = MPI_COMM_NULL;
+  mpi::check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  mpi::check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi::free_at_finalize(copy);
+  return copy;
 }
 
 }  // namespace tutti

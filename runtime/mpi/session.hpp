@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's life in this process. MPI itself is global, so this is the one place with global effects.
+// MPI's life in this process, and its return codes as errors. MPI itself is global, so this is the
+// one place with global effects.
 #pragma once
 
 #include <mpi.h>
+#include <string>
+
+#include "tutti/error.hpp"
 
 namespace tutti::mpi {
+
+/// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is MPI_SUCCESS. Everything
+/// in this folder uses a communicator of our own with MPI_ERRORS_RETURN; without that, MPI would
+/// end the job before a code is returned.
+void check(int code, const std::string& call);
+
+/// The MPI library that is loaded, one line. May be called before MPI_Init.
+std::string version();
 
 /// Initialises MPI if the program has not; then MPI is also finalised, when the process exits.
 /// Errors: communication if MPI cannot be initialised or is finalised already.
@@ -13,15 +25,9 @@ void ensure_initialized();
 /// True between MPI_Init and MPI_Finalize.
 bool is_running();
 
-/// A duplicate that returns errors, freed when MPI is finalised: freeing a communicator is a
-/// collective call, which no destructor may make. Collective over `parent`.
-MPI_Comm duplicate(MPI_Comm parent);
-/// The same for a communicator made by a split.
+/// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
+/// make.
 void free_at_finalize(MPI_Comm comm);
-
-/// At exit, ends the job with this code instead of finalising MPI: after a failure other ranks may
-/// never arrive in MPI_Finalize.
-void abort_at_exit(int exit_code);
 
 /// Ends the whole job now.
 [[noreturn]] void abort_job(int exit_code);

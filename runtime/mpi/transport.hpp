@@ -17,7 +17,7 @@ class MpiTransport final : public collectives::Transport {
   ~MpiTransport() override;
 
   /// Makes allreduce() possible: the ranks of one lane have a communicator of their own, in the
-  /// order of nodes. Ranks with lane -1 are in none. Collective.
+  /// order of nodes. Ranks with lane -1 are in none. Collective, and without a deadline.
   void make_lane(int lane, int node);
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;

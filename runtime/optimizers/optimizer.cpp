@@ -24,7 +24,7 @@ void require_finite(const std::string& owner, const char* what, const Key& key, 
 Optimizer::Optimizer(std::string name, OptimizerOptions options)
     : name_(std::move(name)), options_(std::move(options)) {
   for (const OptionField& field : optimizer::common_fields(options_)) {
-    check("optimizer " + name_, field);
+    check_field("optimizer " + name_, field);
   }
   set_schedule(options_.schedule);
 }
@@ -37,12 +37,12 @@ void Optimizer::set_learning_rate(double learning_rate) {
                     " decides the learning rate; replace it by set_schedule (std::nullopt removes "
                     "it) first");
   }
-  check(owner, {"learning_rate", &learning_rate, &bounds::kNotNegative});
+  check_field(owner, {"learning_rate", &learning_rate, &bounds::kNotNegative});
   options_.learning_rate = learning_rate;
 }
 
 void Optimizer::set_schedule(std::optional<Schedule> schedule) {
-  if (schedule) optimizer::check("optimizer " + name_, *schedule, options_.learning_rate);
+  if (schedule) optimizer::check_schedule("optimizer " + name_, *schedule, options_.learning_rate);
   options_.schedule = std::move(schedule);
 }
 

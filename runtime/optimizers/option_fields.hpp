@@ -27,7 +27,7 @@ OptionFields warmup_fields(Schedule& schedule);
 OptionFields fields_of(Schedule& schedule);
 /// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base
 /// rate.
-void check(const std::string& owner, const Schedule& schedule, double base);
+void check_schedule(const std::string& owner, const Schedule& schedule, double base);
 /// One of each kind, with default values.
 const std::vector<Schedule>& kinds_of_schedule();
 /// ",schedule=cosine,max_update=100".

@@ -33,7 +33,7 @@ class RuleOptimizer final : public Optimizer, public Follows<Rule> {
   RuleOptimizer(const char* name, const Options& options)
       : Optimizer(name, common_options(options)), own_(options) {
     for (const OptionField& field : Rule::fields(own_)) {
-      check("optimizer " + this->name(), field);
+      check_field("optimizer " + this->name(), field);
       add(own_digest_, field);
     }
   }

@@ -106,7 +106,7 @@ OptionFields fields_of(Schedule& schedule) {
   return fields;
 }
 
-void check(const std::string& owner, const Schedule& schedule, double base) {
+void check_schedule(const std::string& owner, const Schedule& schedule, double base) {
   Schedule copy = schedule;
   const Warmup& warmup = schedule.warmup;
   const std::string name = owner + ", schedule " + name_of(schedule);
@@ -115,7 +115,7 @@ void check(const std::string& owner, const Schedule& schedule, double base) {
                 name + ": " + field.name + "=" + value_text(field) + ": expected " + expected);
   };
   for (const OptionField& field : fields_of(copy)) {
-    check(name, field);
+    check_field(name, field);
     const auto* const* number = std::get_if<std::uint64_t*>(&field.value);
     if (std::string_view(field.name) == "max_update" && **number <= warmup.steps) {
       throw_invalid_argument(field,

@@ -213,7 +213,7 @@ void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, st
   for (const auto& [key, outputs] : groups) {
     const Entry& entry = table_.at(key);
     for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry.replica, output)) output.copy_from(entry.replica);
+      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica);
     }
   }
   copies_.run();
@@ -260,6 +260,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
     count_pull(groups);
     copy_out(groups, 0);
   } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
     throw Error(error.code(), name_of_call("pull") + error.what());
   }
 }
@@ -317,7 +318,8 @@ void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
                        .pages = std::move(table.pages)});
   });
   Entry* entry = &created.front();
-  agree_on(engine(), call_to_string("init_row_sparse", {&entry, 1}), digest_of({&entry, 1}));
+  agree_on(engine(), collectives::Verb::init, call_to_string("init_row_sparse", {&entry, 1}),
+           digest_of({&entry, 1}));
   table_.insert(std::move(created.front()));
 }
 
@@ -343,6 +345,7 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
     auto& statistics = engine().statistics();
     statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
   } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
     throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
   }
 }
@@ -382,15 +385,16 @@ VerifyResult KVStore::Impl::verify() {
   for (const Entry* entry : entries) {
     digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->states.size());
   }
-  agree_on(engine(), "verify", digest.value());
+  agree_on(engine(), collectives::Verb::verify, "verify", digest.value());
   return compare(entries);
 }
 
 /// `entries` are the same on every rank.
 VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
-  HostCopies host_copies(*group, entries);
+  std::optional<HostCopies> host_copies;
+  throw_together(engine(), "verify", [&] { host_copies.emplace(*group, entries); });
   VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
-  if (result.healed > 0) host_copies.write_back();
+  if (result.healed > 0) fail_together(engine(), [&] { host_copies->write_back(); });
   healed_ += result.healed;
   sparse_push_.forget_sample();
   result.healed_since_creation = healed_ + dense_push_.healed() + sparse_push_.healed();

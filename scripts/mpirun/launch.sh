@@ -12,8 +12,8 @@ help() {
   cat <<'END'
 usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENTS...]
 
-  -np N, -n N         ranks; without it, all slots of the batch job or of the hosts, and on one
-                      machine one rank per core
+  -np N, -n N         ranks, also as -np2 or --np=2; without it, all slots of the batch job or of
+                      the hosts, and on one machine one rank per core
   --hostfile FILE     the hosts, a line each: "name slots=4" (as mpirun's; so is --host a:4,b:4)
   --gpus auto|yes|no  give each rank one GPU of its host, by its local rank (default auto: where
                       this host has GPUs)

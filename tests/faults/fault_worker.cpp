@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job in which one rank does something wrong, or which the machine does not give what it needs.
-// faults_test.py and limits_test.py start it and look at the end.
+// faults_test.py starts it and looks at the end.
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
 //   fault_worker takes MIB         as much of node-shared memory, twice
 //   fault_worker saves DIRECTORY   a checkpoint
+//   fault_worker late VICTIM       this rank creates its store when nobody waits any more
 #include <array>
 #include <csignal>
 #include <ctime>
@@ -13,6 +14,7 @@
 #include <string>
 #include <unistd.h>
 
+#include "tutti/mpi.hpp"
 #include "tutti/tutti.hpp"
 
 using namespace tutti;
@@ -99,6 +101,15 @@ int save(const std::string& directory) {
   return 0;
 }
 
+int come_late(int victim) {
+  int rank = 0;
+  MPI_Comm_rank(duplicate_world(), &rank);
+  constexpr unsigned kLateS = 60;
+  if (rank == victim) sleep(kLateS);
+  KVStore::create("dist").barrier();
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -107,6 +118,7 @@ int main(int argc, char** argv) {
     const std::string fault = argv[1];
     if (fault == "takes") return take(std::stoi(argv[2]));
     if (fault == "saves") return save(argv[2]);
+    if (fault == "late") return come_late(std::stoi(argv[2]));
     return run(fault, std::stoi(argv[2]));
   });
 }

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a job does something wrong: the job ends, says why, and with the documented code.
+A machine that does not give a job what it needs: one sentence and a documented exit code; no rank
+dies of a signal. kill -USR2 prints what ranks did last, also of one that is stopped.
 
     faults_test.py LAYOUT            one of LAYOUTS; a test
+    faults_test.py Limits | Records  the other tests
     faults_test.py --table [LAYOUT]  prints what was seen, for the README
 
 Environment: FAULT_WORKER, the program; FAULT_MPIRUN, the launcher and its flags; FAULT_HOSTS, the
-script that makes hosts.
+script that makes hosts; FAULT_SANITIZED, the sanitizers of the worker.
 """
 
 import concurrent.futures
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -184,6 +189,141 @@ class Faults(unittest.TestCase):
                 self.check(fault, seen)
 
 
+KIB_OF_A_RANK = 200_000  # address space: what MPI takes, and a little
+
+
+def can_mount():
+    return shutil.which("unshare") and subprocess.run(
+        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True,
+        check=False).returncode == 0
+
+
+def limited(limit, *program):
+    """Each rank runs under a limit of the shell's."""
+    return ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", *program]
+
+
+class Limits(unittest.TestCase):
+    def end(self, program, mount=None, **environment):
+        """Exit code and messages of two ranks; `mount` is what a shell does before, as root in a
+        mount namespace of its own."""
+        command = [*MPIRUN, "--quiet", "-np", "2", *program]
+        if mount:
+            command = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              stdin=subprocess.DEVNULL,
+                              env={**os.environ, "TUTTI_TIMEOUT": "30", "TUTTI_LOG": "quiet",
+                                   **environment})
+        return done.returncode, [line for line in done.stderr.splitlines()
+                                 if line.startswith("fault_worker: error: ")], done.stderr
+
+    def check(self, code, words, seen):
+        """One rank says what is wrong, or all do, of what each found out alone."""
+        self.assertEqual(seen[0], code, seen)
+        self.assertIn(len(seen[1]), (1, 2), seen)
+        for text in seen[1]:
+            for word in words:
+                self.assertRegex(text, word)
+
+    def test_too_few_addresses_name_the_limit(self):
+        if os.environ["FAULT_SANITIZED"]:
+            raise unittest.SkipTest("sanitizers take terabytes of addresses")
+        for kib, words in ((KIB_OF_A_RANK, ["address space", r"ulimit -v"]),
+                           (2 * KIB_OF_A_RANK, [r"ulimit -v"])):
+            with self.subTest(kib=kib):
+                self.check(2, words, self.end(limited(f"-v {kib}", WORKER, "takes", "256")))
+
+    def test_too_few_open_files_name_the_limit(self):
+        for files in (8, 16):
+            with self.subTest(files=files):
+                self.check(2, [f"ulimit -n allows {files} open files", "ulimit -n 1024"],
+                           self.end(limited(f"-n {files}", WORKER, "takes", "1")))
+
+    def test_no_locked_memory_is_needed(self):
+        self.assertEqual(self.end(limited("-l 0", WORKER, "takes", "1"))[0], 0)
+
+    def test_a_small_dev_shm_is_named_and_nobody_dies_of_it(self):
+        if not can_mount():
+            raise unittest.SkipTest("no right to mount")
+        for mebibytes in (1, 3, 8, 70):  # 3: one rank has its control block, the other has not
+            with self.subTest(mebibytes=mebibytes):
+                mount = f"mount -t tmpfs -o size={mebibytes}M none /dev/shm"
+                words = ["node-shared memory: [0-9]+ MiB more are needed", "/dev/shm"]
+                self.check(2, words, self.end([WORKER, "takes", "32"], mount,
+                                              TUTTI_SHARED_MEMORY="shm"))
+                self.assertEqual(self.end([WORKER, "takes", "1"], mount)[0], 0)
+
+    def test_a_dev_shm_that_cannot_be_written_is_named_or_not_needed(self):
+        if not can_mount():
+            raise unittest.SkipTest("no right to mount")
+        mount = "mount -t tmpfs -o ro none /dev/shm"
+        self.check(2, ["cannot create /dev/shm/tutti-", "Read-only file system"],
+                   self.end([WORKER, "takes", "1"], mount, TUTTI_SHARED_MEMORY="shm"))
+        self.assertEqual(self.end([WORKER, "takes", "1"], mount)[0], 0)
+
+    def test_a_checkpoint_that_cannot_be_written_names_the_place(self):
+        with tempfile.TemporaryDirectory(prefix="limits_test.") as name:
+            folder = Path(name)
+            (folder / "file").touch()
+            for path in (folder / "no" / "folder", folder / "file"):
+                self.check(2, [re.escape(str(path))], self.end([WORKER, "saves", str(path)]))
+            if can_mount():
+                self.check(2, [re.escape(name), "Read-only file system"],
+                           self.end([WORKER, "saves", str(folder / "run")],
+                                    f"mount -t tmpfs -o ro none {name}"))
+
+    def test_a_rank_that_does_not_create_its_store_in_time_ends_the_job(self):
+        words = [r"rank 0 \(host ", r"waited 1\S* s for all ranks to begin to create their store",
+                 "TUTTI_TIMEOUT"]
+        self.check(4, words, self.end([WORKER, "late", "1"], TUTTI_TIMEOUT="1"))
+
+    def test_a_program_without_mpirun_is_a_job_of_one_rank(self):
+        done = subprocess.run([WORKER, "takes", "1"], capture_output=True, timeout=LIMIT_S,
+                              check=False, env={**os.environ, "TUTTI_LOG": "quiet"})
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+
+EXPECTED = (r"tutti: rank 1 \(host \S+, pid \d+\) is stopped",
+            r"tutti:   rank 1 call 15, push of key b, 4800 bytes: done, begun \d+\.\d{3} s ago",
+            r"tutti: rank 0 \(host \S+, pid \d+\) is ",
+            r"tutti:   rank 0 call 1, init of key a and 1 more, 9600 bytes: done",
+            r"tutti:   rank 0 call 16, push of key a, 4800 bytes: waiting for the other ranks")
+
+
+def ranks_of(launcher):
+    path = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+    return [int(child) for child in path.read_text(encoding="ascii").split()]
+
+
+def rank_number(process):
+    environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return next(int(entry.split(b"=")[1]) for entry in environment
+                if entry.startswith(b"OMPI_COMM_WORLD_RANK="))
+
+
+class Records(unittest.TestCase):
+    def test_sigusr2_to_a_waiting_rank_shows_the_stopped_one_and_the_job_goes_on(self):
+        launcher = subprocess.Popen(
+            [*MPIRUN, "--quiet", "-np", "2", WORKER, "stopped", "1"], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            env={**os.environ, "TUTTI_TIMEOUT": str(LIMIT_S), "TUTTI_LOG": "quiet"})
+        self.addCleanup(launcher.kill)
+        while not launcher.stdout.readline().startswith("fault at"):
+            self.assertIsNone(launcher.poll())
+        ranks = {rank_number(process): process for process in ranks_of(launcher)}
+        text = ""
+        deadline = time.monotonic() + LIMIT_S / 2
+        os.set_blocking(launcher.stderr.fileno(), False)
+        while not all(re.search(words, text) for words in EXPECTED):
+            self.assertLess(time.monotonic(), deadline, text)
+            os.kill(ranks[0], signal.SIGUSR2)
+            time.sleep(0.2)
+            text += launcher.stderr.read() or ""
+        os.kill(ranks[1], signal.SIGCONT)
+        launcher.communicate(timeout=LIMIT_S)
+        self.assertEqual(launcher.returncode, 0)
+
+
 def print_table(names):
     for name in names:
         for fault, seen in see_all(LAYOUTS[name]).items():
@@ -197,6 +337,9 @@ def print_table(names):
 if __name__ == "__main__":
     if sys.argv[1] == "--table":
         print_table(sys.argv[2:] or LAYOUTS)
+    elif sys.argv[1] in LAYOUTS:
+        Faults.layout = LAYOUTS[sys.argv[1]]
+        sys.argv[1] = "Faults"
+        verdict.main()
     else:
-        Faults.layout = LAYOUTS[sys.argv.pop(1)]
         verdict.main()

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz/target.hpp"
-#include "support/idx.hpp"
+#include "support/fashion_mnist.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const int file = memfd_create("idx", MFD_CLOEXEC);

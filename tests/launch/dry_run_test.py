@@ -4,6 +4,7 @@
 
 import os
 import subprocess
+import shutil
 import unittest
 
 import launcher
@@ -215,6 +216,20 @@ class Gpus(launcher.Folder):
                                        ("yes", {}, True), ("no", self.devices, False)):
             out = launch("--dry-run", "--gpus", option, "-np", 1, "true", **devices).out
             self.assertEqual(binder in out, bound, (option, out))
+
+
+class Shellcheck(unittest.TestCase):
+    def setUp(self):
+        if not shutil.which("shellcheck"):
+            raise unittest.SkipTest("no shellcheck in the PATH")
+
+    def test_shellcheck_finds_nothing(self):
+        root = launcher.SCRIPTS.parents[1]
+        scripts = [*sorted(root.glob("scripts/**/*.sh")), root / ".ci/run"]
+        self.assertGreater(len(scripts), 5)
+        done = subprocess.run(["shellcheck", "-x", *map(str, scripts)], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
 
 
 if __name__ == "__main__":

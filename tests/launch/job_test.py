@@ -11,8 +11,7 @@ from pathlib import Path
 import launcher
 import programs
 import verdict
-from checkpoints import newest, weights
-from launcher import launch
+from launcher import launch, newest, weights
 
 TRAIN = programs.program("train-fashion-mnist")
 

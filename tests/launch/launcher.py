@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts launch.sh, with a launcher that only looks like mpirun where that is enough.
+"""Starts launch.sh, with a launcher that only looks like mpirun where that is enough; and finds
+what train-fashion-mnist has saved.
 
 Environment: LAUNCH_SCRIPTS, the folder of launch.sh; LAUNCH_MPIRUN, the real mpirun.
 """
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -53,3 +55,15 @@ class Folder(unittest.TestCase):
     def fake_mpirun(self, version="4.1.4", name="Open MPI", body="exit 0"):
         text = f'if [ "$1" = --version ]; then echo "mpirun ({name}) {version}"; exit; fi\n'
         return self.script("mpirun", text + body + "\n")
+
+
+def newest(directory):
+    """The number of the newest whole checkpoint, 0 if there is none."""
+    return max((int(path.name.split("-")[1]) for path in Path(directory).glob("generation-*")
+                if re.fullmatch(r"generation-\d+", path.name)), default=0)
+
+
+def weights(directory):
+    folder = Path(directory) / f"generation-{newest(directory)}"
+    return [(folder / name).read_bytes()
+            for name in ("weights.safetensors", "optimizer.safetensors")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import launcher
 import programs
 import verdict
-from checkpoints import weights
+from launcher import weights
 from slurm_cluster import Cluster
 
 os.environ["SCRIPTS"] = str(launcher.SCRIPTS)

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tests/mpi/checkpoint_fixture.hpp"
-#include "tests/mpi/layouts.hpp"
+#include "tests/support/mpi_test.hpp"
 
 using tutti::KVStore;
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mpi/layouts.hpp"
 #include "tests/mpi/oracle.hpp"
+#include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

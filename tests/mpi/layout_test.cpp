@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "tests/mpi/layouts.hpp"
 #include "tests/mpi/oracle.hpp"
+#include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every optimizer over the ranks of a job: the sum that it sees, and what all ranks must share.
-#include "tests/mpi/layouts.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/mpi_test.hpp"
 #include "tests/support/optimizer_options.hpp"
 
 using test::Doubles;

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mpi/layouts.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/mpi_test.hpp"
 
 using test::filled;
 using tutti::Communicator;

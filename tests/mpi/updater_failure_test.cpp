@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/mpi/layouts.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/mpi_test.hpp"
 
 using test::filled;
 using tutti::Key;

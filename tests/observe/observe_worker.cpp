@@ -66,7 +66,7 @@ int two() {
   return 0;
 }
 
-int remove(const char* folder) {
+int remove_folder(const char* folder) {
   auto kv = KVStore::create("dist");
   if (kv.rank() == 0) std::filesystem::remove_all(folder);
   kv.barrier();
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     if (what == "large") return large();
     if (what == "two") return two();
     if (what == "many") return many();
-    if (what == "remove" && argc == 3) return remove(argv[2]);
+    if (what == "remove" && argc == 3) return remove_folder(argv[2]);
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
     return steps(what, std::stoi(argv[2]));
   });

@@ -19,7 +19,7 @@ GOOD = {
     "include/README.md": "Headers.\n",
     "include/tutti/settings.hpp": SPDX + "#include <map>\n/// TUTTI_TIMEOUT: seconds.\n",
     "include/tutti/mpi.hpp": SPDX + "#include <mpi.h>\n",
-    "include/tutti/all.hpp": SPDX + '#include "tutti/settings.hpp"\n' + "//\n" * 198,
+    "include/tutti/all.hpp": SPDX + '#include "tutti/settings.hpp"\n' + "//\n" * 248,
     "include/tutti/marked.hpp": SPDX + "#define TUTTI_API\nnamespace tutti {\n"
         "TUTTI_API int f(int x = {});\n"
         "inline int g() { return f(); }\nusing H = std::function<int(int)>;\n"
@@ -97,7 +97,7 @@ BAD = [
     ("vendor_headers", "apps/p.cpp", 2, SPDX + "#include <cublas_v2.h>\n"),
     ("vendor_headers", "runtime/cuda/d.cpp", 2, SPDX + "#include <mpi.h>\n"),
     ("file_length", "collectives/a.hpp", 501, SPDX + "//\n" * 500),
-    ("file_length", "include/tutti/all.hpp", 201, SPDX + "//\n" * 200),
+    ("file_length", "include/tutti/all.hpp", 251, SPDX + "//\n" * 250),
     ("file_length", "scripts/mpirun/test.sh", 501, "#\n" * 501),
     ("line_length", "collectives/a.hpp", 2, SPDX + "//" + "x" * 99 + "\n"),
     ("line_length", "apps/CMakeLists.txt", 2, "add_executable(p p.cpp)\n#" + "x" * 100 + "\n"),

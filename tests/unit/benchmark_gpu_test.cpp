@@ -7,8 +7,8 @@
 
 #include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/work.hpp"
+#include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
-#include "tests/support/require_equal.hpp"
 #include "tests/unit/threads.hpp"
 
 namespace {

@@ -1,25 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collective-benchmark moves, expects and times.
+// collective-benchmark: what it measures, and its options.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <doctest/doctest.h>
+#include <initializer_list>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "tutti/error.hpp"
 
 #include "apps/benchmark/cases.hpp"
 #include "apps/benchmark/machine.hpp"
 #include "apps/benchmark/models.hpp"
+#include "apps/benchmark/options.hpp"
 #include "apps/benchmark/pattern.hpp"
 #include "apps/benchmark/result.hpp"
 #include "apps/benchmark/runner.hpp"
 #include "apps/benchmark/work.hpp"
-
-namespace {
+#include "runtime/gpu/gpus.hpp"
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/benchmark_arguments.hpp"
 
 using namespace apps::benchmark;
 using tutti::DType;
 using tutti::ReduceOp;
+
+// --- measuring -----------------------------------------------------------------------------------
+
+// What collective-benchmark moves, expects and times.
+
+namespace {
 
 constexpr std::array kDTypes{DType::float16, DType::bfloat16, DType::float32, DType::float64,
                              DType::int8,    DType::uint8,    DType::int32,   DType::int64};
@@ -285,4 +297,128 @@ TEST_CASE("the memory's limit of busbw counts what a rank must read and write") 
   CHECK(busbw_limit(find_case("broadcast"), 3, 12.0) == doctest::Approx(12.0));
   CHECK(busbw_limit(find_case("allreduce"), 1, 12.0) == 0.0);
   CHECK(busbw_limit(find_case("barrier"), 2, 12.0) == 0.0);
+}
+
+// --- options -------------------------------------------------------------------------------------
+
+// The command line of collective-benchmark.
+
+namespace {
+
+std::string refusal(std::initializer_list<const char*> arguments) {
+  try {
+    test::parse(arguments);
+    return "none";
+  } catch (const tutti::Error& error) {
+    CHECK(error.code() == tutti::ErrorCode::invalid_argument);
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("without options the defaults are those of the documentation") {
+  const Options options = test::parse({});
+  CHECK(options.min_bytes == 8);
+  CHECK(options.max_bytes == 128 << 20);
+  CHECK(options.step_factor == 2);
+  CHECK(options.collective == "allreduce");
+  CHECK(options.backends == std::vector<std::string>{"tutti", "mpi"});
+  CHECK(options.buffers == "store");
+  CHECK_FALSE(options.cold);
+  CHECK_FALSE(options.iterations.has_value());
+  CHECK(options.warmups == 5);
+  CHECK(options.check);
+  CHECK(options.tolerance == 10.0);
+  CHECK(sizes(options).size() == 25);
+}
+
+TEST_CASE("short and long names and suffixes are read") {
+  const Options options =
+      test::parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7",
+                   "-w", "0", "-c", "0", "--ranks-per-node", "3,5"});
+  CHECK(sizes(options) == std::vector<std::size_t>{1024, 8192, 65536});
+  CHECK(options.dtype == tutti::DType::bfloat16);
+  CHECK(options.op == tutti::ReduceOp::max);
+  CHECK(options.iterations == 7);
+  CHECK_FALSE(options.check);
+  CHECK(options.ranks_per_node == std::vector<int>{3, 5});
+}
+
+TEST_CASE("the largest sizes do not overflow") {
+  const Options options = test::parse({"-b", "8G", "-e", "17179869183G", "-f", "1000000"});
+  CHECK(sizes(options).size() == 2);
+}
+
+TEST_CASE("a wrong option is refused in words") {
+  const auto has = [](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(refusal({"--fast"}), "unrecognised option '--fast'");
+  has(refusal({"-b", "many"}), "--minbytes: ");
+  has(refusal({"-b", "0"}), "--minbytes: expected at least 1");
+  has(refusal({"-b", "2K", "-e", "1K"}), "--maxbytes is less than --minbytes");
+  has(refusal({"-f", "1"}), "--stepfactor: expected at least 2");
+  has(refusal({"-d", "float8"}), "--datatype: ");
+  has(refusal({"-o", "xor"}), "--op: expected sum, prod, min or max, found 'xor'");
+  has(refusal({"-n", "0"}), "--iters: expected at least 1");
+  has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
+  has(refusal({"-c", "2"}), "--check: expected 0 or 1");
+  has(refusal({"--collective", "alltoall"}), "--collective: expected one of allreduce, ");
+  has(refusal({"--backend", "nccl"}), "--backend nccl belongs to --device gpu");
+  has(refusal({"--backend", "gloo"}),
+      "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found 'gloo'");
+  has(refusal({"--backend", "mpi,mpi"}), "--backend: mpi is there twice");
+  tutti::gpus::replace_gpus(nullptr);
+  has(refusal({"--device", "gpu"}), "--device gpu: none: a test has taken them away");
+  const test::FakeGpus gpus(1);
+  has(refusal({"--device", "gpu", "--collective", "broadcast"}),
+      "--device gpu: on GPUs there are pushpull and allreduce");
+  has(refusal({"--device", "gpu", "-o", "max"}), "--device gpu: on GPUs there are");
+  has(refusal({"--buffers", "pinned"}), "--buffers: expected store or user");
+  has(refusal({"--cache", "warm"}), "--cache: expected hot or cold");
+  has(refusal({"--ranks-per-node", "0"}), "--ranks-per-node: ");
+  has(refusal({"--min-busbw", "nan"}), "--min-busbw: ");
+  has(refusal({"--min-busbw", "1", "--backend", "mpi"}), "--min-busbw is about tutti");
+  has(refusal({"--tolerance", "-1"}), "--tolerance: ");
+  has(refusal({"--model", "resnet50"}), "--model belongs to --collective pushpull");
+  has(refusal({"--collective", "pushpull", "-o", "max"}), "a push sums");
+  has(refusal({"--backend", "mpi", "-d", "float16"}), "MPI cannot reduce float16");
+  has(refusal({"--collective", "barrier", "--plot", "a.svg"}), "barrier has none");
+}
+
+TEST_CASE("the memory is measured where a tensor is large and on the CPU, and else not at all") {
+  const auto measures = [](std::initializer_list<const char*> arguments) {
+    const Options options = test::parse(arguments);
+    return is_about_memory(options, plan(options, 2));
+  };
+  CHECK(measures({}));
+  CHECK(measures({"-b", "1M", "-e", "1M"}));
+  CHECK(measures({"--collective", "pushpull", "--model", "resnet50"}));
+  CHECK_FALSE(measures({"-e", "1023K"}));
+  CHECK_FALSE(measures({"--collective", "barrier"}));
+}
+
+TEST_CASE("what is measured is planned before anything is allocated") {
+  CHECK(plan(test::parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
+  CHECK(plan(test::parse({"--collective", "barrier"}), 3).size() == 1);
+  CHECK(
+      plan(test::parse({"--collective", "pushpull", "--model", "bert-base"}), 3)[0].pairs.size() ==
+      199);
+  const auto refused = [](const Options& options, const char* part) {
+    try {
+      plan(options, 2);
+      FAIL("planned");
+    } catch (const tutti::Error& error) {
+      CHECK(error.code() == tutti::ErrorCode::invalid_argument);
+      CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
+    }
+  };
+  refused(test::parse({"-e", "8", "-d", "int64", "--collective", "allgather"}),
+          "--maxbytes: too small");
+  refused(test::parse({"-b", "3G", "-e", "3G", "-d", "int8"}),
+          "MPI's calls cannot count 3221225472");
+  CHECK(plan(test::parse({"-b", "3G", "-e", "3G", "-d", "int8", "--backend", "tutti"}), 2).size() ==
+        1);
 }

@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that cannot be carried out, with threads as ranks: an error on every rank, never a hang.
+// How calls end early: failures, replicas that differ, requests to stop. Threads as ranks.
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <memory>
+#include <random>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
+
+#include "tutti/kvstore.hpp"
+#include "tutti/preemption.hpp"
 
 #include "collectives/wait.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
+
+// --- failures ------------------------------------------------------------------------------------
+
+// Calls that cannot be carried out, with threads as ranks: an error on every rank, never a hang.
 
 namespace {
 
@@ -91,6 +102,65 @@ TEST_CASE("a call refused on one rank throws that rank's reason on all") {
       }
     });
     CHECK(fine == 4);
+  }
+}
+
+namespace {
+
+/// Takes all of this rank's shared memory that can be had.
+std::vector<Tensor> fill_arena(Communicator& comm) {
+  std::vector<Tensor> taken;
+  for (std::int64_t bytes = std::int64_t{1} << 24; bytes > 0;) {
+    try {
+      taken.push_back(comm.allocate({bytes}, DType::uint8));
+    } catch (const Error&) {
+      bytes /= 2;
+    }
+  }
+  return taken;
+}
+
+/// Sums this many tensors of one element by one call.
+void sum_of_many(Communicator& comm, std::size_t count) {
+  std::vector<float> data(count, 1.0f);
+  std::vector<collectives::Segment> segments;
+  for (float& value : data) {
+    auto* bytes = reinterpret_cast<std::byte*>(&value);
+    segments.push_back({bytes, bytes, 1, DType::float32});
+  }
+  const auto describe = [] { return std::string("sum of many"); };
+  comm.group()->engine().run(
+      {.kind = collectives::Kind::allreduce, .segments = segments, .describe = describe});
+  if (data.back() != static_cast<float>(comm.size())) {
+    throw Error(ErrorCode::divergence, "the sum is " + std::to_string(data.back()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank whose memory is full cannot announce a call, and all ranks throw that") {
+  constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> fine{0};
+    const auto body = [&](Communicator& comm) {
+      if (comm.size() == comm.num_nodes()) return;  // alone on a node, it announces to nobody
+      std::vector<Tensor> taken;
+      if (comm.rank() == 1) taken = fill_arena(comm);
+      try {
+        sum_of_many(comm, 3000);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::out_of_memory && error.scope() == ErrorScope::agreed &&
+            contains(error, "rank 1 ") && contains(error, "sum of many")) {
+          ++fine;
+        }
+      }
+      taken.clear();
+      sum_of_many(comm, 3000);
+    };
+    const auto outcomes =
+        test::run_ranks(make_thread_groups(nodes, with_timeout(20), {}, kArenaBytes), body);
+    CHECK(test::all_returned(outcomes));
+    CHECK((fine == 4 || nodes.size() == 4));
   }
 }
 
@@ -249,4 +319,225 @@ TEST_CASE("what arrived before the group failed is no error of the call that wai
     CHECK(error.code() == ErrorCode::communication);
     CHECK(contains(error, "rank 7 left"));
   }
+}
+
+// --- replicas that differ ------------------------------------------------------------------------
+
+// Digests that differ although the replicas do not.
+
+namespace {
+
+constexpr std::int64_t kCount = 20000;  // more than a push samples
+
+/// Pushes, and expects the error that says what no comparison can mend; true if nothing changed.
+bool is_refused(Communicator& world) {
+  KVStore kv = KVStore::create(world);
+  kv.init(3, Tensor::ones({kCount}));
+  try {
+    kv.push(3, Tensor::ones({kCount}));
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const bool is_right = error.code() == ErrorCode::divergence && error.recoverable() &&
+                          text.find("push of key 3") != text.npos &&
+                          text.find("again and again") != text.npos;
+    kv.barrier();  // all can go on
+    return is_right && kv.view(3).values<float>()[7] == 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Rank 0 looks at all of a key and the others at parts of it, which is refused where a job starts,
+// and is changed here afterwards: it stands for whatever makes equal replicas look different.
+TEST_CASE("a difference that comes back after every comparison is an error on all ranks") {
+  for (const auto& nodes : std::vector<std::vector<int>>{{3}, {1, 1}}) {
+    Settings settings;
+    settings.log = LogLevel::quiet;
+    settings.verify = Verify::sampled;
+    auto groups = make_thread_groups(nodes, settings);
+    const_cast<Settings&>(groups[0]->settings()).verify = Verify::full;
+    std::vector<char> refused(groups.size(), 0);
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Communicator world(std::move(groups[rank]));
+        refused[rank] = is_refused(world) ? 1 : 0;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const char is_right : refused) CHECK(is_right == 1);
+  }
+}
+
+// --- requests to stop ----------------------------------------------------------------------------
+
+// A request to stop, by a rank or by a signal: all ranks know of it after the same call.
+
+namespace {
+
+Settings quiet() {
+  Settings settings;
+  settings.timeout = std::chrono::duration<double>(60);
+  settings.log = tutti::LogLevel::quiet;
+  return settings;
+}
+
+/// Small and large calls, barriers, and calls that one rank refuses.
+void one_call(Communicator& comm, int call, Tensor& data) {
+  if (call % 4 == 0) return comm.barrier();
+  if (call % 4 != 3) return comm.allreduce(data);
+  try {
+    comm.agree([&] {
+      if (comm.rank() == 1) throw Error(ErrorCode::io, "not now");
+    });
+  } catch (const Error& error) {
+    if (!error.recoverable()) throw;
+  }
+}
+
+/// Runs `body` in a process of its own and returns how that ended.
+int status_of(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a request of one rank is known to all ranks after the same call") {
+  std::mt19937 random(1);
+  for (const auto& nodes : std::vector<std::vector<int>>{{1}, {4}, {2, 2}, {1, 3}, {1, 1, 1, 1}}) {
+    const int size = nodes == std::vector<int>{1} ? 1 : 4;
+    for (int trial = 0; trial < 8; ++trial) {
+      const int asking = static_cast<int>(random() % static_cast<unsigned>(size));
+      const int asked_after = static_cast<int>(random() % 9);
+      std::vector<int> calls(static_cast<std::size_t>(size), 0);
+      const auto outcomes = test::as_ranks(nodes, quiet(), [&](Communicator& comm) {
+        Tensor data = Tensor::ones({trial % 2 == 0 ? 5 : 50000});
+        int& made = calls[static_cast<std::size_t>(comm.rank())];
+        while (!comm.stop_requested()) {
+          if (comm.rank() == asking && made == asked_after) comm.request_stop();
+          one_call(comm, made++, data);
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+      for (const int made : calls) CHECK(made == asked_after + 1);
+    }
+  }
+}
+
+TEST_CASE("a signal asks the job to stop, instead of ending the process") {
+  Communicator comm = Communicator::self(quiet());
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const PreemptionSignals signals;
+    comm.barrier();
+    CHECK_FALSE(signals.received());
+    std::raise(signal);
+    CHECK(signals.received());
+  }
+  comm.barrier();
+  CHECK_FALSE(comm.stop_requested());  // what the signals asked for is forgotten
+  const PreemptionSignals signals;
+  std::raise(SIGUSR1);
+  CHECK_FALSE(comm.stop_requested());
+  comm.barrier();
+  CHECK(comm.stop_requested());
+}
+
+TEST_CASE("a process has one PreemptionSignals at a time") {
+  const PreemptionSignals signals;
+  std::raise(SIGUSR1);
+  CHECK_THROWS_WITH_AS(PreemptionSignals(), doctest::Contains("has one already"), Error);
+  CHECK(signals.received());
+}
+
+TEST_CASE("a signal that is passed on ends the process, whether it came before or comes later") {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    for (const bool is_early : {true, false}) {
+      const int status = status_of([&] {
+        PreemptionSignals signals;
+        if (is_early) std::raise(signal);
+        signals.pass_on();
+        if (!is_early) std::raise(signal);
+      });
+      CHECK(WIFSIGNALED(status));
+      CHECK(WTERMSIG(status) == signal);
+    }
+  }
+}
+
+TEST_CASE("signals that were passed on can be taken again") {
+  PreemptionSignals first;
+  first.pass_on();
+  const PreemptionSignals second;
+  first.pass_on();
+  std::raise(SIGUSR1);
+  CHECK(second.received());
+}
+
+TEST_CASE("a signal that is delivered twice is one; a later one ends the process at once") {
+  CHECK(status_of([] {
+          const PreemptionSignals signals;
+          std::raise(SIGUSR1);
+          std::raise(SIGTERM);
+        }) == 0);
+  for (const int first : {SIGTERM, SIGUSR1}) {
+    const int status = status_of([&] {
+      const PreemptionSignals signals;
+      std::raise(first);
+      sleep(2);
+      std::raise(SIGTERM);
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGTERM);
+  }
+}
+
+TEST_CASE("after SIGTERM a call waits no longer than the grace time") {
+  for (const auto& nodes : std::vector<std::vector<int>>{{2}, {1, 1}}) {
+    const PreemptionSignals signals;
+    Settings settings = quiet();
+    settings.timeout = std::chrono::hours(1);  // the test's own limit is far below
+    settings.grace = std::chrono::duration<double>(0.3);
+    std::atomic<bool> done{false};
+    const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) {
+        while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      const std::unique_ptr<bool, std::function<void(bool*)>> ending(new bool, [&](bool* flag) {
+        delete flag;
+        done = true;
+      });
+      std::raise(SIGTERM);
+      comm.barrier();
+    });
+    REQUIRE(outcomes[0]);
+    CHECK(outcomes[0]->code() == ErrorCode::timeout);
+    CHECK_FALSE(outcomes[0]->recoverable());
+    for (const char* words : {"rank 1 ", "SIGTERM", "0.3 s, TUTTI_GRACE", "nothing was saved"}) {
+      CHECK(std::string(outcomes[0]->what()).find(words) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("once all ranks know of SIGTERM, the deadline is the usual one again") {
+  const PreemptionSignals signals;
+  Settings settings = quiet();
+  settings.grace = std::chrono::duration<double>(1);  // far more than ranks in step take
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 0) std::raise(SIGTERM);
+    comm.barrier();
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+    comm.barrier();
+  });
+  CHECK(test::all_returned(outcomes));
 }

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms between nodes that are chosen for many nodes or large data, with threads as ranks.
+// Exchanges between nodes, and the choice among them.
 #include <atomic>
 #include <cstring>
 #include <doctest/doctest.h>
 
+#include "tutti/error.hpp"
+
+#include "collectives/tuning.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
+using collectives::Exchange;
+using collectives::Handshakes;
+using collectives::Topology;
+using collectives::Tuning;
+
+// --- exchanges -----------------------------------------------------------------------------------
+
+// The algorithms between nodes that are chosen for many nodes or large data, with threads as ranks.
 
 namespace {
 
@@ -157,4 +168,154 @@ TEST_CASE("a large broadcast goes from node to node, from every root") {
     CHECK(test::all_returned(outcomes));
     CHECK(wrong == 0);
   }
+}
+
+// --- the choice ----------------------------------------------------------------------------------
+
+// Which algorithm carries which call, and how that is overridden.
+
+namespace {
+
+constexpr collectives::CacheSizes kCaches{.level1 = 32 << 10, .last_level = 32 << 20};
+
+Tuning tuning_of(const std::vector<int>& nodes, const Settings& settings = {}) {
+  return Tuning::choose(Topology::consecutive(0, nodes), settings, kCaches);
+}
+
+Settings with(const std::string& algorithms) {
+  Settings settings;
+  settings.algorithms = algorithms;
+  return settings;
+}
+
+std::string refusal_of(const std::vector<int>& nodes, const Settings& settings) {
+  try {
+    tuning_of(nodes, settings);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "was accepted";
+}
+
+}  // namespace
+
+TEST_CASE("small data is inline, less of it the more payloads a rank would read") {
+  CHECK(tuning_of({2}).inline_shared_bytes == 1024);
+  CHECK(tuning_of({2}).inline_private_bytes == 8192);
+  CHECK(tuning_of({3}).inline_private_bytes == 4096);
+  CHECK(tuning_of({64}).inline_private_bytes == 1024);
+  CHECK(tuning_of({1, 1}).inline_shared_bytes == 8192);
+  CHECK(tuning_of(std::vector<int>(32, 1)).inline_shared_bytes == 2048);
+  CHECK(tuning_of(std::vector<int>(32, 1)).inline_private_bytes == 2048);
+}
+
+TEST_CASE("the number of nodes and of local ranks chooses") {
+  CHECK(tuning_of({4, 4}).exchange == Exchange::direct);
+  CHECK(tuning_of(std::vector<int>(16, 1)).exchange == Exchange::direct);
+  CHECK(tuning_of(std::vector<int>(17, 1)).exchange == Exchange::halving);
+  CHECK(tuning_of(std::vector<int>(8, 1)).handshakes == Handshakes::direct);
+  CHECK(tuning_of(std::vector<int>(9, 1)).handshakes == Handshakes::doubling);
+  CHECK(tuning_of({16}).wait_group == 16);
+  CHECK(tuning_of({17}).wait_group == 5);
+  CHECK(tuning_of({1}).streamed_slot_bytes == 16 << 10);
+  CHECK(tuning_of({2}).own_sum_ranks == 2);
+  CHECK(tuning_of({2}).direct_output_bytes == 256 << 10);
+  CHECK(tuning_of({1, 1}).chain_bytes == 512 << 10);
+}
+
+TEST_CASE("what no cache holds is written past the caches") {
+  using collectives::Stores;
+  const Tuning tuning = tuning_of({4});
+  CHECK(tuning.slot_writes((16 << 10) - 1) == WritePolicy::cached);
+  CHECK(tuning.slot_writes(16 << 10) == WritePolicy::streaming);
+  CHECK(tuning.output_writes(4 << 20, 4) ==
+        WritePolicy::cached);  // 4 inputs and 4 outputs of 4 MiB
+  CHECK(tuning.output_writes((4 << 20) + 1, 4) == WritePolicy::streaming);
+}
+
+TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
+  Settings reproducible;
+  reproducible.reproducible = true;
+  const std::vector<int> uneven(17, 3);
+  CHECK(tuning_of(uneven).exchange == Exchange::halving);
+  CHECK(tuning_of(uneven, reproducible).exchange == Exchange::direct);
+}
+
+TEST_CASE("every choice can be overridden") {
+  const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
+                                            "wait-group=2,in-flight=3,handshakes=doubling,"
+                                            "exchange=mpi,streamed-outputs=3M,direct-outputs=4M,"
+                                            "chain=5M,own-sums=6"));
+  CHECK(tuning.streamed_output_bytes == 3 << 20);
+  CHECK(tuning.direct_output_bytes == 4 << 20);
+  CHECK(tuning.chain_bytes == 5 << 20);
+  CHECK(tuning.own_sum_ranks == 6);
+  CHECK(tuning.inline_shared_bytes == 128);
+  CHECK(tuning.inline_private_bytes == 2048);
+  CHECK(tuning.streamed_slot_bytes == 1 << 20);
+  CHECK(tuning.wait_group == 2);
+  CHECK(tuning.chunks_in_flight == 3);
+  CHECK(tuning.handshakes == Handshakes::doubling);
+  CHECK(tuning.exchange == Exchange::mpi);
+}
+
+TEST_CASE("an override that does not exist or fit is refused, with what is known") {
+  const auto refused = [](const std::string& algorithms, const std::vector<int>& nodes = {2}) {
+    return refusal_of(nodes, with(algorithms));
+  };
+  CHECK(refused("ring=1") ==
+        "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
+        "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
+        "wait-group=RANKS, in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
+        "exchange=direct|halving|mpi, separated by commas");
+  CHECK(refused("wait-group=2,exchange=ring") ==
+        "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
+  CHECK(refused("handshakes") ==
+        "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
+  CHECK(refused("inline-shared=9000") ==
+        "TUTTI_ALGORITHMS: 'inline-shared=9000': expected at most 8K");
+  CHECK(refused("inline-private=some").starts_with("'some' is not a size"));
+  CHECK(refused("wait-group=0") ==
+        "TUTTI_ALGORITHMS: 'wait-group=0': expected a number of ranks above 0");
+}
+
+TEST_CASE("an exchange that cannot keep the promised order is refused") {
+  Settings settings = with("exchange=mpi");
+  settings.reproducible = true;
+  CHECK(refusal_of({1, 1}, settings) ==
+        "TUTTI_ALGORITHMS: 'exchange=mpi': expected direct or halving: with TUTTI_REPRODUCIBLE=1 "
+        "the order of summation is not MPI's");
+  settings.algorithms = "exchange=halving";
+  CHECK(refusal_of({3, 3}, settings) ==
+        "TUTTI_ALGORITHMS: 'exchange=halving': expected direct: TUTTI_REPRODUCIBLE=1 needs several "
+        "partial sums of a node in this layout");
+  CHECK_NOTHROW(tuning_of({2, 2}, settings));
+}
+
+TEST_CASE("the table says what was chosen") {
+  const auto table = [](const std::vector<int>& nodes) {
+    return tuning_of(nodes).table(Topology::consecutive(0, nodes));
+  };
+  CHECK(table({20}) ==
+        std::vector<std::string>{
+            "in the node (20 ranks): the store's memory: up to 1 KiB inline, then direct",
+            "in the node (20 ranks): ordinary memory: up to 1 KiB inline, then in chunks of 256 "
+            "KiB",
+            "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
+            "above 32768 KiB",
+            "in the node (20 ranks): pushpull writes its outputs at once from 256 KiB",
+            "in the node (20 ranks): two-level waits, in groups of 5"});
+  CHECK(table({2, 2}) ==
+        std::vector<std::string>{
+            "between 2 nodes: up to 8 KiB with the handshakes (direct)",
+            "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
+            "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",
+            "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
+            "above 32768 KiB",
+            "in the node (2 ranks): pushpull writes its outputs at once from 256 KiB",
+            "in the node (2 ranks): flat waits"});
+  CHECK(table({2})[1] ==
+        "in the node (2 ranks): ordinary memory: up to 8 KiB inline, then in chunks of 256 KiB, "
+        "each rank sums for itself");
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors on fake GPUs: memory, copies, arithmetic, streams.
+#include <chrono>
 #include <doctest/doctest.h>
 #include <numeric>
 #include <vector>
 
+#include "tutti/communicator.hpp"
 #include "tutti/gpu.hpp"
 #include "tutti/tensor.hpp"
 
 #include "runtime/gpu/gpus.hpp"
+#include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
-#include "tests/unit/expect_error.hpp"
 
 using tutti::cpu;
 using tutti::DType;
@@ -147,12 +149,44 @@ TEST_CASE("too little memory is an error that names device and shape") {
                [] { static_cast<void>(Tensor::empty({3'000'000}, DType::float32, gpu(0))); });
 }
 
+namespace {
+
+/// For a while.
+class TimeoutOfGpus {
+ public:
+  explicit TimeoutOfGpus(double seconds) {
+    tutti::gpus::set_timeout(tutti::gpus::Timeout(seconds));
+  }
+  ~TimeoutOfGpus() { tutti::gpus::set_timeout(usual_); }
+  TimeoutOfGpus(const TimeoutOfGpus&) = delete;
+  TimeoutOfGpus& operator=(const TimeoutOfGpus&) = delete;
+
+ private:
+  tutti::gpus::Timeout usual_ = tutti::gpus::timeout();
+};
+
+}  // namespace
+
+TEST_CASE("a copy from a device that hangs waits as long as the group made last") {
+  const test::FakeGpus gpus(1);
+  const TimeoutOfGpus usual(300);
+  const Tensor tensor = Tensor::zeros({10}, DType::float32, gpu(0));
+  Tensor here = Tensor::zeros({10});
+  tutti::Settings settings;
+  settings.timeout = std::chrono::duration<double>(0.05);
+  const auto group = tutti::Communicator::self(settings);
+  gpus->hang(0);
+  expect_error(tutti::ErrorCode::timeout, "a copy from gpu(0) has not ended after",
+               [&] { here.view().copy_from(tensor); });
+}
+
 TEST_CASE("a device that hangs is an error, not a hang") {
   const test::FakeGpus gpus(1);
   Tensor tensor = Tensor::zeros({10}, DType::float32, gpu(0));
   gpus->hang(0);
   try {
-    tutti::gpus::find_gpus()->synchronize(0, tutti::gpus::Timeout(0.05));
+    const TimeoutOfGpus brief(0.05);
+    tutti::synchronize(gpu(0));
     FAIL("returned");
   } catch (const tutti::Error& error) {
     CHECK(error.code() == tutti::ErrorCode::timeout);

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 #include <random>
 
+#include "tests/support/checks.hpp"
 #include "tests/support/optimizer_options.hpp"
-#include "tests/unit/expect_error.hpp"
 
 using test::Doubles;
 using test::Numbers;

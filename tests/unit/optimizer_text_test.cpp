@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 #include <set>
 
+#include "tests/support/checks.hpp"
 #include "tests/support/optimizer_options.hpp"
-#include "tests/unit/expect_error.hpp"
 
 using tutti::Schedule;
 using tutti::optimizer::create;

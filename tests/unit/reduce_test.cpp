@@ -1,15 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums of every type and operation against sums written down a second time.
 #include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <doctest/doctest.h>
+#include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "unit/reduce_oracle.hpp"
+namespace tutti::test {
+
+using collectives::Reduction;
+
+template <class T>
+using ComputedIn = std::conditional_t<sizeof(T) == 2, float, T>;
+
+template <class T>
+T wrapped(ReduceOp op, T left, T right) {
+  __extension__ using Wide = __int128;  // no product of two elements overflows it
+  const Wide exact = op == ReduceOp::sum ? Wide{left} + Wide{right} : Wide{left} * Wide{right};
+  return static_cast<T>(exact);
+}
+
+template <class T>
+T combine(ReduceOp op, T left, T right) {
+  if (op == ReduceOp::sum || op == ReduceOp::prod) {
+    if constexpr (std::is_floating_point_v<T>) {
+      const T result = op == ReduceOp::sum ? left + right : left * right;
+      return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
+    } else {
+      return wrapped(op, left, right);
+    }
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(left) || std::isnan(right)) return std::numeric_limits<T>::quiet_NaN();
+    if (left == 0 && right == 0) {
+      const bool negative = op == ReduceOp::min ? std::signbit(left) || std::signbit(right)
+                                                : std::signbit(left) && std::signbit(right);
+      return negative ? T{-0.0} : T{0.0};
+    }
+  }
+  return op == ReduceOp::min ? std::min(left, right) : std::max(left, right);
+}
+
+template <class T>
+T canonical_tree(ReduceOp op, const std::vector<T>& operands, std::size_t first, std::size_t n) {
+  if (n == 1) return operands[first];
+  std::size_t left = 1;
+  while (left * 2 < n) left *= 2;
+  return combine(op, canonical_tree(op, operands, first, left),
+                 canonical_tree(op, operands, first + left, n - left));
+}
+
+using Bytes = std::vector<std::byte>;
+
+template <class From, class To>
+Bytes expected_of(ReduceOp op, const std::vector<const std::byte*>& sources, std::size_t count) {
+  Bytes result(count * sizeof(To));
+  std::vector<ComputedIn<From>> operands(sources.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      From element;
+      std::memcpy(&element, sources[s] + i * sizeof(From), sizeof(From));
+      operands[s] = static_cast<ComputedIn<From>>(element);
+    }
+    const auto value = static_cast<To>(canonical_tree(op, operands, 0, operands.size()));
+    std::memcpy(result.data() + i * sizeof(To), &value, sizeof(To));
+  }
+  return result;
+}
+
+/// What reduce() must write to each destination.
+inline Bytes expected(const Reduction& reduction, const std::vector<const std::byte*>& sources,
+                      std::size_t count) {
+  if (sources.size() == 1 && reduction.from == reduction.to) {
+    return Bytes(sources[0], sources[0] + count * size_of(reduction.from));
+  }
+  return visit(reduction.from, [&]<class From>(From) {
+    if (reduction.to == reduction.from) {
+      return expected_of<From, From>(reduction.op, sources, count);
+    }
+    if constexpr (sizeof(From) == 2) {
+      return expected_of<From, float>(reduction.op, sources, count);
+    } else if constexpr (std::is_same_v<From, float>) {
+      return reduction.to == DType::float16
+                 ? expected_of<float, Float16>(reduction.op, sources, count)
+                 : expected_of<float, BFloat16>(reduction.op, sources, count);
+    } else {
+      return Bytes();
+    }
+  });
+}
+
+template <class T>
+T special(std::size_t which) {
+  if constexpr (std::is_integral_v<T>) {
+    const T values[] = {0, 1, std::numeric_limits<T>::max(), std::numeric_limits<T>::min()};
+    return values[which % 4];
+  } else {
+    using Computed = ComputedIn<T>;
+    using Limits = std::numeric_limits<Computed>;
+    const Computed values[] = {
+        Computed{0},         -Computed{0},         Limits::infinity(),   -Limits::infinity(),
+        Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::denorm_min(), -Limits::denorm_min() * 5};
+    return static_cast<T>(values[which % 8]);
+  }
+}
+
+/// Any bits, quarters of whole numbers, and one in eight a special value.
+inline Bytes random_elements(DType type, std::size_t count, std::mt19937_64& random) {
+  Bytes elements(count * size_of(type));
+  for (std::byte& byte : elements) byte = static_cast<std::byte>(random());
+  visit(type, [&]<class T>(T) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t dice = random();
+      T value{};
+      if (dice % 8 == 0) {
+        value = special<T>(dice >> 8);
+      } else if (!std::is_integral_v<T> && dice % 8 < 6) {
+        value = static_cast<T>(static_cast<float>(static_cast<int>(dice >> 40)) / 4096.0f);
+      } else {
+        continue;  // any bits: NaNs with payload, subnormal and huge numbers
+      }
+      std::memcpy(elements.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return elements;
+}
+
+}  // namespace tutti::test
 
 using namespace tutti;
 using namespace tutti::collectives;
@@ -43,7 +166,7 @@ struct Case {
   std::size_t sources = 2;
   std::size_t destinations = 1;
   std::size_t count = 0;
-  Stores stores = Stores::cached;
+  WritePolicy stores = WritePolicy::cached;
   std::size_t shift = 0;
   bool shift_each = false;   // every destination differently
   std::size_t in_place = 0;  // so many destinations are the first sources
@@ -162,7 +285,7 @@ TEST_CASE("tiles do not show: 20 sources of many tiles have the same bits") {
 
 TEST_CASE("a large odd count of the common types is reduced to the end") {
   for (const DType type : {DType::float32, DType::bfloat16, DType::int8}) {
-    for (const Stores stores : {Stores::cached, Stores::streaming}) {
+    for (const WritePolicy stores : {WritePolicy::cached, WritePolicy::streaming}) {
       check({{ReduceOp::sum, type, type}, 2, 2, kLarge, stores});
       check({{ReduceOp::sum, type, type}, 5, 3, kLarge, stores});
     }
@@ -183,7 +306,7 @@ TEST_CASE("a destination may be a source") {
   for (const Reduction& reduction : all_reductions()) {
     if (reduction.from != reduction.to) continue;
     for (const std::size_t ranks : {1, 2, 3, 4, 8, 11, 16}) {
-      for (const Stores stores : {Stores::cached, Stores::streaming}) {
+      for (const WritePolicy stores : {WritePolicy::cached, WritePolicy::streaming}) {
         check({reduction, ranks, ranks, 1033, stores, 0, false, ranks});
         check({reduction, ranks, 1, 67, stores, 0, false, 1});
       }
@@ -194,12 +317,12 @@ TEST_CASE("a destination may be a source") {
 TEST_CASE("streaming stores give the bits of cached ones") {
   for (const Reduction& reduction : all_reductions()) {
     for (const std::size_t count : kCounts) {
-      check({reduction, 2, 1, count, Stores::streaming});
-      check({reduction, 2, 2, count, Stores::streaming});
+      check({reduction, 2, 1, count, WritePolicy::streaming});
+      check({reduction, 2, 2, count, WritePolicy::streaming});
     }
     for (const std::size_t sources : {1, 3, 8, 9, 17}) {
       for (const std::size_t destinations : {1, 2, 3}) {
-        check({reduction, sources, destinations, 1500, Stores::streaming});
+        check({reduction, sources, destinations, 1500, WritePolicy::streaming});
       }
     }
   }
@@ -209,11 +332,11 @@ TEST_CASE("pointers need be aligned to an element only, alike or not") {
   for (const Reduction& reduction : all_reductions()) {
     for (const std::size_t shift : {1, 5, 15}) {
       for (const std::size_t count : {3, 40, 1100}) {
-        check({reduction, 2, 2, count, Stores::cached, shift});
-        check({reduction, 2, 2, count, Stores::streaming, shift});
-        check({reduction, 3, 3, count, Stores::cached, shift, true});
-        check({reduction, 3, 3, count, Stores::streaming, shift, true});
-        check({reduction, 1, 2, count, Stores::streaming, shift, true});
+        check({reduction, 2, 2, count, WritePolicy::cached, shift});
+        check({reduction, 2, 2, count, WritePolicy::streaming, shift});
+        check({reduction, 3, 3, count, WritePolicy::cached, shift, true});
+        check({reduction, 3, 3, count, WritePolicy::streaming, shift, true});
+        check({reduction, 1, 2, count, WritePolicy::streaming, shift, true});
       }
     }
   }
@@ -228,10 +351,10 @@ TEST_CASE("a split range has the bits of the whole") {
   for (const std::size_t split : {1, 16, 333, 999}) {
     Bytes result(4000);
     std::byte* const head[] = {result.data()};
-    reduce({}, sources, head, split, Stores::cached);
+    reduce({}, sources, head, split, WritePolicy::cached);
     const std::byte* const rest[] = {left.data() + 4 * split, right.data() + 4 * split};
     std::byte* const tail[] = {result.data() + 4 * split};
-    reduce({}, rest, tail, 1000 - split, Stores::cached);
+    reduce({}, rest, tail, 1000 - split, WritePolicy::cached);
     CAPTURE(split);
     CHECK(result == whole);
   }
@@ -243,7 +366,7 @@ TEST_CASE("sums start from the first operand: -0 + -0 is -0") {
   const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(&zeros[0]),
                                       reinterpret_cast<const std::byte*>(&zeros[1])};
   std::byte* const destination[] = {reinterpret_cast<std::byte*>(&result)};
-  reduce({}, sources, destination, 1, Stores::cached);
+  reduce({}, sources, destination, 1, WritePolicy::cached);
   CHECK(result == 0);
   CHECK(std::signbit(result));
 }
@@ -260,7 +383,7 @@ TEST_CASE("16-bit types are rounded once, at the end") {
     BFloat16 result;
     std::byte* const destination[] = {reinterpret_cast<std::byte*>(&result)};
     reduce({ReduceOp::sum, DType::bfloat16, DType::bfloat16}, sources, destination, 1,
-           Stores::cached);
+           WritePolicy::cached);
     CHECK(static_cast<float>(result) ==
           static_cast<float>(BFloat16(1.0f + static_cast<float>(n - 1) * 0x1p-9f)));
     CHECK(static_cast<float>(result) > 1.0f);
@@ -273,8 +396,8 @@ TEST_CASE("vector_instructions names the best instruction set of this machine") 
   CHECK(name == "NEON");
 #else
   const std::byte* const no_source[] = {nullptr};
-  const bool avx512 = reduce_with(Isa::avx512, {}, no_source, {}, 0, Stores::cached);
-  const bool avx2 = reduce_with(Isa::avx2, {}, no_source, {}, 0, Stores::cached);
+  const bool avx512 = reduce_with(Isa::avx512, {}, no_source, {}, 0, WritePolicy::cached);
+  const bool avx2 = reduce_with(Isa::avx2, {}, no_source, {}, 0, WritePolicy::cached);
   CHECK(name == (avx512 ? "AVX-512" : avx2 ? "AVX2" : "plain"));
 #endif
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/expect_error.hpp"
+#include "tests/support/checks.hpp"
 
 using tutti::DType;
 using tutti::ErrorCode;

@@ -9,7 +9,7 @@
 
 #include "tutti/tutti.hpp"
 
-#include "tests/unit/expect_error.hpp"
+#include "tests/support/checks.hpp"
 
 using tutti::KVStore;
 using tutti::Schedule;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/gpu/gpus.hpp"
-#include "tests/unit/expect_error.hpp"
+#include "tests/support/checks.hpp"
 
 using tutti::ConstTensorView;
 using tutti::DType;

@@ -61,7 +61,7 @@ std::string owner_of(const Compression& options) {
 
 void check(const Compression& options) {
   Compression copy = options;
-  for (const OptionField& field : fields_of(copy)) tutti::check(owner_of(options), field);
+  for (const OptionField& field : fields_of(copy)) check_field(owner_of(options), field);
 }
 
 struct CodecOf {

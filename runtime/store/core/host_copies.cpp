@@ -7,22 +7,22 @@ namespace tutti {
 
 namespace {
 
-Tensor copy_on(Device device, const Tensor& tensor) {
+Tensor copy_on(Group& group, Device device, const Tensor& tensor) {
   Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
-  copy.view().copy_from(tensor);
+  group.copy(copy, tensor);
   return copy;
 }
 
 }  // namespace
 
 /// Copies all before anything is exchanged, so that a lack of memory changes nothing.
-HostCopies::HostCopies(Group& group, std::span<Entry* const> entries) {
+HostCopies::HostCopies(Group& group, std::span<Entry* const> entries) : group_(group) {
   for (Entry* entry : entries) {
     if (entry->replica.device().kind == DeviceKind::cpu) continue;
     Tensor replica = group.allocate(entry->shape(), entry->dtype());
-    replica.view().copy_from(entry->replica);
+    group.copy(replica, entry->replica);
     std::vector<Tensor> states;
-    for (const Tensor& state : entry->states) states.push_back(copy_on(cpu(), state));
+    for (const Tensor& state : entry->states) states.push_back(copy_on(group, cpu(), state));
     moved_.push_back({entry, std::move(replica), std::move(states)});
   }
   for (Moved& moved : moved_) {
@@ -40,10 +40,10 @@ HostCopies::~HostCopies() {
 
 void HostCopies::write_back() {
   for (Moved& moved : moved_) {
-    moved.replica.view().copy_from(moved.entry->replica);
+    group_.copy(moved.replica, moved.entry->replica);
     moved.states.clear();
     for (const Tensor& state : moved.entry->states) {
-      moved.states.push_back(copy_on(moved.replica.device(), state));
+      moved.states.push_back(copy_on(group_, moved.replica.device(), state));
     }
   }
 }

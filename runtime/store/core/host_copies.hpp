@@ -30,6 +30,7 @@ class HostCopies {
     Tensor replica;
     std::vector<Tensor> states;
   };
+  Group& group_;
   std::vector<Moved> moved_;
 };
 

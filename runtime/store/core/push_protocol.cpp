@@ -21,7 +21,8 @@ collectives::Operation PushAnnouncement::operation(const char* call,
           .segments = {},
           .describe = describe_,
           .first_key = entries.empty() ? nullptr : &entries[0]->key,
-          .keys = entries.size()};
+          .keys = entries.size(),
+          .verb = collectives::Verb::push};
 }
 
 }  // namespace tutti

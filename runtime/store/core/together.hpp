@@ -3,10 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
 #include <string>
-
-#include "tutti/error.hpp"
 
 #include "collectives/engine.hpp"
 
@@ -16,22 +13,27 @@ namespace tutti {
 /// the call that it is making. `call` names this one. Costs nothing if nothing is thrown.
 template <class Body>
 void throw_together(collectives::Engine& engine, const char* call, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    engine.throw_on_all_ranks(error.code(), std::string(call) + ": " + error.what());
-  } catch (const std::bad_alloc&) {
-    engine.throw_on_all_ranks(ErrorCode::out_of_memory, std::string(call) + ": no memory");
+  if (const auto error = collectives::caught(body)) {
+    engine.throw_on_all_ranks(error->code, std::string(call) + ": " + error->text);
   }
 }
 
+/// Runs a body that may fail on this rank alone when all ranks have changed something: what it
+/// throws fails the group.
+template <class Body>
+void fail_together(collectives::Engine& engine, Body body) {
+  if (const auto error = collectives::caught(body)) engine.fail(*error);
+}
+
 /// All ranks make this call, with equal digests; else all throw. Collective. Errors: mismatch.
-inline void agree_on(collectives::Engine& engine, const std::string& call, std::uint64_t digest) {
+inline void agree_on(collectives::Engine& engine, collectives::Verb verb, const std::string& call,
+                     std::uint64_t digest) {
   const auto describe = [&] { return call; };
   engine.run({.kind = collectives::Kind::agreement,
               .digest = digest,
               .segments = {},
-              .describe = describe});
+              .describe = describe,
+              .verb = verb});
 }
 
 }  // namespace tutti

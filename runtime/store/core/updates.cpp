@@ -23,7 +23,7 @@ DType state_dtype(const Entry& entry) { return is_rounded(entry) ? DType::float3
 void convert(const std::byte* from, DType from_type, void* to, DType to_type, std::size_t count) {
   auto* target = static_cast<std::byte*>(to);
   collectives::reduce({ReduceOp::sum, from_type, to_type}, std::span(&from, 1),
-                      std::span(&target, 1), count, collectives::Stores::cached);
+                      std::span(&target, 1), count, collectives::WritePolicy::cached);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void DensePush::copy_values_to_host(PushItem& item) {
     const ConstTensorView& value = item.values[i];
     if (value.device().kind == DeviceKind::cpu) continue;
     host_values_.push_back(group_.allocate(value.shape(), value.dtype()));
-    host_values_.back().view().copy_from(value);
+    group_.copy(host_values_.back(), value);
     std::vector<ConstTensorView> values;
     for (std::size_t j = 0; j < item.values.size(); ++j) {
       values.push_back(j == i ? host_values_.back().view() : item.values[j]);
@@ -44,7 +44,7 @@ const std::byte* DensePush::input_of(PushItem& item) {
   for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
   std::byte* sum = entry.sum->bytes();
   collectives::reduce({ReduceOp::sum, entry.dtype(), entry.dtype()}, sources, std::span(&sum, 1),
-                      entry.shape().count(), collectives::Stores::cached);
+                      entry.shape().count(), collectives::WritePolicy::cached);
   return sum;
 }
 

@@ -69,8 +69,7 @@ const std::byte* DevicePush::value_on(int device, const PushItem& item, std::siz
     return value.bytes();
   }
   work.moved.push_back(gpus_->allocate(value.shape(), value.dtype(), gpu(device)));
-  gpus_->copy(work.moved.back().bytes(), gpu(device), value.bytes(), value.device(),
-              value.size_bytes(), group_.settings().timeout);
+  group_.copy(work.moved.back(), value);
   return work.moved.back().bytes();
 }
 
@@ -196,34 +195,40 @@ void DevicePush::agree() {
   group_.engine().run(operation);
 }
 
-void DevicePush::sum() {
-  if (!needs_sums()) return;
-  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: sum");
-  for (auto& [device, work] : work_) {
-    if (work.entries.empty()) continue;
-    try {
-      sum_on(device, work);
-    } catch (const Error& error) {
-      group_.engine().fail(error);
-    }
+/// One range for both steps, for a profiler that watches; it also ends if a step throws.
+template <class Step>
+void DevicePush::in_range(Step step) {
+  if (!range_) range_.emplace(gpus_->accelerator(), "tutti push");
+  try {
+    step();
+  } catch (...) {
+    range_.reset();
+    throw;
   }
 }
 
-void DevicePush::update() {
-  const gpus::NamedRange range(gpus_->accelerator(), "tutti push: update");
-  for (auto& [device, work] : work_) {
-    if (work.entries.empty()) continue;
-    if (const Updater* updater = rule_.updater()) {
-      call_updater(*updater, device, work);
-    } else {
+void DevicePush::sum() {
+  in_range([&] {
+    if (!needs_sums()) return;
+    for (auto& [device, work] : work_) {
+      if (work.entries.empty()) continue;
       try {
-        update_on(device, work);
+        sum_on(device, work);
       } catch (const Error& error) {
         group_.engine().fail(error);
       }
     }
-    work.moved.clear();
-  }
+  });
+}
+
+void DevicePush::update() {
+  in_range([&] {
+    for (auto& [device, work] : work_) {
+      if (!work.entries.empty()) update_on(device, work);
+      work.moved.clear();
+    }
+  });
+  range_.reset();
 }
 
 void DevicePush::sum_on(int device, Work& work) {
@@ -237,14 +242,22 @@ void DevicePush::sum_on(int device, Work& work) {
 }
 
 void DevicePush::update_on(int device, Work& work) {
-  gpus::Kernels& kernels = gpus_->kernels(device);
-  const Optimizer* optimizer = rule_.optimizer();
-  if (optimizer == nullptr) {
-    return kernels.sum(gpus_->stream(device), *work.updating, work.updates);
+  const gpus::NamedRange range(gpus_->accelerator(), "update");
+  if (const Updater* updater = rule_.updater()) return call_updater(*updater, device, work);
+  try {
+    launch_update(device, work);
+  } catch (const Error& error) {
+    group_.engine().fail(error);
   }
+}
+
+void DevicePush::launch_update(int device, Work& work) {
+  gpus::Kernels& kernels = gpus_->kernels(device);
+  const gpus::Stream stream = gpus_->stream(device);
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer == nullptr) return kernels.sum(stream, *work.updating, work.updates);
   set_steps(*optimizer, work);
-  kernels.update(gpus_->stream(device), *work.updating, work.updates, *optimizer, work.steps,
-                 nullptr);
+  kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps, nullptr);
   for (Entry* entry : work.entries) ++entry->updates;
 }
 

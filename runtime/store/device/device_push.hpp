@@ -77,7 +77,10 @@ class DevicePush {
   void start(Work& work);
   void prepare(int device, Work& work);
   void sum_on(int device, Work& work);
+  template <class Step>
+  void in_range(Step step);
   void update_on(int device, Work& work);
+  void launch_update(int device, Work& work);
   void set_steps(const Optimizer& optimizer, Work& work);
   void call_updater(const Updater& updater, int device, Work& work);
 
@@ -89,6 +92,7 @@ class DevicePush {
   PushAnnouncement announcement_;
   gpus::SumOverRanks sum_over_ranks_;
   std::shared_ptr<gpus::Gpus> gpus_;
+  std::optional<gpus::NamedRange> range_;
   std::map<int, Work> work_;
   bool has_launches_ = false;  ///< the plan's launches stand; false if a value had to be moved
 };

@@ -157,12 +157,13 @@ Optimizer& StoreFiles::required_optimizer() const {
 void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
                       collectives::FunctionRef<void(std::span<Entry* const>)> compare) {
   const std::vector<Entry*> entries = table_.in_order();
-  const HostCopies host_copies(*group_, entries);
+  std::optional<HostCopies> host_copies;
   const std::string owner = owner_of_residuals(compression_, *group_);
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
   throw_together(group_->engine(), "save", [&] {
     require_utf8(metadata);
+    host_copies.emplace(*group_, entries);
     content.weights = weights_content(entries);
     if (Optimizer* running = rule_.optimizer()) {
       content.optimizer = optimizer_content(*running, entries);
@@ -170,7 +171,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     content.residuals = residual_content(entries, owner);
   });
   const std::uint64_t digest = digest_of(directory, entries, metadata);
-  agree_on(group_->engine(), "save to " + directory.string(),
+  agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
   compare(entries);
   Communicator ranks(group_);
@@ -184,7 +185,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
 
 LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
   const std::string owner = owner_of_residuals(compression_, *group_);
-  agree_on(group_->engine(), "load of " + directory.string(),
+  agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group_);
   auto loaded = checkpoint::load(ranks, directory, options.weights_only);
@@ -224,7 +225,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   }
   residuals->commit();
   if (states) states->commit();
-  host_copies->write_back();
+  fail_together(group_->engine(), [&] { host_copies->write_back(); });
   host_copies.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
   if (!options.weights_only) {
@@ -237,11 +238,13 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
 
 void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
   const std::vector<Entry*> entries = table_.in_order();
-  const HostCopies host_copies(*group_, entries);
+  std::optional<HostCopies> host_copies;
   Content content;
-  throw_together(group_->engine(), "save_optimizer_states",
-                 [&] { content = optimizer_content(required_optimizer(), entries); });
-  agree_on(group_->engine(), "save_optimizer_states to " + path.string(),
+  throw_together(group_->engine(), "save_optimizer_states", [&] {
+    host_copies.emplace(*group_, entries);
+    content = optimizer_content(required_optimizer(), entries);
+  });
+  agree_on(group_->engine(), collectives::Verb::save, "save_optimizer_states to " + path.string(),
            digest_of(path, entries, {}));
   Communicator ranks(group_);
   checkpoint::save_file(ranks, path, content);
@@ -249,18 +252,20 @@ void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
 
 void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
                                        const LoadOptions& options) {
-  agree_on(group_->engine(), "load_optimizer_states of " + path.string(), digest_of(path, options));
+  agree_on(group_->engine(), collectives::Verb::load, "load_optimizer_states of " + path.string(),
+           digest_of(path, options));
   Communicator ranks(group_);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
   const std::vector<Entry*> entries = table_.in_order();
-  HostCopies host_copies(*group_, entries);
+  std::optional<HostCopies> host_copies;
   std::optional<StagedStates> states;
   throw_together(group_->engine(), "load_optimizer_states", [&] {
+    host_copies.emplace(*group_, entries);
     states.emplace(file.header(), required_optimizer(), entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();
-  host_copies.write_back();
+  fail_together(group_->engine(), [&] { host_copies->write_back(); });
 }
 
 }  // namespace tutti

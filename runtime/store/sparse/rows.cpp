@@ -118,7 +118,7 @@ void RowSum::reduce(std::span<const FoundRow> rows, DType to_type, std::byte* to
   sources_.clear();
   for (const FoundRow& row : rows) sources_.push_back(row.data);
   collectives::reduce({ReduceOp::sum, format_.dtype, to_type}, sources_, std::span(&to, 1),
-                      format_.count, collectives::Stores::cached);
+                      format_.count, collectives::WritePolicy::cached);
 }
 
 void RowSum::of_occurrences(std::span<const FoundRow> rows, std::byte* to) {
@@ -136,7 +136,7 @@ void RowSum::of_ranks(std::span<const FoundRow> rows, std::byte* to) {
   --level_;
   const std::byte* sum = wide;
   collectives::reduce({ReduceOp::sum, partial_, format_.dtype}, std::span(&sum, 1),
-                      std::span(&to, 1), format_.count, collectives::Stores::cached);
+                      std::span(&to, 1), format_.count, collectives::WritePolicy::cached);
 }
 
 /// The part of the tree over ranks first .. first + ranks - 1, in partial sums' type.
@@ -155,7 +155,7 @@ void RowSum::subtree(std::span<const FoundRow> rows, int first, int ranks, std::
   --level_;
   const std::byte* both[] = {to, right};
   collectives::reduce({ReduceOp::sum, partial_, partial_}, both, std::span(&to, 1), format_.count,
-                      collectives::Stores::cached);
+                      collectives::WritePolicy::cached);
 }
 
 }  // namespace tutti

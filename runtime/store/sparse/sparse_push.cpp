@@ -155,11 +155,14 @@ void SparsePush::sum() {
                         .dtype = DType::uint8,
                         .source = rank});
   }
-  const auto describe = [&] { return call_to_string("rows", entries_); };
+  const auto describe = [&] { return call_to_string("push of rows", entries_); };
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = digest_of(entries_),
                        .segments = segments,
-                       .describe = describe});
+                       .describe = describe,
+                       .first_key = entries_.empty() ? nullptr : &entries_[0]->key,
+                       .keys = entries_.size(),
+                       .verb = collectives::Verb::push});
 }
 
 void SparsePush::update_key(std::size_t item) {

@@ -86,7 +86,8 @@ void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& fi
   group_.engine().run({.kind = collectives::Kind::allgather,
                        .digest = chunks.size(),
                        .segments = segments,
-                       .describe = describe});
+                       .describe = describe,
+                       .verb = collectives::Verb::verify});
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     std::vector<std::uint64_t> digests;
     for (std::size_t rank = 0; rank < ranks; ++rank) digests.push_back(all[rank * own.size() + i]);
@@ -114,7 +115,8 @@ void Comparison::heal(const Finding& finding) {
                        .root = finding.source,
                        .digest = Digest().add(chunk.entry->key).add(chunk.first).value(),
                        .segments = {&segment, 1},
-                       .describe = text});
+                       .describe = text,
+                       .verb = collectives::Verb::verify});
   const auto self = static_cast<std::size_t>(group_.topology().rank);
   const auto source = static_cast<std::size_t>(finding.source);
   if (finding.digests[self] != finding.digests[source]) {

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/early_collectives.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <sched.h>
+#include <unistd.h>
+
+#include "tutti/error.hpp"
+
+#include "collectives/leak.hpp"
+#include "collectives/local_error.hpp"
+#include "runtime/mpi/session.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kRollCallTag = 102;
+constexpr Seconds kRollCall{0.5};  // longer than a rank that polls takes to answer
+constexpr Seconds kLongestPoll{1.0};
+constexpr Seconds kYield{0.005};
+constexpr timespec kNap{0, 50'000};
+
+/// One rank's error, for the others.
+struct Report {
+  int code;
+  char text[1024];
+};
+
+void pause(Seconds waited) {
+  if (waited < kYield) {
+    sched_yield();
+  } else {
+    nanosleep(&kNap, nullptr);
+  }
+}
+
+std::string in_seconds(Seconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", time.count());
+  return text;
+}
+
+std::string name_of_process(int rank) {
+  char host[256] = "unknown";
+  gethostname(host, sizeof host - 1);
+  return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(getpid()) +
+         ")";
+}
+
+}  // namespace
+
+/// What MPI may still write to or read from after a deadline has passed.
+struct EarlyCollectives::Buffers {
+  MPI_Comm copy = MPI_COMM_NULL;
+  std::uint64_t own = 0;
+  std::uint64_t least = 0;
+  Report report{};
+  std::vector<std::byte> sent;
+  std::vector<std::byte> received;
+};
+
+struct EarlyCollectives::RollCall {
+  std::int32_t asks;  ///< 1 if an answer is wanted
+  char step[92];
+};
+
+EarlyCollectives::EarlyCollectives(MPI_Comm parent, Seconds timeout)
+    : timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
+  MPI_Comm_rank(parent, &rank_);
+  MPI_Comm_size(parent, &size_);
+  name_ = name_of_process(rank_);
+  seen_at_.resize(static_cast<std::size_t>(size_));
+  buffers_->sent.resize(kMostBytes);
+  buffers_->received.resize(static_cast<std::size_t>(size_) * kMostBytes);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(parent, &buffers_->copy, &request), "MPI_Comm_idup");
+  wait("begin to create their store or communicator", request);
+  comm_ = buffers_->copy;
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  free_at_finalize(comm_);
+}
+
+MPI_Comm EarlyCollectives::duplicate(const char* step) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(comm_, &buffers_->copy, &request), "MPI_Comm_idup");
+  wait(step, request);
+  check(MPI_Comm_set_errhandler(buffers_->copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return buffers_->copy;
+}
+
+void EarlyCollectives::barrier(const char* step) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+  wait(step, request);
+}
+
+std::uint64_t EarlyCollectives::minimum(const char* step, std::uint64_t own) {
+  buffers_->own = own;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallreduce(&buffers_->own, &buffers_->least, 1, MPI_UINT64_T, MPI_MIN, comm_, &request),
+        "MPI_Iallreduce");
+  wait(step, request);
+  return buffers_->least;
+}
+
+void EarlyCollectives::allgather_bytes(const char* step, std::span<const std::byte> own,
+                                       std::span<std::byte> all) {
+  const int bytes = static_cast<int>(own.size());
+  std::memcpy(buffers_->sent.data(), own.data(), own.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallgather(buffers_->sent.data(), bytes, MPI_BYTE, buffers_->received.data(), bytes,
+                       MPI_BYTE, comm_, &request),
+        "MPI_Iallgather");
+  wait(step, request);
+  std::memcpy(all.data(), buffers_->received.data(), all.size());
+}
+
+void EarlyCollectives::broadcast_bytes(const char* step, int root, std::span<std::byte> bytes) {
+  std::byte* buffer = buffers_->received.data();
+  if (rank_ == root) std::memcpy(buffer, bytes.data(), bytes.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibcast(buffer, static_cast<int>(bytes.size()), MPI_BYTE, root, comm_, &request),
+        "MPI_Ibcast");
+  wait(step, request);
+  std::memcpy(bytes.data(), buffer, bytes.size());
+}
+
+void EarlyCollectives::agree(const char* step, collectives::FunctionRef<void()> body) {
+  const auto error = collectives::caught(body);
+  const auto nobody = static_cast<std::uint64_t>(size_);
+  const auto first = minimum(step, error ? static_cast<std::uint64_t>(rank_) : nobody);
+  if (first == nobody) return;
+  Report& report = buffers_->report;
+  if (error) {
+    report.code = static_cast<int>(error->code);
+    std::snprintf(report.text, sizeof report.text, "%s", error->text.c_str());
+  }
+  broadcast(step, static_cast<int>(first), std::span(&report, 1));
+  throw Error(static_cast<ErrorCode>(report.code),
+              "rank " + std::to_string(first) + ": " + report.text, ErrorScope::agreed,
+              /*reporter=*/rank_ == 0);
+}
+
+/// The deadline counts time spent polling, so that a job that was suspended does not expire.
+void EarlyCollectives::wait(const char* step, MPI_Request request) {
+  Seconds waited{0};
+  auto last = Clock::now();
+  for (int done = 0;;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) break;
+    const auto now = Clock::now();
+    waited += std::min<Seconds>(now - last, kLongestPoll);
+    last = now;
+    answer_roll_calls(step);
+    if (timeout_.count() > 0 && waited >= timeout_) expire(step, waited);
+    pause(waited);
+  }
+  for (std::string& at : seen_at_) at.clear();  // all have come to this step
+}
+
+// --- who does not come --------------------------------------------------------------------------
+
+/// From memory that is never freed: its receiver may never receive it.
+void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
+  auto roll_call = std::make_shared<RollCall>(RollCall{asks ? 1 : 0, {}});
+  std::snprintf(roll_call->step, sizeof roll_call->step, "%s", step);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(roll_call.get(), sizeof *roll_call, MPI_BYTE, to_rank, kRollCallTag, comm_,
+                  &request),
+        "MPI_Isend of a roll call");
+  check(MPI_Request_free(&request), "MPI_Request_free");
+  collectives::leak_until_exit(std::move(roll_call));
+}
+
+/// A rank that waits says so to those who ask, and remembers who did.
+void EarlyCollectives::answer_roll_calls(const char* step) {
+  if (comm_ == MPI_COMM_NULL) return;
+  for (int found = 0;;) {
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, kRollCallTag, comm_, &found, &status), "MPI_Iprobe");
+    if (found == 0) return;
+    RollCall theirs;
+    check(MPI_Recv(&theirs, sizeof theirs, MPI_BYTE, status.MPI_SOURCE, kRollCallTag, comm_,
+                   MPI_STATUS_IGNORE),
+          "MPI_Recv of a roll call");
+    seen_at_[static_cast<std::size_t>(status.MPI_SOURCE)] = theirs.step;
+    if (theirs.asks != 0) tell(status.MPI_SOURCE, step, /*asks=*/false);
+  }
+}
+
+/// Asks every rank where it is; what there is to say of those who are not here.
+std::string EarlyCollectives::call_roll(const char* step) {
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank_) tell(other, step, /*asks=*/true);
+  }
+  for (const auto end = Clock::now() + kRollCall; Clock::now() < end; pause(kYield)) {
+    answer_roll_calls(step);
+  }
+  std::string silent;
+  std::string elsewhere;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    const std::string& at = seen_at_[static_cast<std::size_t>(other)];
+    const std::string name = "rank " + std::to_string(other);
+    if (at.empty()) {
+      silent += (silent.empty() ? "" : ", ") + name;
+    } else if (at != step) {
+      elsewhere += "; " + name + " waits for all to " + at;
+    }
+  }
+  if (!silent.empty()) return silent + " did not come" + elsewhere;
+  return elsewhere.empty() ? "all ranks wait in it, and MPI does not go on" : elsewhere.substr(2);
+}
+
+/// Before there is a communicator of our own, a question could meet a receive of the program's.
+void EarlyCollectives::expire(const char* step, Seconds waited) {
+  collectives::leak_until_exit(buffers_);
+  const std::string missing = comm_ == MPI_COMM_NULL
+                                  ? "which of them have not come cannot be seen from here"
+                                  : call_roll(step);
+  throw Error(ErrorCode::timeout,
+              name_ + " waited " + in_seconds(waited) + " for all ranks to " + step + ": " +
+                  missing + "; see what they are doing, or raise TUTTI_TIMEOUT",
+              ErrorScope::failed);
+}
+
+}  // namespace tutti::mpi

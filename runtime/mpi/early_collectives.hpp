@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks do together before there is an engine: each step has the deadline of every wait,
+// and an error of one rank is thrown by all.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mpi.h>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/function_ref.hpp"
+
+namespace tutti::mpi {
+
+/// `step` completes the sentence "waited for all ranks to ..." of the deadline's error. All calls
+/// are collective, but for wait(). Errors: timeout, with the ranks that do not answer, after which
+/// nothing here may be called; communication.
+///
+/// MPI's nonblocking collectives are polled. Their buffers belong to this object, which leaves them
+/// to MPI where a deadline has passed.
+class EarlyCollectives {
+ public:
+  /// Duplicates `parent`; MPI_Finalize frees the copy. No deadline if `timeout` is 0.
+  EarlyCollectives(MPI_Comm parent, std::chrono::duration<double> timeout);
+
+  /// Of our own; returns errors.
+  [[nodiscard]] MPI_Comm comm() const { return comm_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+
+  /// Another copy, which is the caller's to free.
+  [[nodiscard]] MPI_Comm duplicate(const char* step);
+  void barrier(const char* step);
+  [[nodiscard]] std::uint64_t minimum(const char* step, std::uint64_t own);
+  /// all[i] becomes what rank i has; `all` has room for every rank already.
+  template <class T>
+  void allgather(const char* step, const T& own, std::vector<T>& all) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
+    allgather_bytes(step, std::as_bytes(std::span(&own, 1)),
+                    std::as_writable_bytes(std::span(all)));
+  }
+  /// `values` of rank `root` come to all: one for each rank at most.
+  template <class T>
+  void broadcast(const char* step, int root, std::span<T> values) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
+    broadcast_bytes(step, root, std::as_writable_bytes(values));
+  }
+  /// Runs `body` on every rank; if it throws on any, all ranks throw what the lowest such rank
+  /// threw. The body communicates with nobody.
+  void agree(const char* step, collectives::FunctionRef<void()> body);
+
+  /// Waits for a message of the caller's own, whose buffer lives until the process ends.
+  void wait(const char* step, MPI_Request request);
+
+ private:
+  static constexpr std::size_t kMostBytes = 2048;
+  struct Buffers;
+  struct RollCall;
+
+  void allgather_bytes(const char* step, std::span<const std::byte> own, std::span<std::byte> all);
+  void broadcast_bytes(const char* step, int root, std::span<std::byte> bytes);
+  void answer_roll_calls(const char* step);
+  void tell(int to_rank, const char* step, bool asks);
+  [[nodiscard]] std::string call_roll(const char* step);
+  [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);
+
+  std::chrono::duration<double> timeout_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::string name_;  ///< of this rank, for messages
+  std::shared_ptr<Buffers> buffers_;
+  std::vector<std::string> seen_at_;  ///< the step that each rank says it is in; empty: no word
+};
+
+}  // namespace tutti::mpi

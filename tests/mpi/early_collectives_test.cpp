@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that does not come while a group is being made: the others get an error that names the
+// step, and the rank where that can be known.
+#include "runtime/mpi/early_collectives.hpp"
+
+#include <chrono>
+#include <mpi.h>
+#include <new>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/mpi_test.hpp"
+
+using tutti::ErrorCode;
+using tutti::ErrorScope;
+using tutti::mpi::EarlyCollectives;
+
+namespace {
+
+constexpr int kMissing = 1;
+constexpr std::chrono::duration<double> kBrief{0.5};
+constexpr std::chrono::duration<double> kLong{100};
+
+bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope scope,
+          const std::vector<std::string>& words) {
+  if (!error || error->code() != code || error->scope() != scope) return false;
+  const std::string text = error->what();
+  for (const std::string& word : words) {
+    if (text.find(word) != std::string::npos) continue;
+    MESSAGE("expected \"", word, "\" in: ", text);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("every rank learns what the others have") {
+  EarlyCollectives ranks(MPI_COMM_WORLD, kLong);
+  std::vector<int> all(static_cast<std::size_t>(test::size()), -1);
+  ranks.allgather("exchange numbers", 10 + test::rank(), all);
+  bool is_right = true;
+  for (int rank = 0; rank < test::size(); ++rank) is_right = is_right && all[rank] == 10 + rank;
+  CHECK(test::agree(is_right));
+  CHECK(test::agree(ranks.minimum("compare", 7u + static_cast<unsigned>(test::rank())) == 7));
+  int value = test::rank() == 1 ? 42 : 0;
+  ranks.broadcast("learn a number", 1, std::span(&value, 1));
+  CHECK(test::agree(value == 42));
+}
+
+TEST_CASE("what one rank throws, of whatever type, all throw") {
+  struct Unknown {};
+  EarlyCollectives ranks(MPI_COMM_WORLD, kLong);
+  const auto outcome = [&](auto fault) {
+    return test::error_of([&] {
+      ranks.agree("do something", [&] {
+        if (test::rank() == kMissing) fault();
+      });
+    });
+  };
+  const auto agreed = ErrorScope::agreed;
+  const auto io = outcome([] { throw tutti::Error(ErrorCode::io, "no file"); });
+  CHECK(test::agree(says(io, ErrorCode::io, agreed, {"rank 1: no file"})));
+  const auto memory = outcome([] { throw std::bad_alloc(); });
+  CHECK(test::agree(says(memory, ErrorCode::out_of_memory, agreed, {"rank 1: no memory"})));
+  const auto other = outcome([] { throw std::runtime_error("odd"); });
+  CHECK(test::agree(says(other, ErrorCode::user_code, agreed, {"rank 1: odd"})));
+  const auto unknown = outcome([] { throw Unknown(); });
+  CHECK(test::agree(says(unknown, ErrorCode::user_code, agreed, {"rank 1: ", "unknown type"})));
+  ranks.agree("go on", [] {});
+}
+
+TEST_CASE("a rank that stays away from a step is named, with the step") {
+  const bool is_missing = test::rank() == kMissing;
+  EarlyCollectives ranks(MPI_COMM_WORLD, is_missing ? kLong : kBrief);
+  std::optional<tutti::Error> error;
+  if (!is_missing) error = test::error_of([&] { ranks.agree("meet here", [] {}); });
+  const std::vector<std::string> words = {"rank " + std::to_string(test::rank()) + " (host ",
+                                          "for all ranks to meet here: rank 1 did not come;",
+                                          "TUTTI_TIMEOUT"};
+  CHECK(test::agree(is_missing || says(error, ErrorCode::timeout, ErrorScope::failed, words)));
+}
+
+TEST_CASE("a rank that waits in another step is not said to be missing") {
+  EarlyCollectives ranks(MPI_COMM_WORLD, test::rank() == kMissing ? kLong : kBrief);
+  std::optional<tutti::Error> error;
+  if (test::rank() == kMissing) {
+    // Nobody sends this message until the others have given up.
+    static int value = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Irecv(&value, 1, MPI_INT, 0, 7, ranks.comm(), &request);
+    ranks.wait("hear from rank 0", request);
+  } else {
+    error = test::error_of([&] { ranks.barrier("meet here"); });
+    const int value = 1;
+    if (test::rank() == 0) MPI_Send(&value, 1, MPI_INT, kMissing, 7, ranks.comm());
+  }
+  const bool is_told = says(error, ErrorCode::timeout, ErrorScope::failed,
+                            {"meet here: rank 1 waits for all to hear from rank 0;"});
+  CHECK(test::agree(test::rank() == kMissing || is_told));
+}
+
+TEST_CASE("a rank that creates its communicator too late keeps the others no longer than theirs") {
+  tutti::Settings settings = test::settings();
+  settings.timeout = kBrief;
+  const auto create = [&] { tutti::Communicator::world(settings); };
+  std::optional<tutti::Error> error;
+  if (test::rank() != kMissing) error = test::error_of(create);
+  const std::vector<std::string> words = {
+      "for all ranks to begin to create their store or communicator", "cannot be seen from here",
+      "TUTTI_TIMEOUT"};
+  const bool is_told = says(error, ErrorCode::timeout, ErrorScope::failed, words);
+  CHECK(test::agree(test::rank() == kMissing || is_told));
+  // It finds what the others had begun, and then that they have gone.
+  if (test::rank() == kMissing) error = test::error_of(create);
+  const bool is_late = says(error, ErrorCode::timeout, ErrorScope::failed, {"rank 0"});
+  CHECK(test::agree(test::rank() != kMissing || is_late));
+}
