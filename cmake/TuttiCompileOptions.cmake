@@ -1,4 +1,4 @@
-# What every target of the project is compiled with.
+# The options that every target of the project is compiled with.
 #
 # -ffp-contract=off: the bits of a sum are a contract, and a compiler that fuses a multiply with an
 # add changes them from one loop to the next.
@@ -10,8 +10,8 @@
 # -Wno-restrict: g++ 12 warns about "text" + std::string (GCC bug 105651).
 #
 # With TUTTI_UNITY several sources of a target are compiled as one, so that what all of them include
-# is read once. So two sources of a target give no two things of their own one name, unless as
-# overloads for different types; g++ then takes what is local to a source for part of a header
+# is read once. So two sources of a target may not use one name for two things of their own, except
+# for overloads with different types. g++ then takes what is local to a source for part of a header
 # (-Wno-subobject-linkage).
 #
 # nvcc has options of its own: tutti_cuda_options in TuttiCuda.cmake.

@@ -6,7 +6,7 @@ set(TUTTI_CUDA AUTO CACHE STRING "Build for GPUs: AUTO (where nvcc is found), ON
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TUTTI_CUDA_OLDEST 12.0)  # the first nvcc that compiles C++20
 
-# Sets the variable to why nvcc cannot be used, or to nothing.
+# Sets the variable to the reason why nvcc cannot be used, or to nothing.
 function(tutti_look_for_nvcc reason)
   set(${reason} "" PARENT_SCOPE)
   include(CheckLanguage)

@@ -6,7 +6,7 @@ set(TUTTI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN *.hpp PATTERN *.h)
 
-# Two sets of targets: who links the shared library needs nothing of MPI, not even its CMake target.
+# Two sets of targets: a project that links the shared library does not need MPI, nor its target.
 set_target_properties(tutti PROPERTIES EXPORT_NAME static)
 set_target_properties(tutti_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS tutti EXPORT tutti-static-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -55,7 +55,7 @@ install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh scripts/mpir
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# The pages keep their folders, so that their links to each other hold.
+# The pages keep their folders, so that their links to each other work.
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(GLOB_RECURSE pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
      apps/*.md cmake/*.md collectives/*.md include/*.md runtime/*.md scripts/*.md tests/*.md)

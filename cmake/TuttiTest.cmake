@@ -4,7 +4,7 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
-# -O1: tests are compiled more often than they are run long.
+# -O1, because compiling the tests takes longer than running them.
 function(tutti_test_options name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti doctest::doctest MPI::MPI_CXX)

@@ -9,7 +9,7 @@
 namespace tutti::collectives {
 
 /// Every algorithm completes an allreduce or a broadcast that all ranks have agreed on. On return
-/// the outputs are written, and the inputs are no longer read by anybody.
+/// the outputs are written, and no rank reads the inputs any more.
 /// Errors  communication, timeout: the node is failed.
 void reduce_inline(Call& call);
 void reduce_in_node(Call& call, const Tuning& tuning);

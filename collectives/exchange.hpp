@@ -20,7 +20,7 @@ struct Lane {
   const Topology& topology;
   const CombinePlan& plan;
   Transport& transport;
-  std::vector<std::vector<int>> partials_of;  ///< of each node: indices into plan.partials
+  std::vector<std::vector<int>> partials_of;  ///< for each node, indices into plan.partials
 
   Lane(const Topology& topology, const CombinePlan& plan, Transport& transport);
   [[nodiscard]] int num_nodes() const { return topology.num_nodes(); }
@@ -31,30 +31,30 @@ struct Lane {
 /// One chunk on its way. Its buffers stay where they are while messages refer to them.
 struct ChunkInFlight {
   Range chunk;
-  Range share;      ///< of the chunk, this lane's
-  Sources sources;  ///< of the chunk, on this node
+  Range share;      ///< this lane's share of the chunk
+  Sources sources;  ///< where this node has the chunk's inputs
   std::vector<std::byte> outgoing;
   std::vector<std::byte> incoming;
-  std::vector<std::byte> result;  ///< the share
+  std::vector<std::byte> result;  ///< the share, summed over all nodes
   /// What each stage waits for before its action; all posted at the start, so that messages of
   /// several chunks find their places in the order of chunks.
   std::vector<std::vector<Transport::Request>> receives;
   std::vector<Transport::Request> sends;
   std::size_t num_stages = 0;
-  std::size_t stage = 0;  ///< the next to be done
+  std::size_t stage = 0;  ///< the next stage to be done
   bool under_way = false;
 
   [[nodiscard]] std::byte* result_at(std::size_t position) {
     return result.data() + (position - share.begin);
   }
-  /// Begins a flight without stages or messages.
+  /// Makes it ready for another chunk, without stages or messages.
   void clear();
-  /// The receives of one more stage.
+  /// Adds a stage; returns its receives, which the caller fills.
   std::vector<Transport::Request>& add_stage();
 };
 
-/// Stateless; a flight's state is in the flight. Both functions are called in the order of chunks:
-/// a chunk does a stage only after all older chunks have done it.
+/// Stateless: what belongs to a chunk is in its ChunkInFlight. Both functions are called in the
+/// order of chunks: a chunk does a stage only after all older chunks have done it.
 class ExchangeAlgorithm {
  public:
   explicit ExchangeAlgorithm(const Lane& lane) : lane_(lane) {}
@@ -64,7 +64,7 @@ class ExchangeAlgorithm {
 
   /// Posts all receives, sums this node's inputs, sends what can be sent.
   virtual void start(Call& call, ChunkInFlight& flight) const = 0;
-  /// The receives of flight.stage have come.
+  /// Called when the receives of flight.stage are complete.
   virtual void act(Call& call, ChunkInFlight& flight) const = 0;
 
  protected:
@@ -84,12 +84,12 @@ class ExchangeAlgorithm {
 std::unique_ptr<ExchangeAlgorithm> direct_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> halving_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
-/// Sums of segments that have one destination each: reduce_scatter.
+/// For segments whose sum goes to one rank each: reduce_scatter.
 std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
-/// Sums of a call with a Packing; one partial sum per node.
+/// For calls with a Packing; each node has one partial sum.
 std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
-/// Segments that have one source each: broadcast, allgather. A broadcast of `chain_bytes` goes from
-/// node to node.
+/// For segments that come from one rank each: broadcast, allgather. A broadcast of `chain_bytes` or
+/// more goes from node to node.
 std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes);
 
 }  // namespace tutti::collectives

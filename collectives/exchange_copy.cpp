@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that one rank has: a broadcast, an allgather.
+// Segments that come from one rank each: a broadcast, an allgather.
 //
 //   direct: the source's node sends to all others         chain: every node sends to the next
 //
 //       node 1 --> node 2, node 0                         node 1 --> node 2 --> node 0
 //
-// Cost, of n bytes on N nodes: direct is one round, but n (N-1) bytes leave one node of a
-// broadcast; a chain moves n through every link, and its last node has a piece N - 1 messages
-// later. A chain wins for a broadcast that is cut into pieces; of an allgather, every node is a
-// source, and direct moves the least there is.
+// Cost, for n bytes on N nodes: direct is one round, but in a broadcast n (N-1) bytes leave one
+// node. A chain moves n through every link, and its last node has a piece N - 1 messages later. A
+// chain wins for a broadcast that is cut into pieces. In an allgather every node is a source, and
+// direct moves the fewest bytes.
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {

@@ -6,12 +6,12 @@
 //   node 0  [p0 p1 p2]   p1 --> node 1, p2 --> node 2      owner 0 sums p0 of all, in tree order
 //   node 1  [p0 p1 p2]   p0 --> node 0, p2 --> node 2      owner 1 sums p1 of all
 //   node 2  [p0 p1 p2]   p0 --> node 0, p1 --> node 1      owner 2 sums p2 of all
-//                        then every owner sends its sum to the nodes that want it
+//                        then every owner sends its sum to the nodes that need it
 //
 // Cost, of n bytes on N nodes: two rounds of N - 1 messages; 2 n (N-1)/N bytes sent and received,
 // which is the least possible; a reduce sends the sums to the root's node alone. Any number of
 // nodes, and canonical by itself: an owner has all partial sums and adds them in the order of the
-// CombinePlan. Wins up to some 16 nodes, beyond which the number of messages tells.
+// CombinePlan. Wins up to some 16 nodes; beyond that, the number of messages decides.
 // Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
 #include <algorithm>
 
@@ -67,7 +67,7 @@ class DirectExchange final : public ExchangeAlgorithm {
     return share_of(flight.share, lane_.num_nodes(), node);
   }
 
-  /// Of a reduce, all segments have one destination.
+  /// All segments of a reduce have one destination; those of an allreduce have every rank.
   [[nodiscard]] bool wants_result(const Call& call, int node) const {
     const int destination = call.layout().segments().front().destination;
     return destination == kEveryRank || lane_.topology.node_of(destination) == node;

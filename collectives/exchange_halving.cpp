@@ -103,8 +103,8 @@ class HalvingExchange final : public ExchangeAlgorithm {
   void post_doubling(ChunkInFlight& flight) const;
 
   std::vector<Block> blocks_;
-  std::size_t block_ = 0;  ///< this node's
-  int index_ = 0;          ///< in its block
+  std::size_t block_ = 0;  ///< index of this node's block
+  int index_ = 0;          ///< this node's place in its block
   int rounds_ = 0;         ///< log2 of the block's size
 };
 

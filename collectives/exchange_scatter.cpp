@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that one rank wants: a reduce_scatter.
+// Sums that go to one rank each: a reduce_scatter.
 //
 //   node 0  [s0 s1 s2]   s1 --> node 1, s2 --> node 2     the destination's node sums its segments,
 //   node 1  [s0 s1 s2]   s0 --> node 0, s2 --> node 2     in tree order; nothing is sent back

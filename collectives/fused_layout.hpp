@@ -25,13 +25,13 @@ inline constexpr int kEveryRank = -1;
 /// the destination ranks: every rank, or one. That makes all collectives one: a broadcast has one
 /// source; an allgather has a segment from each rank, a reduce_scatter a segment for each rank.
 struct Segment {
-  const std::byte* input = nullptr;  ///< on sources
-  std::byte* output = nullptr;       ///< on destinations
+  const std::byte* input = nullptr;  ///< set on ranks that are a source
+  std::byte* output = nullptr;       ///< set on ranks that are a destination
   std::size_t count = 0;
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
-  std::byte* second_output = nullptr;  ///< on this rank; null for none
+  std::byte* second_output = nullptr;  ///< gets the same result on this rank; null for none
 };
 
 /// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
@@ -110,8 +110,8 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  /// Where each segment begins, then the total. Room for one from the start: a call without
-  /// segments needs no memory.
+  /// Where each segment begins, in bytes, then the total. Room for one from the start: a call
+  /// without segments needs no memory.
   std::vector<std::size_t> begins_{0};
   std::size_t value_bytes_ = 0;
   bool wide_ = false;

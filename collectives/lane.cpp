@@ -38,7 +38,7 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
   }
 }
 
-/// After a failure messages may still be under way: their buffers are left to them.
+/// After a failure messages may still be under way, so their buffers are never freed.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
     if (flight->under_way) leak_until_exit(std::shared_ptr<const ChunkInFlight>(std::move(flight)));
@@ -76,8 +76,8 @@ void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int s
   algorithm_->start(call, starting);
 }
 
-/// Up to stage `limit`: the receivers of a stage's messages have posted their receives in the order
-/// of chunks, so no chunk overtakes an older one.
+/// Does the stages up to `limit` whose receives are complete. Receivers post their receives in the
+/// order of chunks, so no chunk may overtake an older one.
 void LaneExchange::advance(Call& call, ChunkInFlight& flight, std::size_t limit) {
   while (flight.stage < std::min(limit, flight.num_stages) &&
          all_done(flight.receives[flight.stage])) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One local rank's traffic with the same local rank of the other nodes.
+// One local rank's messages to and from the same local rank of the other nodes.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +41,11 @@ class LaneExchange {
   Lane lane_;
   Waiter& waiter_;
   std::unique_ptr<ExchangeAlgorithm> sums_;          ///< what the tuning chose
-  std::unique_ptr<ExchangeAlgorithm> sums_to_root_;  ///< of a reduce
+  std::unique_ptr<ExchangeAlgorithm> sums_to_root_;  ///< for a reduce
   std::unique_ptr<ExchangeAlgorithm> scattered_sums_;
   std::unique_ptr<ExchangeAlgorithm> compressed_sums_;
   std::unique_ptr<ExchangeAlgorithm> copies_;
-  const ExchangeAlgorithm* algorithm_ = nullptr;  ///< of the current call
+  const ExchangeAlgorithm* algorithm_ = nullptr;  ///< what the current call uses
   std::vector<std::unique_ptr<ChunkInFlight>> flights_;
   std::size_t oldest_ = 0;  ///< chunks oldest_ .. next_ - 1 are started and not finished
   std::size_t next_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on standard error for what a person may want to know.
+// Lines on standard error, for people.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace tutti::collectives {
 
-/// Lines such as "tutti: rank 3 (host b): warning: TEXT"; without the rank where there is one only.
+/// Writes lines such as "tutti: rank 3 (host b): warning: TEXT"; without the rank if there is only
+/// one.
 class Log {
  public:
   Log(const Topology& topology, LogLevel most);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this rank did when: for a trace of the job.
+// When this rank did what, for a trace of the job.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace tutti::collectives {
 
 struct CallTotals;
 
-/// What the time of a call goes into.
+/// What a call spends its time on.
 enum class Activity : std::uint8_t {
-  call,  ///< all of it
+  call,  ///< the whole call
   prepare,
   wait_for_ranks,  ///< the ranks of this node
   wait_for_nodes,
   copy_in,
   reduce,
   reduce_and_update,
-  wait_in_node,  ///< for the shares of the other ranks
+  wait_in_node,  ///< until the other ranks have summed their shares
   network,
   copy_out,
   update,
@@ -38,8 +38,8 @@ struct Span {
   Activity activity = Activity::call;
 };
 
-/// The stretches of a rank's time, in memory, up to a number. A call is one, and the activities
-/// inside it follow each other without gaps, so that each costs one reading of the clock.
+/// The spans of a rank, in memory, up to a number. A call is a span, and so is each activity inside
+/// it. Activities follow each other without gaps, so each costs one reading of the clock.
 class SpanLog {
  public:
   explicit SpanLog(std::size_t most) : most_(most) { spans_.reserve(most); }

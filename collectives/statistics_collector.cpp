@@ -58,7 +58,7 @@ CallTotals& StatisticsCollector::default_totals() {
   return *of_kind_[index];
 }
 
-/// What cannot be counted for want of memory is not worth the job.
+/// A lack of memory for counting does not end the job.
 void StatisticsCollector::add() noexcept {
   const std::uint64_t now = ticks();
   try {

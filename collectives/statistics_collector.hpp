@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls cost this rank: how often, how long, and how much of it was waiting for whom.
+// What calls cost this rank: how often they ran, how long, how long they waited, and for which
+// rank.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ namespace tutti::collectives {
 
 enum class Kind : std::uint8_t;
 
-/// Calls that came to an end with one rank as the last to arrive.
+/// Calls in which one certain rank was the last to arrive.
 struct Lateness {
   std::uint64_t calls = 0;
   std::uint64_t waited_ticks = 0;
@@ -43,7 +44,8 @@ struct CallTotals {
 /// a third if it had to wait.
 ///
 /// A call of the program begins with enter() and ends with leave(). An operation of the engine
-/// outside of any is a call of its own; inside, it belongs to it. One thread at a time.
+/// inside a call belongs to it; an operation outside of any call counts as a call. One thread at a
+/// time.
 class StatisticsCollector {
  public:
   StatisticsCollector();
@@ -55,13 +57,13 @@ class StatisticsCollector {
   void enter(const char* name) noexcept {
     if (depth_++ == 0) begin(name, ticks());
   }
-  /// What the call is counted as; else as its name, without keys.
+  /// Says what the call is counted as. Without this, it is counted by its name, without keys.
   void count_as(CallTotals& totals, std::uint64_t bytes) noexcept {
     if (depth_ != 1) return;
     totals_ = &totals;
     bytes_ = bytes;
   }
-  /// The bytes of a call that is counted as its name.
+  /// The bytes of a call that is counted by its name.
   void count_bytes(std::uint64_t bytes) noexcept {
     if (depth_ == 1) bytes_ = bytes;
   }

@@ -50,8 +50,8 @@ struct Topology {
 
 /// "rank 3 (host b, pid 4711)".
 std::string name_of(const Topology& topology, int rank);
-/// "rank 1 (host a, pid 12)" or "ranks 1, 2 and 5 (hosts a, b, pids 12, 13, 14)"; of many ranks
-/// without process numbers.
+/// "rank 1 (host a, pid 12)" or "ranks 1, 2 and 5 (hosts a, b, pids 12, 13, 14)";
+/// where there are many ranks, without process numbers.
 std::string names_of(const Topology& topology, const std::vector<int>& ranks);
 
 }  // namespace tutti::collectives

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second seam: messages between ranks of different nodes.
+// The second interface to other ranks: messages between ranks of different nodes.
 //
 // In a job this is MPI point-to-point (runtime/mpi/transport.cpp); in tests it is a mailbox between
 // threads, which can also delay, drop and fail (runtime/local).
@@ -21,7 +21,7 @@ namespace tutti::collectives {
 struct Notice {
   enum class Kind : std::uint32_t { failed, left };
   Kind kind = Kind::failed;
-  std::int32_t rank = 0;       ///< of the sender
+  std::int32_t rank = 0;       ///< the sender's rank
   std::uint32_t code = 0;      ///< an ErrorCode
   std::uint64_t sequence = 0;  ///< left: like ControlBlock::left
   char text[kTextBytes] = {};

@@ -50,11 +50,11 @@ CombinePlan combine_by_node(const std::vector<std::vector<int>>& nodes);
 /// ranks) for any layout.
 CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
 
-/// by_rank if reproducible, else by_node.
+/// combine_by_rank() if `reproducible`, else combine_by_node().
 CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
 
-/// sum = left + right, of a range of wire elements; each points to the range's first byte. The sum
-/// may be one of the operands.
+/// sum = left + right, for a range of wire elements; each pointer is to the range's first byte.
+/// `sum` may be one of the operands.
 void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
                  const std::byte* right, std::byte* sum);
 

@@ -18,9 +18,9 @@ constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
 // Between distant cores a call in place takes two waits, as long as some 1 KiB of payload lines.
 constexpr std::size_t kInlineShared = 1 * kKiB;
-// All payloads that a rank reads, beyond which slots are faster.
+// The most bytes of payloads that a rank reads; beyond that, slots are faster.
 constexpr std::size_t kPayloadsRead = kInlineBytes;
-// Handshakes with payloads that a node receives.
+// The most bytes of handshakes with payloads that a node receives.
 constexpr std::size_t kHandshakesReceived = 64 * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;

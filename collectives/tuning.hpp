@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that chooses: which algorithm carries a call of which size.
+// The one place that chooses an algorithm by the size of a call and the number of ranks and nodes.
 #pragma once
 
 #include <cstddef>
@@ -40,18 +40,19 @@ struct Tuning {
   // In the node.
   std::size_t inline_shared_bytes;   ///< data in arenas travels in the announcement up to this size
   std::size_t inline_private_bytes;  ///< the same for ordinary memory
-  int wait_group;  ///< ranks that wait by one leader in a two-level wait; the node's size: flat
-  /// In a node of up to so many ranks, each sums inputs in ordinary memory for itself: that reads
-  /// more from the cache, but writes no peer's memory. 1: only where there is nobody else.
+  int wait_group;  ///< ranks per group in a two-level wait; the node's size means one level
+  /// In a node of up to this many ranks, each rank sums inputs in ordinary memory for itself: that
+  /// reads more from the cache, but writes no peer's memory. 1 turns it off.
   int own_sum_ranks;
-  std::size_t chunk_bytes;  ///< scratch slot; what a node reduces at a time, out of place
+  std::size_t chunk_bytes;  ///< size of a scratch slot: what a node reduces at a time, out of place
   /// Outputs are written past the caches where the inputs and outputs of the node's ranks are more
   /// than this together.
   std::size_t streamed_output_bytes;
-  /// Calls of this size write the scratch slots past the caches: a line that is dirty in the cache
-  /// of a distant core takes its reader longer than a line in memory, which is also read ahead.
+  /// Calls from this size on write the scratch slots past the caches: reading a line that is dirty
+  /// in the cache of a distant core takes longer than reading one from memory, which is also read
+  /// ahead.
   std::size_t streamed_slot_bytes;
-  /// A pushpull of this size writes its outputs at once, which saves reading the result again.
+  /// A pushpull from this size on writes its outputs at once, which saves reading the result again.
   /// Below it, the result comes from the cache.
   std::size_t direct_output_bytes;
 
@@ -59,7 +60,7 @@ struct Tuning {
   Handshakes handshakes;
   Exchange exchange;
   std::size_t chunks_in_flight;
-  std::size_t chain_bytes;  ///< broadcasts of this size go from node to node
+  std::size_t chain_bytes;  ///< broadcasts from this size on go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
@@ -69,7 +70,7 @@ struct Tuning {
   /// How a call of this size writes its scratch slots.
   [[nodiscard]] WritePolicy slot_writes(std::size_t bytes) const;
 
-  /// The table in words, a line per row: where, which data, up to which size, which algorithm.
+  /// The choices as text, one line each: where, for which data, up to which size, which algorithm.
   [[nodiscard]] std::vector<std::string> table(const Topology& topology) const;
 };
 
@@ -77,7 +78,7 @@ struct Tuning {
 std::size_t slot_bytes(const Topology& topology, const Settings& settings);
 
 /// Reads the overrides of TUTTI_ALGORITHMS into a tuning: "inline-shared=512,exchange=halving".
-/// Errors  invalid_argument, with what is known.
+/// Errors  invalid_argument, with the names and values that exist.
 void override_choices(Tuning& tuning, std::string_view overrides);
 
 }  // namespace tutti::collectives

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL is loaded when it is asked for, and its communicator is non-blocking, so that a rank whose
+// NCCL is loaded when it is first used, and its communicator is non-blocking, so that a rank whose
 // peers are gone gives up: as in the library, but with nothing of it, since this is what the
 // library is measured against.
 #include <chrono>
@@ -81,7 +81,7 @@ class World final : public NcclWorld {
   World(tutti::Device device, std::chrono::duration<double> timeout)
       : nccl_(load()), device_(device), timeout_(timeout) {}
 
-  /// Aborting waits for nobody; all that was put into the stream has run.
+  /// Aborting does not wait for other ranks. All that was put into the stream has run.
   ~World() override {
     if (comm_ != nullptr) static_cast<void>(nccl_.abort(comm_));
   }

@@ -19,7 +19,7 @@ struct Layout {
     tutti::Shape output;
   };
   std::vector<Pair> pairs;
-  std::size_t bytes = 0;  ///< S of the bandwidths: of the whole vector that the call is about
+  std::size_t bytes = 0;  ///< S of the bandwidths: the size of the whole vector of the call
   std::size_t count = 0;  ///< as nccl-tests print it: elements that a call is given per rank
 };
 

@@ -23,13 +23,13 @@ struct Host {
 struct Machine {
   std::vector<Host> hosts;
   int ranks = 1;
-  int nodes = 1;  ///< the communicator's: hosts, unless they are split
+  int nodes = 1;  ///< nodes of the communicator: hosts, unless they are split
   std::string library;
   std::string mpi;
   std::string vector_instructions;
   std::string processor;
   std::size_t cache_bytes = 0;          ///< last-level cache of this rank's processor
-  std::vector<std::string> algorithms;  ///< that the library chose, a line per case
+  std::vector<std::string> algorithms;  ///< the library's choices, one line each
   std::string started;                  ///< "2025-01-31T12:00:00Z"
 };
 

@@ -55,7 +55,7 @@ std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, M
 std::vector<Layout> plan(const Options& options, int ranks);
 
 /// True if the memory's own speed says something about a result: some tensors are larger than what
-/// the caches of a core hold, and on the CPU. Else nobody measures it.
+/// the caches of a core hold, and on the CPU. Otherwise it is not measured.
 bool is_about_memory(const Options& options, const std::vector<Layout>& layouts);
 inline constexpr std::size_t kLeastBytesInMemory = std::size_t{1} << 20;
 
@@ -84,7 +84,7 @@ class Runner {
   MPI_Comm comm_;
   const Options& options_;
   const Case& case_;
-  std::size_t cold_bytes_;  ///< that make a cache forget; 0: hot
+  std::size_t cold_bytes_;  ///< bytes that replace a cache's content; 0: hot
   std::optional<CacheSweeper> sweeper_;
   std::chrono::duration<double> timeout_;
   std::unique_ptr<NcclWorld> nccl_;  ///< once it is needed

@@ -29,7 +29,7 @@ struct Slot {
   std::vector<tutti::Tensor> memory;
   std::vector<tutti::ConstTensorView> inputs;
   std::vector<tutti::TensorView> outputs;
-  std::uint64_t turn = 0;  ///< whose values the inputs have
+  std::uint64_t turn = 0;  ///< the inputs have the values of this turn
 };
 
 using Call = std::function<void(Slot&)>;

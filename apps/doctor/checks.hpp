@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a job's place, from the facts of its ranks. Pure functions, run by rank 0.
+// Finds what is wrong with a job's hosts, from the facts of its ranks. Pure functions, run by rank
+// 0.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@ enum class Level { ok, warning, error };
 struct Finding {
   Level level;
   std::string topic;   ///< "memory"
-  std::string text;    ///< what is so: where, expected, found
+  std::string text;    ///< what was found: where, expected, got
   std::string remedy;  ///< what to do; empty if it is ok
 };
 
-/// What is known of the job that is to run.
+/// What the command line says about the job that will run.
 struct Plan {
-  std::uint64_t need = 0;  ///< bytes of values and optimizer states of one rank; 0: not said
-  std::string directory;   ///< where checkpoints go; empty: none
+  std::uint64_t need = 0;  ///< bytes of values and optimizer states of one rank; 0: not given
+  std::string directory;   ///< folder of the checkpoints; empty: none
 };
 
 using Findings = std::vector<Finding>;

@@ -11,7 +11,7 @@ namespace apps::doctor {
 
 struct Options {
   Plan plan;
-  double seconds = 2;  ///< that the self-test takes; 0: none
+  double seconds = 2;  ///< length of the self-test; 0: no self-test
   std::filesystem::path json;
   bool help = false;
   bool version = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank finds out about its place: the only input of the checks, so that tests can make up
-// machines that do not exist.
+// What one rank finds out about its process and its host. The checks have no other input, so tests
+// can make up machines that do not exist.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct RankInfo {
   int thread_level = 0;
   std::map<std::string, std::string> settings;  ///< TUTTI_* variables
 
-  std::vector<int> processors;  ///< that this rank may run on
-  int host_processors = 0;      ///< that the host has online
+  std::vector<int> processors;  ///< numbers of those that this rank may run on
+  int host_processors = 0;      ///< how many the host has online
   double quota = 0;             ///< processors that the cgroup allows; 0: no limit
-  double load = 0;              ///< the host's, over the last minute
+  double load = 0;              ///< load of the host over the last minute
 
-  std::uint64_t memory = 0;  ///< that the host has available
+  std::uint64_t memory = 0;  ///< what the host has available
   std::uint64_t cgroup_memory = kUnlimited;
-  std::uint64_t shm_free = 0;  ///< in /dev/shm
+  std::uint64_t shm_free = 0;  ///< free in /dev/shm
   bool has_memfd = true;
   std::uint64_t address_space = kUnlimited;  ///< ulimit -v
   std::uint64_t open_files = kUnlimited;     ///< ulimit -n
@@ -44,20 +44,20 @@ struct RankInfo {
   std::vector<Interface> interfaces;
   std::string tcp_include;  ///< what MPI's TCP transport was told to use
   std::string tcp_exclude;
-  double clock_offset_s = 0;  ///< to rank 0's clock
+  double clock_offset_s = 0;  ///< difference to rank 0's clock
 
-  int gpus = 0;                      ///< that the host has
-  std::vector<std::string> my_gpus;  ///< that this rank may use, by number or name
+  int gpus = 0;                      ///< how many the host has
+  std::vector<std::string> my_gpus;  ///< those that this rank may use, by number or name
   bool restricts_gpus = false;       ///< CUDA_VISIBLE_DEVICES is set
-  int usable_gpus = 0;               ///< that the library can use in this process
-  std::string gpu_text;              ///< which these are, or "none: " and the reason
+  int usable_gpus = 0;               ///< how many the library can use in this process
+  std::string gpu_text;              ///< their names, or "none: " and the reason
 
-  bool has_directory = false;  ///< the checkpoints' one exists and a file could be written
+  bool has_directory = false;  ///< the checkpoints' folder exists and a file could be written
   std::string directory_error;
   std::uint64_t directory_free = 0;
-  std::string directory_device;  ///< file system, to tell one that is shared
+  std::string directory_device;  ///< its file system, which shows whether hosts share it
 
-  int allocated_hosts = 0;  ///< that the batch system gave to the job; 0: none
+  int allocated_hosts = 0;  ///< how many the batch system gave to the job; 0: none
   int node = 0;             ///< index of the node whose memory this rank shares; -1: not tried
 };
 

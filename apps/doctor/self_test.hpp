@@ -11,9 +11,9 @@ namespace apps::doctor {
 
 struct SelfTest {
   std::uint64_t calls = 0;
-  std::uint64_t wrong = 0;  ///< elements, on all ranks
+  std::uint64_t wrong = 0;  ///< wrong elements on all ranks
   double small_us = 0;      ///< p50 of an allreduce of 8 bytes, the longest over the ranks
-  double large_busbw = 0;   ///< an allreduce of 16 MiB, in GB/s
+  double large_busbw = 0;   ///< busbw of an allreduce of 16 MiB, in GB/s
 };
 
 /// "720 collectives, 0 wrong elements; ...".

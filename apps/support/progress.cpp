@@ -19,14 +19,14 @@ namespace {
 
 constexpr int kDefaultColumns = 80;
 
-// What a process's standard output is: "/dev/pts/3", "/home/me/log.txt", "pipe:[4711]"; "" if it
-// cannot be told.
+// Where a process's standard output goes: "/dev/pts/3", "/home/me/log.txt", "pipe:[4711]"; "" if
+// that is unknown.
 std::string stdout_of(pid_t process) {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/" + std::to_string(process) + "/fd/1", error);
 }
 
-// 0 if it cannot be told.
+// 0 if it is unknown.
 pid_t parent_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint of a training run says besides the weights: how far it is, and of which run it
-// is. Only the run that was saved can be gone on with: every option that its weights depend on must
-// be the same.
+// What a checkpoint of a training run holds besides the weights: how far the run is, and which run
+// it is. Only the same run can be continued: each option that its weights depend on must be the
+// same.
 #pragma once
 
 #include <cstddef>

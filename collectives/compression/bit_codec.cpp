@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One or two bits an element. Packing is in quantise_loops.hpp; what each byte unpacks to is looked
-// up, which is a load and a store of a vector.
+// Formats of one or two bits per element. Packing is in quantise_loops.hpp. A table has what each
+// byte unpacks to, so unpacking is a load and a store of a vector.
 #include <array>
 #include <cstring>
 

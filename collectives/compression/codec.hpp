@@ -11,25 +11,26 @@
 
 namespace tutti::collectives {
 
-/// Of `all` elements that were packed together, first .. first + count - 1.
+/// Elements first .. first + count - 1 of `all` elements that were packed together.
 struct PackedRange {
   std::size_t all;
   std::size_t first;
   std::size_t count;
 };
 
-/// One format. Stateless: what a sender has not sent yet, the residual, is the caller's. Of a
-/// sender's elements g and residual r, a step is
+/// One format. Stateless: the caller keeps the residual, which is what a sender has not sent yet.
+/// With a sender's elements g and residual r, a step is
 ///   s = r + g;   pack() sends q(s);   feed_back() sets r = s - q(s)
-/// in two halves, so that a step that is not taken after all leaves r as it was.
+/// in two halves, so that a step that is abandoned leaves r as it was.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  /// Size of `count` elements that are packed together.
+  /// The bytes of `count` elements that are packed together.
   [[nodiscard]] virtual std::size_t packed_bytes(std::size_t count) const = 0;
-  /// True if the pieces of a tensor, cut at multiples of kCut elements, are packed into the bytes
-  /// of the whole. False if elements compete, and a piece chooses otherwise than the whole.
+  /// True if a tensor that is cut at multiples of kCut elements is packed into the same bytes as
+  /// the whole tensor. False if elements compete, so that a part chooses other elements than the
+  /// whole.
   [[nodiscard]] virtual bool can_cut() const { return true; }
   static constexpr std::size_t kCut = 8;
   /// False: there is no feedback, `residual` is not looked at, and q(g) is sent.
@@ -41,7 +42,7 @@ class Codec {
   /// After pack() of the same elements: residual = residual + gradient - what was sent.
   virtual void feed_back(const float* gradient, float* residual, std::size_t count,
                          const std::byte* packed) const = 0;
-  /// range.count elements; range.first is a multiple of kCut.
+  /// Writes range.count elements; range.first is a multiple of kCut.
   virtual void unpack(const std::byte* packed, PackedRange range, float* values) const = 0;
 
   /// Memory that sum() works in, kept from one call to the next.
@@ -56,14 +57,14 @@ class Codec {
   static constexpr std::size_t kTile = 2048;
 };
 
-/// +threshold, -threshold or 0 in two bits: 11, 10, 00; four elements a byte, the first in the most
-/// significant bits. +threshold is sent of s >= threshold, -threshold of s <= -threshold.
+/// +threshold, -threshold or 0 in two bits: 11, 10, 00; four elements to a byte, the first in the
+/// most significant bits. +threshold is sent for s >= threshold, -threshold for s <= -threshold.
 /// Source  Wen et al., "TernGrad", NIPS 2017; the error feedback: Seide et al., below.
 std::unique_ptr<Codec> two_bit_codec(float threshold);
 
-/// +1 or -1 in a bit, 1 and 0; eight elements a byte, the first in the most significant bit. +1 is
-/// sent of s > threshold.
-/// Source  Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient descent", Interspeech 2014.
+/// +1 or -1 in a bit, 1 and 0; eight elements to a byte, the first in the most significant bit. +1
+/// is sent for s > threshold. Source  Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient
+/// descent", Interspeech 2014.
 std::unique_ptr<Codec> one_bit_codec(float threshold);
 
 /// Rounded to float16 or bfloat16, to the nearest, ties to even. No residual.
@@ -75,7 +76,7 @@ std::unique_ptr<Codec> half_codec(DType dtype);
 /// Source  Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017.
 std::unique_ptr<Codec> top_k_codec(double ratio);
 
-/// Elements that top-k can count.
+/// The most elements that top-k can count.
 inline constexpr std::size_t kMostTopK = 0xFFFFFFFF;
 
 }  // namespace tutti::collectives

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The largest elements and where they are.
 //
-// Selection reads the elements once: a sample gives a magnitude that somewhat more than k elements
-// probably reach, those are collected, and the k largest of them are the k largest of all. Should
-// there be fewer than k, everything is collected. The sample decides about time alone.
+// Selection reads the elements once. A sample gives a magnitude that probably somewhat more than k
+// elements reach. These are collected, and the k largest of them are the k largest of all. If there
+// are fewer than k, everything is collected. So the sample changes the time, not the result.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -38,7 +38,7 @@ std::int32_t magnitude_of(float gradient, float residual) {
   return std::bit_cast<std::int32_t>(residual + gradient) & 0x7FFFFFFF;
 }
 
-/// A magnitude that about 1.3 k of the elements reach; 0 where a sample would not tell.
+/// A magnitude that about 1.3 k of the elements reach; 0 where a sample would be too small.
 std::int32_t likely_bound(const float* gradient, const float* residual, std::size_t count,
                           std::size_t k) {
   if (count < 4 * kSample) return 0;

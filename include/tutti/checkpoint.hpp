@@ -13,7 +13,8 @@ namespace tutti {
 using Metadata = std::map<std::string, std::string>;
 
 struct LoadOptions {
-  /// Takes the values alone, whatever updated them; an optimizer of this store starts anew.
+  /// Takes the values alone, whatever updated them; an optimizer of this store starts without
+  /// states.
   bool weights_only = false;
   /// Takes the states of an optimizer of the same name whose options differ from this store's. The
   /// learning rate may always differ: a checkpoint never changes it.

@@ -35,12 +35,12 @@ struct PullOptions {
   /// Leaves the outputs of row-sparse keys untouched, with a warning once per key. With false they
   /// receive the whole table.
   bool ignore_sparse = true;
-  int priority = 0;  ///< accepted and has no effect; a pull is local and waits for nobody
+  int priority = 0;  ///< accepted and has no effect; a pull is local and waits for no other rank
 };
 
 /// Every rank holds a replica of every value. A push sums over values, devices and ranks, then
-/// runs the updater on each rank's replica; a pull copies from this rank's replica and talks to
-/// nobody.
+/// runs the updater on each rank's replica; a pull copies from this rank's replica, without a
+/// message.
 ///
 /// Order   calls marked "collective" are made by every rank in the same order with the same keys,
 ///         shapes and dtypes (in a "local" or "device" store there is one rank).
@@ -85,7 +85,7 @@ class TUTTI_API KVStore {
   void pull(const Keys& keys, const Outputs& outputs, Cast cast = Cast::no) const;
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const;
 
-  /// Copies rows of this rank's replica: each that is asked for once, ascending. `row_ids` are
+  /// Copies rows of this rank's replica: each requested row once, ascending. `row_ids` are
   /// integers of any type, shape and order; one list for all outputs, or one for each. Local.
   /// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
   void row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that is told to end saves itself first.
+// A job that gets a signal to end saves itself first.
 //
 //     int train() {
 //       tutti::PreemptionSignals signals;

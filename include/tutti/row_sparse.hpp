@@ -74,7 +74,7 @@ inline RowSparseView row_sparse(ConstTensorView ids, ConstTensorView rows) {
   return RowSparseView(RowSparseView::Parts{std::move(ids), std::move(rows)});
 }
 
-/// Where a pull puts rows; ids and rows are made anew where their sizes differ.
+/// Where a pull puts rows. Ids or rows of another size are allocated again.
 class RowSparseOutput {
  public:
   RowSparseOutput(RowSparse& target) : target_(&target) {}  // NOLINT: implicit on purpose

@@ -24,8 +24,8 @@ struct TUTTI_API Settings {
   /// tenth of it, at the latest after 30 s.
   std::chrono::duration<double> timeout{300.0};
 
-  /// TUTTI_GRACE: how long a call waits for the other ranks after this process was told to end by
-  /// SIGTERM (see PreemptionSignals). Seconds above 0 (fractions allowed). Default 30: what batch
+  /// TUTTI_GRACE: how long a call waits for the other ranks after SIGTERM has asked this process to
+  /// end (see PreemptionSignals). Seconds above 0 (fractions allowed). Default 30: what batch
   /// systems leave a job before they kill it.
   std::chrono::duration<double> grace{30.0};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have cost this rank, and whom it waited for.
+// What calls have cost this rank, and which ranks it waited for.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace tutti {
 /// A rank that others waited for.
 struct LastRank {
   int rank = 0;
-  std::uint64_t calls = 0;  ///< in which it arrived last
-  double seconds = 0;       ///< that this rank waited in these calls
+  std::uint64_t calls = 0;  ///< calls in which it arrived last
+  double seconds = 0;       ///< how long this rank waited in these calls
 };
 
 /// Calls of one kind. A store's push and pull are counted apart for each list of keys.
@@ -28,7 +28,8 @@ struct CallStatistics {
   double seconds = 0;       ///< from begin to end of the calls
   /// The part from this rank's announcement until it knew that every rank had announced the call.
   double waiting_seconds = 0;
-  /// Who arrived last, the most waited for first. A rank that waits for nobody was last itself.
+  /// The ranks that arrived last; the one that was waited for longest comes first. A rank that does
+  /// not wait was last itself.
   std::vector<LastRank> last{};
 };
 

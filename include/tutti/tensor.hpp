@@ -172,7 +172,7 @@ class TUTTI_API Tensor {
   static Tensor from(const Range& values, const Shape& shape) {
     return from(std::span<const std::ranges::range_value_t<Range>>(values), shape);
   }
-  /// Takes memory that somebody else allocated; `owner` frees it.
+  /// Takes memory that was allocated elsewhere; `owner` frees it.
   static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
                       Device device = cpu());
 

@@ -18,13 +18,13 @@ namespace tutti::elements {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// What arithmetic on T is done in. Unsigned integers wrap where signed ones would overflow; all use
-// 64 bits, of which the lowest are the same for any width.
+// The type in which arithmetic on T is done. Unsigned integers wrap where signed ones would
+// overflow; all use 64 bits, whose lowest bits are the same for any width.
 template <class T>
 using ComputedIn = std::conditional_t<is_half<T>, float,
                                       std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
-/// Keeps the sign and what a NaN carries, as x86 does; arithmetic on a GPU gives one NaN for all.
+/// Keeps the sign and payload of a NaN, as x86 does; arithmetic on a GPU gives one NaN for all.
 TUTTI_HOST_DEVICE inline float widened(Float16 value) {
 #ifdef __CUDA_ARCH__
   if ((value.bits & 0x7FFFu) > 0x7C00u) {

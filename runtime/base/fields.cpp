@@ -101,7 +101,7 @@ bool holds(const OptionBounds& /*bounds*/, const Steps* value) {
   return !value->empty();
 }
 
-/// What a text should be, where it is nothing of the kind.
+/// What a text should have been, for an error.
 struct Expected {
   const OptionBounds& bounds;
   std::string operator()(const double* /*kind*/) const { return bounds.text; }

@@ -21,7 +21,7 @@
 
 namespace tutti {
 
-/// What a number may be.
+/// The numbers that an option allows.
 struct OptionBounds {
   bool (*hold)(double value);
   const char* text;  ///< "a number above 0"
@@ -91,11 +91,12 @@ class OptionWords {
   /// The value of an option that is not a field.
   std::optional<std::string> take(const std::string& option);
 
-  /// A word that nobody has taken, or null.
+  /// An option that has not been taken, or null.
   [[nodiscard]] const std::string* left_over() const;
   /// True if this option was asked for, whether or not the text gives it.
   [[nodiscard]] bool knows(std::string_view option) const;
-  /// Errors  invalid_argument: a word that nobody took, with the nearest and all known options.
+  /// Errors  invalid_argument: an option that was not taken, with the nearest and all known
+  /// options.
   void require_all_read() const;
   /// Throws invalid_argument: "OWNER: WHY".
   [[noreturn]] void throw_invalid_argument(const std::string& why) const;

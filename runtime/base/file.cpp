@@ -46,7 +46,7 @@ const char* remedy(int error) {
   }
 }
 
-/// Servers and copy-on-write file systems do better with what the system has collected.
+/// Network and copy-on-write file systems are faster through the page cache.
 bool is_on_local_disk(int handle) {
   struct statfs status {};
   if (fstatfs(handle, &status) != 0) return false;

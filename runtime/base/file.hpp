@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 /// What every disk can write: direct transfers begin and end at multiples of it.
 inline constexpr std::size_t kBlockBytes = 4096;
 
-/// Errors of all members: io. Interrupted and partial transfers are carried on with.
+/// Errors of all members: io. Interrupted and partial transfers are continued.
 class File {
  public:
   static File open(const fs::path& path);      ///< for reading
@@ -56,7 +56,7 @@ class File {
 
   fs::path path_;
   FileDescriptor handle_;
-  bool is_direct_ = false;  ///< writes go past the system's memory
+  bool is_direct_ = false;  ///< writes bypass the page cache
 };
 
 /// The whole of a file that is known to be small. Errors: io; corrupt_file if it is longer.
@@ -70,7 +70,7 @@ void make_folder(const fs::path& folder);
 void move_to(const fs::path& from, const fs::path& to);
 
 /// "cannot write /a/b: No space left on device; free some space, or save elsewhere". The code is
-/// io, or corrupt_file where the disk cannot give back what it was given.
+/// io, or corrupt_file if the disk cannot read its own data back.
 [[noreturn]] void throw_io(std::string_view verb, const fs::path& path, int error);
 
 }  // namespace tutti::checkpoint

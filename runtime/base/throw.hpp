@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For what cannot be done with what was given.
+// Short forms of throwing an Error.
 #pragma once
 
 #include <string>

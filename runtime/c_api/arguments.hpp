@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the structs of the C API and the library's types. Nothing given by a caller is trusted
-// but that pointers which are not null lead to as much as was said.
+// Converts between the structs of the C API and the library's types. Everything that a caller gives
+// is checked, except that a pointer which is not null points to as many elements as the caller
+// says.
 //
 // Errors  invalid_argument with the place of the argument, what was expected and what it is.
 #pragma once
@@ -20,7 +21,7 @@
 
 namespace tutti::c_api {
 
-/// The environment's if `list` is null.
+/// The settings of the environment if `list` is null.
 Settings read_settings(const Place& here, const char* const* list);
 
 Key read_key(const Place& here, const tutti_key* key);
@@ -36,7 +37,7 @@ struct Items {
   Lists values{};
   Lists outputs{};
 };
-enum class Sides { values, outputs, both };  ///< that a call needs
+enum class Sides { values, outputs, both };  ///< which tensors of an item a call needs
 Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
 
 /// The same of a push of rows.

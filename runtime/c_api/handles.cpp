@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a handle is recognised, and the functions of those that are neither store nor communicator:
-// buffers, optimizers, preemption; and the GPUs, which have none.
+// How a handle is recognised, and the functions of buffers, optimizers, preemption and GPUs (which
+// have no handle). Stores and communicators have files of their own.
 #include "runtime/c_api/handles.hpp"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind the handles. Each begins with its kind, so that a wrong one is recognised.
+// What the handles point to. Each begins with its kind, so that a wrong one is recognised.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct tutti_kvstore {
   tutti::c_api::Kind kind = kKind;
   tutti::KVStore store;
   std::string type{store.type()};
-  std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< shapes that were handed out
+  std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< hold shapes for C
   bool in_updater = false;
   tutti::LoadResult loaded{};  ///< what the last load found
   std::string warnings{};

@@ -16,7 +16,7 @@ using tutti::KVStore;
 
 namespace {
 
-/// While it lives, the store is not destroyed.
+/// While it lives, the store cannot be destroyed.
 class Running {
  public:
   explicit Running(tutti_kvstore& kv) : kv_(kv) { kv_.in_updater = true; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border of the C API: where an argument stands, for errors, and how an exception becomes a
-// status and a text.
+// Errors of the C API: naming the argument, and turning an exception into a status and a text.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@ namespace tutti::c_api {
 struct Place {
   const Place* outer;  ///< null for the function itself
   const char* name;
-  int index = -1;  ///< in a list
+  int index = -1;  ///< place in a list; -1 if it is not in one
 
   [[nodiscard]] std::string describe() const;
 };
@@ -35,7 +34,7 @@ auto in_place(const Place& place, Body&& body) {
   }
 }
 
-/// What a pointer that may not be null points to: a result's place, or an argument.
+/// The object behind a pointer that may not be null: an argument, or the place of a result.
 template <class T>
 T& required(const Place& here, const char* name, T* pointer) {
   if (pointer == nullptr) throw_invalid_argument({&here, name}, "a pointer", "NULL");

@@ -117,7 +117,7 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
   });
 }
 
-/// A part that a whole generation has.
+/// A file that every whole generation has.
 void require_there(const fs::path& path) {
   std::error_code error;
   if (fs::exists(path, error) || error) return;  // other errors: whoever opens it says them

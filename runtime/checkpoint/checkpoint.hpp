@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: a directory of generations, each complete or not there. The store says what is in
-// one (runtime/store/saving.cpp); here it becomes files, and files become that again.
+// Checkpoints: a directory of generations, each of which is whole. The store says what a generation
+// holds (runtime/store/files/store_files.cpp); this file writes it and reads it back.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@
 
 namespace tutti::checkpoint {
 
-/// What a checkpoint holds. Equal on every rank, but for the residuals.
+/// What a checkpoint holds. All but the residuals is equal on every rank.
 struct StoreContent {
   Content weights;
   std::optional<Content> optimizer;  ///< if the store runs one
-  std::optional<Content> residuals;  ///< each rank's own, of equal names, shapes and texts
+  std::optional<Content> residuals;  ///< this rank's; alike in name and shape on all
   Metadata metadata;
 };
 
@@ -27,7 +27,7 @@ struct StoreContent {
 struct LoadedStore {
   TensorFile weights;
   std::optional<TensorFile> optimizer;
-  std::vector<TensorFile> residuals;  ///< of each rank that saved; none if there were none
+  std::vector<TensorFile> residuals;  ///< one for each rank that saved, or none
   LoadResult result;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of a tensor file as a row of bytes, and who handles which.
+// The data of a tensor file as one range of bytes, and which rank handles which chunks.
 #pragma once
 
 #include <algorithm>
@@ -27,12 +27,12 @@ struct Chunks {
   [[nodiscard]] std::uint64_t count() const { return last - first; }
 };
 
-/// The most chunks that one of several ranks has, if each has as many as any other, or one less.
+/// The most chunks that a rank has, if they are spread evenly.
 inline std::uint64_t most_chunks(std::uint64_t chunks, std::span<const int> ranks) {
   return (chunks + ranks.size() - 1) / ranks.size();
 }
 
-/// What one of several ranks reads; empty if it is not among them.
+/// The chunks that `rank` reads; none if it is not among `ranks`.
 inline Chunks share_of(std::uint64_t chunks, std::span<const int> ranks, int rank) {
   const auto place = std::ranges::find(ranks, rank);
   if (place == ranks.end()) return {};

@@ -4,7 +4,7 @@
 //   DIRECTORY/generation-7          complete, and never changed again
 //   DIRECTORY/generation-8          complete, the newest
 //   DIRECTORY/generation-9.partial  being written, or left behind by a save that was interrupted
-//   DIRECTORY/generation-6.removed  being removed, or left behind likewise
+//   DIRECTORY/generation-6.removed  being removed, or left behind by an interrupted removal
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace tutti::checkpoint {
 
-inline constexpr std::uint64_t kFormat = 1;  ///< of manifest.json and of the data files
+inline constexpr std::uint64_t kFormat = 1;  ///< version of manifest.json and of the data files
 inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{64} << 20;
 
 /// One data file: its size, and the seal of its header, which has the digests of its data.
@@ -23,7 +23,7 @@ struct FileSummary {
 
 struct Manifest {
   std::uint64_t generation = 0;
-  std::map<std::string, FileSummary> files;  ///< by name
+  std::map<std::string, FileSummary> files;  ///< by the file's name
   Metadata metadata;
 };
 

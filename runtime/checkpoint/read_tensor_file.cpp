@@ -33,7 +33,7 @@ std::string read_head(const File& file) {
   return head;
 }
 
-/// Damage is looked for before the content: a changed byte is damage, whatever it says now.
+/// Looks for damage before it reads the content: a changed byte is damage, whatever it says now.
 Header check_head(const std::string& head, std::uint64_t file_bytes) {
   const std::string_view json = std::string_view(head).substr(kLengthBytes);
   if (!json.starts_with(kSealBegin) || seal_of(head, kSealPosition).empty()) {

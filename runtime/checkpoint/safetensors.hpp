@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file: what it says, from text and to text.
+// The header of a safetensors file: reading and writing it.
 //
 //   file    = length header data
 //   length  = 8 bytes, little-endian: bytes of the header
@@ -28,12 +28,12 @@ struct TensorInfo {
   std::string name;
   DType dtype;
   Shape shape;
-  std::uint64_t begin = 0;  ///< in the data
+  std::uint64_t begin = 0;  ///< offset in the data, in bytes
   std::uint64_t end = 0;
 };
 
 struct Header {
-  std::vector<TensorInfo> tensors;  ///< in the order of the text
+  std::vector<TensorInfo> tensors;  ///< in the order of the header
   Texts metadata;
 
   [[nodiscard]] std::uint64_t data_bytes() const;
@@ -56,7 +56,7 @@ inline constexpr std::size_t kDataAlignment = 4096;
 std::string to_text(const Header& header);
 
 /// From the first kLengthBytes of a file of `file_bytes`: the length of the header.
-/// Errors  corrupt_file, for a file that cannot be one.
+/// Errors  corrupt_file, if no such file can begin like this.
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes);
 
 /// Reads any bytes, in memory proportional to their number. Every offset of the result lies in the

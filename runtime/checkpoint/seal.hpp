@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text that carries the digest of its other bytes, so that a change of any byte shows.
 //
-//   {"xxh3":"0000000000000000",...    as it is made: zeros after a prefix that is known
+//   {"xxh3":"0000000000000000",...    before sealing: zeros after a known prefix
 //   {"xxh3":"5f2b09c3a1d4e678",...    sealed: the XXH3-64 digest of the text with the zeros
 #pragma once
 

@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 /// and an error ends the work early.
 inline constexpr std::uint64_t kRoundChunks = 64;
 
-/// What a file is to hold. Tensors may be moved in memory, but not change, while it is written.
+/// What a file will hold. Tensors may not change while it is written, but may move in memory.
 struct Content {
   struct Item {
     std::string name;
@@ -46,7 +46,7 @@ struct Content {
 FileSummary write_tensor_file(Communicator& ranks, const fs::path& path, const Content& content,
                               std::span<const int> writers);
 
-/// A file that has been read and verified; its tensors are not yet where they belong.
+/// A file that has been read and verified. deliver() brings its tensors to where they belong.
 class TensorFile {
  public:
   /// The ranks that see rank 0's file read a share each, into ordinary memory. Collective.
@@ -67,7 +67,7 @@ class TensorFile {
   Header header_;
   FileSummary summary_;
   std::vector<int> readers_;
-  std::shared_ptr<const Tensor> share_;  ///< bytes of the data, if this rank is a reader
+  std::shared_ptr<const Tensor> share_;  ///< this rank's chunks of the data; null if it reads none
 };
 
 }  // namespace tutti::checkpoint

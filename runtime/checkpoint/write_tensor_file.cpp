@@ -73,7 +73,7 @@ struct Turns {
   [[nodiscard]] std::uint64_t chunk(std::uint64_t index) const { return first + index * stride; }
 
   std::uint64_t most;
-  std::uint64_t count = 0;  ///< of this rank
+  std::uint64_t count = 0;  ///< chunks that this rank writes
   std::uint64_t first;
   std::uint64_t stride;
 };

@@ -20,7 +20,7 @@ enum class Backing {
 };
 
 /// A file mapped from its first to its last possible byte. Pages that the owner has not committed
-/// are address space only; touching them would be a fault, and nobody has an offset into them.
+/// are address space only; touching them would be a fault, and no offset points into them.
 class Mapping {
  public:
   Mapping() = default;
@@ -65,7 +65,7 @@ class Arena {
   [[nodiscard]] std::byte* data() const noexcept { return mapping_.data(); }
   [[nodiscard]] std::size_t reserved_bytes() const noexcept { return mapping_.size(); }
   [[nodiscard]] ArenaAddress address() const;
-  /// dev_shm: removes the name, which nobody needs once all peers have mapped the file.
+  /// dev_shm: removes the name, which is not needed once all peers have mapped the file.
   void unlink() noexcept;
 
   /// Maps another process's arena. Errors: io if it cannot be opened, out_of_memory.
@@ -86,9 +86,9 @@ class Arena {
   FileDescriptor file_;
   Mapping mapping_;
   std::size_t committed_ = 0;
-  std::size_t touched_ = 0;                       ///< bytes below were handed out at some time
-  std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes
-  std::map<std::size_t, std::size_t> allocated_;  ///< offset -> bytes
+  std::size_t touched_ = 0;                       ///< bytes below this were handed out at some time
+  std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes of a free range
+  std::map<std::size_t, std::size_t> allocated_;  ///< offset -> bytes of a range in use
 };
 
 }  // namespace tutti

@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-/// What sysconf says; a usual size where it says nothing, as in some containers.
+/// The size from sysconf; a common one if it gives none, as in some containers.
 std::size_t cache_bytes(int level, std::size_t usual) {
   const long bytes = sysconf(level);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : usual;

@@ -18,13 +18,13 @@ namespace tutti {
 /// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
 struct GroupParts {
   collectives::Topology topology;
-  std::vector<pid_t> processes;  ///< the node's ranks; 0 where /proc here is not theirs
+  std::vector<pid_t> processes;  ///< process numbers in the node; 0 if not visible here
   Settings settings;
-  collectives::Tuning tuning;                         ///< choose_tuning()
-  std::shared_ptr<Arena> arena;                       ///< this rank's
-  std::vector<Mapping> mappings;                      ///< peers in other processes
-  std::vector<std::shared_ptr<Arena>> peers;          ///< peers in this process
-  std::vector<std::byte*> arenas;                     ///< the node's ranks, as mapped here
+  collectives::Tuning tuning;                 ///< from choose_tuning()
+  std::shared_ptr<Arena> arena;               ///< this rank's arena
+  std::vector<Mapping> mappings;              ///< arenas of peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;  ///< arenas of peers in this process
+  std::vector<std::byte*> arenas;  ///< where the arenas of the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
 };

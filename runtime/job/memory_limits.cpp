@@ -35,12 +35,12 @@ std::optional<std::size_t> mem_available() {
 struct CgroupFiles {
   const char* limit;
   const char* used;
-  const char* of_all_below;  ///< before the names of memory.stat
+  const char* of_all_below;  ///< prefix in memory.stat of sums over subgroups
 };
 constexpr CgroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"};
 constexpr CgroupFiles kVersion2{"/memory.max", "/memory.current", ""};
 
-/// What the kernel keeps of files is counted as used, and given back when memory is needed.
+/// The page cache counts as used, but the kernel gives it back when memory is needed.
 std::size_t kept_of_files(const std::string& folder, const std::string& prefix) {
   std::ifstream file(folder + "/memory.stat");
   std::size_t kept = 0;
@@ -51,7 +51,7 @@ std::size_t kept_of_files(const std::string& folder, const std::string& prefix) 
   return kept;
 }
 
-/// The least that `group` of `folder` and all above it leave.
+/// The least that `group` of `folder`, and the groups above it, leave.
 std::optional<std::size_t> left_in(const std::string& folder, std::string group,
                                    const CgroupFiles& files) {
   std::optional<std::size_t> least;

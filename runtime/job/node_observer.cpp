@@ -25,8 +25,8 @@ namespace {
 constexpr std::size_t kMostObservers = 16;
 constexpr std::size_t kCallsOfPeers = 8;
 
-/// What a signal handler can find. As global as signals are; later stores of a process that has
-/// many are not shown.
+/// The observers that a signal handler can find: global, as signals are. If a process has more
+/// stores than places, the later ones are not shown.
 struct Observers {
   std::array<std::atomic<const NodeObserver*>, kMostObservers> places{};
   std::atomic<int> printing{0};

@@ -35,7 +35,7 @@ class NodeObserver final : public collectives::Observer {
   const collectives::NodeMemory& memory_;
   const collectives::Topology& topology_;
   std::vector<pid_t> processes_;
-  std::size_t place_;  ///< among this process's observers
+  std::size_t place_;  ///< index among this process's observers
 };
 
 /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has

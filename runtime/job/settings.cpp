@@ -84,7 +84,7 @@ struct Bytes {
   }
 };
 
-/// What data is cut into: whole cache lines, and not so many that a call is all waiting.
+/// Sizes of chunks and pieces: whole cache lines, and large enough that a call is not all waiting.
 struct PieceBytes : Bytes {
   static std::string values() { return "4K to 16M, a multiple of 64 bytes"; }
   static std::optional<std::size_t> read(const std::string& text) {
@@ -118,7 +118,7 @@ struct NodeSizes {
   }
 };
 
-/// The text of tuning.hpp, which says itself what is wrong with it.
+/// The text of TUTTI_ALGORITHMS; override_choices() says what is wrong with it.
 struct Algorithms {
   static std::string values() { return "name=value,..."; }
   static std::optional<std::string> read(const std::string& text) {
@@ -189,7 +189,7 @@ struct Setting {
   const char* of_default;  ///< what an empty or 0 default stands for; else empty
   Ranks ranks;
   std::string (*values)();
-  bool (*read)(Settings&, const std::string&);  ///< false if this is none of the values
+  bool (*read)(Settings&, const std::string&);  ///< false if the text is not a value of the setting
   std::string (*write)(const Settings&);
 };
 
@@ -268,7 +268,7 @@ constexpr std::size_t count_members() {
 static_assert(kSettings.size() == count_members<Settings>() - 1,
               "every member of Settings but environment_error needs a row in kSettings");
 
-/// Empty if the text is a value of the setting, which it then has.
+/// Gives the setting this value. Returns an error, or an empty text.
 std::string read(const Setting& setting, Settings& settings, const std::string& text) {
   try {
     if (setting.read(settings, text)) return {};
@@ -311,7 +311,8 @@ std::map<std::string, std::string> variables_of_process() {
   return variables;
 }
 
-/// As the launcher tells, before MPI can be asked: so that a job warns once, not once per rank.
+/// From the launcher's variables, because MPI cannot be asked yet. So a job warns once, not once
+/// per rank.
 bool is_first_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done with all settings alike. The list of them is in settings.cpp.
+// Functions over all settings. The list of settings is in settings.cpp.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace tutti {
 [[nodiscard]] std::string settings_to_compare(const Settings& settings);
 
 /// Errors  invalid_argument: a value is outside its limits, whether a program has filled it in or
-///         from_environment() could not read it. With the variable, and what is expected.
+///         from_environment() could not read it. The text has the variable and what is expected.
 void require_valid(const Settings& settings);
 
 }  // namespace tutti

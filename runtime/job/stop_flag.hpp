@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-/// What signals have asked this process for. One per process, because a signal handler has no
-/// arguments; PreemptionSignals sets it, every group reads it.
+/// Whether signals have asked this process to stop. One per process, because a signal handler has
+/// no arguments; PreemptionSignals sets it, every group reads it.
 inline collectives::StopFlag& stop_flag() noexcept {
   static collectives::StopFlag flag{collectives::Stop::none};
   return flag;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kNoticeTag = -1;
 
-/// Where all ranks' messages lie until they are received.
+/// Holds all ranks' messages until they are received.
 class Mailboxes {
  public:
   struct Message {

@@ -16,8 +16,8 @@ std::shared_ptr<Group> make_self_group(const Settings& settings);
 /// Called for every message between nodes; may sleep, and returns false to lose the message.
 using MessageFilter = std::function<bool(int from_rank, int to_rank, int tag)>;
 
-/// One group per rank, for one thread each. Nodes of the given sizes; arenas are ordinary memory of
-/// `arena_bytes` of address space each.
+/// One group per rank, each for one thread, in nodes of the given sizes. Each arena is ordinary
+/// memory with `arena_bytes` of address space.
 std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& node_sizes,
                                                        const Settings& settings,
                                                        MessageFilter filter = {},

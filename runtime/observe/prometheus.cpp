@@ -16,7 +16,7 @@ namespace tutti::observe {
 
 namespace {
 
-/// Ranks that are named as waited for: so many, lest jobs of many ranks make their square of
+/// The most ranks that are named as waited for. Without a limit, a job of N ranks would make N * N
 /// series.
 constexpr std::size_t kMostRanks = 10;
 

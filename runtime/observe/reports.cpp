@@ -57,7 +57,7 @@ void Reports::write_trace() {
                      " more did not fit into memory; trace a shorter job");
 }
 
-/// An engine is destroyed by an exception, too: what there is until then is worth having.
+/// An exception destroys the engine, too. What was collected until then is still written.
 void Reports::finish() noexcept {
   engine_.statistics().set_listener(nullptr);
   if (!targets_.metrics.empty()) write_metrics();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank writes down of its calls, on request: statistics, metrics, a trace.
+// What a rank writes about its calls, if it is asked to: statistics, metrics, a trace.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// Where reports go. What is empty is not made.
+/// Where reports go. An empty name means no report.
 struct ReportTargets {
   /// Takes the statistics when the group ends. In a job they wait for MPI_Finalize.
   std::function<void(const Statistics&)> summary;
@@ -50,7 +50,7 @@ class Reports {
 
 namespace tutti::observe {
 
-/// "dir/tutti.3.prom" of "dir/tutti.prom" and "3": before the last point of the file's name.
+/// "dir/tutti.3.prom" from "dir/tutti.prom" and "3": inserts it before the last point of the name.
 std::string with_infix(const std::string& path, const std::string& infix);
 
 /// The same name for the first group of a process; "tutti.1.prom" for the second, and so on.
@@ -62,7 +62,7 @@ int next_group() noexcept;
 /// Writes a file that a reader never sees half of. Errors: io.
 void replace_file(const std::string& path, const std::string& text);
 
-/// Errors  io: replace_file could not write this file. What stands there stays.
+/// Errors  io: replace_file could not write this file. The file itself is not changed.
 void require_replaceable(const std::string& path);
 
 }  // namespace tutti::observe

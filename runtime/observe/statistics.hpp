@@ -27,9 +27,9 @@ std::string call_to_string(const std::string& call, const std::vector<Key>& keys
 inline std::string call_to_string(const CallStatistics& call) {
   return call_to_string(call.call, call.keys);
 }
-/// "last rank 3 in 90 % of the calls", of the one that was waited for most.
+/// "last rank 3 in 90 % of the calls", for the rank that was waited for most.
 std::string last_to_string(const CallStatistics& call);
-/// Words at the right of columns of twelve.
+/// Right-aligns words in columns of twelve characters.
 std::string columns(std::initializer_list<std::string> words);
 
 }  // namespace tutti::observe

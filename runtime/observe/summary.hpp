@@ -13,12 +13,12 @@ namespace tutti::observe {
 std::string to_json(const Statistics& statistics);
 Statistics from_json(const std::string& text);
 
-/// What a person wants to know of a job: per kind of call and list of keys, over ranks; and the
-/// ranks that the others waited for.
+/// A table for people: each kind of call and list of keys, over all ranks, and the ranks that the
+/// others waited for.
 std::string summary_table(const std::vector<Statistics>& ranks,
                           const std::vector<std::string>& hosts);
 
-/// To standard error for "1", else to a file of this name.
+/// Writes to standard error if the name is "1", else to a file of this name.
 void print_summary(const std::string& target, const std::string& table);
 
 }  // namespace tutti::observe

@@ -53,7 +53,7 @@ const char* to_string(Activity activity) {
   return "unknown";
 }
 
-/// A JSON string; what is not UTF-8 is replaced.
+/// A JSON string; bytes that are not UTF-8 are replaced.
 std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

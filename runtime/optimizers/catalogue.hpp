@@ -27,7 +27,7 @@ void add_rows(std::vector<Row>& rows);
 
 /// What schedule=NAME and the schedule's options ask for.
 std::optional<Schedule> read_schedule(OptionWords& words);
-/// Errors  invalid_argument: a word that nobody took, with the nearest and all known options.
+/// Errors  invalid_argument: an option that was not taken, with the nearest and all known options.
 void require_all_read(const OptionWords& words);
 
 /// "adagrad, adam, sgd": those that update row-sparse keys.

@@ -11,7 +11,7 @@
 //     }
 //   };
 //
-// Its parameters are g, w and the states, of which it may leave out the last ones. A reference is
+// Its parameters are g, w and the states; it may leave out the last states. A reference is
 // read and written, a Real only read, NotRead neither. A Position may come first. It returns
 // nothing, or what norm() takes the norm of.
 //

@@ -130,7 +130,7 @@ class Update : public UpdateNumbers<Element> {
   }
 
   const ElementRange<Real>& range_;
-  mutable std::array<Real*, Optimizer::kMostStates> states_{};  ///< where the present loop's are
+  mutable std::array<Real*, Optimizer::kMostStates> states_{};  ///< the states of the present loop
   mutable std::array<double, Norms::kMost> norms_{};
   mutable std::size_t num_norms_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of the store: every call is passed on to KVStore::Impl (kvstore.cpp).
+// The public class of the store: each call goes to KVStore::Impl (kvstore_impl.cpp).
 #include <algorithm>
 #include <cctype>
 

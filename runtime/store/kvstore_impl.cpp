@@ -40,7 +40,7 @@ void require_fit(const Values& row_ids, std::size_t outputs) {
                          " lists of row ids; give one for all, or one for each");
 }
 
-/// The rows of the ids, which are ascending and distinct.
+/// Copies the rows of the ids, which are ascending and distinct.
 void copy_rows(const Entry& entry, std::span<const std::int64_t> ids, RowSparse& to) {
   const Shape shape = with_rows(entry.shape(), ids.size());
   if (to.ids.count() != ids.size() || to.ids.shape().dimensions().size() != 1) {
@@ -95,9 +95,9 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
 // --- the scope of a call
 // --------------------------------------------------------------------------
 
-/// At most one thread is in the store, an updater makes no collective call, the plan of the last
-/// push is dropped, and what the call costs is counted. Whoever adds a call says nothing and gets
-/// all of it; what does not hold for a call is said at its beginning.
+/// What holds for every call: at most one thread is in the store, an updater makes no collective
+/// call, the plan of the last push is dropped, and the call's cost is counted. A new call gets all
+/// of this by default; a call that is an exception says so with Traits.
 class KVStore::Impl::CallScope {
  public:
   struct Traits {

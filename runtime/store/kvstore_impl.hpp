@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind a KVStore.
+// The implementation of KVStore.
 #pragma once
 
 #include <atomic>
@@ -88,10 +88,10 @@ class TUTTI_INTERNAL KVStore::Impl {
   DeviceCopies copies_;
   SparsePush sparse_push_;
   StoreFiles files_;
-  std::set<Key> ignored_;    ///< row-sparse keys whose pull was warned of
+  std::set<Key> ignored_;    ///< row-sparse keys with a warning that pull() ignores them
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
-  std::uint64_t healed_ = 0;  ///< chunks, apart from those that pushes healed
+  std::uint64_t healed_ = 0;  ///< chunks, without those that pushes healed
 };
 
 }  // namespace tutti

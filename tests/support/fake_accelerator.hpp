@@ -116,7 +116,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::map<std::byte*, std::size_t> pinned_for_others_;
   std::map<int, int> merged_;
   std::unique_ptr<gpus::NodeLibrary> node_library_;
-  std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure nobody destroys them
+  std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure they are not destroyed
   bool can_pin_ = true;
   std::atomic<int> launches_ = 0;
   std::vector<std::string> ranges_;

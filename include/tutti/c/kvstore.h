@@ -66,7 +66,7 @@ typedef struct tutti_pull_options {
   int cast;          ///< not 0: elements are converted to the outputs' dtypes
   int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
                      ///< ignored, with a warning once per key
-  int priority;      ///< accepted and has no effect; a pull is local and waits for nobody
+  int priority;      ///< accepted and has no effect; a pull is local and does not wait
 } tutti_pull_options;
 
 /// As tutti_kvstore_pull, with options. Local.

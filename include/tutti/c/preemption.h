@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For C: a job that is told to end saves itself first.
+// For C: a job that gets a signal to end saves itself first.
 //
 //     tutti_preemption_create(&signals);                      // the first thing that main does
 //     while (training) {

@@ -32,7 +32,7 @@ enum {
 
 enum { TUTTI_MAX_DIMENSIONS = 8 };
 
-/// Memory that somebody else owns: dense, row-major.
+/// A view of memory that it does not own: dense, row-major.
 ///
 /// As an argument it, its shape and its data are read or written during the call and not kept. A
 /// struct that is zero but for the fields that a tensor needs is well formed: on TUTTI_CPU 0.

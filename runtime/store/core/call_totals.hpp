@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// `key_of` gives the key of an item. A list of keys in another order is another list.
+/// `key_of` gives the key of an item. The same keys in another order are another list.
 template <class Items, class KeyOf>
 collectives::CallTotals& totals_of(collectives::StatisticsCollector& statistics,
                                    std::string_view call, const Items& items, KeyOf key_of) {
@@ -32,7 +32,7 @@ inline collectives::CallTotals& totals_of(collectives::StatisticsCollector& stat
                    [](const Entry* entry) -> const Key& { return entry->key; });
 }
 
-/// Of one value of each key.
+/// The bytes of one value of each key.
 inline std::uint64_t bytes_of(std::span<Entry* const> entries) {
   std::uint64_t bytes = 0;
   for (const Entry* entry : entries) bytes += entry->replica.size_bytes();

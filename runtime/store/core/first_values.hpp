@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first value of a key.
+// Giving new keys their first value.
 #pragma once
 
 #include <span>

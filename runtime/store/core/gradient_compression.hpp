@@ -39,7 +39,7 @@ class GradientCompression {
   std::unique_ptr<collectives::Codec> codec_;
 };
 
-/// This rank's residual of a key, made of zeros when it is first asked for.
+/// This rank's residual of a key; zeros at the first call.
 float* residual_of(Entry& entry);
 
 }  // namespace tutti

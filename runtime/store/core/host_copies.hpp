@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys on GPUs as copies in the host's memory, for what is done on the host alone: files and
-// digests.
+// Copies of keys on GPUs in the host's memory, for files and digests, which are made on the host.
 #pragma once
 
 #include <span>
@@ -12,8 +11,8 @@
 namespace tutti {
 
 /// While it lives, the replicas and states of these entries that are on GPUs are copies in the
-/// host's memory. What was on the GPUs is back there when it ends, unchanged unless write_back()
-/// was called. Local.
+/// host's memory. Afterwards they are on the GPUs again, unchanged unless write_back() was called.
+/// Local.
 class HostCopies {
  public:
   /// Errors  out_of_memory.
@@ -22,7 +21,7 @@ class HostCopies {
   HostCopies(const HostCopies&) = delete;
   HostCopies& operator=(const HostCopies&) = delete;
 
-  /// Takes what the copies are now to the GPUs, with states that have come or gone.
+  /// Copies the present values back to the GPUs, with states that were added or removed.
   void write_back();
 
  private:

@@ -19,7 +19,7 @@ namespace tutti {
 /// One key: this rank's replica, and what its updater keeps for it.
 struct Entry {
   Key key;
-  std::size_t order;  ///< place of its init among all keys
+  std::size_t order;  ///< how many keys were initialised before it
   Tensor replica;
   std::uint64_t updates = 0;     ///< pushes since the optimizer was set
   std::vector<Tensor> states{};  ///< the optimizer's state tensors
@@ -30,9 +30,9 @@ struct Entry {
 
   /// Up to where ranks have compared this key: see Sample.
   struct Verified {
-    std::size_t earned = 0;  ///< bytes that may be digested
-    std::size_t tensor = 0;  ///< 0 is the replica, then the states
-    std::size_t first = 0;   ///< byte
+    std::size_t earned = 0;  ///< bytes that the next push may digest
+    std::size_t tensor = 0;  ///< where to go on: 0 is the replica, then the states
+    std::size_t first = 0;   ///< the next byte of that tensor
   } verified{};
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
@@ -44,10 +44,10 @@ struct Entry {
 /// "key 3 (2, 3) float32".
 std::string to_string(const Key& key, const Shape& shape, DType dtype);
 
-/// Throws invalid_argument: the key in words, then why.
+/// Throws invalid_argument, with the key and then why.
 [[noreturn]] void throw_invalid_argument(const Entry& entry, const std::string& why);
 
-/// Errors  invalid_argument, naming the key and `what` the tensor is, if it is not alike.
+/// Errors  invalid_argument, naming the key and `what` the tensor is, if shape or dtype differ.
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
 void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);
 

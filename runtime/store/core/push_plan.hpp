@@ -2,12 +2,12 @@
 // The plan of a push: which values of which keys, in which order.
 //
 // Training pushes the same list in every step, so the plan of the last push is kept, and the next
-// push of the same keys looks nothing up. What else pushes keep between calls belongs to the plan
-// and is good as long as the plan is: the addresses that were found to lie in no replica
+// push of the same keys looks nothing up. All that pushes keep between calls belongs to the plan
+// and is good as long as the plan is: also the addresses that were found to lie in no replica
 // (PushItem::known_apart), and the launches of a push on GPUs (DevicePush).
 //
-// Keys, their memory, and the way to update are parts of a plan that no push looks at again. So
-// every call of the store drops the plan, unless it says that it keeps it: see KVStore::Impl::Call.
+// A push with a plan does not look at keys, their memory or the rule of update again. So
+// every call of the store drops the plan, unless it says that it keeps it: see CallScope.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class PushPlan {
   /// Errors: invalid_argument for an unknown or row-sparse key, a value that is not like its key,
   ///         and what resolve() finds.
   void take(const Keys& keys, const Values& values);
-  /// The next push is planned anew.
+  /// The next push makes a new plan.
   void drop() { keys_.clear(); }
 
   [[nodiscard]] std::span<PushItem> items() { return items_; }
@@ -54,7 +54,7 @@ class PushPlan {
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   /// Bytes of one value of each key.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// What pushes of this list are counted as.
+  /// Where pushes of this list are counted.
   [[nodiscard]] collectives::CallTotals& totals() const { return *totals_; }
 
  private:
@@ -66,8 +66,8 @@ class PushPlan {
   std::vector<PushItem> items_;
   std::vector<Entry*> entries_;
   std::vector<Key> keys_;                ///< the last list of distinct keys, as it was given
-  std::vector<std::size_t> places_;      ///< index into items_ of each of them
-  std::vector<ConstTensorView> values_;  ///< the value of each of them last time
+  std::vector<std::size_t> places_;      ///< for each of them, its index in items_
+  std::vector<ConstTensorView> values_;  ///< for each of them, its value in the last push
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
   collectives::CallTotals* totals_ = nullptr;

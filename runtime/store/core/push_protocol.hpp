@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a push goes, whatever its values are and wherever they lie.
 //
-//   take     local        Which values of which keys: PushPlan, or the rows of a SparsePush. Then
+//   take     local        Finds the values and keys: PushPlan, or the rows of a SparsePush. Then
 //                         what may fail on one rank alone: sums of values, memory, states.
 //   agree    collective   All ranks make this push: the same keys, shapes, dtypes, rule of update
 //                         and compression, and replicas that are alike where this push compares
@@ -13,7 +13,7 @@
 //                      agree                       sum                       update
 //   DensePush          with the sum: its own announcement carries the        as pieces of the sum
 //                      signature, so small pushes take one round             arrive, or after it
-//     compressed       with the sum, which is an allgather of packed values  as blocks arrive
+//     compressed       with the sum, which is an allgather of packed values  as packets arrive
 //   DevicePush         an operation without data   SumOverRanks, in streams  one launch
 //   SparsePush         an allgather of how many    an allgather of the rows  row by row
 //                      rows each rank has
@@ -52,7 +52,7 @@ void carry_out(Path& path, Together together) {
   path.update();
 }
 
-/// What a push says of itself when the ranks agree on it.
+/// What a push announces, for the ranks to agree on it.
 class PushAnnouncement {
  public:
   PushAnnouncement(const UpdateRule& rule, const GradientCompression& compression)

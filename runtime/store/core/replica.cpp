@@ -22,7 +22,7 @@ namespace {
 
 }  // namespace
 
-/// Without huge pages: of 1,000 rows in as many places, each would fill 2 MiB with zeros.
+/// Without huge pages, because each of 1,000 rows in as many places would fill 2 MiB with zeros.
 Replica zero_table(const Shape& shape, DType dtype) {
   if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) {
     throw_out_of_memory(shape, dtype, "no address space has so much");

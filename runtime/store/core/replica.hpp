@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// How a key is stored. Dense replicas lie in the arena, where peers write them; tables of which
-/// few rows may ever be written lie in ordinary memory.
+/// How a key is stored. Dense replicas lie in the arena, where peers write them. Row-sparse tables
+/// lie in ordinary memory, because few of their rows may ever be written.
 enum class Storage : bool { dense, row_sparse };
 
 /// All zero.
@@ -25,8 +25,8 @@ struct Replica {
 Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype,
                     Device device = cpu());
 
-/// A tensor whose pages come into being when they are written: to make one takes the same time for
-/// any size. Errors  out_of_memory: more than the machine could ever have.
+/// A tensor whose pages exist only once they are written, so making one takes the same time for any
+/// size. Errors  out_of_memory: more than the machine could ever have.
 Replica zero_table(const Shape& shape, DType dtype);
 
 }  // namespace tutti

@@ -18,12 +18,12 @@ struct KeyGroup {
   std::vector<View> tensors;
 };
 
-/// Errors  invalid_argument: a tensor without memory, or on a GPU that this process has not.
+/// Errors  invalid_argument: a tensor without memory, or on a GPU that this process does not have.
 void require_usable(const Key& key, const ConstTensorView& tensor);
 void require_usable(const Key& key, const RowSparseView& rows);
 
 /// Errors  invalid_argument: numbers of keys and tensors that do not fit together, a key without
-///         tensors, strings and numbers in one list, a tensor on a GPU that this process has not.
+///         tensors, strings and numbers in one list, a tensor that is not usable as above.
 std::vector<KeyGroup<ConstTensorView>> resolve(const Keys& keys, const Values& values);
 std::vector<KeyGroup<TensorView>> resolve(const Keys& keys, const Outputs& outputs);
 std::vector<KeyGroup<RowSparseView>> resolve(const Keys& keys, const RowSparseValues& values);

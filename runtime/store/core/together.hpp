@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls of a store have in common with each other on all ranks.
+// What several calls of a store need, so that all ranks fail together.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// Runs a body that may fail on this rank alone: what it throws is thrown by all ranks, in the
-/// call that the others make meanwhile. `call` names this one. Costs nothing if nothing is thrown.
+/// Runs a body that may fail on this rank alone. If it throws, all ranks throw the error, each in
+/// the call that it is making. `call` names this one. Costs nothing if nothing is thrown.
 template <class Body>
 void throw_together(collectives::Engine& engine, const char* call, Body body) {
   if (const auto error = collectives::caught(body)) {

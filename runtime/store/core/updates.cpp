@@ -109,7 +109,7 @@ void OptimizerConsumer::update(std::size_t segment, std::size_t first,
                                                         .first = first});
 }
 
-/// `wide` takes the sum in float32; as many elements as it has are updated at a time.
+/// `wide` gets the sum in float32. Its size is the number of elements that are updated at a time.
 void OptimizerConsumer::update_rounded(std::size_t segment, std::size_t first, std::size_t count,
                                        const std::byte* reduced, std::span<float> wide) const {
   Entry& entry = *entries_[segment];

@@ -15,11 +15,11 @@
 
 namespace tutti {
 
-/// The store's way of updating. Exactly one of: assign (the default), an optimizer, an updater.
+/// The store's rule of update: assign (the default), an optimizer or an updater.
 struct UpdateRule {
   struct Assign {};
   std::variant<Assign, std::shared_ptr<Optimizer>, Updater> rule;
-  RowSparseUpdater row_updater{};  ///< beside an updater: of row-sparse keys
+  RowSparseUpdater row_updater{};  ///< the updater's function for row-sparse keys
 
   [[nodiscard]] Optimizer* optimizer() const;
   [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }
@@ -33,13 +33,13 @@ struct UpdateRule {
 /// float32 copy of a 16-bit weight.
 std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
 
-/// Gives the entry its states before its first update; where its replica is.
+/// Gives the entry its states before its first update, on the device of its replica.
 void start_states(const Optimizer& optimizer, Entry& entry);
 /// Errors: invalid_argument if the optimizer does not update the entry's dtype.
 void require_updatable(const Optimizer& optimizer, const Entry& entry);
 
 /// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
-/// the cache; another gets each key's whole sum at the end. Segment i is entries[i].
+/// the cache; any other gets each key's whole sum at the end. Segment i is entries[i].
 class OptimizerConsumer final : public collectives::Consumer {
  public:
   /// `most_updates` is the largest update count of the store's keys before this push.
@@ -66,7 +66,7 @@ class OptimizerConsumer final : public collectives::Consumer {
   const Optimizer& optimizer_;
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
-  std::vector<float> wide_;  ///< the whole sum of a key with rounded weights, if it is needed
+  std::vector<float> wide_;  ///< the whole sum of a key with 16-bit weights, if it is needed
 };
 
 }  // namespace tutti

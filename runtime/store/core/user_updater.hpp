@@ -21,10 +21,10 @@ namespace tutti {
       Error(ErrorCode::user_code, text, ErrorScope::failed, /*reporter=*/is_first));
 }
 
-/// Runs `body`, an update by code of the program; whose() names it. What it throws fails the group,
-/// since the other ranks' replicas are updated by now.
-/// Errors  user_code on all ranks, with the original nested on this one. A failure of the store
-///         that the update met in a pull is passed on.
+/// Runs `body`, which is code of the program; whose() names it. If it throws, the group fails,
+/// because the other ranks may have updated their replicas. Errors  user_code on all ranks, with
+/// the original nested on this one. A failure of the store
+///         that the update ran into in a pull is passed on.
 template <class Whose, class Body>
 void run_user_code(Group& group, Whose whose, Body body) {
   group.engine().begin_update();

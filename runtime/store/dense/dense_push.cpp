@@ -77,7 +77,7 @@ void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outp
   for (collectives::Segment& segment : segments_) segment.second_output = nullptr;
 }
 
-/// True if no output meets another one, a replica, or another key's input.
+/// True if no output overlaps another one, a replica, or another key's input.
 bool DensePush::outputs_are_apart() const {
   struct Extent {
     const std::byte* begin;
@@ -104,7 +104,7 @@ bool DensePush::needs_whole_sums() const {
   return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
-/// Only a schedule asks for it.
+/// Only a schedule needs it.
 std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
   return optimizer.options().schedule ? table_.most_updates() : 0;
 }
@@ -160,8 +160,8 @@ void DensePush::update() {
   if (const Updater* updater = rule_.updater()) call_updater(*updater);
 }
 
-/// With the comparison of what is about to change. Two replicas that still differ after they were
-/// made equal have more wrong with them than a flipped bit.
+/// Runs the push with a comparison of what is about to change. If replicas differ again after they
+/// were made equal, more than a flipped bit is wrong.
 void DensePush::run_verified(collectives::Operation& operation) {
   operation.check = sample_.digest(plan_.entries());
   for (int attempt = 0; !group_.engine().run(operation); ++attempt) {

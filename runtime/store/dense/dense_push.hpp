@@ -56,7 +56,7 @@ class DensePush {
   void choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
-  /// True if sums are put into scratch memory, for an updater or an optimizer that wants them
+  /// True if sums are put into scratch memory, for an updater or an optimizer that needs them
   /// whole.
   [[nodiscard]] bool needs_whole_sums() const;
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
@@ -66,7 +66,7 @@ class DensePush {
   collectives::Consumer* piecewise_consumer();
   /// Packs what this rank pushes, or finds the residuals of what its node will send.
   void stage_compression();
-  /// Makes the push what the compression wants it to be.
+  /// Changes the operation as the compression needs it.
   void compress(collectives::Operation& operation);
 
   Group& group_;
@@ -76,13 +76,13 @@ class DensePush {
   const GradientCompression& compression_;
   PushAnnouncement announcement_;
   PackedSum packed_sum_;
-  std::vector<float*> residuals_;  ///< each key's, where this rank's lane sends to other nodes
+  std::vector<float*> residuals_;  ///< each key's residual, for leg=between
   std::optional<collectives::Packing> packing_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs
   std::vector<collectives::Segment> segments_;
   bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;
-  std::optional<Tensor> merged_;  ///< whole sums, of all keys of a push
+  std::optional<Tensor> merged_;  ///< whole sums of all keys of a push
   Sample sample_;
   std::uint64_t healed_ = 0;
 };

@@ -7,8 +7,8 @@
 //   one allgather, packet by packet:  p0 of rank 0, p0 of rank 1, p1 of rank 0, p1 of rank 1, ...
 //
 // When the last rank's part of a packet is there, it is unpacked and summed in the canonical order,
-// tile by tile, and handed on while it is in the cache; meanwhile the next packets travel. Only
-// then does the residual lose what was sent: a call that the ranks do not agree on changes nothing.
+// tile by tile, and handed on while it is in the cache, while the next packets travel. Only then is
+// what was sent taken from the residual: a call that the ranks do not agree on changes nothing.
 #pragma once
 
 #include <optional>
@@ -39,7 +39,7 @@ class PackedSum final : public collectives::Consumer {
   /// The segments of the allgather, whose consumer this is.
   [[nodiscard]] std::span<const collectives::Segment> segments() const { return segments_; }
 
-  /// Bytes of a packet of one rank.
+  /// Receives bytes of a packet of one rank.
   void consume(std::size_t segment, std::size_t first, std::size_t count,
                const std::byte* packed) override;
 
@@ -53,7 +53,7 @@ class PackedSum final : public collectives::Consumer {
   };
   struct Packet {
     std::size_t first_part;
-    std::size_t begin;  ///< in packed_
+    std::size_t begin;  ///< offset in packed_
     std::size_t bytes = 0;
   };
 
@@ -73,7 +73,7 @@ class PackedSum final : public collectives::Consumer {
   std::vector<Packet> packets_;
   std::optional<Tensor> packed_;  ///< in the arena; keeps its size from push to push
   std::vector<collectives::Segment> segments_;
-  std::vector<std::vector<std::byte>> arrived_;  ///< each rank's packet that is coming
+  std::vector<std::vector<std::byte>> arrived_;  ///< each rank's current packet
   std::vector<const std::byte*> sources_;        ///< each rank's packed elements of a part
   collectives::Codec::Workspace workspace_;
   std::vector<float> tile_;

@@ -139,8 +139,8 @@ void DevicePush::take() {
   has_launches_ = !has_moved;
 }
 
-/// By type, so that a type is one part; a key's sum begins at a multiple of the grain. The same on
-/// all ranks.
+/// Orders the sums by type, so that each type is one part. A key's sum begins at a multiple of the
+/// grain. The layout is the same on all ranks.
 void DevicePush::lay_out(int device, Work& work) {
   const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
   std::size_t bytes = kDTypes.size() * unit;
@@ -261,7 +261,7 @@ void DevicePush::launch_update(int device, Work& work) {
   for (Entry* entry : work.entries) ++entry->updates;
 }
 
-/// Without a schedule nothing but the counts changes from push to push, unless somebody changes the
+/// Without a schedule only the counts change from push to push, unless the program changes the
 /// optimizer.
 void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
   const bool has_schedule = optimizer.options().schedule.has_value();

@@ -40,7 +40,7 @@ class DevicePush {
   ///         out_of_memory.
   void take();
 
-  /// Nothing is put into a stream before all ranks have agreed.
+  /// No replica or bucket changes before all ranks have agreed.
   void agree();
   void prepare() {}
   void sum();
@@ -57,9 +57,9 @@ class DevicePush {
     std::vector<gpus::TensorRow> sums;     ///< rows that sum values; none if updates take them
     std::vector<gpus::TensorRow> updates;  ///< rows that change replicas
     std::vector<UpdateStep> steps;
-    std::uint64_t optimizer = 0;    ///< fingerprint of the one that gave the steps
+    std::uint64_t optimizer = 0;    ///< fingerprint of the optimizer that made the steps
     std::vector<Tensor> moved;      ///< values that were elsewhere
-    std::optional<Tensor> bucket;   ///< the sums, of all keys
+    std::optional<Tensor> bucket;   ///< the sums of all keys
     std::vector<gpus::Part> parts;  ///< what the bucket holds
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;

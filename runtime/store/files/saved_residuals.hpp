@@ -14,9 +14,9 @@
 
 namespace tutti {
 
-/// What residuals belong to, in words: "2bit,threshold=0.5,leg=all on 2 ranks". Those of other
-/// words are no use: with leg=between they also belong to the nodes and the chunks that lanes
-/// share.
+/// The compression and ranks that residuals belong to, as text: "2bit,threshold=0.5,leg=all on 2
+/// ranks". Residuals with another text cannot be used. With leg=between the text also has the nodes
+/// and the size of chunks.
 std::string owner_of_residuals(const GradientCompression& compression, const Group& group);
 
 /// This rank's, under their keys; nothing if no push was compressed with residuals.
@@ -41,8 +41,8 @@ class StagedResiduals {
  private:
   struct Staged {
     Entry* entry;
-    Tensor own;      ///< this rank's
-    Tensor another;  ///< room for those of the other ranks, which pass through
+    Tensor own;      ///< this rank's residual
+    Tensor another;  ///< room for residuals of other ranks, which all ranks receive
   };
 
   const std::vector<checkpoint::TensorFile>& files_;

@@ -14,7 +14,7 @@ namespace tutti {
 /// Adds the text "tutti.row_sparse", a JSON list of keys, if there are any.
 void add_row_sparse_names(checkpoint::Content& content, std::span<Entry* const> entries);
 
-/// Empty without that text. Errors  corrupt_file: the text is no list of strings.
+/// Empty without that text. Errors  corrupt_file: the text is not a list of strings.
 std::set<std::string> row_sparse_names(const checkpoint::Header& header);
 
 }  // namespace tutti

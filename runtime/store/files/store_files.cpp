@@ -121,7 +121,7 @@ std::vector<Entry> make_entries(const Header& header, Group& group) {
   return entries;
 }
 
-/// Whether states are to be loaded, once that is sure to be what is meant.
+/// Whether states are loaded. Throws if the options and the checkpoint do not say that clearly.
 bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
   if (weights_only) return false;
   if (is_saved && running == nullptr) {

@@ -16,9 +16,9 @@ namespace tutti {
 
 /// Digests rows of tables, and of optimizer states, that all ranks should hold alike.
 ///
-/// Which rows a push changes is known only once the ranks have exchanged them, and then nothing is
-/// announced any more: so the digest of their old content travels with the next push of rows. Of
-/// kShare rows one is looked at, in each push another, and in each push at least one of every key.
+/// The ranks know which rows a push changes only after exchanging them, and then nothing is
+/// announced any more. So the digest of the rows' old content travels with the next push of rows. A
+/// push digests one row in kShare, each time another, and at least one of every key.
 class RowSample {
  public:
   static constexpr std::size_t kShare = 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table, found here and there: read, sorted, merged and summed.
+// Rows from several places of a table: reading, sorting, merging and summing them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct FoundRow {
   const std::byte* data;
 };
 
-/// What the rows of a key are.
+/// Size and type of a key's rows.
 struct RowFormat {
   explicit RowFormat(const Entry& entry);
   [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
@@ -33,7 +33,7 @@ struct RowFormat {
 Shape with_rows(const Shape& table, std::size_t rows);
 
 /// The ids as int64, in their order.
-/// Errors  invalid_argument: ids that are no integers, or no rows of the entry's table.
+/// Errors  invalid_argument: ids that are not integers, or outside of the entry's table.
 std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& ids);
 
 /// Appends a value's rows: none for a value without ids and elements. Errors  invalid_argument: as
@@ -72,7 +72,7 @@ class RowSum {
 
   RowFormat format_;
   int ranks_;
-  DType partial_;  ///< what partial sums are in
+  DType partial_;  ///< the type of partial sums
   std::size_t level_ = 0;
   std::vector<std::vector<std::byte>> scratch_;
   std::vector<const std::byte*> sources_;

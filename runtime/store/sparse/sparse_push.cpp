@@ -26,7 +26,7 @@ void require_row_sparse(const Entry& entry) {
 
 std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Grows by more than is asked for, so that pushes of nearly equal size allocate nothing.
+/// Grows by more than is needed, so that pushes of nearly equal size allocate nothing.
 std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& group) {
   if (!memory || memory->size_bytes() < bytes) {
     memory.reset();

@@ -84,7 +84,7 @@ class SparsePush {
   std::vector<Entry*> entries_;       ///< items_[i].entry
   std::vector<std::int64_t> own_;     ///< this rank's counts
   std::vector<std::int64_t> counts_;  ///< all ranks' counts, rank by rank
-  std::vector<Place> places_;         ///< the same order
+  std::vector<Place> places_;         ///< in the same order
   std::vector<std::size_t> bounds_;   ///< where each rank's bytes begin in all_, and the end
   std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
   std::optional<Tensor> all_;

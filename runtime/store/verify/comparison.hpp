@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing whole replicas between ranks, and mending those that differ.
+// Comparing whole replicas between ranks, and healing those that differ.
 #pragma once
 
 #include <cstdint>

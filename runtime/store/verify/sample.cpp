@@ -9,9 +9,10 @@ namespace tutti {
 
 namespace {
 
-/// What a push earns on top, so that small keys are looked at more often than they cost.
+/// Bytes that each push of a key may digest beyond its share, so that small keys get through
+/// sooner.
 constexpr std::size_t kLeastBytes = 32;
-/// A list of many keys has one key in so many looked at.
+/// A push of a list digests parts of one key, and of one more for each so many keys of the list.
 constexpr std::size_t kKeysPerVisit = 64;
 
 void add(Digest& digest, const Tensor& tensor, std::size_t first, std::size_t bytes) {
@@ -53,8 +54,8 @@ std::uint32_t Sample::digest(std::span<Entry* const> entries) {
   return folded(digest.value());
 }
 
-/// Digests kSampleBytes after kSampleBytes while the entry has earned as many, at most all of it
-/// once.
+/// Digests the entry's next bytes in steps of kSampleBytes, as far as pushes have earned them, and
+/// at most all of it once.
 Sample::Visit Sample::visit(Entry& entry, std::size_t share_of_list, Digest& digest) const {
   Entry::Verified now = entry.verified;
   const std::size_t all = bytes_of(entry);

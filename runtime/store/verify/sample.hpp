@@ -15,10 +15,10 @@ namespace tutti {
 
 /// Digests parts of what all ranks should hold alike: replicas and optimizer states.
 ///
-/// Every push of a key digests about 1/kShare of its bytes, and a few more, where the one before
-/// left off: after kShare pushes all of them were looked at. A list of many keys takes some of its
-/// keys at a time, and more of each. What is looked at depends on earlier pushes alone, which are
-/// the same on every rank, so ranks compare the digests of equal parts.
+/// A push of a key digests about 1/kShare of its bytes and a few more, from where the push before
+/// left off. After kShare pushes all bytes have been digested. A list of many keys takes some of
+/// its keys at a time, and more of each. What is looked at depends on earlier pushes alone, which
+/// are the same on every rank, so ranks compare the digests of equal parts.
 class Sample {
  public:
   static constexpr std::size_t kSampleBytes = 4096;
