@@ -16,7 +16,7 @@ constexpr auto kTogether = std::chrono::microseconds(30);
 
 }  // namespace
 
-/// Of several handshakes in one message, the sender's own says whom the sender saw coming last.
+/// If a message has several handshakes, the sender's own says whom the sender saw coming last.
 struct Agreement::Handshake {
   std::uint64_t sequence;
   Signature signature;
@@ -28,12 +28,12 @@ struct Agreement::Handshake {
 
 struct Agreement::Buffers {
   std::vector<std::byte> outgoing;
-  std::vector<std::vector<std::byte>> incoming;  ///< of each node
+  std::vector<std::vector<std::byte>> incoming;  ///< one per node
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
   std::vector<std::byte> arrived;                ///< the same, received
-  std::vector<std::byte> partials;               ///< of all nodes, in plan order
+  std::vector<std::byte> partials;               ///< all nodes', in plan order
   std::vector<Transport::Request> sends;
-  std::vector<Transport::Request> receives;  ///< of each node
+  std::vector<Transport::Request> receives;  ///< one per node
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,

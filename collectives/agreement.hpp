@@ -69,7 +69,7 @@ class Agreement {
   Transport& transport_;
   Handshakes handshakes_;
   std::vector<std::vector<int>> partials_of_;
-  std::size_t most_bytes_ = 0;  ///< of a handshake
+  std::size_t most_bytes_ = 0;  ///< a handshake has
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
   int last_node_ = -1;  ///< whose message was missing last

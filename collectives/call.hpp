@@ -47,7 +47,7 @@ class Consumer {
 /// not sent yet.
 struct Packing {
   const Codec& codec;
-  std::span<float* const> residuals;  ///< of each segment, whole; null without feedback
+  std::span<float* const> residuals;  ///< one per segment, whole; null without feedback
 };
 
 /// What to do. All ranks pass equal kinds, operations, roots, digests, counts and dtypes; the
@@ -55,9 +55,9 @@ struct Packing {
 struct Operation {
   Kind kind = Kind::barrier;
   ReduceOp reduce = ReduceOp::sum;
-  int root = 0;              ///< of a broadcast or reduce; compared, the segments say the rest
-  std::uint64_t digest = 0;  ///< of everything else that must be equal: keys, shapes, dtypes
-  std::uint32_t check = 0;   ///< of what the ranks should hold alike; see Engine::run
+  int root = 0;              ///< a broadcast or reduce has one; compared, not used
+  std::uint64_t digest = 0;  ///< everything else that must be equal: keys, shapes, dtypes
+  std::uint32_t check = 0;   ///< what the ranks should hold alike; see Engine::run
   std::span<const Segment> segments;
   Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank
@@ -65,7 +65,7 @@ struct Operation {
   /// Every local rank has data of its own, which is summed with that of the same local rank of the
   /// other nodes: what GPUs have summed in the node already. Nodes have equally many ranks.
   bool lanes_apart = false;
-  const Key* first_key = nullptr;  ///< of `keys` keys, for the record; null if there are none
+  const Key* first_key = nullptr;  ///< the first of `keys`, for the record; null for none
   std::size_t keys = 0;
   Verb verb = Verb::of_kind;  ///< for the record; `describe` begins with it
 };
@@ -236,13 +236,13 @@ class Call {
   Signature signature_;
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
-  std::uint32_t common_flags_ = 0;  ///< of all ranks of the node
-  std::uint32_t any_flags_ = 0;     ///< of any rank of the node
+  std::uint32_t common_flags_ = 0;  ///< what all ranks of the node have set
+  std::uint32_t any_flags_ = 0;     ///< what any rank of the node has set
   const StopFlag* stop_ = nullptr;
   bool asks_to_stop_ = false;
   std::span<SharedSegment> tables_[2];
-  std::vector<const SharedSegment*> directories_;  ///< of each local rank, in this call
-  std::vector<const std::byte*> sources_;          ///< of the part that is being reduced
+  std::vector<const SharedSegment*> directories_;  ///< one per local rank, in this call
+  std::vector<const std::byte*> sources_;          ///< what the part is reduced from
   std::vector<std::byte*> destinations_;           ///< the same; at most two for each local rank
 };
 

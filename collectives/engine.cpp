@@ -76,7 +76,9 @@ void Engine::start(const Operation& operation) {
   });
   if (error) {
     const OperationEnd end(statistics_, operation.kind, 0);
-    throw_on_all_ranks(error->code, operation.describe() + ": " + error->text);
+    std::string text = error->text;
+    static_cast<void>(caught([&] { text = operation.describe() + ": " + text; }));
+    throw_on_all_ranks(error->code, text);
   }
   call_.begin(begun);
   call_.announce();

@@ -69,7 +69,7 @@ struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
   std::uint32_t flags = 0;          ///< AnnounceFlags
-  SegmentDirectory directory = {};  ///< of a call that is larger than a payload
+  SegmentDirectory directory = {};  ///< where a call larger than a payload lies
   alignas(64) std::byte payload[kInlineBytes];
 };
 static_assert(offsetof(AnnounceLine, payload) == 64);
@@ -127,7 +127,7 @@ struct ControlBlock {
 
   char text[kTextBytes] = {};     ///< this rank's call in words, after a disagreement
   std::uint32_t text_code = 0;    ///< its ErrorCode if it was refused
-  std::uint32_t report_code = 0;  ///< of the first rank: what all ranks throw
+  std::uint32_t report_code = 0;  ///< on the first rank: what all ranks throw
   char report_text[kReportBytes] = {};
 };
 

@@ -22,7 +22,7 @@ constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two
 constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
 constexpr int kFewPolls = 16;             // a core is better given to the peer
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
-// Of many ranks on a core, one that yields is given turns only to look again; one that sleeps
+// Where many ranks share a core, one that yields is given turns only to look again; one that sleeps
 // leaves them to those who have something to do. This is about twice round where all are in step.
 constexpr auto kYieldCrowded = microseconds(12);
 constexpr int kCrowd = 3;  // ranks on a core

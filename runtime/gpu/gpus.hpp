@@ -108,7 +108,7 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
 
   std::shared_ptr<Accelerator> accelerator_;
   std::vector<std::unique_ptr<PerDevice>> devices_;
-  mutable std::mutex mutex_;  ///< of the streams
+  mutable std::mutex mutex_;  ///< guards the streams
 };
 
 /// Names the scope for a profiler.

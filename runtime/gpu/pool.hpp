@@ -41,7 +41,7 @@ class Pool {
   mutable std::mutex mutex_;
   std::size_t allocations_ = 0;
   std::multimap<std::size_t, std::byte*> free_;        ///< by size
-  std::unordered_map<std::byte*, std::size_t> sizes_;  ///< of all blocks
+  std::unordered_map<std::byte*, std::size_t> sizes_;  ///< every block's
   std::vector<std::byte*> slabs_;
   std::byte* slab_ = nullptr;  ///< what is left of the last one
   std::size_t slab_left_ = 0;

@@ -34,8 +34,8 @@ class StagedReducer final : public Reducer {
     Event returned = nullptr;  ///< in the device's memory again
   };
   struct Chunk {
-    std::byte* data;    ///< of the device
-    std::byte* share;   ///< of it, this rank's
+    std::byte* data;    ///< in the device's memory
+    std::byte* share;   ///< this rank's part of it
     std::size_t count;  ///< elements of the share
     DType dtype;
   };

@@ -31,7 +31,7 @@ class SumOverRanks {
  private:
   std::shared_ptr<Group> group_;
   std::unique_ptr<Reducer> reducer_;
-  int device_ = -1;  ///< of the reducer
+  int device_ = -1;  ///< the reducer's
 };
 
 }  // namespace tutti::gpus

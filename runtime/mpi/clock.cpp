@@ -73,7 +73,7 @@ std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInf
   const int rank = ranks.rank();
   auto messages = std::make_shared<Messages>();
   collectives::leak_until_exit(messages);
-  std::vector<std::int64_t> origins(infos.size());  // of each host, at its first rank
+  std::vector<std::int64_t> origins(infos.size());  // one per host, at its first rank
   if (rank == 0) {
     for (int other = 1; other < ranks.size(); ++other) {
       const bool is_first = infos[other].host_first == other;

@@ -28,7 +28,7 @@ class EarlyCollectives {
   /// Duplicates `parent`; MPI_Finalize frees the copy. No deadline if `timeout` is 0.
   EarlyCollectives(MPI_Comm parent, std::chrono::duration<double> timeout);
 
-  /// Of our own; returns errors.
+  /// A communicator of our own, which returns errors.
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -73,7 +73,7 @@ class EarlyCollectives {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
-  std::string name_;  ///< of this rank, for messages
+  std::string name_;  ///< this rank's, for messages
   std::shared_ptr<Buffers> buffers_;
   std::vector<std::string> seen_at_;  ///< the step that each rank says it is in; empty: no word
 };

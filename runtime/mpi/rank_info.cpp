@@ -83,7 +83,7 @@ int first_rank_of_host(EarlyCollectives& ranks) {
   MPI_Group everybody = MPI_GROUP_NULL;
   check(MPI_Comm_group(host, &members), "MPI_Comm_group");
   check(MPI_Comm_group(ranks.comm(), &everybody), "MPI_Comm_group");
-  const int lowest = 0;  // of the host: members are in the order of ranks
+  const int lowest = 0;  // the host's members are in the order of ranks
   int first = ranks.rank();
   check(MPI_Group_translate_ranks(members, 1, &lowest, everybody, &first),
         "MPI_Group_translate_ranks");

@@ -38,7 +38,7 @@ void at_exit() {
 
 /// With fewer, MPI_Init ends the process itself, or waits.
 void require_open_files() {
-  constexpr rlim_t kLeast = 20;  // of two ranks; seen to suffice with Open MPI 4.1
+  constexpr rlim_t kLeast = 20;  // seen to suffice two ranks with Open MPI 4.1
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kLeast) return;
   throw Error(ErrorCode::io, "ulimit -n allows " + std::to_string(limit.rlim_cur) +

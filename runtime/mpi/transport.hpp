@@ -38,7 +38,7 @@ class MpiTransport final : public collectives::Transport {
   MPI_Comm lane_ = MPI_COMM_NULL;
   std::vector<MPI_Request> requests_;
   std::vector<Request> free_;
-  /// Of the notice that is listened for; on the heap, because MPI may outlive this object.
+  /// The notice that is listened for, on the heap, because MPI may outlive this object.
   collectives::Notice* incoming_;
   MPI_Request listening_ = MPI_REQUEST_NULL;
 };

@@ -172,7 +172,7 @@ class Collectives final : public gpus::NodeCollectives {
   std::size_t local_rank_;
   int device_ = 0;
   ncclComm_t comm_ = nullptr;
-  std::chrono::duration<double> timeout_{0};  ///< of one call; 0: none
+  std::chrono::duration<double> timeout_{0};  ///< for one call; 0: none
   std::function<void()> poll_;
   bool has_joined_ = false;
 };
