@@ -133,7 +133,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   }
 
  private:
-  std::mutex mutex_;  ///< of kernels_
+  std::mutex mutex_;  ///< guards kernels_
   std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
   std::unique_ptr<gpus::NodeLibrary> node_library_ = gpus::find_node_library();
 };

@@ -23,11 +23,11 @@ struct TensorRow {
 
   std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right
   int num_inputs = 1;                                  ///< 1 to kMostInputs
-  std::byte* output = nullptr;                         ///< of a sum; the weight of an update
-  std::array<std::byte*, kMostStates> states{};        ///< of an update; the float32 copy of a
-                                                       ///< 16-bit weight comes after the others
+  std::byte* output = nullptr;                         ///< where a sum goes, or an update's weight
+  std::array<std::byte*, kMostStates> states{};        ///< an update's states; the float32 copy
+                                                       ///< of a 16-bit weight comes last
   std::size_t count = 0;
-  DType dtype = DType::float32;  ///< of inputs and output
+  DType dtype = DType::float32;  ///< the type of inputs and output
 
   friend bool operator==(const TensorRow&, const TensorRow&) = default;
 };
