@@ -89,6 +89,20 @@ std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
   return lines;
 }
 
+/// Size by size, each row printed when it is there. Collective.
+std::vector<bench::Row> measure_all(bench::Runner& runner, std::span<const bench::Layout> layouts,
+                                    const bench::Options& options, const Console& console) {
+  std::vector<bench::Row> rows;
+  for (const bench::Layout& layout : layouts) {
+    console.show_progress(apps::format("measuring %s, %zu of %zu",
+                                       apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
+                                       rows.size() + 1, layouts.size()));
+    rows.push_back(runner.measure(layout));
+    console.say(bench::table_row(rows.back(), options));
+  }
+  return rows;
+}
+
 int collective_benchmark(int argc, char** argv) {
   const tutti::Settings settings = tutti::Settings::from_environment();
   tutti::Communicator world = tutti::Communicator::world(settings);
@@ -115,14 +129,7 @@ int collective_benchmark(int argc, char** argv) {
 
   console.say(bench::table_head(options, machine));
   bench::Runner runner(world, comm, options, machine, settings.timeout);
-  std::vector<bench::Row> rows;
-  for (const bench::Layout& layout : layouts) {
-    console.show_progress(apps::format("measuring %s, %zu of %zu",
-                                       apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
-                                       rows.size() + 1, layouts.size()));
-    rows.push_back(runner.measure(layout));
-    console.say(bench::table_row(rows.back(), options));
-  }
+  const std::vector<bench::Row> rows = measure_all(runner, layouts, options, console);
   std::optional<bench::MemorySpeed> memory;
   if (bench::is_about_memory(options, layouts)) {
     console.show_progress("measuring the memory's own speed");
