@@ -21,7 +21,7 @@ using elements::computed;
 using elements::convert;
 using elements::convert_factor;
 
-[[noreturn]] void throw_invalid_argument(const char* operation, const std::string& why) {
+[[noreturn]] void throw_unfit(const char* operation, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, std::string(operation) + ": " + why);
 }
 
@@ -29,24 +29,22 @@ bool is_on_gpu(const ConstTensorView& tensor) { return tensor.device().kind == D
 
 void require_shape(const char* operation, const TensorView& target, const ConstTensorView& source) {
   if (source.shape() == target.shape()) return;
-  throw_invalid_argument(operation, "expected shape " + to_string(target.shape()) +
-                                        " like the tensor written to, got " +
-                                        to_string(source.shape()));
+  throw_unfit(operation, "expected shape " + to_string(target.shape()) +
+                             " like the tensor written to, got " + to_string(source.shape()));
 }
 
 void require_like(const char* operation, const TensorView& target, const ConstTensorView& source) {
   require_shape(operation, target, source);
   if (source.dtype() != target.dtype()) {
-    throw_invalid_argument(operation, std::string("expected dtype ") + to_string(target.dtype()) +
-                                          " like the tensor written to, got " +
-                                          to_string(source.dtype()) + " (copy_from converts)");
+    throw_unfit(operation, std::string("expected dtype ") + to_string(target.dtype()) +
+                               " like the tensor written to, got " + to_string(source.dtype()) +
+                               " (copy_from converts)");
   }
   const bool same_memory = source.device().kind == DeviceKind::cpu && !is_on_gpu(target);
   if (same_memory || source.device() == target.device()) return;
-  throw_invalid_argument(operation, "expected a tensor on " + to_string(target.device()) +
-                                        " like the one written to, got one on " +
-                                        to_string(source.device()) +
-                                        " (copy_from copies between devices)");
+  throw_unfit(operation, "expected a tensor on " + to_string(target.device()) +
+                             " like the one written to, got one on " + to_string(source.device()) +
+                             " (copy_from copies between devices)");
 }
 
 // target[i] = step(target[i], source[i]) in the type computed in.
@@ -69,20 +67,20 @@ void copy_converted(std::span<To> target, std::span<const From> source) {
 
 void ConstTensorView::require_dtype(DType asked) const {
   if (device_.kind == DeviceKind::gpu) {
-    throw_invalid_argument(
-        "values", "the elements are on " + to_string(device_) +
-                      ", where this program cannot read them; copy_from copies them to a tensor "
-                      "on the cpu");
+    throw_unfit("values",
+                "the elements are on " + to_string(device_) +
+                    ", where this program cannot read them; copy_from copies them to a tensor "
+                    "on the cpu");
   }
   if (asked == dtype_) return;
-  throw_invalid_argument("values", std::string("expected dtype ") + to_string(dtype_) +
-                                       " of this tensor, got " + to_string(asked));
+  throw_unfit("values", std::string("expected dtype ") + to_string(dtype_) +
+                            " of this tensor, got " + to_string(asked));
 }
 
 void ConstTensorView::require_index(std::size_t index) const {
   if (index < count()) return;
-  throw_invalid_argument("value", "expected an index below " + std::to_string(count()) +
-                                      ", the number of elements, got " + std::to_string(index));
+  throw_unfit("value", "expected an index below " + std::to_string(count()) +
+                           ", the number of elements, got " + std::to_string(index));
 }
 
 void ConstTensorView::copy_to(void* target, DType dtype, std::size_t first,
@@ -166,9 +164,9 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
 
 void Tensor::require_count(std::size_t values, const Shape& shape) {
   if (values == shape.count()) return;
-  throw_invalid_argument("tensor from values", "expected " + std::to_string(shape.count()) +
-                                                   " values for shape " + to_string(shape) +
-                                                   ", got " + std::to_string(values));
+  throw_unfit("tensor from values", "expected " + std::to_string(shape.count()) +
+                                        " values for shape " + to_string(shape) + ", got " +
+                                        std::to_string(values));
 }
 
 Tensor Tensor::full(Shape shape, double value, DType dtype, Device device) {

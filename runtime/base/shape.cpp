@@ -18,8 +18,8 @@ std::string parenthesised(std::span<const std::int64_t> dimensions) {
   return text + ")";
 }
 
-[[noreturn]] void throw_invalid_argument(std::span<const std::int64_t> dimensions,
-                                         const std::string& why) {
+[[noreturn]] void throw_bad_shape(std::span<const std::int64_t> dimensions,
+                                  const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "shape " + parenthesised(dimensions) + ": " + why);
 }
 
@@ -30,7 +30,7 @@ std::size_t count_elements(std::span<const std::int64_t> dimensions) {
   std::int64_t count = 1;
   for (const std::int64_t dimension : dimensions) {
     if (count > kMost / dimension) {
-      throw_invalid_argument(dimensions, "expected fewer than 2^63 elements, got more");
+      throw_bad_shape(dimensions, "expected fewer than 2^63 elements, got more");
     }
     count *= dimension;
   }
@@ -41,14 +41,14 @@ std::size_t count_elements(std::span<const std::int64_t> dimensions) {
 
 Shape::Shape(std::span<const std::int64_t> dimensions) : rank_(dimensions.size()) {
   if (rank_ > kMaxDimensions) {
-    throw_invalid_argument(dimensions, "expected at most " + std::to_string(kMaxDimensions) +
-                                           " dimensions, got " + std::to_string(rank_));
+    throw_bad_shape(dimensions, "expected at most " + std::to_string(kMaxDimensions) +
+                                    " dimensions, got " + std::to_string(rank_));
   }
   for (std::size_t i = 0; i < rank_; ++i) {
     if (dimensions[i] < 0) {
-      throw_invalid_argument(dimensions, "expected no negative dimension, got " +
-                                             std::to_string(dimensions[i]) + " at index " +
-                                             std::to_string(i));
+      throw_bad_shape(dimensions, "expected no negative dimension, got " +
+                                      std::to_string(dimensions[i]) + " at index " +
+                                      std::to_string(i));
     }
   }
   std::ranges::copy(dimensions, dimensions_.begin());

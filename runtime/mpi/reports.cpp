@@ -120,6 +120,18 @@ std::string make_trace(EarlyCollectives& ranks, const std::vector<RankInfo>& inf
   return target;
 }
 
+/// Null if no statistics are wanted. Rank 0 makes sure that it can replace their file.
+std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
+                                      const collectives::Topology& topology) {
+  if (settings.statistics.empty()) return nullptr;
+  const bool is_file = settings.statistics != "1";
+  const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
+  if (is_file && topology.rank == 0) {
+    prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
+  }
+  return std::make_shared<Summary>(Summary{MPI_COMM_NULL, target, topology.hosts, {}});
+}
+
 }  // namespace
 
 ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
@@ -130,14 +142,7 @@ ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo
   std::string trace;
   ranks.agree("name their reports", [&] {
     const int group = observe::next_group();
-    if (!settings.statistics.empty()) {
-      const bool is_file = settings.statistics != "1";
-      const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
-      if (is_file && rank == 0) {
-        prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
-      }
-      summary = std::make_shared<Summary>(Summary{MPI_COMM_NULL, target, topology.hosts, {}});
-    }
+    summary = make_summary(settings, group, topology);
     if (!settings.prometheus.empty()) {
       targets.metrics =
           observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
