@@ -98,8 +98,8 @@ double Pattern::value(int rank, std::uint64_t turn, std::size_t phase) const {
   if (op_ == ReduceOp::sum) {
     // Where there are more ranks than the type has integers, the later ones contribute zeros.
     if (rank >= static_cast<int>(sum_limit())) return 0.0;
-    largest =
-        std::clamp(static_cast<double>(static_cast<int>(sum_limit()) / ranks_), 1.0, kMaxInput);
+    const int each = static_cast<int>(sum_limit()) / ranks_;
+    largest = std::clamp(static_cast<double>(each), 1.0, kMaxInput);
   }
   const auto steps = static_cast<std::uint64_t>(largest);
   if (is_unsigned(dtype_)) return static_cast<double>(bits % (steps + 1));

@@ -145,25 +145,31 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-std::string line(double x1, double y1, double x2, double y2, const char* color, double width = 1.0,
+struct Place {
+  double x;
+  double y;
+};
+
+std::string line(Place from, Place to, const char* color, double width = 1.0,
                  const char* more = "") {
-  return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" ", x1, y1, x2, y2) +
+  return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" ", from.x, from.y, to.x,
+                to.y) +
          format("stroke=\"%s\" stroke-width=\"%.1f\"%s/>\n", color, width, more);
 }
 
 std::string dashed(double x1, double y1, double x2, double y2) {
-  return line(x1, y1, x2, y2, kSoftInk, 1.6, " stroke-dasharray=\"7 5\"");
+  return line({x1, y1}, {x2, y2}, kSoftInk, 1.6, " stroke-dasharray=\"7 5\"");
 }
 
-std::string write(double x, double y, const std::string& text, int size, const char* color,
+std::string write(Place at, const std::string& text, int size, const char* color,
                   const char* anchor = "start", const char* more = "") {
-  return format("<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\" font-size=\"%d\" text-anchor=\"%s\"%s>", x,
-                y, color, size, anchor, more) +
+  return format("<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\" font-size=\"%d\" text-anchor=\"%s\"%s>",
+                at.x, at.y, color, size, anchor, more) +
          escaped(text) + "</text>\n";
 }
 
 std::string bold(double x, double y, const std::string& text, int size) {
-  return write(x, y, text, size, kInk, "start", " font-weight=\"600\"");
+  return write({x, y}, text, size, kInk, "start", " font-weight=\"600\"");
 }
 
 /// Curves over sizes, on logarithmic axes.
@@ -177,18 +183,18 @@ class Panel {
     const double right = left_ + kPanelWidth;
     std::string svg = bold(left_, kPanelTop - 14, title, 14);
     for (const Tick& tick : values_.ticks) {
-      svg += line(left_, y(tick.value), right, y(tick.value), tick.major ? kGrid : kFaintGrid);
+      svg += line({left_, y(tick.value)}, {right, y(tick.value)}, tick.major ? kGrid : kFaintGrid);
       if (tick.label.empty()) continue;
-      svg += write(left_ - 9, y(tick.value) + 4, tick.label, 12, kSoftInk, "end");
+      svg += write({left_ - 9, y(tick.value) + 4}, tick.label, 12, kSoftInk, "end");
     }
     for (const Tick& tick : sizes_.ticks) {
-      svg += line(x(tick.value), kPanelTop, x(tick.value), kBottom, kGrid);
-      svg += write(x(tick.value), kBottom + 20, tick.label, 12, kSoftInk, "middle");
+      svg += line({x(tick.value), kPanelTop}, {x(tick.value), kBottom}, kGrid);
+      svg += write({x(tick.value), kBottom + 20}, tick.label, 12, kSoftInk, "middle");
     }
-    svg += line(left_, kPanelTop, left_, kBottom, kSoftInk);
-    svg += line(left_, kBottom, right, kBottom, kSoftInk);
+    svg += line({left_, kPanelTop}, {left_, kBottom}, kSoftInk);
+    svg += line({left_, kBottom}, {right, kBottom}, kSoftInk);
     return svg +
-           write(left_ + kPanelWidth / 2, kBottom + 44, "message size", 12, kSoftInk, "middle");
+           write({left_ + kPanelWidth / 2, kBottom + 44}, "message size", 12, kSoftInk, "middle");
   }
 
   [[nodiscard]] std::string curve(const Series& series) const {
@@ -211,7 +217,7 @@ class Panel {
   [[nodiscard]] std::string level(const Limit& limit) const {
     const double at = y(limit.value);
     return dashed(left_, at, left_ + kPanelWidth, at) +
-           write(left_ + 8, at - 7, limit.label, 12, kSoftInk);
+           write({left_ + 8, at - 7}, limit.label, 12, kSoftInk);
   }
 
  private:
@@ -257,14 +263,14 @@ std::string bars(double left, const std::string& title, const std::vector<Series
     svg += "<g class=\"series-" + series.backend + "\">\n" +
            format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
                   left, top, scale * value, kBar, color_of(series.backend)) +
-           write(left + scale * value + 8, top + kBar / 2 + 5, label(value), 14, kInk) + "</g>\n";
+           write({left + scale * value + 8, top + kBar / 2 + 5}, label(value), 14, kInk) + "</g>\n";
     top += kBar + kGap;
   }
-  svg += line(left, kPanelTop, left, top, kSoftInk);
+  svg += line({left, kPanelTop}, {left, top}, kSoftInk);
   if (limit.value == 0.0) return svg;
   const double at = left + scale * limit.value;
   return svg + dashed(at, kPanelTop, at, top) +
-         write(at, top + 18, limit.label, 12, kSoftInk, "end");
+         write({at, top + 18}, limit.label, 12, kSoftInk, "end");
 }
 
 /// One panel. `label`: what stands at a value.
@@ -275,8 +281,8 @@ std::string panel(double left, const std::string& title, const std::vector<Serie
   });
   if (!has_values) {  // as the busbw of one rank
     return bold(left, kPanelTop - 14, title, 14) +
-           write(left + kPanelWidth / 2, kPanelTop + kPanelHeight / 2, "one rank alone uses no bus",
-                 13, kSoftInk, "middle");
+           write({left + kPanelWidth / 2, kPanelTop + kPanelHeight / 2},
+                 "one rank alone uses no bus", 13, kSoftInk, "middle");
   }
   const bool is_one_size =
       std::ranges::all_of(all, [](const Series& series) { return series.points.size() == 1; });
@@ -355,7 +361,7 @@ std::string words_over(std::span<const Row> rows, const Options& options, const 
   std::string svg = bold(kTimeLeft, 38, title_of(options), 20);
   double top = 64.0;
   for (const std::string& text : lines) {
-    svg += write(kTimeLeft, top, text, 13, kSoftInk);
+    svg += write({kTimeLeft, top}, text, 13, kSoftInk);
     top += 20.0;
   }
   return svg;
@@ -370,11 +376,11 @@ std::string name_of(const std::string& backend, const Machine& machine) {
 std::string legend(const std::vector<Series>& all, const Machine& machine) {
   std::string svg;
   double at = kSpeedLeft + kPanelWidth;
-  for (const Series& series : std::views::reverse(all)) {
-    const std::string name = name_of(series.backend, machine);
+  for (auto series = all.rbegin(); series != all.rend(); ++series) {
+    const std::string name = name_of(series->backend, machine);
     at -= 8.0 * static_cast<double>(name.size());
-    svg += write(at, 104, name, 14, kInk);
-    svg += line(at - 40, 99, at - 10, 99, color_of(series.backend), 4.0);
+    svg += write({at, 104}, name, 14, kInk);
+    svg += line({at - 40, 99}, {at - 10, 99}, color_of(series->backend), 4.0);
     at -= 64.0;
   }
   return svg;

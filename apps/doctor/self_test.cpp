@@ -28,10 +28,16 @@ double largest(Communicator& world, double mine) {
 
 /// Small whole numbers: sums are exact in every dtype, in any order.
 template <class Element>
+Element small_number(int factor, std::size_t index) {
+  const int number = factor * static_cast<int>(index % 7 + 1);
+  return static_cast<Element>(number);
+}
+
+template <class Element>
 void fill(Tensor& tensor, int factor) {
   auto values = tensor.values<Element>();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<Element>(factor * static_cast<int>(i % 7 + 1));
+    values[i] = small_number<Element>(factor, i);
   }
 }
 
@@ -40,7 +46,7 @@ std::uint64_t count_wrong(const Tensor& tensor, int factor) {
   const auto values = tensor.values<Element>();
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    wrong += values[i] != static_cast<Element>(factor * static_cast<int>(i % 7 + 1)) ? 1 : 0;
+    wrong += values[i] != small_number<Element>(factor, i) ? 1 : 0;
   }
   return wrong;
 }

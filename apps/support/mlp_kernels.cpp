@@ -3,7 +3,7 @@
 // renamed with it, so that the linker never merges instantiations for different instruction sets.
 #define APPS_JOIN_TWICE(left, right) left##right
 #define APPS_JOIN(left, right) APPS_JOIN_TWICE(left, right)
-#define Eigen APPS_JOIN(Eigen_, APPS_KERNELS)
+#define Eigen APPS_JOIN(Eigen_, APPS_KERNELS)  // NOLINT: the namespace of another library
 #define EIGEN_DONT_PARALLELIZE
 #include "support/mlp_kernels.hpp"
 

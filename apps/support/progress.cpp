@@ -13,6 +13,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "support/text.hpp"
+
 namespace apps {
 
 namespace {
@@ -67,13 +69,6 @@ namespace {
 constexpr std::chrono::milliseconds kRedrawInterval{100};
 constexpr int kMinBar = 5;  // cells; on a narrower terminal the text stands alone
 constexpr int kMaxBar = 40;
-
-template <class... Arguments>
-std::string format(const char* pattern, Arguments... arguments) {
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(), pattern, arguments...);
-  return text.data();
-}
 
 double seconds_left(const Progress& progress) {
   if (!(progress.images_per_second > 0.0)) return 0.0;

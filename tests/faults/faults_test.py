@@ -50,13 +50,20 @@ LAYOUTS = {
 # once, or at the deadline.
 Fault = namedtuple("Fault", "codes when words program_says", defaults=(True,))
 PID = r"rank V \(host \S+, pid \d+\)"
+
+
+def gone_by(signal):
+    """What is said of a rank that a signal ended. The launcher says it, with a status of its own;
+    where it needs longer than the 2 s after which ranks look for each other's processes, a rank
+    does, and the job ends with 2."""
+    return rf"rank V with PID \d+ on node \S+ exited on signal {signal}|{PID} ended without a word"
+
+
 # The call of the fault is 16: one for init, two in each of seven steps.
 FAULTS = {
-    "killed": Fault({137}, "at once", [r"rank V with PID \d+ on node \S+ exited on signal 9"],
-                    False),
+    "killed": Fault({137, 2}, "at once", [gone_by(9)], False),
     "stopped": Fault({4}, "deadline", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+", "waited"]),
-    "aborts": Fault({134}, "at once", [r"rank V with PID \d+ on node \S+ exited on signal 6"],
-                    False),
+    "aborts": Fault({134, 2}, "at once", [gone_by(6)], False),
     "vanishes": Fault({1}, "at once", [r"rank V", "without calling"], False),
     "exits": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",
                                     "left before this call"]),
