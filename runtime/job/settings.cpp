@@ -220,8 +220,8 @@ constexpr std::array kSettings = {
                                                   "the same bits for every layout over nodes"),
     setting<&Settings::chunk_bytes, forms::PieceBytes>(
         "TUTTI_CHUNK_BYTES", "what a node reduces at a time, out of place"),
-    setting<&Settings::piece_bytes, forms::PieceBytes>("TUTTI_PIECE_BYTES",
-                                                       "the largest message between nodes"),
+    setting<&Settings::piece_bytes, forms::PieceBytes>(
+        "TUTTI_PIECE_BYTES", "what a node sends to another at a time; halving sends more"),
     setting<&Settings::algorithms, forms::Algorithms>(
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
