@@ -37,15 +37,14 @@ struct TUTTI_API Settings {
   /// nodes, at the price of more bytes between nodes. Default 0.
   bool reproducible = false;
 
-  /// TUTTI_CHUNK_BYTES: the piece in which a node reduces what cannot be reduced in place.
+  /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces what cannot be reduced in place.
   /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024; 4K to 16M, a multiple of 64.
   /// Default 256K.
   std::size_t chunk_bytes = std::size_t{256} << 10;
 
   /// TUTTI_PIECE_BYTES: what a node sends to another at a time; "halving" sends up to half a share.
-  /// Bytes with suffix, 4K to 16M, a multiple
-  /// of 64. Default 32K: what MPI sends at once. It asks the receiver before it sends more, and the
-  /// answer waits behind the data that goes the other way.
+  /// Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K: what MPI sends at once. It asks the
+  /// receiver before it sends more, and the answer waits behind the data that goes the other way.
   std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
