@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several ranks, each with a fake GPU: sums by every path, and what goes wrong on one of them.
+#include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <thread>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -374,16 +376,24 @@ TEST_CASE("a pull from a GPU that hangs has the group's deadline, and hears of a
     Settings settings = test::by("auto");
     settings.timeout = std::chrono::duration<double>(is_told ? 300 : 0.5);
     const test::FakeGpus gpus(2, 11);
+    std::atomic<bool> has_ended{false};
     const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& communicator) {
       auto kv = KVStore::create(communicator);
       kv.init(1, Tensor::zeros({100}, DType::float32, gpu(communicator.rank())));
       if (communicator.rank() == 0) {
         auto& engine = communicator.group()->engine();
         if (is_told) engine.raise_failure(ErrorCode::communication, "rank 0 gives up");
+        // Else the deadline is the pull's: no call of this rank may be the first to reach it.
+        while (!is_told && !has_ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return kv.barrier();
       }
       gpus->hang(1);
-      static_cast<void>(first_of(kv, 1, 100));
+      try {
+        static_cast<void>(first_of(kv, 1, 100));
+      } catch (...) {
+        has_ended = true;
+        throw;
+      }
     });
     REQUIRE(outcomes[1]);
     CHECK(outcomes[1]->code() == (is_told ? ErrorCode::communication : ErrorCode::timeout));
