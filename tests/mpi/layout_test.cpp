@@ -180,7 +180,8 @@ TEST_CASE("sums and products of integers, and min and max of any type, are alike
       {DType::uint8, ReduceOp::prod},  {DType::int32, ReduceOp::prod},
       {DType::float32, ReduceOp::min}, {DType::float64, ReduceOp::max},
       {DType::float16, ReduceOp::max}, {DType::bfloat16, ReduceOp::min}};
-  for (const auto& [dtype, op] : cases) {
+  for (const auto& [type, op] : cases) {
+    const DType dtype = type;  // clang before version 16 captures no structured binding
     CAPTURE(std::string(tutti::to_string(dtype)));
     const auto expected =
         reduce_all(Communicator::world(test::settings_for(test::one_node())), dtype, op);

@@ -73,7 +73,8 @@ std::map<std::int64_t, std::vector<T>> merged_rows(int ranks, std::uint64_t seed
       merged[id].resize(kRowCount);
     }
   }
-  for (auto& [id, row] : merged) {
+  for (auto& [row_id, row] : merged) {
+    const auto id = row_id;  // clang before version 16 captures no structured binding
     for (std::size_t i = 0; i < kRowCount; ++i) {
       const std::function<std::optional<C>(int)> leaf = [&](int owner) -> std::optional<C> {
         const auto& own = sums[static_cast<std::size_t>(owner)];

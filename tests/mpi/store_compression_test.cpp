@@ -402,7 +402,8 @@ TEST_CASE("ranks that compress differently are told so") {
                                                                   {"topk", "topk,ratio=0.02"},
                                                                   {"2bit", "2bit,leg=between"},
                                                                   {"fp16", "bf16"}};
-  for (const auto& [first, other] : pairs) {
+  for (const auto& [first, second] : pairs) {
+    const char* other = second;  // clang before version 16 captures no structured binding
     CAPTURE(std::string(other));
     KVStore kv = test::dist();
     kv.init(3, test::filled(0));

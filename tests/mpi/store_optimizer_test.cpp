@@ -88,7 +88,7 @@ bool near(const tutti::ConstTensorView& found, const Doubles& expected) {
 }
 
 // Pushes random gradients to `key` five times, each checked against the formula.
-void check_steps(KVStore& kv, const Key& key, DType dtype, Formula formula) {
+void check_steps(KVStore& kv, const Key& key, DType dtype, const Formula& formula) {
   kv.init(key, test::random_tensor({kCount}, dtype, 0, 5));
   Doubles weight = to_doubles(kv.view(key));
   for (int step = 0; step < 5; ++step) {

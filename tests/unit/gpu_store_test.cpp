@@ -378,7 +378,7 @@ TEST_CASE("an optimizer whose options change, or that is another one") {
     rig.push();
     rig.kv.push(3, rig.values[1]);  // its count is ahead of the others now
     rig.push();
-    adam->set_schedule(tutti::Schedule(tutti::schedule::Factor{.step = 2, .factor = 0.5}));
+    adam->set_schedule(tutti::Schedule{tutti::schedule::Factor{.step = 2, .factor = 0.5}});
     for (int i = 0; i < 3; ++i) rig.push();
     rig.kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=0.1,momentum=0.9"));
     for (int i = 0; i < 2; ++i) rig.push();
