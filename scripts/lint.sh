@@ -39,7 +39,8 @@ lint_format() {
 # the tests of the C API, which name and declare things as C does.
 tidy_files() {
   sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$root/build-tidy/compile_commands.json" |
-    sed "s|^$root/||" | sort -u | awk '!/\.c$/ && (/\/Unity\// || !/^build-tidy\//) && !/tests\/docs\//'
+    sed "s|^$root/||" | sort -u |
+    awk '!/\.c$/ && (/\/Unity\// || !/^build-tidy\//) && !/tests\/docs\//'
 }
 
 # In tests doctest's macros nest, sizes are small numbers, and lists hold texts of several lines.

@@ -43,8 +43,9 @@ struct TUTTI_API Settings {
   std::size_t chunk_bytes = std::size_t{256} << 10;
 
   /// TUTTI_PIECE_BYTES: what a node sends to another at a time; "halving" sends up to half a share.
-  /// Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K: what MPI sends at once. It asks the
-  /// receiver before it sends more, and the answer waits behind the data that goes the other way.
+  /// Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K: what MPI sends at once. It asks
+  /// the receiver before it sends more, and the answer waits behind the data that goes the other
+  /// way.
   std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
