@@ -376,11 +376,12 @@ std::string name_of(const std::string& backend, const Machine& machine) {
 std::string legend(const std::vector<Series>& all, const Machine& machine) {
   std::string svg;
   double at = kSpeedLeft + kPanelWidth;
-  for (auto series = all.rbegin(); series != all.rend(); ++series) {
-    const std::string name = name_of(series->backend, machine);
+  for (std::size_t left = all.size(); left > 0; --left) {
+    const std::string& backend = all[left - 1].backend;
+    const std::string name = name_of(backend, machine);
     at -= 8.0 * static_cast<double>(name.size());
     svg += write({at, 104}, name, 14, kInk);
-    svg += line({at - 40, 99}, {at - 10, 99}, color_of(series->backend), 4.0);
+    svg += line({at - 40, 99}, {at - 10, 99}, color_of(backend), 4.0);
     at -= 64.0;
   }
   return svg;
