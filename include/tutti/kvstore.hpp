@@ -75,7 +75,7 @@ class TUTTI_API KVStore {
   /// order of their init (strings). On return the values may be reused. `priority` is
   /// accepted and has no effect yet.
   void push(const Keys& keys, const Values& values, int priority = 0);
-  /// The same for rows of row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
+  /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
   ///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
   void push(const Keys& keys, const RowSparseValues& values, int priority = 0);

@@ -85,7 +85,7 @@ int on_store(const char* function, Handle* kv, Body&& body) noexcept {
   return guarded(function, [&](const Place& here) { body(here, open(here, "kv", kv).store); });
 }
 
-/// The same on a communicator.
+/// Runs a C function's body on a communicator: see on_store().
 template <class Handle, class Body>
 int on_communicator(const char* function, Handle* communicator, Body&& body) noexcept {
   return guarded(function, [&](const Place& here) {

@@ -53,7 +53,7 @@ namespace tutti::observe {
 /// "dir/tutti.3.prom" from "dir/tutti.prom" and "3": inserts it before the last point of the name.
 std::string with_infix(const std::string& path, const std::string& infix);
 
-/// The same name for the first group of a process; "tutti.1.prom" for the second, and so on.
+/// The name as it is for the first group of a process; "tutti.1.prom" for the second, and so on.
 std::string of_group(const std::string& path, int group);
 
 /// How many groups this process has made reports for before; counts this one.

@@ -58,7 +58,7 @@ bool is_refusal(const std::optional<tutti::Error>& error, tutti::ErrorCode code,
 bool throws_on_all(const std::function<void()>& body, tutti::ErrorCode code,
                    const std::vector<std::string>& words, Place where = Place::current());
 
-/// The same for errors of a local call: the body runs on rank `only` alone.
+/// Checks the error of a local call: the body runs on rank `only` alone.
 bool throws_on(int only, const std::function<void()>& body, tutti::ErrorCode code,
                const std::vector<std::string>& words, Place where = Place::current());
 

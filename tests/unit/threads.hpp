@@ -44,7 +44,7 @@ inline Outcomes run_ranks(std::vector<std::shared_ptr<tutti::Group>> groups,
   return outcomes;
 }
 
-/// The same with groups made for it, on nodes of these sizes.
+/// Runs threads as ranks on groups that are made for it, on nodes of these sizes.
 inline Outcomes as_ranks(const std::vector<int>& node_sizes, const tutti::Settings& settings,
                          const std::function<void(Communicator&)>& body,
                          tutti::MessageFilter filter = {}) {

@@ -21,7 +21,7 @@ bool plan_one_of(optimizer::Families<Family...> /*families*/, const Optimizer& o
   return (plan_family<Family, Real>(optimizer, steps, plan) || ...);
 }
 
-/// The same for the optimizers of all families.
+/// Plans the updates of an optimizer of any family.
 template <class Real, class Machine>
 bool plan_any(const Optimizer& optimizer, std::span<const UpdateStep> steps, Plan<Machine>* plan) {
   return plan_one_of<Real>(optimizer::AllFamilies(), optimizer, steps, plan);

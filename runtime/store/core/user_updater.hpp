@@ -42,7 +42,7 @@ void run_user_code(Group& group, Whose whose, Body body) {
   group.engine().end_update();
 }
 
-/// The same for the updater of a key.
+/// Runs the updater of a key: see run_user_code().
 template <class Body>
 void run_updater(Group& group, const Key& key, Body body) {
   run_user_code(
