@@ -27,8 +27,7 @@ struct Agreement::Handshake {
 };
 
 struct Agreement::Buffers {
-  std::vector<std::byte> outgoing;
-  std::vector<std::vector<std::byte>> incoming;  ///< one per node
+  std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
   std::vector<std::byte> arrived;                ///< the same, received
   std::vector<std::byte> partials;               ///< all nodes', in plan order
@@ -65,8 +64,8 @@ Agreement::~Agreement() {
 bool Agreement::reach(Call& call, bool with_payload) {
   if (handshakes_ == Handshakes::direct) {
     receive_from_all(kHandshakeTag, most_bytes_);
-    const std::size_t length = compose_handshake(call, with_payload);
-    send_to_all(kHandshakeTag, std::span(buffers_->outgoing).first(length));
+    compose_handshake(call, with_payload);
+    send_to_all(kHandshakeTag, buffers_->incoming[topology_.node]);
     if (wait_for_handshakes()) learn_last_rank();
   } else {
     compose_handshake(call, with_payload);
@@ -77,7 +76,7 @@ bool Agreement::reach(Call& call, bool with_payload) {
   return true;
 }
 
-std::size_t Agreement::compose_handshake(Call& call, bool with_payload) {
+void Agreement::compose_handshake(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
@@ -88,17 +87,14 @@ std::size_t Agreement::compose_handshake(Call& call, bool with_payload) {
                             bytes,
                             call.last_rank()};
   last_rank_ = call.last_rank();
-  buffers_->outgoing.resize(sizeof handshake + partials.size() * kInlineBytes);
-  std::memcpy(buffers_->outgoing.data(), &handshake, sizeof handshake);
-  std::byte* to = buffers_->outgoing.data() + sizeof handshake;
+  auto& own = buffers_->incoming[topology_.node];
+  own.resize(sizeof handshake + partials.size() * bytes);
+  std::memcpy(own.data(), &handshake, sizeof handshake);
+  std::byte* to = own.data() + sizeof handshake;
   for (std::size_t i = 0; i < partials.size() && payload; ++i) {
     const Partial& partial = plan_.partials[partials[i]];
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
-  const std::size_t length = sizeof handshake + partials.size() * bytes;
-  buffers_->incoming[topology_.node].assign(buffers_->outgoing.begin(),
-                                            buffers_->outgoing.begin() + length);
-  return length;
 }
 
 std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
@@ -261,7 +257,7 @@ void Agreement::wait_for_messages() {
     }
     return ranks;
   };
-  waiter_.until(ready, missing);
+  waiter_.until_messages(ready, missing);
 }
 
 }  // namespace tutti::collectives

@@ -50,7 +50,7 @@ class Agreement {
  private:
   struct Handshake;
   struct Buffers;
-  std::size_t compose_handshake(Call& call, bool with_payload);
+  void compose_handshake(Call& call, bool with_payload);
   [[nodiscard]] bool handshakes_agree(const Call& call) const;
   void pass_on_handshakes();
   std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;

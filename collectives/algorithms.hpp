@@ -12,7 +12,8 @@ namespace tutti::collectives {
 /// the outputs are written, and no rank reads the inputs any more.
 /// Errors  communication, timeout: the node is failed.
 void reduce_inline(Call& call);
-void reduce_in_node(Call& call, const Tuning& tuning);
+void reduce_alone(Call& call, const Tuning& tuning);
+void reduce_in_node(Call& call, const Path& path, const Tuning& tuning);
 void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane);
 
 }  // namespace tutti::collectives

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,9 +16,11 @@
 #include "collectives/fused_layout.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/node_memory.hpp"
+#include "collectives/path.hpp"
 #include "collectives/spans.hpp"
 #include "collectives/tuning.hpp"
 #include "collectives/wait.hpp"
+#include "collectives/workers.hpp"
 
 namespace tutti::collectives {
 
@@ -32,6 +35,9 @@ enum class Kind : std::uint8_t {
   refusal,  ///< in records: what this rank makes instead of an invalid call
 };
 
+/// The kind's own name.
+Verb of_kind(Kind kind) noexcept;
+
 /// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
 /// them written to the outputs: an optimizer's update, for example.
 class Consumer {
@@ -41,6 +47,8 @@ class Consumer {
   /// segments and elements.
   virtual void consume(std::size_t segment, std::size_t first, std::size_t count,
                        const std::byte* reduced) = 0;
+  /// True if elements may come in any order instead, and from several threads at a time.
+  [[nodiscard]] virtual bool takes_any_order() const { return false; }
 };
 
 /// How the float32 sums of an allreduce are packed between nodes: with what their ranks' lanes have
@@ -71,13 +79,14 @@ struct Operation {
 };
 
 /// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
-/// staged (if they are not shared) as `chunk` in `slot`. A segment with one source has that as its
-/// only source, whatever ranks are asked for.
+/// staged (if they are not shared) as `chunk` in `slot`, or fetched (if `fetched` is not empty). A
+/// segment with one source has that as its only source, whatever ranks are asked for.
 struct Sources {
   Range chunk;
   int slot = 0;
   int first = 0;
   int count = 0;
+  Range fetched{};  ///< what fetch() was called with
 };
 
 /// The current call of this rank, one at a time. `slot` numbers the two scratch slots of each kind.
@@ -95,12 +104,21 @@ class Call {
   /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
   /// see FusedLayout. Errors: out_of_memory; a call without segments has none.
   void prepare(const Operation& operation, bool wide);
+  /// prepare() for a call of at most one segment, whose data fits into the first cache line of the
+  /// announcement; such a call cannot fail here. False if this is another call, and nothing is
+  /// done.
+  [[nodiscard]] bool prepare_tiny(const Operation& operation) noexcept;
   /// Draws the next sequence number for the call that was prepared. `begun`: in ticks.
-  void begin(std::uint64_t begun) noexcept;
+  void begin(std::uint64_t begun) noexcept {
+    begun_ = begun;
+    ++sequence_;
+    step_ = sequence_ << kStepBits;
+  }
 
   /// Where it keeps what it does when; null: nowhere.
   void keep_in(SpanLog* spans) { spans_ = spans; }
   [[nodiscard]] SpanLog* spans() const { return spans_; }
+  [[nodiscard]] Workers& workers() const { return workers_; }
   void turn_to(Activity activity) const {
     if (spans_ != nullptr) spans_->switch_to(activity);
   }
@@ -130,10 +148,21 @@ class Call {
     return memory_.first().agreement[sequence_ & 1];
   }
 
-  /// Tells the node that this rank has called, and where its data is.
-  void announce() noexcept;
+  /// True if the inputs fit into the announcement, and may travel there.
+  [[nodiscard]] bool may_be_inline() const;
+  /// The data travels in the announcement, wherever it lies.
+  [[nodiscard]] bool fits_inline() const;
+  /// The class that the call has if all ranks have their data where this one has.
+  [[nodiscard]] CallClass own_class() const;
+  /// Tells the node that this rank has called, and where its data is; `with_inputs`, or if the call
+  /// is small enough for any memory, also its inputs.
+  void announce(bool with_inputs) noexcept;
   /// Tells the node that this rank's call is invalid.
   void announce_refusal() noexcept;
+  /// True if all ranks of the node announce within the time that most waits take, all with a
+  /// payload that is one whatever the memory, and none asks to stop: how small calls end, but for
+  /// the data. Not after false, which says nothing: wait_for_announcements() goes on.
+  [[nodiscard]] bool finds_all_alike();
   /// Waits until all ranks of the node have, and reads their flags and signatures.
   void wait_for_announcements();
   /// Since when this rank has waited for others to announce the call, in ticks; 0 if it did not.
@@ -150,6 +179,14 @@ class Call {
   [[nodiscard]] const Signature& signature() const { return signature_; }
   /// True if every rank of the node announced this rank's signature and none refused its call.
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
+  /// What the other calls of its kind have in common with it. Of a call with data.
+  [[nodiscard]] CallClass call_class() const;
+  /// Says in the next announcement how long a call took, in a unit of the caller's, above 0.
+  void report_time(std::uint32_t time) { last_time_ = time; }
+  /// The longest time of any rank of the node that this call's announcements reported; 0 if one
+  /// reported none.
+  [[nodiscard]] std::uint32_t longest_time() const;
+
   /// What holds for every rank of the node.
   [[nodiscard]] bool inputs_shared() const { return (common_flags_ & kInputsShared) != 0; }
   [[nodiscard]] bool inputs_private() const { return (common_flags_ & kInputsPrivate) != 0; }
@@ -168,10 +205,19 @@ class Call {
 
   /// Copies this rank's inputs that peers cannot read into its stage slot.
   void stage(Range chunk, int slot, WritePolicy stores) const;
+  /// The most that fetch() takes at a time; 0 where ranks cannot read each other's memory.
+  [[nodiscard]] std::size_t fetch_bytes() const { return fetch_bytes_; }
+  /// Copies here what this process cannot read of the other ranks' inputs; with `own_only`, of the
+  /// segments that this rank is a destination of. Errors: communication.
+  void fetch(Range chunk, bool own_only);
+  /// Copies to this rank's outputs what a peer has in its own. Errors: communication.
+  void fetch_results(Range range, int peer);
   /// Reduces into every rank's output (in place) or result slot.
   void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
   void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
+  /// In a job of one rank: hands over all of its elements, without waiting and without a copy.
+  void reduce_alone(WritePolicy stores) const;
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
   /// Writes wire elements to every rank's output or result slot.
@@ -181,6 +227,9 @@ class Call {
 
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
+  /// Reduces a tiny call from the announcements, if it is as simple as most are: one sum, into one
+  /// place, on every rank. False if it is another call, and nothing is done.
+  [[nodiscard]] bool reduce_tiny_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
   /// Hands over the result of a small call: wire elements of the whole layout.
   void deliver_wire(const std::byte* buffer) const;
@@ -195,12 +244,24 @@ class Call {
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const {
     return directories_[static_cast<std::size_t>(peer)][segment];
   }
+  [[nodiscard]] bool is_fetched(const Segment& segment, std::size_t index, int peer) const;
+  [[nodiscard]] std::byte* fetched_from(int peer) const;
   void find_directories();
-  void publish(std::uint32_t flags);
+  void publish(std::uint32_t flags) noexcept;
+  void record() noexcept;
+  [[nodiscard]] bool missing(int peer) const {
+    return line(peer).sequence.load(std::memory_order_acquire) != sequence_;
+  }
+  [[nodiscard]] bool all_announced();
+  [[nodiscard]] std::byte* payload_of(int peer) const {
+    AnnounceLine& theirs = line(peer);
+    return tiny_ ? theirs.directory.tiny_payload : theirs.payload;
+  }
   void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
-  [[nodiscard]] bool may_be_inline() const;
-  [[nodiscard]] bool fits_inline() const;
+  [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
+  [[nodiscard]] bool is_overwritten(const Segment& segment) const;
+  [[nodiscard]] bool sums_one_segment() const;
   void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();
@@ -214,6 +275,8 @@ class Call {
   void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
                            WritePolicy stores) const;
+  void reduce_part_alone(const FusedLayout::Part& part, WritePolicy stores) const;
+  void consume_by_all(const FusedLayout::Part& part, const std::byte* reduced) const;
   [[nodiscard]] bool is_source(const Segment& segment) const;
   [[nodiscard]] bool is_destination(const Segment& segment) const;
   [[nodiscard]] Reduction to_output(std::size_t segment) const;
@@ -225,25 +288,35 @@ class Call {
   Waiter& waiter_;
   const Tuning& tuning_;
   AllocateShared allocate_shared_;
+  mutable Workers workers_;
 
   const Operation* operation_ = nullptr;
   std::uint64_t sequence_ = 0;
+  std::uint64_t begun_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t waiting_since_ = 0;
   SpanLog* spans_ = nullptr;
-  int last_ = 0;  ///< local rank
+  int arrived_ = 0;  ///< local ranks below this one have announced the call
+  int last_ = 0;     ///< local rank
   FusedLayout layout_;
   Signature signature_;
+  bool fits_inline_ = false;
+  bool tiny_ = false;  ///< the data, if there is any, is in the first cache line
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
-  std::uint32_t common_flags_ = 0;  ///< what all ranks of the node have set
-  std::uint32_t any_flags_ = 0;     ///< what any rank of the node has set
+  std::uint32_t common_flags_ = 0;    ///< what all ranks of the node have set
+  std::uint32_t any_flags_ = 0;       ///< what any rank of the node has set
+  std::uint32_t last_time_ = 0;       ///< to be announced
+  std::uint32_t announced_time_ = 0;  ///< in this call
   const StopFlag* stop_ = nullptr;
   bool asks_to_stop_ = false;
   std::span<SharedSegment> tables_[2];
   std::vector<const SharedSegment*> directories_;  ///< one per local rank, in this call
-  std::vector<const std::byte*> sources_;          ///< what the part is reduced from
-  std::vector<std::byte*> destinations_;           ///< the same; at most two for each local rank
+  std::size_t fetch_bytes_ = 0;
+  std::unique_ptr<std::byte[]> fetch_buffer_;  ///< fetch_bytes_ from each other rank
+  std::vector<PeerReader::Piece> pieces_;      ///< of one rank's memory
+  std::vector<const std::byte*> sources_;      ///< what the part is reduced from
+  std::vector<std::byte*> destinations_;       ///< the same; at most two for each local rank
 };
 
 }  // namespace tutti::collectives

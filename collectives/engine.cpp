@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <limits>
 
 namespace tutti::collectives {
 
@@ -32,7 +33,9 @@ class OperationEnd {
  public:
   OperationEnd(StatisticsCollector& statistics, Kind kind, std::size_t bytes)
       : statistics_(statistics), kind_(kind), bytes_(bytes) {}
-  ~OperationEnd() { statistics_.leave_operation(kind_, bytes_); }
+  ~OperationEnd() { statistics_.leave_operation(kind_, bytes_, time_); }
+  /// When it was, if that has been looked up.
+  void set_time(std::uint64_t time) { time_ = time; }
   OperationEnd(const OperationEnd&) = delete;
   OperationEnd& operator=(const OperationEnd&) = delete;
 
@@ -40,6 +43,7 @@ class OperationEnd {
   StatisticsCollector& statistics_;
   Kind kind_;
   std::size_t bytes_;
+  std::uint64_t time_ = 0;
 };
 
 }  // namespace
@@ -50,9 +54,11 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       topology_(std::move(topology)),
       tuning_(tuning),
       wide_(settings.reproducible && topology_.num_nodes() > 1),
+      quick_(topology_.num_nodes() == 1 && settings.log < LogLevel::debug),
       plan_(plan_for(topology_.nodes, settings.reproducible)),
       waiter_(memory_, topology_, settings, transport),
-      call_(memory_, topology_, waiter_, tuning_, std::move(allocate_shared)) {
+      call_(memory_, topology_, waiter_, tuning_, std::move(allocate_shared)),
+      learner_(tuning_, topology_.local_size(), memory_.reader != nullptr) {
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
     agreement_ =
@@ -63,25 +69,44 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
   }
 }
 
-void Engine::check_usable() { waiter_.check_failure(); }
-
-/// What may fail on this rank alone does so before the sequence number is drawn: this rank then
-/// makes another call of that number, which tells the others.
 void Engine::start(const Operation& operation) {
   check_usable();
   const std::uint64_t begun = statistics_.enter_operation();
+  if (quick_ && call_.prepare_tiny(operation)) {
+    call_.begin(begun);
+    return call_.announce(/*with_inputs=*/true);
+  }
+  const bool with_inputs = prepare(operation);
+  call_.begin(begun);
+  const std::uint64_t announcing = ticks();
+  call_.announce(with_inputs);
+  announce_ticks_ = ticks() - announcing;
+}
+
+/// What may fail on this rank alone does so before the sequence number is drawn: this rank then
+/// makes another call of that number, which tells the others. True if the inputs are to travel with
+/// the announcement.
+bool Engine::prepare(const Operation& operation) {
+  bool with_inputs = false;
   const auto error = caught([&] {
     require_mpi_types(operation);
     call_.prepare(operation, wide_);
+    with_inputs = announces_inputs();
   });
-  if (error) {
-    const OperationEnd end(statistics_, operation.kind, 0);
-    std::string text = error->text;
-    static_cast<void>(caught([&] { text = operation.describe() + ": " + text; }));
-    throw_on_all_ranks(error->code, text);
-  }
-  call_.begin(begun);
-  call_.announce();
+  if (!error) return with_inputs;
+  const OperationEnd end(statistics_, operation.kind, 0);
+  std::string text = error->text;
+  static_cast<void>(caught([&] { text = operation.describe() + ": " + text; }));
+  throw_on_all_ranks(error->code, text);
+}
+
+/// Whether inputs travel with the announcement that need not. Between nodes the size alone decides,
+/// and one rank announces nothing to anybody.
+bool Engine::announces_inputs() {
+  if (topology_.num_nodes() > 1 || topology_.size == 1 || call_.fits_inline() ||
+      !call_.may_be_inline())
+    return false;
+  return learner_.plan(call_.own_class(), call_.layout().total()).inputs == Inputs::announced;
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
@@ -99,9 +124,13 @@ void Engine::require_mpi_types(const Operation& operation) const {
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
 bool Engine::finish() {
-  const OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
-  const NamedCall named(waiter_, call_);
+  OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
   try {
+    if (quick_ && call_.finds_all_alike()) {
+      end.set_time(complete_small());
+      return true;
+    }
+    const NamedCall named(waiter_, call_);
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   } catch (const Error& error) {
     fail(error);
@@ -110,6 +139,21 @@ bool Engine::finish() {
   } catch (...) {
     fail_by_exception("an exception of unknown type");
   }
+}
+
+/// What is left of a small call in one node once all ranks are there. When it ended, in ticks; 0 if
+/// the clock was not read. A tiny sum takes less time than a look at the clock: its call ends when
+/// the ranks meet.
+std::uint64_t Engine::complete_small() {
+  const std::uint64_t met = statistics_.met(call_.waiting_since(), call_.last_rank());
+  learn_last_time();
+  const bool is_quick = call_.layout().total() == 0 || call_.reduce_tiny_to_self();
+  if (!is_quick) {
+    call_.mark(Phase::moving);
+    reduce_inline(call_);
+  }
+  call_.mark(Phase::done);
+  return is_quick ? met : 0;
 }
 
 /// In a handler: an optimizer of the program's threw. The error has the exception nested in it.
@@ -166,6 +210,7 @@ bool Engine::carry_out_logged() {
 
 bool Engine::meet() {
   call_.wait_for_announcements();
+  learn_last_time();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
   statistics_.met(call_.waiting_since(),
@@ -193,15 +238,39 @@ bool Engine::carry_out() {
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
     if (call_.is_inline()) {
-      call_.deliver_wire(call_.agreement_line().payload);
+      call_.deliver_wire(agreement_ != nullptr ? agreement_->result()
+                                               : call_.agreement_line().payload);
     } else {
       reduce_in_lanes(call_, tuning_, lane_.get());
     }
-  } else if (call_.is_inline()) {
+  } else if (call_.fits_inline()) {
+    reduce_inline(call_);
+  } else if (topology_.size == 1) {
+    reduce_alone(call_, tuning_);
+  } else {
+    reduce_by_path();
+  }
+}
+
+/// The time is that of the announcement, and from when all ranks are there. All are told of it in
+/// the next announcement.
+void Engine::reduce_by_path() {
+  const Path path = learner_.choose(call_.call_class(), call_.layout().total(), call_.is_inline());
+  const std::uint64_t begun = ticks() - announce_ticks_;
+  if (call_.is_inline()) {
     reduce_inline(call_);
   } else {
-    reduce_in_node(call_, tuning_);
+    reduce_in_node(call_, path, tuning_);
   }
+  constexpr std::uint64_t kTicksPerUnit = 16;  // so that half a minute fits into 32 bits
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  const std::uint64_t time = (ticks() - begun) / kTicksPerUnit + 1;
+  call_.report_time(static_cast<std::uint32_t>(time > kMost ? 0 : time));
+}
+
+/// Every rank of the node does, in the same call, whichever way that call ends for it.
+void Engine::learn_last_time() {
+  if (learner_.awaits_time()) learner_.observe(call_.longest_time());
 }
 
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
@@ -211,7 +280,7 @@ bool Engine::agree_between_nodes() {
   if (agreement_ != nullptr) {
     const bool payload = call_.is_inline() && call_.layout().total() > 0;
     const bool agreed = agreement_->reach(call_, payload);
-    if (agreed && payload) {
+    if (agreed && payload && memory_.size() > 1) {
       std::memcpy(line.payload, agreement_->result(), call_.layout().total());
     }
     line.agreed = agreed ? 1 : 0;

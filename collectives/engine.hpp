@@ -8,6 +8,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/call.hpp"
 #include "collectives/lane.hpp"
+#include "collectives/learner.hpp"
 #include "collectives/local_error.hpp"
 #include "collectives/statistics_collector.hpp"
 #include "collectives/wait.hpp"
@@ -59,7 +60,7 @@ class Engine {
   [[noreturn]] void fail(const LocalError& error);
 
   /// Throws if the group has failed.
-  void check_usable();
+  void check_usable() { waiter_.check_failure(); }
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
   /// Fails the group because this rank cannot go on; the caller throws.
   /// False if another failure came first.
@@ -90,6 +91,11 @@ class Engine {
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
+  /// See Learner::adopt(). The same on all ranks of the node, before the first call.
+  std::size_t adopt(std::span<const LearntPath> known) { return learner_.adopt(known); }
+  [[nodiscard]] const Learner& learner() const { return learner_; }
+  /// The threads that help this rank, between calls too.
+  [[nodiscard]] Workers& workers() { return call_.workers(); }
   [[nodiscard]] const Log& log() const { return waiter_.log(); }
   [[nodiscard]] StatisticsCollector& statistics() { return statistics_; }
   /// See StatisticsCollector::keep_spans().
@@ -99,10 +105,13 @@ class Engine {
   }
 
  private:
+  [[nodiscard]] bool announces_inputs();
   bool carry_out();
   bool carry_out_logged();
   /// Waits for all ranks' announcements; true if all are of one call.
   [[nodiscard]] bool meet();
+  std::uint64_t complete_small();
+  [[nodiscard]] bool prepare(const Operation& operation);
   void require_mpi_types(const Operation& operation) const;
   [[nodiscard]] bool agree_between_nodes();
   ErrorCode exchange_statements(const RankStatement& own);
@@ -111,16 +120,21 @@ class Engine {
   RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
   std::vector<RankStatement> collect_statements();
   void reduce();
+  void reduce_by_path();
+  void learn_last_time();
 
   NodeMemory memory_;
   Topology topology_;
   Tuning tuning_;
   bool wide_;
+  bool quick_;  ///< small calls take the short way: in one node, and without a log of every call
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
   StatisticsCollector statistics_;
   Call call_;
+  Learner learner_;
+  std::uint64_t announce_ticks_ = 0;      ///< what the current call's announcement took
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
 };

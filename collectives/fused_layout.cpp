@@ -37,15 +37,15 @@ bool has_single_sources(const FusedLayout& layout) {
 void FusedLayout::assign(std::span<const Segment> segments, bool wide) {
   segments_ = segments;
   wide_ = wide;
-  begins_.clear();
+  begins_.resize(segments.size() + 1);
   value_bytes_ = 0;
   std::size_t position = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
-    begins_.push_back(position);
+    begins_[s] = position;
     value_bytes_ += segments[s].count * size_of(segments[s].dtype);
     position += rounded_up(segments[s].count * size_of(wire(s)));
   }
-  begins_.push_back(position);
+  begins_.back() = position;
 }
 
 }  // namespace tutti::collectives

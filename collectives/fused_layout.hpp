@@ -32,6 +32,9 @@ struct Segment {
   int source = kEveryRank;
   int destination = kEveryRank;
   std::byte* second_output = nullptr;  ///< gets the same result on this rank; null for none
+  /// In a job of one rank: several inputs, to be summed. `input` is the first of them. Empty for
+  /// one.
+  std::span<const std::byte* const> inputs{};
 };
 
 /// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
@@ -68,6 +71,16 @@ class FusedLayout {
   /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
   /// one call to the next. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
+  /// assign() for at most one segment, of at most kAlignment bytes, in the segments' own types.
+  /// Never fails.
+  void assign_tiny(std::span<const Segment> segments, std::size_t value_bytes) noexcept {
+    segments_ = segments;
+    wide_ = false;
+    value_bytes_ = value_bytes;
+    if (begins_.size() != segments.size() + 1) begins_.resize(segments.size() + 1);
+    begins_.front() = 0;
+    begins_.back() = value_bytes > 0 ? kAlignment : 0;
+  }
 
   [[nodiscard]] std::size_t total() const { return begins_.back(); }
   /// The bytes of the elements themselves, without padding and in their own types.
@@ -110,9 +123,9 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  /// Where each segment begins, in bytes, then the total. Room for one from the start: a call
-  /// without segments needs no memory.
-  std::vector<std::size_t> begins_{0};
+  /// Where each segment begins, in bytes, then the total. Room for one segment from the start: such
+  /// a call needs no memory.
+  std::vector<std::size_t> begins_{0, 0};
   std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };

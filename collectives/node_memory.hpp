@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/peer_reader.hpp"
 #include "collectives/record.hpp"
 
 namespace tutti::collectives {
@@ -25,8 +26,8 @@ inline constexpr std::size_t kInlineBytes = 8192;
 /// Room for one rank's words about its own call, and for the report of how all calls differ.
 inline constexpr std::size_t kTextBytes = 1024;
 inline constexpr std::size_t kReportBytes = 8192;
-/// Offset of a buffer that is not in the arena.
-inline constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
+/// In place of an offset: there is no such buffer.
+inline constexpr std::uint64_t kNoBuffer = ~std::uint64_t{0};
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -44,17 +45,23 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// Where one segment of a call lies in a rank's arena; kNotShared if it does not.
+/// Where one segment of a call lies: distances from the first byte of the rank's arena, see
+/// NodeMemory::offset_of(). A second output may be missing (kNoBuffer).
 struct SharedSegment {
   std::uint64_t input;
   std::uint64_t output;
   std::uint64_t second_output;
 };
 
-/// Where the segments of a call lie: one here, several in a table in the arena.
+/// Room for data in the first cache line of an announcement.
+inline constexpr std::size_t kTinyBytes = sizeof(SharedSegment);
+
+/// Where the segments of a call lie: one here, several in a table in the arena. A tiny call, whose
+/// only segment fits, has no need of that, and has its data here.
 union SegmentDirectory {
   std::uint64_t table;  ///< offset of SharedSegment[number of segments], if more than one
   SharedSegment only;   ///< the segment, if there is one
+  std::byte tiny_payload[kTinyBytes];
 };
 
 /// One rank's "I am here, and this is my call". Written by its rank, read by all others.
@@ -64,14 +71,17 @@ union SegmentDirectory {
 /// a line is never overwritten while somebody reads it. Readers compare for equality, because a
 /// fast rank may already have announced k + 1 (in the other line).
 ///
-/// The first 64 bytes are all that a call without a payload moves; the payload starts a cache line.
+/// The first 64 bytes are all that a tiny call moves, or one without a payload. A larger payload
+/// starts a cache line.
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
   std::uint32_t flags = 0;          ///< AnnounceFlags
-  SegmentDirectory directory = {};  ///< where a call larger than a payload lies
+  std::uint32_t last_time = 0;      ///< what this rank's last call took: see Learner
+  SegmentDirectory directory = {};  ///< where a call larger than a payload lies; a tiny payload
   alignas(64) std::byte payload[kInlineBytes];
 };
+static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) <= 64);
 static_assert(offsetof(AnnounceLine, payload) == 64);
 
 enum AnnounceFlags : std::uint32_t {
@@ -81,6 +91,8 @@ enum AnnounceFlags : std::uint32_t {
   kPayload = 16,        ///< the inputs are in the line
   kOutputsInPlace = 8,  ///< all outputs lie in the arena and peers may write them
   kStopRequested = 32,  ///< this rank has been asked to stop
+  kInputsApart = 64,    ///< no output of a segment is its input
+  kConsumed = 128,      ///< the results go to a consumer
 };
 
 /// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any
@@ -97,7 +109,8 @@ struct alignas(kLineBytes) AgreementLine {
 
 /// The first bytes of an arena. Members that different ranks write lie on different lines.
 struct ControlBlock {
-  std::uint64_t nonce = 0;  ///< what peers read to know that they have mapped the right memory
+  std::uint64_t nonce = 0;    ///< what peers read to know that they have mapped the right memory
+  std::uint64_t address = 0;  ///< of this byte of the arena, in its owner's process
   AnnounceLine announce[2];
   AgreementLine agreement[2];  ///< used of the node's first rank
 
@@ -147,19 +160,25 @@ struct Peer {
 struct NodeMemory {
   int local_rank = 0;
   std::vector<Peer> peers;
-  std::size_t arena_bytes = 0;  ///< length of every mapping
+  std::size_t arena_bytes = 0;   ///< length of every mapping
+  PeerReader* reader = nullptr;  ///< null where ranks cannot read each other's other memory
 
   [[nodiscard]] int size() const { return static_cast<int>(peers.size()); }
   [[nodiscard]] const Peer& self() const { return peers[local_rank]; }
   [[nodiscard]] ControlBlock& control() const { return self().control(); }
   [[nodiscard]] ControlBlock& first() const { return peers[0].control(); }
 
-  /// The offset of memory in this rank's own arena, kNotShared for other memory. A rank that is
-  /// alone on its node shares all its memory with itself: offsets wrap around.
+  /// The distance of memory from the first byte of this rank's arena. In the arena it is an offset
+  /// into every rank's mapping. Elsewhere it wraps around, and leads back to the address in this
+  /// process alone.
   [[nodiscard]] std::uint64_t offset_of(const std::byte* address) const {
-    const auto distance =
-        reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(self().arena);
-    return distance < arena_bytes || peers.size() == 1 ? distance : kNotShared;
+    return reinterpret_cast<std::uintptr_t>(address) -
+           reinterpret_cast<std::uintptr_t>(self().arena);
+  }
+  /// True for the offset of memory that every rank of the node has mapped. A rank that is alone on
+  /// its node shares all its memory with itself.
+  [[nodiscard]] bool is_mapped(std::uint64_t offset) const {
+    return offset < arena_bytes || peers.size() == 1;
   }
 };
 

@@ -17,8 +17,6 @@ std::uint64_t now_ns() noexcept {
 
 const char* phase_to_string(std::uint32_t phase) noexcept {
   switch (static_cast<Phase>(phase)) {
-    case Phase::entered:
-      return "not yet announced";
     case Phase::announced:
       return "waiting for the other ranks";
     case Phase::moving:

@@ -17,7 +17,6 @@ namespace tutti::collectives {
 
 /// How far a call is.
 enum class Phase : std::uint32_t {
-  entered,    ///< the rank has begun the call and announced nothing
   announced,  ///< it waits for the other ranks' announcements
   moving,     ///< all ranks are there; data is moving
   updating,   ///< the program's updater, or an optimizer that wants whole sums, is running
@@ -94,11 +93,11 @@ class alignas(128) RecordBook {
 
   RecordBook();
 
-  /// A call begins. Only its rank writes.
+  /// A call has been announced. Only its rank writes.
   void begin(const CallFacts& facts) noexcept {
     CallRecord& record = at(facts.sequence);
     record.sequence.store(0, kRelaxed);
-    record.phase.store(static_cast<std::uint32_t>(Phase::entered), kRelaxed);
+    record.phase.store(static_cast<std::uint32_t>(Phase::announced), kRelaxed);
     record.verb_and_keys.store(static_cast<std::uint32_t>(facts.verb) | facts.keys << 8, kRelaxed);
     record.digest.store(facts.digest, kRelaxed);
     record.bytes.store(facts.bytes, kRelaxed);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large data in one node.
 //
-// Direct, when all inputs and outputs lie in arenas: rank r reduces share r from all inputs
-// straight into all outputs (of 3 ranks, s0 s1 s2 are the shares):
+// Direct, when inputs can be read and outputs be written where they are: rank r reduces share r
+// from all inputs straight into all outputs (of 3 ranks, s0 s1 s2 are the shares):
 //
 //   inputs   rank 0 [s0 s1 s2]    rank 1 [s0 s1 s2]    rank 2 [s0 s1 s2]
 //                       |                    |                    |
@@ -10,61 +10,144 @@
 //                       |                    |                    |
 //   outputs  rank 0 [.. s1 ..]    rank 1 [.. s1 ..]    rank 2 [.. s1 ..]
 //
-// Otherwise chunk by chunk through two scratch slots in turn: inputs that peers cannot read are
-// copied into the stage slot first, and results that peers must not write (private outputs, or a
-// consumer such as an optimizer) go to the result slot and are delivered from there by their owner
-// while they are in its cache.
+// In chunks, otherwise, through two scratch slots in turn: inputs that peers cannot read are copied
+// into the stage slot first, and results that peers must not write (private outputs, or a consumer
+// such as an optimizer) go to the result slot and are delivered from there by their owner while
+// they are in its cache. Or each rank sums all chunks for itself, and needs no result slots.
 //
-// Cost per rank, of n bytes on P ranks: direct reads and writes n each and waits twice; out of
-// place adds a copy per slot and two waits per chunk. Few ranks with private inputs do better by
-// each summing everything for itself: see Tuning::own_sum_ranks.
+// Fetched: where ranks can read each other's memory through the kernel, an input need not be copied
+// to a slot by its owner and be read again by the others. They copy a piece of it into their own
+// cache and sum it there. Results can travel likewise: each rank sums its share into its own
+// output, and fetches the other shares from the outputs of the others.
+//
+// Cost per rank, of n bytes on P ranks, in bytes read + written, and waits:
+//   direct                        n + n                  2
+//   staged, spread                n + n, and 4n          2 per chunk (n in and out of each slot)
+//   staged, own                   P n + n, and 2n        1 per chunk
+//   fetched, spread               n + n, and 2n + 2n     1 per piece
+//   fetched, own                  P n + n, and 2(P-1)n   1
+//   fetched, and results fetched  n + n/P, and 4n(P-1)/P 2
+// Which is the fastest depends on the machine, the size and the number of ranks: see Learner.
 //
 // Slots are reused without further waiting: a rank that writes slot k % 2 of chunk k + 2 has seen
 // all signals of chunk k + 1, which come after everybody's last use of chunk k.
+#include <algorithm>
+
 #include "collectives/algorithms.hpp"
 
 namespace tutti::collectives {
 
 namespace {
 
-void reduce_direct(Call& call, const Tuning& tuning) {
+/// Calls visit(piece) for pieces of a range, with an ear for failures.
+template <class Visit>
+void in_pieces(Call& call, Range range, std::size_t bytes, Visit&& visit) {
+  for (std::size_t begin = range.begin; begin < range.end; begin += bytes) {
+    call.waiter().check_failure();
+    visit(Range{begin, std::min(range.end, begin + bytes)});
+  }
+}
+
+bool fetches_inputs(const Call& call, const Path& path) {
+  return !call.inputs_shared() && path.inputs == Inputs::fetched;
+}
+
+/// This rank's share of the sums, to wherever `reduce` puts a piece.
+template <class Reduce>
+void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
-  call.reduce_to_all(share_of(all, ranks, call.memory().local_rank), {all, 0, 0, ranks},
-                     tuning.output_writes(all.end, ranks));
+  const Range share = share_of(all, ranks, call.memory().local_rank);
+  if (!fetches_inputs(call, path)) return reduce(share, Sources{all, 0, 0, ranks});
+  in_pieces(call, share, call.fetch_bytes(), [&](Range piece) {
+    call.fetch(piece, /*own_only=*/false);
+    reduce(piece, Sources{piece, 0, 0, ranks, piece});
+  });
+}
+
+void reduce_direct(Call& call, const Path& path) {
+  reduce_share(call, path, [&](Range piece, const Sources& sources) {
+    call.reduce_to_all(piece, sources, path.outputs);
+  });
   call.signal();
+  call.wait_for_all();
+}
+
+/// The last wait is for those who still read this rank's output.
+void reduce_and_fetch(Call& call, const Path& path) {
+  // Results are fetched in pieces of so much, for the sake of second outputs, and of failures.
+  constexpr std::size_t kMostFetched = std::size_t{1} << 20;
+  reduce_share(call, path, [&](Range piece, const Sources& sources) {
+    call.reduce_to_self(piece, sources, path.outputs);
+  });
+  call.signal();
+  call.wait_for_all();
+  const int ranks = call.memory().size();
+  const Range all{0, call.layout().total()};
+  for (int step = 1; step < ranks; ++step) {  // no two ranks read from the same peer at first
+    const int peer = (call.memory().local_rank + step) % ranks;
+    in_pieces(call, share_of(all, ranks, peer), kMostFetched,
+              [&](Range piece) { call.fetch_results(piece, peer); });
+  }
+  call.signal();
+  call.wait_for_all();
+}
+
+/// What this rank sums of a chunk.
+Range part_of(const Call& call, const Path& path, Range chunk) {
+  if (path.results == Results::own) return chunk;
+  return share_of(chunk, call.memory().size(), call.memory().local_rank);
+}
+
+/// Makes the inputs of a chunk readable for those who sum them.
+Sources collect_inputs(Call& call, const Path& path, Range chunk, int slot) {
+  Sources sources{chunk, slot, 0, call.memory().size()};
+  if (fetches_inputs(call, path)) {
+    sources.fetched = part_of(call, path, chunk);
+    call.fetch(sources.fetched, /*own_only=*/path.results == Results::own);
+  } else if (!call.inputs_shared()) {
+    call.stage(chunk, slot, path.slots);
+    call.signal();
+    call.wait_for_all();
+  }
+  return sources;
+}
+
+/// `bytes` at a time, through slots where the path has them.
+void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
+  int slot = 0;
+  in_pieces(call, {0, call.layout().total()}, bytes, [&](Range chunk) {
+    const Sources sources = collect_inputs(call, path, chunk, slot);
+    const Range part = part_of(call, path, chunk);
+    if (path.results == Results::own) {
+      call.reduce_to_self(part, sources, path.outputs);
+    } else {
+      call.reduce_to_all(part, sources, call.in_place() ? path.outputs : path.slots);
+      call.signal();
+      call.wait_for_all();
+      if (!call.in_place()) call.deliver(chunk, slot, path.outputs);
+    }
+    slot ^= 1;
+  });
+  if (path.results != Results::own || !reads_where_they_are(path, call.call_class())) return;
+  call.signal();  // peers may still read this rank's inputs
   call.wait_for_all();
 }
 
 }  // namespace
 
-void reduce_in_node(Call& call, const Tuning& tuning) {
-  if (call.inputs_shared() && call.in_place()) return reduce_direct(call, tuning);
-  const int ranks = call.memory().size();
-  const bool each_for_itself =
-      ranks == 1 || (ranks <= tuning.own_sum_ranks && call.inputs_private());
-  const std::size_t total = call.layout().total();
-  const WritePolicy slots = tuning.slot_writes(total);
-  const WritePolicy outputs = tuning.output_writes(total, ranks);
-  int slot = 0;
-  for (std::size_t begin = 0; begin < total; begin += tuning.chunk_bytes, slot ^= 1) {
-    const Range chunk{begin, std::min(total, begin + tuning.chunk_bytes)};
-    const Sources sources{chunk, slot, 0, ranks};
-    call.waiter().check_failure();
-    if (!call.inputs_shared()) {
-      call.stage(chunk, slot, slots);
-      call.signal();
-      call.wait_for_all();
-    }
-    if (each_for_itself) {
-      call.reduce_to_self(chunk, sources, outputs);
-      continue;
-    }
-    call.reduce_to_all(share_of(chunk, ranks, call.memory().local_rank), sources, slots);
-    call.signal();
-    call.wait_for_all();
-    if (!call.in_place()) call.deliver(chunk, slot, outputs);
+void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
+  const bool fetches = fetches_inputs(call, path);
+  if (path.results == Results::fetched) return reduce_and_fetch(call, path);
+  if (path.results == Results::spread && call.in_place() && (call.inputs_shared() || fetches)) {
+    return reduce_direct(call, path);
   }
+  std::size_t bytes = tuning.chunk_bytes;
+  if (fetches) {  // what this rank sums of a chunk is fetched at once
+    const int summed_by = path.results == Results::own ? 1 : call.memory().size();
+    bytes = std::min(bytes, call.fetch_bytes() * static_cast<std::size_t>(summed_by));
+  }
+  reduce_chunks(call, path, bytes);
 }
 
 }  // namespace tutti::collectives

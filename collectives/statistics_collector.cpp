@@ -7,6 +7,8 @@
 
 namespace tutti::collectives {
 
+static_assert(static_cast<std::size_t>(Kind::refusal) == kKinds - 1);
+
 namespace {
 
 /// Names of calls that no store makes.
@@ -44,40 +46,32 @@ CallTotals& StatisticsCollector::totals_for(std::uint64_t id, FunctionRef<CallTo
   return *(by_id_[id] = order_.back().get());
 }
 
-CallTotals& StatisticsCollector::default_totals() {
+CallTotals& StatisticsCollector::find_default_totals() {
   if (name_ != nullptr) {
     const std::uint64_t id = std::hash<std::string_view>()(name_);
     return totals_for(id, [&] { return CallTotals{.call = name_, .keys = {}}; });
   }
-  const auto index = static_cast<std::size_t>(kind_);
-  if (of_kind_.size() <= index) of_kind_.resize(index + 1);
-  if (of_kind_[index] == nullptr) {
-    order_.push_back(std::make_unique<CallTotals>(CallTotals{.call = name_of(kind_), .keys = {}}));
-    of_kind_[index] = order_.back().get();
-  }
-  return *of_kind_[index];
+  order_.push_back(std::make_unique<CallTotals>(CallTotals{.call = name_of(kind_), .keys = {}}));
+  return *(of_kind_[static_cast<std::size_t>(kind_)] = order_.back().get());
 }
 
 /// A lack of memory for counting does not end the job.
-void StatisticsCollector::add() noexcept {
-  const std::uint64_t now = ticks();
+void StatisticsCollector::add(std::uint64_t now) noexcept {
   try {
-    add_to(totals_ != nullptr ? *totals_ : default_totals(), now);
+    CallTotals& totals = totals_ != nullptr ? *totals_ : default_totals();
+    ++totals.calls;
+    totals.bytes += bytes_;
+    totals.ticks += now - begun_;
+    if (spans_ != nullptr) spans_->end_call(begun_, now, totals, bytes_);
+    if (last_rank_ >= 0) {
+      totals.waited_ticks += waited_;
+      Lateness& late = totals.late[last_rank_];
+      ++late.calls;
+      late.waited_ticks += waited_;
+    }
   } catch (const std::bad_alloc&) {
   }
   if (listener_) listener_();
-}
-
-void StatisticsCollector::add_to(CallTotals& totals, std::uint64_t now) {
-  ++totals.calls;
-  totals.bytes += bytes_;
-  totals.ticks += now - begun_;
-  if (spans_ != nullptr) spans_->end_call(begun_, now, totals, bytes_);
-  if (last_rank_ < 0) return;
-  totals.waited_ticks += waited_;
-  Lateness& late = totals.late[last_rank_];
-  ++late.calls;
-  late.waited_ticks += waited_;
 }
 
 double StatisticsCollector::seconds() const {

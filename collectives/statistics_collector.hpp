@@ -3,6 +3,7 @@
 // rank.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,11 +23,36 @@
 namespace tutti::collectives {
 
 enum class Kind : std::uint8_t;
+inline constexpr std::size_t kKinds = 8;
 
 /// Calls in which one certain rank was the last to arrive.
 struct Lateness {
   std::uint64_t calls = 0;
   std::uint64_t waited_ticks = 0;
+};
+
+/// A map that finds again at once what it found of late. Not to be copied: it points into itself.
+class LatenessByRank {
+ public:
+  LatenessByRank() = default;
+  LatenessByRank(LatenessByRank&&) = default;
+  LatenessByRank& operator=(LatenessByRank&&) = default;
+
+  Lateness& operator[](int rank) {
+    Found& found = found_[static_cast<std::size_t>(rank) % found_.size()];
+    if (found.lateness == nullptr || found.rank != rank) found = {rank, &all_[rank]};
+    return *found.lateness;
+  }
+  [[nodiscard]] auto begin() const { return all_.begin(); }
+  [[nodiscard]] auto end() const { return all_.end(); }
+
+ private:
+  struct Found {
+    int rank = 0;
+    Lateness* lateness = nullptr;
+  };
+  std::unordered_map<int, Lateness> all_;
+  std::array<Found, 8> found_{};
 };
 
 /// Calls of one kind, with one list of keys.
@@ -36,8 +62,8 @@ struct CallTotals {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   std::uint64_t ticks = 0;
-  std::uint64_t waited_ticks = 0;            ///< the part of `ticks` until every rank had arrived
-  std::unordered_map<int, Lateness> late{};  ///< by the rank that arrived last
+  std::uint64_t waited_ticks = 0;  ///< the part of `ticks` until every rank had arrived
+  LatenessByRank late{};           ///< by the rank that arrived last
 };
 
 /// Adds up what one rank's calls cost, always: two readings of the processor's clock per call, and
@@ -68,7 +94,7 @@ class StatisticsCollector {
     if (depth_ == 1) bytes_ = bytes;
   }
   void leave() noexcept {
-    if (--depth_ == 0) add();
+    if (--depth_ == 0) add(ticks());
   }
 
   /// An operation of the engine begins; returns the time, in ticks.
@@ -84,22 +110,26 @@ class StatisticsCollector {
     ++depth_;
     return begun_;
   }
-  void leave_operation(Kind kind, std::uint64_t bytes) noexcept {
+  /// `now`: in ticks; 0 to look it up.
+  void leave_operation(Kind kind, std::uint64_t bytes, std::uint64_t now = 0) noexcept {
     if (--depth_ > 0) {
       if (spans_ != nullptr) spans_->switch_to(Activity::finish);
       return;
     }
     kind_ = kind;
     bytes_ = bytes;
-    add();
+    add(now != 0 ? now : ticks());
   }
 
   /// All ranks have come to an operation, this one having waited since a time, or not if that is 0.
-  /// The first of several operations of a call says who came last.
-  void met(std::uint64_t waiting_since, int last_rank) noexcept {
-    if (waiting_since != 0) waited_ += ticks() - waiting_since;
+  /// The first of several operations of a call says who came last. Returns the time, in ticks, if
+  /// this rank waited, and 0 if not.
+  std::uint64_t met(std::uint64_t waiting_since, int last_rank) noexcept {
+    const std::uint64_t now = waiting_since != 0 ? ticks() : 0;
+    waited_ += now - waiting_since;
     if (last_rank_ < 0) last_rank_ = last_rank;
     if (spans_ != nullptr) spans_->note(static_cast<std::uint64_t>(last_rank));
+    return now;
   }
 
   /// Keeps from now on what happens when, up to this many spans.
@@ -134,9 +164,12 @@ class StatisticsCollector {
     operations_ = name == nullptr ? 1 : 0;
     if (spans_ != nullptr) spans_->begin_call(now);
   }
-  void add() noexcept;
-  void add_to(CallTotals& totals, std::uint64_t now);
-  CallTotals& default_totals();
+  void add(std::uint64_t now) noexcept;
+  CallTotals& default_totals() {
+    const bool is_known = name_ == nullptr && of_kind_[static_cast<std::size_t>(kind_)] != nullptr;
+    return is_known ? *of_kind_[static_cast<std::size_t>(kind_)] : find_default_totals();
+  }
+  CallTotals& find_default_totals();
 
   const std::uint64_t first_ticks_;
   const std::chrono::steady_clock::time_point first_time_;
@@ -149,7 +182,7 @@ class StatisticsCollector {
   int last_rank_ = -1;
   int operations_ = 0;
   CallTotals* totals_ = nullptr;
-  std::vector<CallTotals*> of_kind_;  ///< by Kind; null until there is one
+  std::array<CallTotals*, kKinds> of_kind_{};  ///< by Kind; null until there is one
   std::unordered_map<std::uint64_t, CallTotals*> by_id_;
   std::vector<std::unique_ptr<CallTotals>> order_;
   std::unique_ptr<SpanLog> spans_;

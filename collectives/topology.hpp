@@ -20,6 +20,9 @@ struct Topology {
   /// Ranks of this host for each core that they may use between them, rounded up. Above 1,
   /// spinning takes the core from a peer.
   int ranks_per_core = 1;
+  /// Cores of this host for each of its ranks, rounded down; at least 1. The same for all its
+  /// ranks.
+  int cores_per_rank = 1;
 
   [[nodiscard]] int num_nodes() const { return static_cast<int>(nodes.size()); }
   [[nodiscard]] const std::vector<int>& local_ranks() const { return nodes[node]; }

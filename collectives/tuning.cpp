@@ -9,6 +9,7 @@
 
 #include "collectives/node_memory.hpp"
 #include "collectives/tree.hpp"
+#include "collectives/workers.hpp"
 
 namespace tutti::collectives {
 
@@ -29,7 +30,12 @@ constexpr int kOwnSumRanks = 2;
 constexpr std::size_t kDirectOutput = 256 * kKiB;
 // A broadcast that is cut into pieces leaves its node once, not once for every other node.
 constexpr std::size_t kChain = 512 * kKiB;
+// What one rank is believed to have of the last-level cache. A larger one belongs to others, too:
+// to more cores, or to other virtual machines.
+constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
 constexpr int kMostNodesDirect = 16;
+// Beyond that the threads of a rank wait for memory, and for each other.
+constexpr int kMostThreads = 8;
 constexpr int kMostHandshakesDirect = 8;
 
 constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
@@ -78,6 +84,14 @@ Choice one_of(std::string_view word, std::string_view value, std::initializer_li
   throw_invalid_argument(word, "one of " + known);
 }
 
+/// What says which way data takes through a node leaves nothing to learn.
+bool chooses_paths(std::string_view name) {
+  constexpr std::string_view kNames[] = {"inline-shared",    "inline-private", "streamed-slots",
+                                         "streamed-outputs", "own-sums",       "inputs",
+                                         "results",          "paths"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 std::string in_bytes(std::size_t bytes) {
   return bytes % kKiB == 0 && bytes > 0 ? std::to_string(bytes / kKiB) + " KiB"
                                         : std::to_string(bytes) + " B";
@@ -91,6 +105,7 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     overrides.remove_prefix(std::min(overrides.size(), word.size() + 1));
     const std::size_t equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
+    if (chooses_paths(name)) tuning.learns = false;
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
     if (name == "inline-shared") {
@@ -107,6 +122,13 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.chain_bytes = parse_bytes(std::string(value));
     } else if (name == "own-sums") {
       tuning.own_sum_ranks = number(word, value, "ranks");
+    } else if (name == "inputs") {
+      tuning.inputs = one_of(word, value, {Inputs::announced, Inputs::staged, Inputs::fetched});
+    } else if (name == "results") {
+      tuning.results = one_of(word, value, {Results::spread, Results::own, Results::fetched});
+    } else if (name == "paths") {
+      if (value != "in-turn") throw_invalid_argument(word, "in-turn");
+      tuning.paths_in_turn = true;
     } else if (name == "in-flight") {
       tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
@@ -119,7 +141,9 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       throw_invalid_argument(
           word,
           "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, "
-          "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, wait-group=RANKS, "
+          "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
+          "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
+          "wait-group=RANKS, "
           "in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
           "exchange=direct|halving|mpi, separated by commas");
     }
@@ -150,16 +174,25 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.wait_group = local <= kLargestFlatWait
                           ? local
                           : static_cast<int>(std::ceil(std::sqrt(static_cast<double>(local))));
-  tuning.chunk_bytes = slot_bytes(topology, settings);
   tuning.own_sum_ranks = kOwnSumRanks;
-  tuning.streamed_output_bytes = caches.last_level;
+  tuning.streamed_output_bytes =
+      std::min(caches.last_level, static_cast<std::size_t>(local) * kLastLevelPerRank);
   tuning.streamed_slot_bytes = caches.level1 / 2;
   tuning.direct_output_bytes = kDirectOutput;
+  tuning.threads = settings.threads > 0 ? settings.threads
+                                        : std::clamp(topology.cores_per_rank, 1, kMostThreads);
+  tuning.chunk_bytes = slot_bytes(topology, settings);
+  if (nodes == 1 && local > 1) {  // then all ranks of the chunk have equally many threads
+    tuning.chunk_bytes =
+        std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
+  }
   tuning.chain_bytes = kChain;
   tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   tuning.exchange =
       nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
   tuning.chunks_in_flight = kChunksInFlight;
+  tuning.learns_at_once = settings.tuning == "at-once";
+  tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
   override_choices(tuning, settings.algorithms);
   if (nodes > 1) {
     // One size between nodes, whatever memory the data is in.
@@ -177,6 +210,29 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     }
   }
   return tuning;
+}
+
+Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
+                      bool can_fetch) const {
+  Path first;
+  const std::size_t announced = call.inputs == Location::shared     ? inline_shared_bytes
+                                : call.inputs == Location::ordinary ? inline_private_bytes
+                                                                    : 0;
+  if (bytes <= announced && !inputs) {
+    first = {.inputs = Inputs::announced, .results = Results::own};
+  } else if (ranks_of_node <= own_sum_ranks && call.inputs == Location::ordinary) {
+    first.results = Results::own;
+  }
+  const auto possible = possible_paths(call, can_fetch);
+  const auto fits = [&](const Path& path) {
+    return path.inputs == inputs.value_or(first.inputs) &&
+           path.results == results.value_or(first.results);
+  };
+  const auto asked = std::find_if(possible.begin(), possible.end(), fits);
+  if (asked != possible.end()) first = *asked;
+  first.slots = slot_writes(bytes);
+  first.outputs = output_writes(bytes, ranks_of_node);
+  return first;
 }
 
 WritePolicy Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
@@ -215,6 +271,9 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
   rows.push_back(in_node + (wait_group >= local
                                 ? "flat waits"
                                 : "two-level waits, in groups of " + std::to_string(wait_group)));
+  rows.push_back("in a rank: " + (threads == 1 ? "one thread"
+                                               : std::to_string(threads) + " threads from " +
+                                                     in_bytes(kSplitBytes)));
   return rows;
 }
 

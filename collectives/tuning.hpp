@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/path.hpp"
 #include "collectives/topology.hpp"
 
 namespace tutti::collectives {
@@ -33,9 +35,9 @@ struct CacheSizes {
   std::size_t last_level;
 };
 
-/// The choices of one group: equal on all ranks, made once from the layout, the settings and the
-/// caches. No choice changes the order of summation, except Exchange::mpi, which is never chosen
-/// unless TUTTI_ALGORITHMS asks for it.
+/// The choices of one group: equal on all ranks but for `threads`, made once from the layout, the
+/// settings and the caches. No choice changes the order of summation, except Exchange::mpi, which
+/// is never chosen unless TUTTI_ALGORITHMS asks for it.
 struct Tuning {
   // In the node.
   std::size_t inline_shared_bytes;   ///< data in arenas travels in the announcement up to this size
@@ -56,6 +58,20 @@ struct Tuning {
   /// Below it, the result comes from the cache.
   std::size_t direct_output_bytes;
 
+  /// Paths are tried, and the fastest is kept: see Learner.
+  bool learns = false;
+  /// Every call is a trial until all is known, whatever that costs.
+  bool learns_at_once = false;
+  /// Every call takes another path, for tests.
+  bool paths_in_turn = false;
+  /// What TUTTI_ALGORITHMS asks for, where a call allows it.
+  std::optional<Inputs> inputs;
+  std::optional<Results> results;
+
+  /// Threads of this rank that work on large data, the program's own among them. The same for all
+  /// ranks of a host, but not for all hosts.
+  int threads = 1;
+
   // Between nodes.
   Handshakes handshakes;
   Exchange exchange;
@@ -65,6 +81,9 @@ struct Tuning {
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
 
+  /// The path of a call before anything is learnt; with paths_in_turn, of its `turn`.
+  [[nodiscard]] Path path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
+                              bool can_fetch) const;
   /// How a call writes its outputs: `bytes` is the size of one rank's data.
   [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.

@@ -79,13 +79,15 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       fast_polls_(topology.ranks_per_core > 1 ? kFewPolls : kManyPolls),
       log_(topology, settings.log) {}
 
-void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing) {
+void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
+                  Clock::duration progress_every) {
   const auto begin = Clock::now();
   auto last = begin;
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
+  auto progress_at = Clock::duration(kProgressAfter);
   while (!ready()) {
     const auto now = Clock::now();
     const auto one_poll = std::min<Clock::duration>(now - last, kLongestPoll);
@@ -93,11 +95,12 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     if (terminating()) polled_in_grace += one_poll;
     last = now;
     if (poll_ != nullptr) (*poll_)();
+    if (polled >= progress_at && transport_ != nullptr) {
+      transport_->progress();
+      read_notices();
+      progress_at = polled + progress_every;
+    }
     if (polled >= kProgressAfter) {
-      if (transport_ != nullptr) {
-        transport_->progress();
-        read_notices();
-      }
       if (raised()) {
         if (ready()) return;  // what came before the failure counts
         check_failure();
@@ -166,9 +169,8 @@ void Waiter::read_notices() {
   }
 }
 
-void Waiter::check_failure() {
-  ControlBlock& node = memory_.first();
-  if (node.failure.load(std::memory_order_acquire) != kRaised) return;
+void Waiter::throw_failure() const {
+  const ControlBlock& node = memory_.first();
   throw Error(static_cast<ErrorCode>(node.failure_code), node.failure_text, ErrorScope::failed,
               /*reporter=*/false);
 }

@@ -76,11 +76,25 @@ class Waiter {
   /// messages. Errors: timeout; communication if this node failed or a missing rank has left.
   template <class Ready, class Missing>
   void until(Ready&& ready, Missing&& missing) {
+    if (!soon(ready)) slow(ready, missing, Clock::duration::zero());
+  }
+
+  /// until() for messages, where `ready` drives the transport itself. It then has the time that
+  /// looking for notices takes: what comes between two looks at a message makes the message late.
+  template <class Ready, class Missing>
+  void until_messages(Ready&& ready, Missing&& missing) {
+    if (!soon(ready)) slow(ready, missing, kNoticesEvery);
+  }
+
+  /// Polls for the time that most waits take. True if `ready` came to be; false says nothing, and
+  /// until() goes on.
+  template <class Ready>
+  [[nodiscard]] bool soon(Ready&& ready) {
     for (int i = 0; i < fast_polls_; ++i) {
-      if (ready()) return;
+      if (ready()) return true;
       relax();
     }
-    slow(ready, missing);
+    return false;
   }
 
   /// Wakes ranks of this node that sleep; call it after each signal.
@@ -108,7 +122,9 @@ class Waiter {
   bool raise_failure(ErrorCode code, const std::string& text);
 
   /// Throws if this node has failed.
-  void check_failure();
+  void check_failure() {
+    if (raised()) throw_failure();
+  }
   [[nodiscard]] bool failed() const {
     return memory_.first().failure.load(std::memory_order_acquire) != kHealthy;
   }
@@ -126,9 +142,12 @@ class Waiter {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr auto kNoticesEvery = std::chrono::microseconds(100);
 
+  [[noreturn]] void throw_failure() const;
   static Clock::duration deadline_of(const Settings& settings);
-  void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing);
+  void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
+            Clock::duration progress_every);
   void pause(Clock::duration waited, FunctionRef<bool()> ready);
   void sleep(FunctionRef<bool()> ready);
   void wake_sleepers();

@@ -235,7 +235,12 @@ void streaming_fence() noexcept {
 
 void reduce(const Reduction& reduction, SourceList sources, Destinations destinations,
             std::size_t count, WritePolicy stores) {
-  reduce_by(*choice().kernels, reduction, sources, destinations, count, stores);
+  const Kernels& kernels = *choice().kernels;
+  const bool is_one_sum = destinations.size() == 1 && count > 0 && sources.size() > 1 &&
+                          sources.size() <= kMaxSources && stores == WritePolicy::cached;
+  if (!is_one_sum) return reduce_by(kernels, reduction, sources, destinations, count, stores);
+  kernels.cached[static_cast<std::size_t>(reduction.op)][pair_index(reduction.from, reduction.to)](
+      sources.data(), sources.size(), destinations.data(), 1, count);
 }
 
 const char* vector_instructions() noexcept { return choice().name; }

@@ -52,8 +52,19 @@ class TUTTI_API Communicator {
   [[nodiscard]] int local_size() const noexcept;
 
   /// The algorithms that carry this communicator's calls, as text, a line per case: by where the
-  /// data lies and up to which size. TUTTI_ALGORITHMS overrides them. Local.
+  /// data lies and up to which size, then what has been learnt so far. TUTTI_ALGORITHMS overrides
+  /// them. Local.
   [[nodiscard]] std::vector<std::string> algorithms() const;
+  /// True while there are ways to try for calls like the last one that moved data: see
+  /// Settings::tuning. Local; the same on all ranks of a node after the same calls.
+  [[nodiscard]] bool is_learning() const;
+  /// What has been learnt so far, as the text of a file for TUTTI_TUNING. Local.
+  [[nodiscard]] std::string learnt_tuning() const;
+
+  /// Why the ranks of this node do not read each other's ordinary memory through the kernel, as the
+  /// kernel says it, with the remedy: what then takes longer than it need. Empty if they can, or
+  /// if there is one. Local.
+  [[nodiscard]] std::string why_unreadable() const;
 
   /// A tensor in node-shared memory, which collectives read and write without copies. Not
   /// collective. Its elements are zero. Errors: out_of_memory, with what was asked and available.

@@ -37,7 +37,8 @@ struct TUTTI_API Settings {
   /// nodes, at the price of more bytes between nodes. Default 0.
   bool reproducible = false;
 
-  /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces what cannot be reduced in place.
+  /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces what cannot be reduced in place; in a
+  /// job of one node, this times the threads of a rank, up to 16M.
   /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024; 4K to 16M, a multiple of 64.
   /// Default 256K.
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -52,11 +53,13 @@ struct TUTTI_API Settings {
   /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
   /// lies), streamed-slots=BYTES (scratch of calls from this size on is written past the caches),
   /// streamed-outputs=BYTES (the same for outputs of a node that are larger together),
+  /// inputs=announced|staged|fetched and results=spread|own|fetched (how large calls move data in a
+  /// node: see collectives/README.md), paths=in-turn (each call another way, for tests),
   /// direct-outputs=BYTES (pushpull writes its outputs at once from this size on), own-sums=RANKS
   /// (each rank of a node of up to so many sums ordinary memory for itself), wait-group=RANKS,
   /// in-flight=CHUNKS, chain=BYTES (broadcasts of this size go from node to node),
   /// handshakes=direct|doubling, exchange=direct|halving|mpi (between nodes). "mpi" gives the order
-  /// of summation to MPI_Allreduce. Default empty.
+  /// of summation to MPI_Allreduce. Default empty. What it says of a node is not learnt.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
@@ -99,6 +102,20 @@ struct TUTTI_API Settings {
   /// TUTTI_TRACE: the name of a file for a trace of all ranks, written when stores are destroyed,
   /// which ui.perfetto.dev and chrome://tracing show. Default empty: none.
   std::string trace;
+
+  /// TUTTI_TUNING: how the way of large calls through a node is chosen: "learn" tries the ways in
+  /// the job's own calls and keeps the fastest, "at-once" does so in the first calls of each size,
+  /// whatever that costs, "static" keeps to a table, and any other value is the name of a file that
+  /// `tutti-doctor --tuning FILE` wrote. No way changes a bit of a result. Default learn: trials
+  /// cost about a twentieth of the time of a size's first calls, and nothing later.
+  std::string tuning = "learn";
+
+  /// TUTTI_THREADS: threads of a rank that work on sums, updates by the library's optimizers and
+  /// copies of 256 KiB and more; the program's own thread is one of them. The others are made at
+  /// the first such call, sleep between calls, and take no signals. 1 makes none. The bits of
+  /// results do not depend on it. 0 to 256. Default 0: the cores that the host's ranks may use,
+  /// divided by their number, 1 to 8.
+  int threads = 0;
 
   /// Not a variable: what from_environment() could not read, with what was expected. Whatever is
   /// created with these settings then throws it as invalid_argument: a "dist" store or

@@ -9,6 +9,7 @@
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/agree.hpp"
 #include "runtime/job/group.hpp"
+#include "runtime/job/tuning_file.hpp"
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
 #include "runtime/observe/statistics.hpp"
@@ -61,17 +62,22 @@ bool are_apart(const ConstTensorView& input, const ConstTensorView& output) {
          output.bytes() + output.size_bytes() <= input.bytes();
 }
 
-/// The first condition is all that a valid call takes: small ones notice.
+bool are_alike(const ConstTensorView& input, const ConstTensorView& output) {
+  return input.shape() == output.shape() && input.dtype() == output.dtype();
+}
+
+/// True if refusal() has nothing to say: small calls notice what a text costs, even an empty one.
+bool fit(const ConstTensorView& input, const ConstTensorView& output) {
+  return are_alike(input, output) && is_usable(input) && is_usable(output) &&
+         (input.bytes() == output.bytes() || are_apart(input, output));
+}
+
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
-  const bool alike = input.shape() == output.shape() && input.dtype() == output.dtype();
-  const bool in_place = input.bytes() == output.bytes();
-  if (alike && is_usable(input) && is_usable(output) && (in_place || are_apart(input, output))) {
-    return {};
-  }
+  if (fit(input, output)) return {};
   for (const auto* tensor : {&input, &output}) {
     if (const std::string why = refusal(*tensor); !why.empty()) return why;
   }
-  if (!alike) {
+  if (!are_alike(input, output)) {
     return "input " + to_string(input) + " and output " + to_string(output) + " must be alike";
   }
   return "input and output overlap; they must be the same memory or apart";
@@ -116,8 +122,23 @@ int Communicator::local_size() const noexcept { return group_->topology().local_
 
 std::vector<std::string> Communicator::algorithms() const {
   const Engine& engine = group_->engine();
-  return engine.tuning().table(engine.topology());
+  std::vector<std::string> lines = engine.tuning().table(engine.topology());
+  for (const auto& known : engine.learner().learnt()) lines.push_back(to_string(known));
+  return lines;
 }
+
+bool Communicator::is_learning() const { return group_->engine().learner().is_learning(); }
+
+std::string Communicator::learnt_tuning() const {
+  std::vector<TuningRow> rows;
+  for (const auto& known : group_->engine().learner().learnt()) {
+    rows.push_back({local_size(), known});
+  }
+  return tuning_text(rows, std::to_string(local_size()) + " ranks of host " +
+                               group_->topology().hosts[static_cast<std::size_t>(rank())]);
+}
+
+std::string Communicator::why_unreadable() const { return group_->why_unreadable(); }
 
 Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocate(shape, dtype); }
 
@@ -128,8 +149,8 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
     if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
     return gpu_sum_->allreduce(input, output);
   }
-  if (const std::string why = refusal(input, output); !why.empty()) {
-    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
+  if (!fit(input, output)) {
+    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + refusal(input, output));
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {

@@ -29,6 +29,7 @@ collectives::NodeMemory node_memory(const GroupParts& parts) {
   collectives::NodeMemory memory;
   memory.local_rank = parts.topology.local_rank;
   memory.arena_bytes = parts.arena->reserved_bytes();
+  memory.reader = parts.reader.get();
   for (std::byte* arena : parts.arenas) memory.peers.push_back({arena});
   return memory;
 }
@@ -40,6 +41,7 @@ void allocate_slots(Arena& arena, std::size_t slot_bytes) {
   const auto slot = [&] {
     return static_cast<std::uint64_t>(arena.allocate(slot_bytes) - arena.data());
   };
+  control.address = reinterpret_cast<std::uintptr_t>(arena.data());
   for (auto& offset : control.stage) offset = slot();
   for (auto& offset : control.result) offset = slot();
 }
@@ -52,12 +54,22 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, parts_.tuning);
+  adopt_known_paths();
   engine_->watch(stop_flag());
   gpus::set_timeout(parts_.settings.timeout);
   observer_ =
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
+}
+
+void Group::adopt_known_paths() {
+  const std::size_t left_out = engine_->adopt(parts_.known_paths);
+  if (left_out == 0 || parts_.topology.local_rank != 0) return;
+  log().warn("TUTTI_TUNING=" + parts_.settings.tuning + ": " + std::to_string(left_out) + " of " +
+             std::to_string(parts_.known_paths.size()) +
+             " rows take ways that are closed here, so their calls keep to the static choice" +
+             (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
 
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still
@@ -78,10 +90,41 @@ Group::~Group() {
 
 void Group::copy(const TensorView& target, const ConstTensorView& source) {
   const auto on_gpu = [](Device device) { return device.kind == DeviceKind::gpu; };
-  if (!on_gpu(target.device()) && !on_gpu(source.device())) return target.copy_from(source);
+  if (!on_gpu(target.device()) && !on_gpu(source.device())) return copy_on_host(target, source);
   gpus::copy(target, source, [&](const std::function<bool()>& ready, const std::string& what) {
     engine_->await(ready, [&] { return what; });
   });
+}
+
+/// memcpy takes each range for small and writes it to the caches; the reduction does as it is told.
+void Group::copy_on_host(const TensorView& target, const ConstTensorView& source) {
+  collectives::Workers& workers = engine_->workers();
+  const std::byte* from = source.bytes();
+  std::byte* to = target.bytes();
+  const bool overlap = from < to + target.size_bytes() && to < from + source.size_bytes();
+  if (!workers.splits(target.size_bytes()) || !(target.shape() == source.shape()) || overlap) {
+    return target.copy_from(source);
+  }
+  const DType dtype = target.dtype();
+  if (dtype == source.dtype()) {
+    const auto stores = engine_->tuning().output_writes(target.size_bytes(), 1);
+    return workers.reduce({ReduceOp::sum, dtype, dtype}, std::span(&from, 1), std::span(&to, 1),
+                          target.count(), stores);
+  }
+  workers.over(target.count(), size_of(dtype), [&](std::size_t first, std::size_t count) {
+    const Shape shape{static_cast<std::int64_t>(count)};
+    const TensorView part(to + first * size_of(dtype), shape, dtype);
+    part.copy_from(ConstTensorView(from + first * size_of(source.dtype()), shape, source.dtype()));
+  });
+}
+
+void Group::sum(std::span<const std::byte* const> values, const TensorView& total) {
+  const DType dtype = total.dtype();
+  const auto stores = engine_->tuning().output_writes(total.size_bytes(), topology().local_size());
+  std::byte* to = total.bytes();
+  engine_->workers().reduce({ReduceOp::sum, dtype, dtype}, values, std::span(&to, 1), total.count(),
+                            stores);
+  collectives::streaming_fence();  // peers may read it
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {

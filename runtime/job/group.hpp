@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tutti/settings.hpp"
@@ -20,10 +21,13 @@ struct GroupParts {
   collectives::Topology topology;
   std::vector<pid_t> processes;  ///< process numbers in the node; 0 if not visible here
   Settings settings;
-  collectives::Tuning tuning;                 ///< from choose_tuning()
-  std::shared_ptr<Arena> arena;               ///< this rank's arena
-  std::vector<Mapping> mappings;              ///< arenas of peers in other processes
-  std::vector<std::shared_ptr<Arena>> peers;  ///< arenas of peers in this process
+  collectives::Tuning tuning;                        ///< from choose_tuning()
+  std::shared_ptr<Arena> arena;                      ///< this rank's arena
+  std::vector<Mapping> mappings;                     ///< arenas of peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;         ///< arenas of peers in this process
+  std::vector<collectives::LearntPath> known_paths;  ///< from a file of TUTTI_TUNING
+  std::unique_ptr<collectives::PeerReader> reader;   ///< null if peers' memory cannot be read
+  std::string why_unreadable;                        ///< why reader is null, with the remedy
   std::vector<std::byte*> arenas;  ///< where the arenas of the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
@@ -46,15 +50,24 @@ class Group {
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
+  /// Empty if the node's ranks can read each other's ordinary memory, or if there is one.
+  [[nodiscard]] const std::string& why_unreadable() const { return parts_.why_unreadable; }
 
-  /// TensorView::copy_from, between any devices, which hears of failures while it waits for a GPU.
-  /// Local. Errors: timeout, communication (failed).
+  /// TensorView::copy_from, between any devices, by this rank's threads or a GPU, which hears of
+  /// failures while it waits for a GPU. Local. Errors: timeout, communication (failed).
   void copy(const TensorView& target, const ConstTensorView& source);
+
+  /// The sum of values in the host's memory, in the canonical order, by this rank's threads.
+  /// `total` says how many elements each has. Local.
+  void sum(std::span<const std::byte* const> values, const TensorView& total);
 
   /// A tensor in this rank's arena; it keeps the arena. Zero. Errors: out_of_memory.
   Tensor allocate(Shape shape, DType dtype);
 
  private:
+  void copy_on_host(const TensorView& target, const ConstTensorView& source);
+  void adopt_known_paths();
+
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
   std::unique_ptr<NodeObserver> observer_;

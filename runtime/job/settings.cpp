@@ -96,6 +96,19 @@ struct PieceBytes : Bytes {
   }
 };
 
+struct Threads {
+  static constexpr int kMost = 256;
+  static std::string values() { return "0 (automatic) to " + std::to_string(kMost); }
+  static std::optional<int> read(const std::string& text) {
+    int number = -1;
+    const char* const end = text.data() + text.size();
+    const auto [read_to, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || read_to != end || number < 0 || number > kMost) return std::nullopt;
+    return number;
+  }
+  static std::string write(int number) { return std::to_string(number); }
+};
+
 struct NodeSizes {
   static std::string values() { return "numbers of ranks above 0, such as 4 or 3,5"; }
   static std::optional<std::vector<int>> read(const std::string& text) {
@@ -140,6 +153,17 @@ struct FileOrStandardError : File {
   static std::optional<std::string> read(const std::string& text) {
     return text == "0" ? std::string() : text;
   }
+};
+
+struct Tuning {
+  static std::string values() {
+    return "learn, at-once, static, or a file of tutti-doctor --tuning";
+  }
+  static std::optional<std::string> read(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    return text;
+  }
+  static std::string write(const std::string& text) { return text; }
 };
 
 constexpr const char* kBackings[] = {"auto", "memfd", "shm", "none"};
@@ -225,7 +249,8 @@ constexpr std::array kSettings = {
     setting<&Settings::algorithms, forms::Algorithms>(
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
-        "direct-outputs, own-sums, wait-group, in-flight, chain, handshakes, exchange",
+        "direct-outputs, own-sums, inputs, results, paths, wait-group, in-flight, chain, "
+        "handshakes, exchange",
         "the library's choice"),
     setting<&Settings::arena_bytes, forms::Bytes>(
         "TUTTI_ARENA_BYTES", "the most node-shared memory that one rank may use",
@@ -248,6 +273,11 @@ constexpr std::array kSettings = {
         Ranks::may_differ),
     setting<&Settings::trace, forms::File>("TUTTI_TRACE",
                                            "what all ranks did when, for ui.perfetto.dev", "none"),
+    setting<&Settings::tuning, forms::Tuning>(
+        "TUTTI_TUNING", "how the way of large calls through a node is chosen"),
+    setting<&Settings::threads, forms::Threads>("TUTTI_THREADS",
+                                                "threads of a rank that work on 256 KiB and more",
+                                                "usable cores / ranks of the host, at most 8"),
 };
 
 struct AnyValue {

@@ -7,13 +7,15 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <sched.h>
 #include <unistd.h>
 
 #include "tutti/error.hpp"
 
 #include "collectives/transport.hpp"
+#include "runtime/job/kernel_reader.hpp"
+#include "runtime/job/processors.hpp"
 #include "runtime/job/settings.hpp"
+#include "runtime/job/tuning_file.hpp"
 
 namespace tutti {
 
@@ -163,9 +165,19 @@ std::string host_name() {
   return name;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+/// `processes` like this one share the cores, each with `ranks` of them.
+void share_cores(collectives::Topology& topology, int ranks, int processes) {
+  const ProcessorSet hardware_threads = usable_hardware_threads();
+  const int usable = std::max(1, count(hardware_threads));
+  topology.ranks_per_core = (ranks + usable - 1) / usable;
+  topology.cores_per_rank =
+      cores_per_rank(cores_of(hardware_threads), processor_quota(), ranks * processes);
+}
+
+/// A process may always read itself.
+std::unique_ptr<collectives::PeerReader> reader_of_threads(const collectives::Topology& topology) {
+  const std::vector<pid_t> processes(topology.local_ranks().size(), getpid());
+  return std::make_unique<KernelReader>(topology, processes);
 }
 
 }  // namespace
@@ -182,10 +194,11 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     GroupParts& own = parts[rank];
     own.topology = collectives::Topology::consecutive(rank, node_sizes);
     own.topology.hosts.assign(static_cast<std::size_t>(size), host_name());
-    own.topology.ranks_per_core = (size + usable_cores() - 1) / usable_cores();
+    share_cores(own.topology, size, launched_ranks());
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     own.tuning = choose_tuning(own.topology, settings);
+    own.known_paths = read_known_paths(settings.tuning, own.topology.local_size()).paths;
     allocate_slots(*own.arena, own.tuning.chunk_bytes);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
@@ -196,6 +209,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
       own.arenas.push_back(parts[peer].arena->data());
       if (peer != own.topology.rank) own.peers.push_back(parts[peer].arena);
     }
+    if (own.topology.local_size() > 1) own.reader = reader_of_threads(own.topology);
   }
   std::vector<std::shared_ptr<Group>> groups;
   for (GroupParts& own : parts) groups.push_back(std::make_shared<Group>(std::move(own)));

@@ -2,9 +2,12 @@
 #include "runtime/mpi/bootstrap.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <random>
 
+#include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
+#include "runtime/job/tuning_file.hpp"
 #include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
@@ -121,6 +124,63 @@ std::vector<pid_t> processes_of_node(const collectives::Topology& topology,
   return processes;
 }
 
+/// What keeps this rank from reading a peer's memory, the first that it meets; empty if nothing.
+std::string why_unreadable(const GroupParts& parts, const std::vector<Probe>& probes) {
+  for (std::size_t i = 0; i < parts.processes.size(); ++i) {
+    const int rank = parts.topology.local_ranks()[i];
+    if (rank == parts.topology.rank) continue;
+    const std::string why = parts.processes[i] == 0
+                                ? "it is in another PID namespace (start the ranks of a host in "
+                                  "one: --pid=host for a container)"
+                                : read_probe(parts.processes[i], probes[rank]);
+    if (why.empty()) continue;
+    return "cannot read the memory of " + collectives::name_of(parts.topology, rank) + ": " + why;
+  }
+  return {};
+}
+
+/// Whether all ranks of a node can read each other's ordinary memory is tried, not believed: what
+/// the kernel allows depends on users, on Yama and on containers.
+void make_reader(EarlyCollectives& ranks, GroupParts& parts) {
+  const auto size = static_cast<std::size_t>(ranks.size());
+  const auto nonce = std::make_unique<std::uint64_t>(random_nonce());
+  const Probe own{.address = reinterpret_cast<std::uintptr_t>(nonce.get()), .nonce = *nonce};
+  std::vector<Probe> probes(size);
+  ranks.allgather("tell each other what to read", own, probes);
+  ranks.agree("try to read each other's memory",
+              [&] { parts.why_unreadable = why_unreadable(parts, probes); });
+  const int readable = parts.why_unreadable.empty() ? 1 : 0;
+  std::vector<int> all_readable(size);
+  ranks.allgather("tell each other whether they could read it", readable, all_readable);
+  const auto& local = parts.topology.local_ranks();
+  const auto unable =
+      std::find_if(local.begin(), local.end(), [&](int rank) { return all_readable[rank] == 0; });
+  if (unable == local.end() && local.size() > 1) {
+    parts.reader = std::make_unique<KernelReader>(parts.topology, parts.processes);
+  } else if (unable != local.end() && parts.why_unreadable.empty()) {
+    parts.why_unreadable = collectives::name_of(parts.topology, *unable) +
+                           " cannot read the memory of others of its node";
+  }
+}
+
+/// A file that differs between the ranks of a node would send them different ways.
+void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
+  KnownPaths known;
+  ranks.agree("read the file of TUTTI_TUNING", [&] {
+    known = read_known_paths(parts.settings.tuning, parts.topology.local_size());
+  });
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(ranks.size()));
+  ranks.allgather("compare their files of TUTTI_TUNING", known.digest, digests);
+  ranks.agree("compare their files of TUTTI_TUNING", [&] {
+    if (known.digest == digests.front()) return;
+    throw Error(ErrorCode::mismatch,
+                "TUTTI_TUNING=" + parts.settings.tuning + ": the file of " +
+                    collectives::name_of(parts.topology, ranks.rank()) +
+                    " has other contents than that of rank 0; give all ranks the same file");
+  });
+  parts.known_paths = std::move(known.paths);
+}
+
 /// Also on one node: a wait there must let the application's own messages progress, because the
 /// missing rank may be waiting for one of them.
 void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
@@ -178,6 +238,8 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     allocate_slots(*parts.arena, parts.tuning.chunk_bytes);
     parts.processes = processes_of_node(parts.topology, infos);
   });
+  make_reader(ranks, parts);
+  read_tuning(ranks, parts);
   make_transport(ranks, parts);
   parts.reports = report_targets(ranks, infos, parts.topology, settings);
   std::shared_ptr<Group> group;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/rank_info.hpp"
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <sched.h>
 #include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,15 +47,6 @@ std::string lines_not_in(const std::string& other, const std::string& own) {
   return found;
 }
 
-void fill_cores(RankInfo& info) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
-  constexpr int kCores = 64 * 16;
-  for (int core = 0; core < kCores; ++core) {
-    if (CPU_ISSET(core, &set)) info.cores[core / 64] |= std::uint64_t{1} << (core % 64);
-  }
-}
-
 /// What a rank knows by itself.
 void fill(RankInfo& own, const Settings& settings) {
   gethostname(own.host, sizeof own.host - 1);
@@ -66,7 +56,9 @@ void fill(RankInfo& own, const Settings& settings) {
   own.settings_digest = Digest().add(std::string_view(lines)).value();
   own.control_bytes = sizeof(collectives::ControlBlock);
   own.float_control = float_control();
-  fill_cores(own);
+  own.hardware_threads = usable_hardware_threads();
+  own.cores = cores_of(own.hardware_threads);
+  own.quota = processor_quota();
   own.process = getpid();
   struct stat space {};
   own.process_space = stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
@@ -145,18 +137,25 @@ std::vector<std::vector<int>> virtual_nodes(const std::vector<int>& ranks,
   return nodes;
 }
 
-/// The ranks of this rank's host per core that they may use, rounded up.
-int ranks_per_core(const std::vector<RankInfo>& infos, int rank) {
-  std::uint64_t cores[16] = {};
+/// What the ranks of this rank's host may use between them: the same on all of them, because it
+/// follows from what each has said.
+void share_cores(collectives::Topology& topology, const std::vector<RankInfo>& infos) {
+  ProcessorSet hardware_threads{};
+  ProcessorSet cores{};
   int ranks = 0;
+  int quota = 0;
   for (const RankInfo& info : infos) {
-    if (info.host_first != infos[rank].host_first) continue;
+    if (info.host_first != infos[topology.rank].host_first) continue;
     ++ranks;
-    for (int i = 0; i < 16; ++i) cores[i] |= info.cores[i];
+    for (std::size_t i = 0; i < cores.size(); ++i) {
+      hardware_threads[i] |= info.hardware_threads[i];
+      cores[i] |= info.cores[i];
+    }
+    if (info.quota > 0) quota = quota > 0 ? std::min(quota, info.quota) : info.quota;
   }
-  int usable = 0;
-  for (const std::uint64_t word : cores) usable += std::popcount(word);
-  return usable > 0 ? (ranks + usable - 1) / usable : 1;
+  const int usable = count(hardware_threads);
+  topology.ranks_per_core = usable > 0 ? (ranks + usable - 1) / usable : 1;
+  topology.cores_per_rank = cores_per_rank(cores, quota, ranks);
 }
 
 }  // namespace
@@ -202,7 +201,7 @@ collectives::Topology topology_of(const std::vector<RankInfo>& infos, int rank,
     nodes.insert(nodes.end(), parts.begin(), parts.end());
   }
   topology.set_nodes(std::move(nodes));
-  topology.ranks_per_core = ranks_per_core(infos, rank);
+  share_cores(topology, infos);
   return topology;
 }
 

@@ -9,6 +9,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/topology.hpp"
+#include "runtime/job/processors.hpp"
 #include "runtime/mpi/early_collectives.hpp"
 
 namespace tutti::mpi {
@@ -22,7 +23,9 @@ struct RankInfo {
   std::uint32_t control_bytes;    ///< layout of the shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
   std::int32_t host_first;        ///< lowest rank that MPI says shares memory with this one
-  std::uint64_t cores[16];        ///< bit i: this process may use core i
+  ProcessorSet hardware_threads;  ///< that this process may use
+  ProcessorSet cores;             ///< that they belong to
+  std::int32_t quota;             ///< processors' time of its cgroup; 0: no limit
   std::int64_t process;           ///< its number
   std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };

@@ -55,8 +55,7 @@ int free_attribute(MPI_Comm, int, void* value, void*) {
 
 }  // namespace
 
-void check(int code, const std::string& call) {
-  if (code == MPI_SUCCESS) return;
+void throw_error(int code, const std::string& call) {
   char text[MPI_MAX_ERROR_STRING] = "unknown error";
   int length = 0;
   MPI_Error_string(code, text, &length);

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 #include <string>
+#include <type_traits>
 
 #include "tutti/error.hpp"
 
@@ -13,7 +14,16 @@ namespace tutti::mpi {
 /// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is MPI_SUCCESS. Everything
 /// in this folder uses a communicator of our own with MPI_ERRORS_RETURN; without that, MPI would
 /// end the job before a code is returned.
-void check(int code, const std::string& call);
+[[noreturn]] void throw_error(int code, const std::string& call);
+inline void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw_error(code, call);
+}
+/// `call()` makes the text, if it is needed.
+template <class Text>
+requires std::is_invocable_r_v<std::string, Text&>
+void check(int code, Text&& call) {
+  if (code != MPI_SUCCESS) throw_error(code, call());
+}
 
 /// The MPI library that is loaded, one line. May be called before MPI_Init.
 std::string version();

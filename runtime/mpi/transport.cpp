@@ -43,10 +43,12 @@ collectives::Transport::Request MpiTransport::keep(MPI_Request request) {
 collectives::Transport::Request MpiTransport::send(int to_rank, int tag,
                                                    std::span<const std::byte> bytes) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(
-      MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to_rank, tag, comm_,
-                &request),
-      "MPI_Isend of " + std::to_string(bytes.size()) + " bytes to rank " + std::to_string(to_rank));
+  check(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to_rank, tag, comm_,
+                  &request),
+        [&] {
+          return "MPI_Isend of " + std::to_string(bytes.size()) + " bytes to rank " +
+                 std::to_string(to_rank);
+        });
   return keep(request);
 }
 
@@ -55,8 +57,10 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, from_rank, tag, comm_,
                   &request),
-        "MPI_Irecv of " + std::to_string(bytes.size()) + " bytes from rank " +
-            std::to_string(from_rank));
+        [&] {
+          return "MPI_Irecv of " + std::to_string(bytes.size()) + " bytes from rank " +
+                 std::to_string(from_rank);
+        });
   return keep(request);
 }
 
@@ -72,7 +76,7 @@ collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::si
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Iallreduce(MPI_IN_PLACE, data, static_cast<int>(count), mpi_datatype(dtype),
                        mpi_operation(op), lane_, &request),
-        "MPI_Iallreduce of " + std::to_string(count) + " elements");
+        [&] { return "MPI_Iallreduce of " + std::to_string(count) + " elements"; });
   return keep(request);
 }
 

@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/kernels/reduce.hpp"
+#include "runtime/optimizers/rule.hpp"
 #include "runtime/store/core/replica.hpp"
 
 namespace tutti {
@@ -78,7 +79,9 @@ void start_states(const Optimizer& optimizer, Entry& entry) {
 
 OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
                                      std::uint64_t most_updates)
-    : optimizer_(optimizer), entries_(entries) {
+    : optimizer_(optimizer),
+      entries_(entries),
+      any_order_(dynamic_cast<const optimizer::FollowsRule*>(&optimizer) != nullptr) {
   steps_.reserve(entries.size());
   std::size_t widest = 0;
   for (Entry* entry : entries) {
@@ -140,9 +143,17 @@ void OptimizerConsumer::consume(std::size_t segment, std::size_t first, std::siz
   }
 }
 
-void OptimizerConsumer::update_whole(std::span<const collectives::Segment> segments) {
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    consume(i, 0, segments[i].count, segments[i].output);
+void OptimizerConsumer::update_whole(std::span<const collectives::Segment> segments,
+                                     collectives::Workers& workers) {
+  const auto update = [&](std::size_t i) { consume(i, 0, segments[i].count, segments[i].output); };
+  std::size_t bytes = 0;
+  for (const collectives::Segment& segment : segments) {
+    bytes += segment.count * size_of(segment.dtype);
+  }
+  if (any_order_ && wide_.empty() && workers.splits(bytes)) {
+    workers.run(segments.size(), update);
+  } else {
+    for (std::size_t i = 0; i < segments.size(); ++i) update(i);
   }
   commit();
 }

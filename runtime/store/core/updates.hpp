@@ -50,11 +50,15 @@ class OptimizerConsumer final : public collectives::Consumer {
 
   void consume(std::size_t segment, std::size_t first, std::size_t count,
                const std::byte* reduced) override;
+  /// An optimizer of the program's may not be made for several threads.
+  [[nodiscard]] bool takes_any_order() const override { return any_order_; }
 
   /// After all pieces have come: counts the updates.
   void commit();
-  /// Instead of pieces: updates from the segments' outputs, then counts.
-  void update_whole(std::span<const collectives::Segment> segments);
+  /// Instead of pieces: updates from the segments' outputs, then counts. Keys share no element, so
+  /// each thread takes whole ones: norms are summed as by one thread. 16-bit weights share a
+  /// buffer, and one thread.
+  void update_whole(std::span<const collectives::Segment> segments, collectives::Workers& workers);
 
  private:
   template <class Real>
@@ -67,6 +71,7 @@ class OptimizerConsumer final : public collectives::Consumer {
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
   std::vector<float> wide_;  ///< the whole sum of a key with 16-bit weights, if it is needed
+  bool any_order_;
 };
 
 }  // namespace tutti

@@ -6,7 +6,6 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/kernels/reduce.hpp"
 #include "runtime/store/core/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
@@ -31,21 +30,30 @@ void DensePush::copy_values_to_host(PushItem& item) {
 
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
-const std::byte* DensePush::input_of(PushItem& item) {
+DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   Entry& entry = *item.entry;
   copy_values_to_host(item);
   const std::byte* value = item.values.front().bytes();
   if (item.values.size() == 1) {
-    if (value == item.known_apart || value == entry.replica.bytes()) return value;
-    if (!table_.holds(value)) return item.known_apart = value;
+    if (value == item.known_apart || value == entry.replica.bytes()) return {value};
+    if (!table_.holds(value)) return {item.known_apart = value};
   }
-  if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
-  std::vector<const std::byte*> sources;
+  std::vector<const std::byte*>& sources = inputs_.emplace_back();
   for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
-  std::byte* sum = entry.sum->bytes();
-  collectives::reduce({ReduceOp::sum, entry.dtype(), entry.dtype()}, sources, std::span(&sum, 1),
-                      entry.shape().count(), collectives::WritePolicy::cached);
-  return sum;
+  if (sums_on_the_way(item)) return {value, sources};
+  if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
+  group_.sum(sources, entry.sum->view());
+  return {entry.sum->bytes()};
+}
+
+/// Nobody else reads the values of a job of one rank. Not where one lies in a replica, which the
+/// push writes, and not where compression needs the sum.
+bool DensePush::sums_on_the_way(const PushItem& item) const {
+  return group_.topology().size == 1 && item.values.size() > 1 &&
+         item.entry->replica.size_bytes() >= collectives::kSplitBytes && !compression_.is_on() &&
+         std::ranges::none_of(item.values, [&](const ConstTensorView& value) {
+           return table_.holds(value.bytes());
+         });
 }
 
 std::byte* DensePush::scratch(std::size_t bytes) {
@@ -90,8 +98,10 @@ bool DensePush::outputs_are_apart() const {
     if (segment.second_output != nullptr && table_.holds(segment.second_output)) return false;
     if (segment.second_output != nullptr)
       extents.push_back({segment.second_output, segment.second_output + bytes});
-    if (segment.second_output != segment.input)
-      extents.push_back({segment.input, segment.input + bytes});
+    const auto inputs = segment.inputs.empty() ? std::span(&segment.input, 1) : segment.inputs;
+    for (const std::byte* input : inputs) {
+      if (segment.second_output != input) extents.push_back({input, input + bytes});
+    }
   }
   std::sort(extents.begin(), extents.end(),
             [](const Extent& left, const Extent& right) { return left.begin < right.begin; });
@@ -112,6 +122,7 @@ std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
 void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   segments_.clear();
   host_values_.clear();
+  inputs_.clear();
   std::size_t bytes = 0;
   const auto rounded = [](std::size_t size) {
     return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
@@ -119,8 +130,12 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   for (PushItem& item : plan_.items()) {
     Entry& entry = *item.entry;
     compression_.require_packable(entry);
-    segments_.push_back(
-        {input_of(item), entry.replica.bytes(), entry.shape().count(), entry.dtype()});
+    const Inputs inputs = inputs_of(item);
+    segments_.push_back({.input = inputs.first,
+                         .output = entry.replica.bytes(),
+                         .count = entry.shape().count(),
+                         .dtype = entry.dtype(),
+                         .inputs = inputs.all});
     bytes += rounded(entry.replica.size_bytes());
   }
   choose_direct_outputs(outputs);
@@ -153,7 +168,7 @@ void DensePush::update() {
   if (consumer_ && needs_whole_sums()) {
     run_user_code(
         group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
-        [&] { consumer_->update_whole(segments_); });
+        [&] { consumer_->update_whole(segments_, group_.engine().workers()); });
   } else if (consumer_) {
     consumer_->commit();
   }

@@ -51,7 +51,14 @@ class DensePush {
   [[nodiscard]] std::uint64_t healed() const { return healed_; }
 
  private:
-  const std::byte* input_of(PushItem& item);
+  /// What a segment of a push reads: `all` is empty unless there are several.
+  struct Inputs {
+    const std::byte* first;
+    std::span<const std::byte* const> all{};
+  };
+  Inputs inputs_of(PushItem& item);
+  /// True if the values of an item are summed by the operation itself, on the way to their outputs.
+  [[nodiscard]] bool sums_on_the_way(const PushItem& item) const;
   void copy_values_to_host(PushItem& item);
   void choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
@@ -80,6 +87,7 @@ class DensePush {
   std::optional<collectives::Packing> packing_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs
   std::vector<collectives::Segment> segments_;
+  std::vector<std::vector<const std::byte*>> inputs_;  ///< of each segment that has several
   bool writes_outputs_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< whole sums of all keys of a push

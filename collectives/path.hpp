@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways that data can take through a node. All of them give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/kernels/reduce.hpp"
+
+namespace tutti::collectives {
+
+enum class Kind : std::uint8_t;
+
+/// How ranks get at each other's inputs. Those in arenas are read where they are, not staged or
+/// fetched.
+enum class Inputs : std::uint8_t {
+  announced,  ///< they travel in the announcements: see reduce_inline()
+  staged,     ///< their owner copies them into its stage slots, chunk by chunk
+  fetched     ///< the others read them through the kernel: see PeerReader
+};
+
+/// Who sums what, and how the results reach their outputs.
+enum class Results : std::uint8_t {
+  spread,  ///< each rank sums a share, and writes it to all outputs or result slots
+  own,     ///< each rank sums all that it wants, for itself
+  fetched  ///< each rank sums a share into its own output, and fetches the other shares
+};
+
+const char* name_of(Inputs inputs);
+const char* name_of(Results results);
+
+/// One way through a node.
+struct Path {
+  Inputs inputs = Inputs::staged;
+  Results results = Results::spread;
+  WritePolicy slots = WritePolicy::cached;
+  WritePolicy outputs = WritePolicy::cached;
+
+  friend bool operator==(const Path&, const Path&) = default;
+};
+
+/// "inputs=fetched results=own slots=cached outputs=streamed".
+std::string to_string(const Path& path);
+
+/// Where all inputs of a node's ranks lie.
+enum class Location : std::uint8_t { shared, ordinary, mixed };
+
+/// What calls have in common that take the same path. Made of what every rank of the node knows of
+/// a call once all have announced it, so it is the same on all of them.
+struct CallClass {
+  Kind kind{};
+  Location inputs = Location::shared;
+  bool in_place = false;  ///< all outputs lie in arenas and are written there
+  bool consumed = false;  ///< some rank takes the results piece by piece instead
+  bool apart = false;     ///< no output, or what is updated instead, is an input
+  std::uint8_t size = 0;  ///< the binary logarithm of the bytes of a rank's data, rounded down
+
+  friend bool operator==(const CallClass&, const CallClass&) = default;
+  /// True if only the sizes differ.
+  [[nodiscard]] bool is_like(CallClass other) const {
+    other.size = size;
+    return *this == other;
+  }
+  [[nodiscard]] std::uint32_t number() const {
+    return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 12 |
+           static_cast<std::uint32_t>(in_place) << 10 | static_cast<std::uint32_t>(consumed) << 9 |
+           static_cast<std::uint32_t>(apart) << 8 | size;
+  }
+};
+
+/// What is known of one class: from a file, or learnt.
+struct LearntPath {
+  CallClass call;
+  Path path;
+  double margin = 1;  ///< how many times faster than the static choice
+};
+
+/// "allreduce of ordinary memory, from 65536 bytes: inputs=fetched ...: 1.31 times the speed of the
+/// static choice".
+std::string to_string(const LearntPath& learnt);
+
+/// The pairs of inputs and results that a call of this class may take, on a node of several ranks,
+/// with cached writes. Small calls may be announced. `can_fetch`: the node's ranks can read each
+/// other through the kernel.
+std::vector<Path> possible_paths(const CallClass& call, bool can_fetch);
+
+/// True if ranks read inputs of others where they lie: those ranks may not change them meanwhile.
+bool reads_where_they_are(const Path& path, const CallClass& call);
+
+/// True if the path writes scratch slots.
+bool uses_slots(const Path& path, const CallClass& call);
+
+}  // namespace tutti::collectives

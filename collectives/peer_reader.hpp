@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading what another rank of the node keeps in memory of its own, which is mapped nowhere else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti::collectives {
+
+/// In a job the kernel copies from one process to the other (runtime/job/kernel_reader.hpp).
+class PeerReader {
+ public:
+  struct Piece {
+    std::byte* to;
+    std::uint64_t from;  ///< an address in the peer's process
+    std::size_t bytes;
+  };
+
+  virtual ~PeerReader() = default;
+
+  /// Copies pieces of a local rank's memory here. Errors: communication, which names the rank.
+  virtual void read(int local_rank, std::span<const Piece> pieces) = 0;
+};
+
+}  // namespace tutti::collectives
