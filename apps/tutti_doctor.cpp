@@ -14,6 +14,8 @@
 #include "apps/doctor/options.hpp"
 #include "apps/doctor/report.hpp"
 #include "apps/doctor/self_test.hpp"
+#include "apps/doctor/tune.hpp"
+#include "apps/doctor/tune_file.hpp"
 #include "support/progress.hpp"
 
 namespace {
@@ -45,14 +47,19 @@ struct World {
   std::string error;
 };
 
+/// A deadline holds also where the job has none.
+tutti::Settings settings_of_job() {
+  tutti::Settings settings = tutti::Settings::from_environment();
+  const bool is_never = settings.timeout.count() == 0;
+  if (is_never || settings.timeout > kLongestWait) settings.timeout = kLongestWait;
+  return settings;
+}
+
 World open_world(bool has_settings) {
   World world;
   if (!has_settings) return {{}, "not run: ranks have settings that cannot be used"};
   try {
-    tutti::Settings settings = tutti::Settings::from_environment();
-    const bool is_never = settings.timeout.count() == 0;
-    if (is_never || settings.timeout > kLongestWait) settings.timeout = kLongestWait;
-    world.communicator = tutti::Communicator::world(settings);
+    world.communicator = tutti::Communicator::world(settings_of_job());
   } catch (const tutti::Error& error) {
     world.error = error.what();
   }
@@ -81,6 +88,65 @@ void write(const std::filesystem::path& path, const std::string& text) {
   if (!file) throw tutti::Error(tutti::ErrorCode::io, path.string() + ": cannot be written");
 }
 
+// --- --tuning FILE -----------------------------------------------------------------------------
+
+/// What there is before anything is measured: a communicator that learns at once, and what the file
+/// holds already.
+struct Workbench {
+  tutti::Communicator world;
+  std::string old;  ///< on rank 0
+};
+
+void require_tunable(const tutti::Communicator& world, const tutti::Settings& settings) {
+  const auto refuse = [](const std::string& text) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument, "--tuning: " + text);
+  };
+  if (world.size() == 1) {
+    refuse("one rank has nothing to choose; start tutti-doctor with mpirun, as the job will be");
+  }
+  if (world.num_nodes() > 1) {
+    refuse("the ranks are on " + std::to_string(world.num_nodes()) +
+           " nodes; what is tuned are jobs on one: start as many ranks on one host");
+  }
+  if (!settings.algorithms.empty()) {
+    refuse("TUTTI_ALGORITHMS=" + settings.algorithms + " chooses already; unset it");
+  }
+}
+
+/// A file that is there is read by the library first, which refuses what is not a tuning file.
+Workbench prepare(MPI_Comm comm, const std::filesystem::path& file) {
+  tutti::Settings settings = settings_of_job();
+  settings.tuning = "at-once";
+  Workbench bench{tutti::Communicator::world(settings), {}};
+  require_tunable(bench.world, settings);
+  bench.world.agree([&] {
+    if (bench.world.rank() != 0) return;
+    bench.old = doctor::read_if_there(file);
+    doctor::require_writable(file);
+  });
+  if (doctor::share(comm, bench.old.empty() ? 0 : 1) == 0) return bench;
+  settings.tuning = std::filesystem::absolute(file);
+  tutti::Communicator::world(settings);
+  return bench;
+}
+
+void tune(MPI_Comm comm, const doctor::Options& options, Workbench bench,
+          const std::vector<doctor::RankInfo>& ranks) {
+  const bool is_root = bench.world.rank() == 0;
+  const doctor::Tuning result =
+      doctor::tune(bench.world, {.seconds = options.tune_seconds,
+                                 .share = [&](int value) { return doctor::share(comm, value); },
+                                 .is_root = is_root,
+                                 .is_watched = apps::stdout_is_watched()});
+  bench.world.agree([&] {
+    if (!is_root) return;
+    const std::string machine = doctor::machine_text(ranks.front().host, ranks.front().mpi);
+    doctor::replace(options.tune,
+                    doctor::merged(bench.old, result.text, bench.world.size(), machine));
+  });
+  if (is_root) std::cout << doctor::to_lines(result, options.tune, bench.world.size());
+}
+
 int tutti_doctor(int argc, char** argv) {
   const MPI_Comm comm = tutti::duplicate_world();
   const bool is_root = rank_in(comm) == 0;
@@ -95,7 +161,10 @@ int tutti_doctor(int argc, char** argv) {
   doctor::Findings findings;
   if (is_root) doctor::check_settings(ranks, findings);
   World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);
-  doctor::gather_nodes(comm, world.communicator ? world.communicator->node() : -1, ranks);
+  const auto& own = world.communicator;
+  doctor::gather_nodes(comm, own ? own->node() : -1, own ? own->why_unreadable() : "", ranks);
+  std::optional<Workbench> bench;
+  if (own && !options.tune.empty()) bench.emplace(prepare(comm, options.tune));
 
   const bool colour = apps::stdout_is_watched();
   if (is_root) {
@@ -110,7 +179,13 @@ int tutti_doctor(int argc, char** argv) {
     std::cout << doctor::verdict(findings) << std::endl;
     write(options.json, doctor::to_json(findings, ranks));
   }
-  return doctor::share(comm, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);
+  const int code =
+      doctor::share(comm, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);
+  if (bench && code == kHealthy) tune(comm, options, std::move(*bench), ranks);
+  if (is_root && !options.tune.empty() && code != kHealthy) {
+    std::cout << "not tuned, because of what was found\n";
+  }
+  return code;
 }
 
 }  // namespace

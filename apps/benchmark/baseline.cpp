@@ -40,8 +40,9 @@ bool matches(const BaselineEntry& entry, const Result& result) {
 }
 
 std::string slower_line(const Result& result, const BaselineEntry& entry) {
-  return result.backend + " " + result.collective + " " + std::to_string(result.bytes) +
-         " B: " + time_text(result.time_us.p50) + " us, was " + time_text(entry.p50_us) + " us (" +
+  return result.backend + " " + result.collective + " " + std::to_string(result.bytes) + " B in " +
+         result.buffers + " memory: " + time_text(result.time_us.p50) + " us, was " +
+         time_text(entry.p50_us) + " us (" +
          format("%+.0f %%", (result.time_us.p50 / entry.p50_us - 1.0) * 100.0) + ")";
 }
 
@@ -55,7 +56,7 @@ std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options
     const nlohmann::json& environment = whole.at("environment");
     require_equal("ranks", environment.at("ranks"), machine.ranks);
     require_equal("nodes", environment.at("nodes"), machine.nodes);
-    require_equal("--cache", config.at("cache"), options.cold ? "cold" : "hot");
+    require_equal("--cache", config.at("cache"), to_string(options.cache));
     require_equal("--model", config.at("model"),
                   options.model.empty() ? nlohmann::json() : nlohmann::json(options.model));
     require_equal("--compression", config.value("compression", nlohmann::json()),

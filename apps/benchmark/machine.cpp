@@ -124,6 +124,18 @@ std::string hosts_text(const std::vector<Host>& hosts) {
   return text;
 }
 
+std::string place_text(const Machine& machine) {
+  constexpr std::size_t kNamedHosts = 3;
+  const std::size_t named = std::min(machine.hosts.size(), kNamedHosts);
+  std::string hosts = hosts_text(
+      {machine.hosts.begin(), machine.hosts.begin() + static_cast<std::ptrdiff_t>(named)});
+  if (named < machine.hosts.size()) {
+    hosts += " and " + std::to_string(machine.hosts.size() - named) + " more hosts";
+  }
+  return std::to_string(machine.ranks) + (machine.ranks == 1 ? " rank on " : " ranks on ") +
+         std::to_string(machine.nodes) + (machine.nodes == 1 ? " node: " : " nodes: ") + hosts;
+}
+
 void add_streaming(std::span<const float> left, std::span<const float> right,
                    std::span<float> sum) {
   std::size_t i = 0;

@@ -39,6 +39,9 @@ Machine describe_machine(tutti::Communicator& world, MPI_Comm comm);
 /// "node1 (2), node2 (2)".
 std::string hosts_text(const std::vector<Host>& hosts);
 
+/// "2 ranks on 1 node: node1 (2)", with the names of three hosts at most.
+std::string place_text(const Machine& machine);
+
 /// The text behind "NAME: " in lines such as build_info's; "unknown" if there is none.
 std::string field_of(const std::string& lines, const std::string& name);
 

@@ -23,7 +23,8 @@ namespace {
 
 /// Options whose raw are read further once the command line is taken apart.
 struct RawOptions {
-  std::string min_bytes, max_bytes, dtype, op, backends, cache, device, ranks_per_node, compression;
+  std::string min_bytes, max_bytes, dtype, op, backends, buffers, cache, device, ranks_per_node;
+  std::string compression;
   int iterations = 0;
   int check = 1;
 };
@@ -50,11 +51,12 @@ void describe_measurement(po::options_description& all, Options& options, RawOpt
       "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and topk "
       "give is not checked")("backend", po::value(&raw.backends)->default_value("tutti,mpi"),
                              "tutti, mpi, nccl (with --device gpu); several are measured in turn")(
-      "buffers", po::value(&options.buffers)->default_value("store"),
-      "tutti's: store (memory of the node, no copies) or user (ordinary memory); mpi's are "
-      "ordinary memory")(
-      "cache", po::value(&raw.cache)->default_value("hot"),
-      "hot, or cold: inputs rewritten, and buffers out of the caches, before every call")(
+      "buffers", po::value(&raw.buffers)->default_value("store"),
+      "tutti's: store (memory of the node, no copies), user (ordinary memory), or both in turn as "
+      "in store,user; mpi's are ordinary memory")(
+      "cache", po::value(&raw.cache)->default_value("fresh"),
+      "fresh: each rank writes its inputs before every timed call, as a training step does; hot: "
+      "they are written once; cold: they are written, and out of the caches, before every call")(
       "device", po::value(&raw.device)->default_value("cpu"), "cpu or gpu: where the tensors are")(
       "ranks-per-node", po::value(&raw.ranks_per_node),
       "splits each host into nodes: 4, or 3,5; for tests and experiments");
@@ -64,8 +66,10 @@ void describe_results(po::options_description& all, Options& options) {
   all.add_options()("json", po::value(&options.json), "file for the results, with the environment")(
       "csv", po::value(&options.csv), "file for the results")(
       "plot", po::value(&options.plot), "file for a plot (SVG): time and busbw over size")(
+      "label", po::value(&options.label), "a name for this run, which goes into the JSON")(
       "min-busbw", po::value(&options.min_busbw)->default_value(0.0),
-      "GB/s: exit code 3 if tutti's busbw at the largest size is below")(
+      "GB/s: exit code 3 if tutti's busbw at the largest size is below (in the first of "
+      "--buffers)")(
       "baseline", po::value(&options.baseline),
       "a --json of an earlier run: exit code 3 if a p50 is longer than there, beyond the "
       "tolerance")("tolerance", po::value(&options.tolerance)->default_value(10.0),
@@ -109,18 +113,30 @@ tutti::ReduceOp parse_op(const std::string& text) {
   throw_usage_error("--op: expected sum, prod, min or max, found '" + text + "'");
 }
 
-std::vector<std::string> parse_backends(const std::string& text) {
-  std::vector<std::string> backends;
-  for (const std::string& name : split(text)) {
-    require(
-        name == "tutti" || name == "mpi" || name == "nccl",
-        "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found '" + text + "'");
-    require(std::ranges::find(backends, name) == backends.end(),
-            "--backend: " + name + " is there twice");
-    backends.push_back(name);
+CacheMode parse_cache(const std::string& text) {
+  for (const CacheMode mode : {CacheMode::hot, CacheMode::cold, CacheMode::fresh}) {
+    if (text == to_string(mode)) return mode;
   }
-  require(!backends.empty(), "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi");
-  return backends;
+  throw_usage_error("--cache: expected hot, cold or fresh, found '" + text + "'");
+}
+
+/// Names between commas, each of them one of `known` and there once.
+std::vector<std::string> parse_list(const std::string& option, const std::string& text,
+                                    const std::vector<std::string>& known) {
+  std::string expected = option + ": expected " + known[0];
+  for (std::size_t i = 1; i < known.size(); ++i) {
+    expected += (i + 1 < known.size() ? ", " : " or ") + known[i];
+  }
+  expected += ", or several as in " + known[0] + "," + known[1];
+  std::vector<std::string> names;
+  for (const std::string& name : split(text)) {
+    require(std::ranges::find(known, name) != known.end(), expected + "; found '" + text + "'");
+    require(std::ranges::find(names, name) == names.end(),
+            option + ": " + name + " is there twice");
+    names.push_back(name);
+  }
+  require(!names.empty(), expected);
+  return names;
 }
 
 std::vector<int> parse_ranks_per_node(const std::string& text) {
@@ -139,12 +155,9 @@ void read(const RawOptions& raw, const po::variables_map& values, Options& optio
   if (values.contains("iters")) options.iterations = raw.iterations;
   require(raw.check == 0 || raw.check == 1, "--check: expected 0 or 1");
   options.check = raw.check == 1;
-  options.backends = parse_backends(raw.backends);
-  require(options.buffers == "store" || options.buffers == "user",
-          "--buffers: expected store or user, found '" + options.buffers + "'");
-  require(raw.cache == "hot" || raw.cache == "cold",
-          "--cache: expected hot or cold, found '" + raw.cache + "'");
-  options.cold = raw.cache == "cold";
+  options.backends = parse_list("--backend", raw.backends, {"tutti", "mpi", "nccl"});
+  options.buffers = parse_list("--buffers", raw.buffers, {"store", "user"});
+  options.cache = parse_cache(raw.cache);
   options.compression =
       parse("--compression", [&] { return tutti::compression::create(raw.compression); });
   require(raw.device == "cpu" || raw.device == "gpu",
@@ -184,6 +197,9 @@ void check_combination(const Options& options) {
           "--device gpu: on GPUs there are pushpull and allreduce, of sums, uncompressed");
   require(options.on_gpu || !options.has_backend("nccl"), "--backend nccl belongs to --device gpu");
   if (options.has_backend("nccl")) require_nccl();
+  require(options.buffers.size() == 1 ||
+              (options.has_backend("tutti") && !options.on_gpu && chosen.has_sizes),
+          "--buffers: both belong to tutti's tensors on the CPU");
   require(options.model.empty() || options.collective == "pushpull",
           "--model belongs to --collective pushpull");
   require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,
@@ -201,8 +217,34 @@ void check_combination(const Options& options) {
 
 }  // namespace
 
+const char* to_string(CacheMode mode) {
+  switch (mode) {
+    case CacheMode::hot:
+      return "hot";
+    case CacheMode::cold:
+      return "cold";
+    case CacheMode::fresh:
+      return "fresh";
+  }
+  return "unknown";
+}
+
 bool Options::has_backend(const std::string& name) const {
   return std::ranges::find(backends, name) != backends.end();
+}
+
+std::vector<Contender> Options::contenders() const {
+  std::vector<Contender> all;
+  for (const std::string& backend : backends) {
+    if (on_gpu) {
+      all.push_back({backend, "gpu"});
+    } else if (backend != "tutti") {
+      all.push_back({backend, "user"});
+    } else {
+      for (const std::string& kind : buffers) all.push_back({backend, kind});
+    }
+  }
+  return all;
 }
 
 Options parse_options(int argc, const char* const* argv) {

@@ -11,7 +11,17 @@
 #include <tutti/communicator.hpp>
 #include <tutti/compression.hpp>
 
+#include "apps/benchmark/result.hpp"
+
 namespace apps::benchmark {
+
+/// Where the inputs of a timed call are when it begins.
+enum class CacheMode {
+  hot,    ///< where the call before left them: no rank has written them since
+  cold,   ///< out of the caches
+  fresh,  ///< where their own rank has just written them
+};
+const char* to_string(CacheMode mode);
 
 struct Options {
   std::size_t min_bytes = 0;
@@ -24,11 +34,12 @@ struct Options {
   bool check = true;
   std::string collective;
   std::vector<std::string> backends;  ///< "tutti", "mpi", "nccl"; each once
-  std::string buffers;                ///< "store" or "user"
+  std::vector<std::string> buffers;   ///< tutti's: "store", "user"; each once
   bool on_gpu = false;
-  bool cold = false;
+  CacheMode cache = CacheMode::fresh;
   std::vector<int> ranks_per_node;
   std::string model;  ///< empty: one tensor of each size
+  std::string label;  ///< of the run, for those who compare several
   tutti::Compression compression;
   std::filesystem::path json;
   std::filesystem::path csv;
@@ -40,6 +51,8 @@ struct Options {
   bool version = false;
 
   [[nodiscard]] bool has_backend(const std::string& name) const;
+  /// What is measured in turn: each backend, Tutti once for each kind of buffers.
+  [[nodiscard]] std::vector<Contender> contenders() const;
   [[nodiscard]] bool compresses() const { return compression.index() != 0; }
 };
 

@@ -127,18 +127,12 @@ std::vector<std::byte> Pattern::two_periods(int source, std::uint64_t turn) cons
   });
 }
 
-void Pattern::write(const tutti::TensorView& tensor, std::uint64_t turn,
-                    const std::vector<Stretch>& stretches) const {
-  const std::size_t element = tutti::size_of(dtype_);
-  std::byte* place = tensor.bytes();
-  for (const Stretch& stretch : stretches) {
-    const auto periods = two_periods(stretch.source, turn);
-    for_each_piece(stretch.count, element, stretch.first, periods,
-                   [&](std::size_t at, const std::byte* expected, std::size_t bytes) {
-                     std::memcpy(place + at, expected, bytes);
-                   });
-    place += stretch.count * element;
-  }
+void Pattern::Values::write(const tutti::TensorView& tensor, std::size_t first) const {
+  std::byte* const place = tensor.bytes();
+  for_each_piece(tensor.count(), tutti::size_of(dtype_), first, periods_,
+                 [&](std::size_t at, const std::byte* values, std::size_t bytes) {
+                   std::memcpy(place + at, values, bytes);
+                 });
 }
 
 std::size_t Pattern::count_wrong(const tutti::ConstTensorView& tensor, std::uint64_t turn,

@@ -44,12 +44,25 @@ class Pattern {
   /// The reduction of that element over all ranks, exactly.
   [[nodiscard]] double reduced(std::uint64_t turn, std::size_t phase) const;
 
-  /// Writes the stretches one after the other into `tensor`, which they fill.
-  void write(const tutti::TensorView& tensor, std::uint64_t turn,
-             const std::vector<Stretch>& stretches) const;
-  /// How many elements of `tensor` are not what write() would have written.
+  /// How many elements of `tensor` are not those of the stretches, one after the other.
   [[nodiscard]] std::size_t count_wrong(const tutti::ConstTensorView& tensor, std::uint64_t turn,
                                         const std::vector<Stretch>& stretches) const;
+
+  /// A source's values of one turn, ready to be written again and again: that takes stores alone.
+  class Values {
+   public:
+    Values(const Pattern& pattern, int source, std::uint64_t turn)
+        : dtype_(pattern.dtype_), turn_(turn), periods_(pattern.two_periods(source, turn)) {}
+
+    [[nodiscard]] std::uint64_t turn() const noexcept { return turn_; }
+    /// Stores every element of `tensor`, which begins with the source's element `first`.
+    void write(const tutti::TensorView& tensor, std::size_t first) const;
+
+   private:
+    tutti::DType dtype_;
+    std::uint64_t turn_;
+    std::vector<std::byte> periods_;
+  };
 
  private:
   /// A period of the source, twice: so that it can be read from any phase on.

@@ -1,302 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/benchmark/plot.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <ranges>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "apps/benchmark/cases.hpp"
+#include "apps/benchmark/chart.hpp"
 #include "support/text.hpp"
 
 namespace apps::benchmark {
 
 namespace {
 
-constexpr int kMaxByteLabels = 7;
-constexpr std::array kSteps{1.0, 2.0, 5.0};
-constexpr double kShortAxis = 30.0;  // high / low
+constexpr PanelText kTime{"time, median (lower is better)", microseconds_label, "no time"};
+constexpr PanelText kSpeed{"bus bandwidth, GB/s (higher is better)", plain_label,
+                           "one rank alone uses no bus"};
 
-struct Range {
-  double low;
-  double high;
-};
-
-/// The range of the positive values, which alone have a place on a logarithmic axis.
-Range range_of(std::span<const double> values) {
-  Range range{0.0, 0.0};
-  for (const double value : values) {
-    if (!(value > 0.0)) continue;
-    range.low = range.low > 0.0 ? std::min(range.low, value) : value;
-    range.high = std::max(range.high, value);
-  }
-  return range.high > 0.0 ? range : Range{1.0, 10.0};
+const char* color_of(const Contender& contender) {
+  if (contender.backend == "tutti") return contender.buffers == "user" ? kPurple : kBlue;
+  return contender.backend == "mpi" ? kOrange : kGreen;
 }
 
-}  // namespace
-
-double Axis::position(double value) const { return std::log(value / low) / std::log(high / low); }
-
-Axis byte_axis(std::span<const double> values) {
-  const Range range = range_of(values);
-  auto first = static_cast<int>(std::floor(std::log2(range.low) + 1e-9));
-  auto last = static_cast<int>(std::ceil(std::log2(range.high) - 1e-9));
-  if (first == last) {
-    --first;
-    ++last;
-  }
-  const int step = (last - first) / kMaxByteLabels + 1;
-  Axis axis{.low = std::exp2(first), .high = std::exp2(last), .ticks = {}};
-  for (int power = first; power <= last; ++power) {
-    const bool labelled = (power - first) % step == 0;
-    if (labelled) axis.ticks.push_back({std::exp2(power), bytes_text(std::exp2(power)), true});
-  }
-  return axis;
+std::string name_of(const Contender& contender, const Options& options, const Machine& machine) {
+  if (contender.backend == "mpi") return machine.mpi;
+  if (contender.backend == "nccl") return "NCCL";
+  return options.buffers.size() > 1 ? "Tutti, " + contender.buffers + " memory" : "Tutti";
 }
 
-Axis decade_axis(std::span<const double> values, Label label) {
-  const Range range = range_of(values);
-  Axis axis{.low = 0.0, .high = 0.0, .ticks = {}};
-  std::vector<double> marks;
-  const double first = std::floor(std::log10(range.low)) - 1.0;
-  const double last = std::ceil(std::log10(range.high)) + 1.0;
-  for (double decade = first; decade <= last; decade += 1.0) {
-    for (const double step : kSteps) marks.push_back(step * std::pow(10.0, decade));
-  }
-  // A little room beyond the outermost points.
-  for (const double mark : marks) {
-    if (mark <= range.low / 1.1) axis.low = mark;
-  }
-  axis.high = *std::find_if(marks.begin(), marks.end(),
-                            [&](double mark) { return mark >= range.high * 1.1; });
-  const bool is_short = axis.high / axis.low < kShortAxis;
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    if (marks[i] < axis.low * 0.999 || marks[i] > axis.high * 1.001) continue;
-    const bool major = i % kSteps.size() == 0;
-    axis.ticks.push_back({marks[i], major || is_short ? label(marks[i]) : std::string(), major});
-  }
-  return axis;
+/// "tutti", or "tutti-user" where there are several.
+std::string id_of(const Contender& contender, const Options& options) {
+  const bool is_one_of_two = contender.backend == "tutti" && options.buffers.size() > 1;
+  return is_one_of_two ? "tutti-" + contender.buffers : contender.backend;
 }
 
-std::string microseconds_label(double value) {
-  if (value < 999.0) return format("%.3g µs", value);
-  if (value < 999e3) return format("%.3g ms", value / 1e3);
-  return format("%.3g s", value / 1e6);
-}
-
-std::string plain_label(double value) { return format("%.3g", value); }
-
-namespace {
-
-// --- the picture ---------------------------------------------------------------------------------
-
-constexpr double kWidth = 1140.0;
-constexpr double kHeight = 560.0;
-constexpr double kPanelWidth = 450.0;
-constexpr double kPanelHeight = 330.0;
-constexpr double kPanelTop = 168.0;
-constexpr double kBottom = kPanelTop + kPanelHeight;
-constexpr double kTimeLeft = 78.0;
-constexpr double kSpeedLeft = 640.0;
-constexpr const char* kInk = "#1f2328";
-constexpr const char* kSoftInk = "#57606a";
-constexpr const char* kGrid = "#d8dee4";
-constexpr const char* kFaintGrid = "#eef1f4";
-constexpr const char* kTimeTitle = "time, median (lower is better)";
-constexpr const char* kSpeedTitle = "bus bandwidth, GB/s (higher is better)";
-
-struct Point {
-  double size = 0.0;
-  double value = 0.0;
-};
-
-struct Series {
-  std::string backend;
-  std::vector<Point> points;
-};
-
-/// The memory's limit of busbw, as a line across the panel; a value of 0 is none.
-struct Limit {
-  double value = 0.0;
-  std::string label;
-};
-
-const char* color_of(const std::string& backend) {
-  if (backend == "tutti") return "#0a62c9";
-  return backend == "mpi" ? "#d1600a" : "#4f8a10";
-}
-
-/// XML's own characters, spelt out.
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char letter : text) {
-    if (letter == '<') {
-      safe += "&lt;";
-    } else if (letter == '>') {
-      safe += "&gt;";
-    } else if (letter == '&') {
-      safe += "&amp;";
-    } else {
-      safe += letter;
-    }
-  }
-  return safe;
-}
-
-struct Place {
-  double x;
-  double y;
-};
-
-std::string line(Place from, Place to, const char* color, double width = 1.0,
-                 const char* more = "") {
-  return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" ", from.x, from.y, to.x,
-                to.y) +
-         format("stroke=\"%s\" stroke-width=\"%.1f\"%s/>\n", color, width, more);
-}
-
-std::string dashed(double x1, double y1, double x2, double y2) {
-  return line({x1, y1}, {x2, y2}, kSoftInk, 1.6, " stroke-dasharray=\"7 5\"");
-}
-
-std::string write(Place at, const std::string& text, int size, const char* color,
-                  const char* anchor = "start", const char* more = "") {
-  return format("<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\" font-size=\"%d\" text-anchor=\"%s\"%s>",
-                at.x, at.y, color, size, anchor, more) +
-         escaped(text) + "</text>\n";
-}
-
-std::string bold(double x, double y, const std::string& text, int size) {
-  return write({x, y}, text, size, kInk, "start", " font-weight=\"600\"");
-}
-
-/// Curves over sizes, on logarithmic axes.
-class Panel {
- public:
-  Panel(double left, Axis sizes, Axis values)
-      : left_(left), sizes_(std::move(sizes)), values_(std::move(values)) {}
-
-  /// The grid, the ticks' labels and the panel's title.
-  [[nodiscard]] std::string frame(const std::string& title) const {
-    const double right = left_ + kPanelWidth;
-    std::string svg = bold(left_, kPanelTop - 14, title, 14);
-    for (const Tick& tick : values_.ticks) {
-      svg += line({left_, y(tick.value)}, {right, y(tick.value)}, tick.major ? kGrid : kFaintGrid);
-      if (tick.label.empty()) continue;
-      svg += write({left_ - 9, y(tick.value) + 4}, tick.label, 12, kSoftInk, "end");
-    }
-    for (const Tick& tick : sizes_.ticks) {
-      svg += line({x(tick.value), kPanelTop}, {x(tick.value), kBottom}, kGrid);
-      svg += write({x(tick.value), kBottom + 20}, tick.label, 12, kSoftInk, "middle");
-    }
-    svg += line({left_, kPanelTop}, {left_, kBottom}, kSoftInk);
-    svg += line({left_, kBottom}, {right, kBottom}, kSoftInk);
-    return svg +
-           write({left_ + kPanelWidth / 2, kBottom + 44}, "message size", 12, kSoftInk, "middle");
-  }
-
-  [[nodiscard]] std::string curve(const Series& series) const {
-    std::string path;
-    std::string dots;
-    for (const Point& point : series.points) {
-      if (!(point.value > 0.0)) continue;
-      const double at_x = x(point.size);
-      const double at_y = y(point.value);
-      path += format("%s%.1f %.1f", path.empty() ? "M" : " L", at_x, at_y);
-      dots += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"/>\n", at_x, at_y);
-    }
-    const char* const color = color_of(series.backend);
-    return "<g class=\"series-" + series.backend + "\">\n<path d=\"" + path +
-           format("\" fill=\"none\" stroke=\"%s\" stroke-width=\"2.2\"/>\n", color) +
-           format("<g fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"1\">\n", color) + dots +
-           "</g>\n</g>\n";
-  }
-
-  [[nodiscard]] std::string level(const Limit& limit) const {
-    const double at = y(limit.value);
-    return dashed(left_, at, left_ + kPanelWidth, at) +
-           write({left_ + 8, at - 7}, limit.label, 12, kSoftInk);
-  }
-
- private:
-  [[nodiscard]] double x(double size) const { return left_ + kPanelWidth * sizes_.position(size); }
-  [[nodiscard]] double y(double value) const {
-    return kBottom - kPanelHeight * values_.position(value);
-  }
-
-  double left_;
-  Axis sizes_;
-  Axis values_;
-};
-
-std::string curves(double left, const std::string& title, const std::vector<Series>& all,
-                   Label label, const Limit& limit) {
-  std::vector<double> sizes;
-  std::vector<double> values{limit.value};
-  for (const Series& series : all) {
-    for (const Point& point : series.points) {
-      sizes.push_back(point.size);
-      values.push_back(point.value);
-    }
-  }
-  const Panel panel(left, byte_axis(sizes), decade_axis(values, label));
-  std::string svg = panel.frame(title);
-  if (limit.value > 0.0) svg += panel.level(limit);
-  for (const Series& series : all) svg += panel.curve(series);
-  return svg;
-}
-
-/// One size: a bar per backend, as long as its value, from 0 on.
-std::string bars(double left, const std::string& title, const std::vector<Series>& all, Label label,
-                 const Limit& limit) {
-  constexpr double kBar = 44.0;
-  constexpr double kGap = 22.0;
-  double most = limit.value;
-  for (const Series& series : all) most = std::max(most, series.points.front().value);
-  const double scale = (kPanelWidth - 80.0) / most;  // room for the longest one's value
-  std::string svg = bold(left, kPanelTop - 14, title, 14);
-  double top = kPanelTop + kGap;
-  for (const Series& series : all) {
-    const double value = series.points.front().value;
-    svg += "<g class=\"series-" + series.backend + "\">\n" +
-           format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
-                  left, top, scale * value, kBar, color_of(series.backend)) +
-           write({left + scale * value + 8, top + kBar / 2 + 5}, label(value), 14, kInk) + "</g>\n";
-    top += kBar + kGap;
-  }
-  svg += line({left, kPanelTop}, {left, top}, kSoftInk);
-  if (limit.value == 0.0) return svg;
-  const double at = left + scale * limit.value;
-  return svg + dashed(at, kPanelTop, at, top) +
-         write({at, top + 18}, limit.label, 12, kSoftInk, "end");
-}
-
-/// One panel. `label`: what stands at a value.
-std::string panel(double left, const std::string& title, const std::vector<Series>& all,
-                  Label label, const Limit& limit) {
-  const bool has_values = std::ranges::any_of(all, [](const Series& series) {
-    return std::ranges::any_of(series.points, [](const Point& point) { return point.value > 0.0; });
-  });
-  if (!has_values) {  // as the busbw of one rank
-    return bold(left, kPanelTop - 14, title, 14) +
-           write({left + kPanelWidth / 2, kPanelTop + kPanelHeight / 2},
-                 "one rank alone uses no bus", 13, kSoftInk, "middle");
-  }
-  const bool is_one_size =
-      std::ranges::all_of(all, [](const Series& series) { return series.points.size() == 1; });
-  return (is_one_size ? bars : curves)(left, title, all, label, limit);
-}
-
-/// The backends that have results.
+/// The contenders that have results.
 std::vector<Series> series_of(std::span<const Row> rows, const Options& options,
-                              double (*value_of)(const Result&)) {
+                              const Machine& machine, double (*value_of)(const Result&)) {
   std::vector<Series> all;
-  for (const std::string& backend : options.backends) {
-    Series series{backend, {}};
+  for (const Contender& contender : options.contenders()) {
+    Series series{.id = id_of(contender, options),
+                  .name = name_of(contender, options, machine),
+                  .color = color_of(contender),
+                  .points = {}};
     for (const Row& row : rows) {
-      const Result* const result = find_result(row, backend);
+      const Result* const result = find_result(row, contender);
       if (result == nullptr) continue;
       series.points.push_back({static_cast<double>(row.bytes), value_of(*result)});
     }
@@ -305,7 +53,7 @@ std::vector<Series> series_of(std::span<const Row> rows, const Options& options,
   return all;
 }
 
-Limit limit_of(const Options& options, const Machine& machine,
+Level limit_of(const Options& options, const Machine& machine,
                const std::optional<MemorySpeed>& memory) {
   if (!memory) return {};
   const double limit =
@@ -315,95 +63,43 @@ Limit limit_of(const Options& options, const Machine& machine,
                  memory->exceeds_cache ? "memory allows" : "memory (or a cache) allows", limit)};
 }
 
-// --- the words over it ---------------------------------------------------------------------------
-
 std::string title_of(const Options& options) {
   std::string text = options.collective;
   if (!options.model.empty()) text += " of " + options.model;
   text += std::string(", ") + to_string(options.dtype);
   if (find_case(options.collective).reduces) text += std::string(" ") + to_string(options.op);
-  return text;
-}
-
-std::string place_of(const Machine& machine) {
-  constexpr std::size_t kNamedHosts = 3;
-  const std::size_t named = std::min(machine.hosts.size(), kNamedHosts);
-  std::string hosts = hosts_text(
-      {machine.hosts.begin(), machine.hosts.begin() + static_cast<std::ptrdiff_t>(named)});
-  if (named < machine.hosts.size()) {
-    hosts += " and " + std::to_string(machine.hosts.size() - named) + " more hosts";
-  }
-  return std::to_string(machine.ranks) + (machine.ranks == 1 ? " rank on " : " ranks on ") +
-         std::to_string(machine.nodes) + (machine.nodes == 1 ? " node: " : " nodes: ") + hosts;
+  return text + ", " + to_string(options.cache) + " inputs";
 }
 
 std::string buffers_of(std::span<const Row> rows, const Options& options) {
   std::string text;
-  for (const std::string& backend : options.backends) {
-    const Result* const result = find_result(rows.front(), backend);
-    if (result == nullptr) continue;
-    text += backend + ": " + result->buffers + " buffers";
-    if (backend == "tutti" && options.compresses()) {
+  for (const Contender& contender : options.contenders()) {
+    if (find_result(rows.front(), contender) == nullptr) continue;
+    text += "  ·  " + contender.backend + ": " + contender.buffers + " buffers";
+    if (contender.backend == "tutti" && options.compresses()) {
       text += ", " + tutti::compression::to_string(options.compression);
     }
-    text += "  ·  ";
   }
-  return text + (options.cold ? "cold caches" : "hot caches");
-}
-
-std::string words_over(std::span<const Row> rows, const Options& options, const Machine& machine) {
-  const std::array lines{
-      place_of(machine) + "  ·  " + buffers_of(rows, options),
-      machine.processor + ", last-level cache " +
-          bytes_text(static_cast<double>(machine.cache_bytes)) + ", " + machine.vector_instructions,
-      machine.library + "  ·  " + machine.mpi + "  ·  " + machine.started,
-  };
-  std::string svg = bold(kTimeLeft, 38, title_of(options), 20);
-  double top = 64.0;
-  for (const std::string& text : lines) {
-    svg += write({kTimeLeft, top}, text, 13, kSoftInk);
-    top += 20.0;
-  }
-  return svg;
-}
-
-std::string name_of(const std::string& backend, const Machine& machine) {
-  if (backend == "mpi") return machine.mpi;
-  return backend == "nccl" ? "NCCL" : "Tutti";
-}
-
-/// At the upper right, a line and a name per backend that has results.
-std::string legend(const std::vector<Series>& all, const Machine& machine) {
-  std::string svg;
-  double at = kSpeedLeft + kPanelWidth;
-  for (std::size_t left = all.size(); left > 0; --left) {
-    const std::string& backend = all[left - 1].backend;
-    const std::string name = name_of(backend, machine);
-    at -= 8.0 * static_cast<double>(name.size());
-    svg += write({at, 104}, name, 14, kInk);
-    svg += line({at - 40, 99}, {at - 10, 99}, color_of(backend), 4.0);
-    at -= 64.0;
-  }
-  return svg;
+  return text;
 }
 
 }  // namespace
 
 std::string to_svg(std::span<const Row> rows, const Options& options, const Machine& machine,
                    const std::optional<MemorySpeed>& memory) {
-  const auto times = series_of(rows, options, [](const Result& r) { return r.time_us.p50; });
-  const auto speeds = series_of(rows, options, [](const Result& r) { return r.busbw_gbs; });
-  std::string svg = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-  svg += format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-      "viewBox=\"0 0 %.0f %.0f\" font-family=\"Helvetica, Arial, sans-serif\">\n",
-      kWidth, kHeight, kWidth, kHeight);
-  svg += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
-  svg += words_over(rows, options, machine);
-  svg += legend(times, machine);
-  svg += panel(kTimeLeft, kTimeTitle, times, microseconds_label, {});
-  svg += panel(kSpeedLeft, kSpeedTitle, speeds, plain_label, limit_of(options, machine, memory));
-  return svg + "</svg>\n";
+  const auto times =
+      series_of(rows, options, machine, [](const Result& r) { return r.time_us.p50; });
+  const auto speeds =
+      series_of(rows, options, machine, [](const Result& r) { return r.busbw_gbs; });
+  const std::array lines{
+      place_text(machine) + buffers_of(rows, options),
+      machine.processor + ", last-level cache " +
+          bytes_text(static_cast<double>(machine.cache_bytes)) + ", " + machine.vector_instructions,
+      machine.library + "  ·  " + machine.mpi + "  ·  " + machine.started,
+  };
+  return picture(title_of(options), lines, times,
+                 panel(kLeftPanel, kTime, times) +
+                     panel(kRightPanel, kSpeed, speeds, limit_of(options, machine, memory)));
 }
 
 }  // namespace apps::benchmark

@@ -40,28 +40,48 @@ std::string backend_title(const std::string& name) {
          std::string(dashes - dashes / 2, '-');
 }
 
-/// What Tutti is compared with.
-std::vector<std::string> peers(const Options& options) {
-  if (!options.has_backend("tutti")) return {};
-  std::vector<std::string> others = options.backends;
-  std::erase(others, "tutti");
-  return others;
+bool has_both_buffers(const Options& options) { return options.buffers.size() > 1; }
+
+/// "mpi", "tutti", or "tutti store" where there are two.
+std::string title_of(const Contender& contender, const Options& options) {
+  if (contender.backend != "tutti" || !has_both_buffers(options)) return contender.backend;
+  return contender.backend + " " + contender.buffers;
 }
 
-/// The width of the column "mpi/tutti".
-std::size_t ratio_width(const std::string& peer) { return peer.size() + 7; }
+/// A last column: how many times longer than Tutti another takes.
+struct RatioColumn {
+  Contender own;
+  Contender other;
+  std::string name;  ///< "mpi/tutti", or "mpi/store" and "mpi/user"
+
+  [[nodiscard]] std::size_t width() const { return name.size() + 1; }
+};
+
+std::vector<RatioColumn> ratio_columns(const Options& options) {
+  std::vector<RatioColumn> columns;
+  const auto all = options.contenders();
+  for (const Contender& own : all) {
+    if (own.backend != "tutti") continue;
+    for (const Contender& other : all) {
+      if (other.backend == "tutti") continue;
+      const std::string name = has_both_buffers(options) ? own.buffers : own.backend;
+      columns.push_back({own, other, other.backend + "/" + name});
+    }
+  }
+  return columns;
+}
 
 std::string column_names(const Options& options) {
   std::string titles = "#" + std::string(kSizeWidth + kCountWidth + kTypeWidth + kOpWidth - 1, ' ');
   std::string names = "#" + size_columns("size", "count", "type", "redop").substr(1);
   std::string units = "#" + size_columns("(B)", "(elements)", "", "").substr(1);
-  for (const std::string& backend : options.backends) {
-    titles += backend_title(backend);
+  for (const Contender& contender : options.contenders()) {
+    titles += backend_title(title_of(contender, options));
     names += backend_columns("p50", "p99", "algbw", "busbw", "#wrong");
     units += backend_columns("(us)", "(us)", "(GB/s)", "(GB/s)", "");
   }
-  for (const std::string& peer : peers(options)) {
-    names += column(peer + "/tutti", ratio_width(peer));
+  for (const RatioColumn& ratios : ratio_columns(options)) {
+    names += column(ratios.name, ratios.width());
   }
   units.resize(units.find_last_not_of(' ') + 1);
   return titles + "\n" + names + "\n" + units + "\n";
@@ -83,14 +103,27 @@ std::string what_text(const Options& options) {
   return text;
 }
 
-std::string buffers_text(const Options& options) {
-  if (options.on_gpu) return "in memory of the GPUs; MPI's go by way of the host";
-  std::string text;
-  for (const std::string& backend : options.backends) {
-    text += backend + "'s in " +
-            (backend == "tutti" && options.buffers == "store" ? "store" : "user") + " memory, ";
+std::string cache_text(CacheMode mode) {
+  switch (mode) {
+    case CacheMode::hot:
+      return "hot: inputs written once";
+    case CacheMode::cold:
+      return "cold: inputs out of the caches before every call";
+    case CacheMode::fresh:
+      return "fresh: inputs written by their rank before every call";
   }
-  return text + (options.cold ? "cold" : "hot");
+  return "unknown";
+}
+
+std::string buffers_text(const Options& options) {
+  if (options.on_gpu) {
+    return "in memory of the GPUs, MPI's go by way of the host; " + cache_text(options.cache);
+  }
+  std::string text;
+  for (const Contender& contender : options.contenders()) {
+    text += contender.backend + "'s in " + contender.buffers + " memory; ";
+  }
+  return text + cache_text(options.cache);
 }
 
 std::string memory_text(const Options& options, const Machine& machine, const MemorySpeed& memory) {
@@ -145,9 +178,9 @@ std::string table_row(const Row& row, const Options& options) {
                             rate_text(result->algbw_gbs), rate_text(result->busbw_gbs),
                             result->wrong ? std::to_string(*result->wrong) : "N/A");
   }
-  for (const std::string& peer : peers(options)) {
-    const auto times = ratio(row, peer);
-    line += column(times ? format("%.2f", *times) : "n/a", ratio_width(peer));
+  for (const RatioColumn& ratios : ratio_columns(options)) {
+    const auto times = ratio(row, ratios.own, ratios.other);
+    line += column(times ? format("%.2f", *times) : "n/a", ratios.width());
   }
   if (row.packed_bytes && row.bytes > 0) {
     line += format("\n#%*zu  B on the wire to each receiver, %.2f %% (%s)",
@@ -172,7 +205,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json config_of(const Options& options) {
-  Json config{{"collective", options.collective},
+  std::string buffers;
+  for (const std::string& kind : options.buffers) buffers += (buffers.empty() ? "" : ",") + kind;
+  Json config{{"label", nullptr},
+              {"collective", options.collective},
               {"backends", options.backends},
               {"min_bytes", options.min_bytes},
               {"max_bytes", options.max_bytes},
@@ -182,12 +218,13 @@ Json config_of(const Options& options) {
               {"iterations", nullptr},
               {"warmup_iterations", options.warmups},
               {"check", options.check},
-              {"buffers", options.buffers},
-              {"cache", options.cold ? "cold" : "hot"},
+              {"buffers", buffers},
+              {"cache", to_string(options.cache)},
               {"device", "cpu"},
               {"ranks_per_node", options.ranks_per_node},
               {"model", nullptr},
               {"compression", nullptr}};
+  if (!options.label.empty()) config["label"] = options.label;
   if (options.iterations) config["iterations"] = *options.iterations;
   if (!options.model.empty()) config["model"] = options.model;
   if (options.compresses()) {
@@ -259,10 +296,10 @@ std::string to_json(std::span<const Row> rows, const Options& options, const Mac
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string to_csv(std::span<const Row> rows) {
+std::string to_csv(std::span<const Row> rows, const Options& options) {
   std::ostringstream text;
   text << "collective,backend,buffers,bytes,count,type,redop,iterations,p50_us,min_us,p99_us,"
-          "max_us,algbw_gbs,busbw_gbs,wrong\n";
+          "max_us,algbw_gbs,busbw_gbs,wrong,cache\n";
   for (const Row& row : rows) {
     for (const auto& result : row.results) {
       if (!result) continue;
@@ -272,7 +309,7 @@ std::string to_csv(std::span<const Row> rows) {
            << ',' << result->iterations << ',' << time.p50 << ',' << time.min << ',' << time.p99
            << ',' << time.max << ',' << result->algbw_gbs << ',' << result->busbw_gbs << ',';
       if (result->wrong) text << *result->wrong;
-      text << '\n';
+      text << ',' << to_string(options.cache) << '\n';
     }
   }
   return text.str();

@@ -36,6 +36,6 @@ std::string to_json(std::span<const Row> rows, const Options& options, const Mac
                     const std::optional<MemorySpeed>& memory);
 
 /// A line of names, then a line per result.
-std::string to_csv(std::span<const Row> rows);
+std::string to_csv(std::span<const Row> rows, const Options& options);
 
 }  // namespace apps::benchmark

@@ -21,18 +21,21 @@ Times summarize(std::vector<double> seconds) {
           .max = seconds.back() * kMicroseconds};
 }
 
-const Result* find_result(const Row& row, const std::string& backend) {
+const Result* find_result(const Row& row, const Contender& contender) {
   for (const auto& result : row.results) {
-    if (result && result->backend == backend) return &*result;
+    if (result && result->backend == contender.backend && result->buffers == contender.buffers) {
+      return &*result;
+    }
   }
   return nullptr;
 }
 
-std::optional<double> ratio(const Row& row, const std::string& backend) {
-  const Result* const peer = find_result(row, backend);
-  const Result* const tutti = find_result(row, "tutti");
-  if (peer == nullptr || tutti == nullptr || !(tutti->time_us.p50 > 0.0)) return std::nullopt;
-  return peer->time_us.p50 / tutti->time_us.p50;
+std::optional<double> ratio(const Row& row, const Contender& own, const Contender& other) {
+  const Result* const divisor = find_result(row, own);
+  const Result* const dividend = find_result(row, other);
+  if (divisor == nullptr || dividend == nullptr) return std::nullopt;
+  if (!(divisor->time_us.p50 > 0.0)) return std::nullopt;
+  return dividend->time_us.p50 / divisor->time_us.p50;
 }
 
 std::uint64_t count_wrong(std::span<const Row> rows) {

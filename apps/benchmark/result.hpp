@@ -41,7 +41,14 @@ struct Result {
   std::optional<std::uint64_t> wrong;  ///< elements over all ranks; unset: not checked
 };
 
-/// One line of the table: a result per backend, in the order of the options; unset: not available.
+/// One of those that are measured in turn.
+struct Contender {
+  std::string backend;
+  std::string buffers;  ///< "store", "user" or "gpu"
+};
+
+/// One line of the table: a result per contender, in the order of the options; unset: not
+/// available.
 struct Row {
   std::size_t bytes = 0;
   std::size_t count = 0;
@@ -51,11 +58,11 @@ struct Row {
   std::optional<std::size_t> packed_bytes{};  ///< what tutti's compression makes of `bytes`
 };
 
-/// The result of a backend, or nullptr.
-const Result* find_result(const Row& row, const std::string& backend);
+/// The result of a contender, or nullptr.
+const Result* find_result(const Row& row, const Contender& contender);
 
-/// How many times longer than Tutti a backend takes; unset if the row does not have both.
-std::optional<double> ratio(const Row& row, const std::string& backend);
+/// How many times longer than `own` the other takes; unset if the row does not have both.
+std::optional<double> ratio(const Row& row, const Contender& own, const Contender& other);
 
 /// Over all rows.
 std::uint64_t count_wrong(std::span<const Row> rows);

@@ -21,15 +21,23 @@ double seconds_since(Clock::time_point start) {
 
 /// One call of all ranks, and this rank's time for it.
 double time_call(tutti::Communicator& world, Work& work) {
-  // What lies between cold calls takes the ranks differently long, and a rank that has waited long
-  // wakes late: the first barrier takes that up.
-  if (work.is_cold()) world.barrier();
+  work.refresh();
+  // What lies between cold or fresh calls takes the ranks differently long, and a rank that has
+  // waited long wakes late: the first barrier takes that up.
+  if (work.mode() != CacheMode::hot) world.barrier();
   world.barrier();
   const auto start = Clock::now();
   work.call();
   const double seconds = seconds_since(start);
   work.renew();
   return seconds;
+}
+
+/// Calls until the library has found its way at this size. The ranks of a node learn alike, and
+/// between nodes nothing is learnt.
+void finish_learning(tutti::Communicator& world, Work& work) {
+  constexpr int kMostCalls = 200;
+  for (int call = 0; call < kMostCalls && world.is_learning(); ++call) time_call(world, work);
 }
 
 /// Runs the warm-ups; seconds that a call of the slowest work takes with what is around it, the
@@ -44,6 +52,7 @@ double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<Work> works,
       const double seconds = seconds_since(start);
       fastest = call == 0 ? seconds : std::min(fastest, seconds);
     }
+    finish_learning(world, work);
     slowest = std::max(slowest, fastest);
   }
   max_over_ranks(comm, {&slowest, 1});
@@ -51,7 +60,7 @@ double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<Work> works,
 }
 
 void run_batch(tutti::Communicator& world, Work& work, int calls, std::vector<double>& seconds) {
-  if (!work.is_cold()) time_call(world, work);
+  if (work.mode() != CacheMode::cold) time_call(world, work);
   for (int call = 0; call < calls; ++call) seconds.push_back(time_call(world, work));
 }
 
@@ -122,9 +131,9 @@ Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
       comm_(comm),
       options_(options),
       case_(find_case(options.collective)),
-      cold_bytes_(options.cold ? 2 * machine.cache_bytes : 0),
+      cold_bytes_(options.cache == CacheMode::cold ? 2 * machine.cache_bytes : 0),
       timeout_(timeout) {
-  if (options.cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
+  if (options.cache == CacheMode::cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
 }
 
 Job Runner::job_of(const Layout& layout) const {
@@ -141,16 +150,11 @@ std::optional<std::size_t> Runner::packed_bytes(const Layout& layout) const {
   return bytes;
 }
 
-bool Runner::can_run(const std::string& backend) const {
-  return backend != "mpi" || mpi_can_run(case_, options_.dtype);
+bool Runner::can_run(const Contender& contender) const {
+  return contender.backend != "mpi" || mpi_can_run(case_, options_.dtype);
 }
 
-std::string Runner::buffers_of(const std::string& backend) const {
-  if (options_.on_gpu) return "gpu";
-  return backend == "tutti" ? options_.buffers : "user";
-}
-
-std::vector<Slot> Runner::make_slots(const Job& job, const std::string& backend) {
+std::vector<Slot> Runner::make_slots(const Job& job, const Contender& contender) {
   const Allocate ordinary = [](const tutti::Shape& shape, tutti::DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   };
@@ -160,9 +164,9 @@ std::vector<Slot> Runner::make_slots(const Job& job, const std::string& backend)
   const Allocate on_gpu = [&](const tutti::Shape& shape, tutti::DType dtype) {
     return tutti::Tensor::empty(shape, dtype, tutti::gpu_of(world_));
   };
-  const Allocate on_cpu = buffers_of(backend) == "store" ? shared : ordinary;
-  const std::size_t count =
-      options_.cold ? cold_slots(slot_bytes(job), cold_bytes_) : std::size_t{1};
+  const Allocate on_cpu = contender.buffers == "store" ? shared : ordinary;
+  const bool rotates = options_.cache == CacheMode::cold;
+  const std::size_t count = rotates ? cold_slots(slot_bytes(job), cold_bytes_) : std::size_t{1};
   std::vector<Slot> slots;
   world_.agree([&] {
     for (std::size_t i = 0; i < count; ++i) {
@@ -172,27 +176,27 @@ std::vector<Slot> Runner::make_slots(const Job& job, const std::string& backend)
   return slots;
 }
 
-Work Runner::prepare(const Job& job, const std::string& backend) {
-  std::vector<Slot> slots = make_slots(job, backend);
-  const bool sweeps = options_.cold && slots.size() * slot_bytes(job) < cold_bytes_;
+Work Runner::prepare(const Job& job, const Contender& contender) {
+  std::vector<Slot> slots = make_slots(job, contender);
+  const bool sweeps = sweeper_ && slots.size() * slot_bytes(job) < cold_bytes_;
   Call call;
-  if (backend == "tutti") {
+  if (contender.backend == "tutti") {
     call = tutti_call(job, options_, world_);
-  } else if (backend == "nccl") {
+  } else if (contender.backend == "nccl") {
     if (nccl_ == nullptr) nccl_ = join_nccl(world_, comm_, timeout_);
     call = nccl_->allreduce();
   } else {
     world_.agree([&] { call = mpi_call(job, options_.op, comm_); });
     if (options_.on_gpu) call = by_way_of_the_host(job, std::move(call));
   }
-  return {job, std::move(slots), std::move(call), sweeps ? &*sweeper_ : nullptr};
+  return {job, std::move(slots), std::move(call), options_.cache, sweeps ? &*sweeper_ : nullptr};
 }
 
-Result Runner::result_of(const Row& row, const std::string& backend, Work& work,
+Result Runner::result_of(const Row& row, const Contender& contender, Work& work,
                          std::vector<double> seconds) {
   Result result{.collective = case_.name,
-                .backend = backend,
-                .buffers = buffers_of(backend),
+                .backend = contender.backend,
+                .buffers = contender.buffers,
                 .bytes = row.bytes,
                 .count = row.count,
                 .type = row.type,
@@ -216,19 +220,20 @@ Row Runner::measure(const Layout& layout) {
           .results = {},
           .packed_bytes = packed_bytes(layout)};
   const Job job = job_of(layout);
+  const std::vector<Contender> contenders = options_.contenders();
   std::vector<Work> works;
-  for (const std::string& backend : options_.backends) {
-    if (can_run(backend)) works.push_back(prepare(job, backend));
+  for (const Contender& contender : contenders) {
+    if (can_run(contender)) works.push_back(prepare(job, contender));
   }
   auto seconds = time_side_by_side(
       world_, comm_, works, {.iterations = options_.iterations, .warmups = options_.warmups});
   std::size_t next = 0;
-  for (const std::string& backend : options_.backends) {
-    if (!can_run(backend)) {
+  for (const Contender& contender : contenders) {
+    if (!can_run(contender)) {
       row.results.emplace_back(std::nullopt);
       continue;
     }
-    row.results.emplace_back(result_of(row, backend, works[next], std::move(seconds[next])));
+    row.results.emplace_back(result_of(row, contender, works[next], std::move(seconds[next])));
     ++next;
   }
   return row;

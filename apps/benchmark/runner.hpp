@@ -4,8 +4,8 @@
 //   size s:   warm-ups of A, warm-ups of B,  then batches:  A B  B A  A B  ...
 //
 // The batches are short and change places, so that a machine that becomes slower or faster does so
-// for both. A batch on hot buffers begins with an untimed call, which brings them back into the
-// caches after the other backend's.
+// for both. A batch on hot or fresh buffers begins with an untimed call, which brings them back
+// into the caches after the other backend's.
 #pragma once
 
 #include <chrono>
@@ -72,19 +72,18 @@ class Runner {
  private:
   [[nodiscard]] Job job_of(const Layout& layout) const;
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
-  [[nodiscard]] bool can_run(const std::string& backend) const;
-  /// Buffers and call of a backend. Collective.
-  Work prepare(const Job& job, const std::string& backend);
-  std::vector<Slot> make_slots(const Job& job, const std::string& backend);
-  [[nodiscard]] std::string buffers_of(const std::string& backend) const;
-  Result result_of(const Row& row, const std::string& backend, Work& work,
+  [[nodiscard]] bool can_run(const Contender& contender) const;
+  /// Buffers and call of a contender. Collective.
+  Work prepare(const Job& job, const Contender& contender);
+  std::vector<Slot> make_slots(const Job& job, const Contender& contender);
+  Result result_of(const Row& row, const Contender& contender, Work& work,
                    std::vector<double> seconds);
 
   tutti::Communicator world_;
   MPI_Comm comm_;
   const Options& options_;
   const Case& case_;
-  std::size_t cold_bytes_;  ///< bytes that replace a cache's content; 0: hot
+  std::size_t cold_bytes_;  ///< bytes that replace a cache's content; 0: none do
   std::optional<CacheSweeper> sweeper_;
   std::chrono::duration<double> timeout_;
   std::unique_ptr<NcclWorld> nccl_;  ///< once it is needed

@@ -23,24 +23,27 @@ tutti::TensorView writable(const tutti::ConstTensorView& input) {
   return {const_cast<std::byte*>(input.bytes()), input.shape(), input.dtype(), input.device()};
 }
 
-/// The same tensor on the cpu: itself, or a copy.
-class OnCpu {
- public:
-  explicit OnCpu(const tutti::TensorView& tensor) : tensor_(tensor) {
-    if (tensor.device().kind == tutti::DeviceKind::cpu) return;
-    copy_ = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
-    copy_->view().copy_from(tensor);
-  }
-  [[nodiscard]] tutti::TensorView view() { return copy_ ? copy_->view() : tensor_; }
-  /// Where the tensor is, it becomes what the copy is now.
-  void write_back() {
-    if (copy_) tensor_.copy_from(*copy_);
-  }
+bool is_on_cpu(const tutti::TensorView& tensor) {
+  return tensor.device().kind == tutti::DeviceKind::cpu;
+}
 
- private:
-  tutti::TensorView tensor_;
-  std::optional<tutti::Tensor> copy_;
-};
+/// `write` stores all elements of the tensor, or of an image that the GPU then gets.
+template <class Write>
+void write_whole(const tutti::TensorView& tensor, Write&& write) {
+  if (is_on_cpu(tensor)) return write(tensor);
+  tutti::Tensor image = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
+  write(image.view());
+  tensor.copy_from(image);
+}
+
+/// The tensor's elements on the CPU: itself, or `image`, which becomes a copy.
+tutti::ConstTensorView on_cpu(const tutti::TensorView& tensor,
+                              std::optional<tutti::Tensor>& image) {
+  if (is_on_cpu(tensor)) return tensor;
+  image = tutti::Tensor::empty(tensor.shape(), tensor.dtype());
+  image->view().copy_from(tensor);
+  return std::as_const(*image).view();
+}
 
 }  // namespace
 
@@ -90,23 +93,35 @@ Call by_way_of_the_host(const Job& job, Call call) {
   };
 }
 
-Work::Work(Job job, std::vector<Slot> slots, Call call, CacheSweeper* sweeper)
-    : job_(std::move(job)), slots_(std::move(slots)), call_(std::move(call)), sweeper_(sweeper) {
+Work::Work(Job job, std::vector<Slot> slots, Call call, CacheMode mode, CacheSweeper* sweeper)
+    : job_(std::move(job)),
+      slots_(std::move(slots)),
+      call_(std::move(call)),
+      mode_(mode),
+      sweeper_(sweeper) {
   for (Slot& slot : slots_) {
     poison_outputs(slot);
     write_inputs(slot);
   }
+  if (mode_ != CacheMode::fresh) return;
+  for (int turn = 0; turn < 2; ++turn) fresh_.emplace_back(job_.pattern, job_.rank, turns_++);
+}
+
+void Work::refresh() {
+  if (mode_ != CacheMode::fresh) return;
+  Slot& slot = slots_[current_];
+  write(slot, fresh_[slot.turn == fresh_[0].turn() ? 1 : 0]);
 }
 
 void Work::renew() {
-  if (!is_cold()) return;
+  if (mode_ != CacheMode::cold) return;
   write_inputs(slots_[current_]);
   current_ = (current_ + 1) % slots_.size();
   if (sweeper_ != nullptr) sweeper_->sweep();
 }
 
 std::size_t Work::check() {
-  std::size_t wrong = is_cold() ? 0 : count_wrong(slots_[current_]);
+  std::size_t wrong = mode_ == CacheMode::cold ? 0 : count_wrong(slots_[current_]);
   for (Slot& slot : slots_) {
     poison_outputs(slot);
     write_inputs(slot);
@@ -119,28 +134,27 @@ std::size_t Work::check() {
 bool Work::has_input() const { return !job_.chosen.in_place || job_.rank == kRoot; }
 
 void Work::write_inputs(Slot& slot) {
-  slot.turn = turns_++;
+  write(slot, Pattern::Values(job_.pattern, job_.rank, turns_++));
+}
+
+void Work::write(Slot& slot, const Pattern::Values& input) const {
+  slot.turn = input.turn();
   if (!has_input()) return;
   for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
-    OnCpu input(writable(slot.inputs[i]));
-    job_.pattern.write(input.view(), slot.turn, shifted({{input.view().count(), job_.rank, 0}}, i));
-    input.write_back();
+    write_whole(writable(slot.inputs[i]),
+                [&](const tutti::TensorView& tensor) { input.write(tensor, i * kTensorShift); });
   }
 }
 
 void Work::poison_outputs(Slot& slot) const {
-  for (const tutti::TensorView& output : slot.outputs) {
-    OnCpu poisoned(output);
-    poison(poisoned.view());
-    poisoned.write_back();
-  }
+  for (const tutti::TensorView& output : slot.outputs) write_whole(output, poison);
 }
 
 std::size_t Work::count_wrong(const Slot& slot) const {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
-    OnCpu on_cpu(slot.outputs[i]);
-    const tutti::TensorView output = on_cpu.view();
+    std::optional<tutti::Tensor> image;
+    const tutti::ConstTensorView output = on_cpu(slot.outputs[i], image);
     const auto expected = job_.chosen.expected(output.count(), job_.rank, job_.ranks);
     wrong += job_.pattern.count_wrong(output, slot.turn, shifted(expected, i));
   }

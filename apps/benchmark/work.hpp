@@ -10,6 +10,7 @@
 #include <tutti/communicator.hpp>
 
 #include "apps/benchmark/cases.hpp"
+#include "apps/benchmark/options.hpp"
 #include "apps/benchmark/pattern.hpp"
 
 namespace apps::benchmark {
@@ -61,26 +62,31 @@ std::size_t slot_bytes(const Job& job);
 
 class Work {
  public:
-  /// One slot: hot. Several: cold; they are used in turn, and `sweeper` (if any) runs after each
-  /// call.
-  Work(Job job, std::vector<Slot> slots, Call call, CacheSweeper* sweeper);
+  /// Cold: several slots, used in turn; `sweeper` (if any) runs after each call. Else: one slot.
+  Work(Job job, std::vector<Slot> slots, Call call, CacheMode mode,
+       CacheSweeper* sweeper = nullptr);
+
+  /// Before each call, untimed. Fresh: this rank stores each element of its inputs. The values are
+  /// by turns those of two, so that a result of stale inputs is seen.
+  void refresh();
 
   /// The call that is timed.
   void call() { call_(slots_[current_]); }
 
   /// After each call, untimed. Cold: writes other inputs where the call read, moves on to the slot
-  /// that was longest out of use, and sweeps. Hot: nothing.
+  /// that was longest out of use, and sweeps.
   void renew();
 
-  [[nodiscard]] bool is_cold() const noexcept { return slots_.size() > 1; }
+  [[nodiscard]] CacheMode mode() const noexcept { return mode_; }
 
-  /// Elements of this rank that are wrong: of the last timed call if it was hot, then of a call
-  /// with new inputs and poisoned outputs in each slot. Collective.
+  /// Elements of this rank that are wrong: of the last timed call unless it was cold, then of a
+  /// call with new inputs and poisoned outputs in each slot. Collective.
   std::size_t check();
 
  private:
   /// Inputs of the next turn.
   void write_inputs(Slot& slot);
+  void write(Slot& slot, const Pattern::Values& input) const;
   void poison_outputs(Slot& slot) const;
   [[nodiscard]] std::size_t count_wrong(const Slot& slot) const;
   [[nodiscard]] bool has_input() const;
@@ -88,7 +94,9 @@ class Work {
   Job job_;
   std::vector<Slot> slots_;
   Call call_;
+  CacheMode mode_;
   CacheSweeper* sweeper_;
+  std::vector<Pattern::Values> fresh_;  ///< of two turns, used alternately
   std::size_t current_ = 0;
   std::uint64_t turns_ = 0;
 };

@@ -34,6 +34,7 @@ void check_software(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_settings(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_processors(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
+void check_reading(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_limits(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_segments(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_hosts(const std::vector<RankInfo>& ranks, Findings& findings);

@@ -2,6 +2,7 @@
 // What concerns each host: bindings, load, memory, limits, and what ended jobs left behind.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "apps/doctor/checks.hpp"
@@ -102,6 +103,26 @@ bool check_room(const Host& host, Findings& findings) {
   return false;
 }
 
+/// What TUTTI_THREADS asks for; 1 where the library chooses, which never asks for too many.
+int threads_per_rank(const RankInfo& info) {
+  const auto found = info.settings.find("TUTTI_THREADS");
+  return found == info.settings.end() ? 1 : std::max(1, std::atoi(found->second.c_str()));
+}
+
+bool check_threads(const Host& host, Findings& findings) {
+  const double processors = usable(host);
+  const int threads = threads_per_rank(host.first());
+  if (threads == 1 || static_cast<double>(host.ranks.size()) * threads <= processors) return true;
+  findings.push_back(
+      {Level::warning, "processors",
+       host.name + ": " + std::to_string(host.ranks.size()) + " ranks of " +
+           std::to_string(threads) + " threads each (TUTTI_THREADS) take turns on " +
+           std::to_string(static_cast<int>(std::floor(processors))) + " usable processors",
+       "unset TUTTI_THREADS, so that each rank has its share of the processors, or give the job "
+       "more of them"});
+  return false;
+}
+
 bool check_load(const Host& host, Findings& findings) {
   const RankInfo& info = host.first();
   const double idle = info.host_processors - info.load;
@@ -122,7 +143,7 @@ void check_processors(const std::vector<RankInfo>& ranks, Findings& findings) {
   const auto hosts = by_host(ranks);
   for (const Host& host : hosts) {
     all_good = check_bindings(host, findings) && all_good;
-    all_good = check_room(host, findings) && all_good;
+    all_good = check_room(host, findings) && check_threads(host, findings) && all_good;
     all_good = check_load(host, findings) && all_good;
   }
   if (!all_good) return;
@@ -224,6 +245,32 @@ void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings
       plan.need > 0 ? ", " + size_text(plan.need) + " needed" : " (--need SIZE compares)";
   findings.push_back(
       {Level::ok, "memory", "at least " + size_text(least) + " for each rank" + asked, ""});
+}
+
+/// A rank that was refused says what the kernel says; the others say that it was.
+void check_reading(const std::vector<RankInfo>& ranks, Findings& findings) {
+  const std::string topic = "reading";
+  bool all_good = true;
+  bool is_tried = true;
+  for (const Host& host : by_host(ranks)) {
+    is_tried = is_tried && host.first().node >= 0;
+    const auto is_refused = [](const RankInfo* info) {
+      return info->why_unreadable.starts_with("cannot");
+    };
+    const auto found = std::ranges::find_if(host.ranks, is_refused);
+    if (found == host.ranks.end()) continue;
+    all_good = false;
+    findings.push_back(
+        {Level::warning, topic,
+         host.name + ": rank " + std::to_string((*found)->rank) + " " + (*found)->why_unreadable,
+         "the job works without, and large calls from ordinary memory take a copy more; do what "
+         "the text says, or keep what is pushed in memory from allocate()"});
+  }
+  if (!all_good) return;
+  findings.push_back({Level::ok, topic,
+                      is_tried ? "the ranks of a host can read each other's memory"
+                               : "not tried: the library did not start",
+                      ""});
 }
 
 void check_limits(const std::vector<RankInfo>& ranks, Findings& findings) {

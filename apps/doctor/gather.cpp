@@ -101,8 +101,9 @@ std::vector<int> gather_numbers(MPI_Comm comm, int mine) {
   return numbers;
 }
 
-/// All ranks' texts, joined, on rank 0.
-std::string gather_texts(MPI_Comm comm, const std::string& mine, const std::vector<int>& lengths) {
+/// All ranks' texts, on rank 0.
+std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& mine) {
+  const std::vector<int> lengths = gather_numbers(comm, static_cast<int>(mine.size()));
   std::vector<int> starts(lengths.size());
   std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
   std::string all(static_cast<std::size_t>(starts.back() + lengths.back()), '\0');
@@ -111,7 +112,12 @@ std::string gather_texts(MPI_Comm comm, const std::string& mine, const std::vect
                      lengths.data(), starts.data(), MPI_CHAR, 0, comm, &request),
         "MPI_Igatherv");
   wait(request, "MPI_Igatherv");
-  return all;
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    texts.push_back(all.substr(static_cast<std::size_t>(starts[rank]),
+                               static_cast<std::size_t>(lengths[rank])));
+  }
+  return texts;
 }
 
 }  // namespace
@@ -131,24 +137,24 @@ std::vector<RankInfo> gather(MPI_Comm comm, RankInfo mine) {
   }
   mine.mpi = mpi_version();
   const std::vector<double> offsets = clock_offsets(comm, mine.rank, size);
-  const std::string text = to_text(mine);
-  const std::vector<int> lengths = gather_numbers(comm, static_cast<int>(text.size()));
-  const std::string all = gather_texts(comm, text, lengths);
+  const std::vector<std::string> texts = gather_texts(comm, to_text(mine));
   std::vector<RankInfo> ranks;
   if (mine.rank != 0) return ranks;
-  std::size_t start = 0;
-  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    const auto length = static_cast<std::size_t>(lengths[rank]);
-    ranks.push_back(from_text(all.substr(start, length)));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    ranks.push_back(from_text(texts[rank]));
     ranks.back().clock_offset_s = offsets[rank];
-    start += length;
   }
   return ranks;
 }
 
-void gather_nodes(MPI_Comm comm, int node, std::vector<RankInfo>& ranks) {
+void gather_nodes(MPI_Comm comm, int node, const std::string& why_unreadable,
+                  std::vector<RankInfo>& ranks) {
   const std::vector<int> nodes = gather_numbers(comm, node);
-  for (RankInfo& info : ranks) info.node = nodes[static_cast<std::size_t>(info.rank)];
+  const std::vector<std::string> reasons = gather_texts(comm, why_unreadable);
+  for (RankInfo& info : ranks) {
+    info.node = nodes[static_cast<std::size_t>(info.rank)];
+    info.why_unreadable = reasons[static_cast<std::size_t>(info.rank)];
+  }
 }
 
 int share(MPI_Comm comm, int value) {

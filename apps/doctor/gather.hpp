@@ -14,9 +14,10 @@ namespace apps::doctor {
 /// Order   collective. Errors  timeout: a rank did not answer within a minute; communication.
 std::vector<RankInfo> gather(MPI_Comm comm, RankInfo mine);
 
-/// Completes rank 0's facts with the node that every rank's memory is shared in.
-/// Order and errors: as above.
-void gather_nodes(MPI_Comm comm, int node, std::vector<RankInfo>& ranks);
+/// Completes rank 0's facts with what the library of every rank says: the node that its memory is
+/// shared in, and why ranks of the node cannot read each other's. Order and errors: as above.
+void gather_nodes(MPI_Comm comm, int node, const std::string& why_unreadable,
+                  std::vector<RankInfo>& ranks);
 
 /// Rank 0's value, on all ranks. Order and errors: as above.
 int share(MPI_Comm comm, int value);

@@ -13,6 +13,8 @@ struct Options {
   Plan plan;
   double seconds = 2;  ///< length of the self-test; 0: no self-test
   std::filesystem::path json;
+  std::filesystem::path tune;  ///< the tuning file to write; empty: none
+  double tune_seconds = 20;    ///< what measuring for it may take
   bool help = false;
   bool version = false;
 };

@@ -246,7 +246,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, host, pid, library, mpi, thre
                                    interfaces, tcp_include, tcp_exclude, clock_offset_s, gpus,
                                    my_gpus, restricts_gpus, usable_gpus, gpu_text, has_directory,
                                    directory_error, directory_free, directory_device,
-                                   allocated_hosts, node)
+                                   allocated_hosts, node, why_unreadable)
 
 std::string to_text(const RankInfo& info) { return nlohmann::json(info).dump(); }
 

@@ -57,8 +57,9 @@ struct RankInfo {
   std::uint64_t directory_free = 0;
   std::string directory_device;  ///< its file system, which shows whether hosts share it
 
-  int allocated_hosts = 0;  ///< how many the batch system gave to the job; 0: none
-  int node = 0;             ///< index of the node whose memory this rank shares; -1: not tried
+  int allocated_hosts = 0;     ///< how many the batch system gave to the job; 0: none
+  int node = 0;                ///< index of the node whose memory this rank shares; -1: not tried
+  std::string why_unreadable;  ///< what keeps its node's ranks from reading each other's memory
 };
 
 /// What this process can find out alone. `directory` may be empty.

@@ -97,6 +97,10 @@ std::string bar_line(const Progress& progress, int columns) {
       format("  %3.0f %%  %.0f %s/s  loss %.4f  ETA ", std::floor(part * 100.0),
              progress.images_per_second, progress.unit, progress.loss) +
       duration_text(seconds_left(progress));
+  return bar_line(head, part, tail, columns);
+}
+
+std::string bar_line(const std::string& head, double part, const std::string& tail, int columns) {
   const auto room = static_cast<std::ptrdiff_t>(std::max(columns - 1, 0));  // the cursor's cell
   const auto cells = std::min<std::ptrdiff_t>(
       room - static_cast<std::ptrdiff_t>(head.size() + tail.size()) - 3, kMaxBar);
@@ -133,9 +137,11 @@ bool ProgressBar::due() {
   return true;
 }
 
-void ProgressBar::show(const Progress& progress) {
+void ProgressBar::show(const Progress& progress) { show(bar_line(progress, terminal_columns())); }
+
+void ProgressBar::show(const std::string& line) {
   if (!enabled_) return;
-  std::printf("\r%s\x1b[K", bar_line(progress, terminal_columns()).c_str());
+  std::printf("\r%s\x1b[K", line.c_str());
   std::fflush(stdout);
   visible_ = true;
 }

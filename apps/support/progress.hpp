@@ -50,6 +50,9 @@ struct EpochResult {
 /// "epoch 3/10 [#####-----]  50 %  31245 images/s  loss 0.3421  ETA 0:12"
 std::string bar_line(const Progress& progress, int columns);
 
+/// A bar for any work: "HEAD [#####-----]TAIL", of which `part`, 0 to 1, is done.
+std::string bar_line(const std::string& head, double part, const std::string& tail, int columns);
+
 /// "epoch 3/10  loss 0.3421  test accuracy 0.8712  31245 images/s  store 4.2 %"
 std::string epoch_line(const EpochResult& result);
 
@@ -70,6 +73,7 @@ class ProgressBar {
   /// True at most ten times a second: ask before gathering what show() needs.
   [[nodiscard]] bool due();
   void show(const Progress& progress);
+  void show(const std::string& line);
   /// Removes the line, so that something else can be printed.
   void clear();
 

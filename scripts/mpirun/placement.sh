@@ -55,9 +55,10 @@ choose_ranks() {
   if [ -n "$ranks" ]; then options+=(-np "$ranks"); fi
 }
 
-# Threads that one rank is meant to run: what the batch system was asked for, or OpenMP's setting.
+# Threads that one rank is meant to run: OpenMP's setting, what the batch system was asked for, or
+# TUTTI_THREADS. What the library chooses by itself follows from where ranks are bound.
 threads_per_rank() {
-  local threads=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
+  local threads=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-${TUTTI_THREADS:-1}}}
   threads=${threads%%,*}
   if [[ $threads =~ ^[1-9][0-9]*$ ]]; then printf '%s\n' "$threads"; else echo 1; fi
 }
