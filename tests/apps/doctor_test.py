@@ -84,6 +84,49 @@ class Doctor(unittest.TestCase):
         self.check(run_shell("export OMPI_MCA_btl_tcp_if_include=ib7; $RUN"), 0,
                    r"(?m)^ok +network +one host")
 
+    def tune(self, file, ranks=2, seconds="1"):
+        return programs.run("tutti-doctor", *QUICK, "--tuning", file, "--tuning-seconds", seconds,
+                            ranks=ranks)
+
+    def test_tuning(self):
+        """What --tuning writes, a job with TUTTI_TUNING uses; rows of other jobs stay."""
+        other = ("ranks=7 kind=allreduce data=ordinary in-place=no consumed=no apart=yes "
+                 "bytes=65536 inputs=fetched results=own slots=cached outputs=cached margin=1.31")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "tuning"
+            file.write_text(f"# tutti tuning 1\n{other}\n", encoding="utf-8")
+            result = self.tune(file)
+            self.check(result, 0, r"(?m)^tuned    \d+ kinds and sizes of calls of 2 ranks in ",
+                       f"TUTTI_TUNING={file}", "(?m)^tuned    2 KiB ", "no time for .*32 MiB")
+            self.assertNotIn("variable file", result.err)  # mpirun takes some options for its own
+            text = file.read_text(encoding="utf-8")
+            self.assertRegex(text, r"\A# tutti tuning 1\n# .*, host .*, Open MPI .*, 20\d\d-")
+            self.assertIn(other, text)
+            self.assertIn("\nranks=2 kind=allreduce ", text)
+            self.assertEqual(list(Path(folder).iterdir()), [file])
+            command = programs.mpirun(2, [programs.program("collective-benchmark"),
+                                          "-b", "2K", "-e", "2K", "-n", "3", "-w", "1"])
+            used = programs.run_command(["env", f"TUTTI_TUNING={file}", "TUTTI_LOG=info", *command])
+            self.assertEqual(used.code, 0, used.out + used.err)
+
+    def test_tuning_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "notes"
+            file.write_text("shopping: milk\n", encoding="utf-8")
+            result = self.tune(file)
+            self.assertEqual(result.code, 1, result.out + result.err)
+            self.assertIn(f"{file}, line 1: 'shopping: milk': expected '# tutti tuning 1'",
+                          result.err)
+            self.assertEqual(file.read_text(encoding="utf-8"), "shopping: milk\n")
+            for name, words in (("no/such/file", "no file can be written there: No such file"),
+                                ("", "cannot be read: Is a directory")):
+                result = self.tune(f"{folder}/{name}")
+                self.assertEqual(result.code, 2, result.out + result.err)
+                self.assertIn(words, result.err)
+            self.assertIn("one rank has nothing to choose", self.tune(f"{folder}/f", ranks=1).err)
+        self.assertIn("expected the name of a file", self.tune("static").err)
+        self.assertIn("expected above 0, up to 3600", self.tune("f", seconds="0").err)
+
     def test_usage(self):
         result = programs.run("tutti-doctor", "--sedonds", "1", ranks=2)
         self.assertEqual(result.code, 1)

@@ -54,6 +54,9 @@ class DryRun(launcher.Folder):
     def test_ranks_with_threads_are_not_bound_to_one_core(self):
         self.assertEqual(self.command("-np", 1, "true", one_core=True, OMP_NUM_THREADS="4",
                                       **self.domains(2)), "-np 1 --bind-to none true")
+        for threads, is_bound in (("4", True), ("0", False), ("1", False)):
+            command = self.command("-np", 2, "true", SLURM_JOB_ID="1", TUTTI_THREADS=threads)
+            self.assertEqual("--bind-to numa" in command, is_bound)
 
     def test_a_job_that_leaves_most_cores_free_is_not_bound_to_the_first(self):
         domains = self.domains(2)

@@ -39,7 +39,9 @@ TEST_CASE("sums of tensors on GPUs are right, and checked") {
     options.on_gpu = true;
     const auto outcomes = test::as_ranks({2}, {}, [&](tutti::Communicator& world) {
       const Job job = job_of(collective, world);
-      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world), nullptr);
+      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
+                CacheMode::fresh);
+      work.refresh();
       work.call();
       test::require_equal(work.check(), std::size_t{0}, "wrong elements");
     });
@@ -52,7 +54,7 @@ TEST_CASE("a call that does nothing has its elements on the GPU counted as wrong
   const auto world = tutti::Communicator::self({});
   const Job job = job_of("allreduce", world);
   Work work(
-      job, slots_of(job, tutti::gpu(0)), [](Slot&) {}, nullptr);
+      job, slots_of(job, tutti::gpu(0)), [](Slot&) {}, CacheMode::hot);
   work.call();
   CHECK(work.check() == 2000);
 }
@@ -65,7 +67,7 @@ TEST_CASE("by way of the host a call sees the inputs, and its outputs come back"
     CHECK(slot.inputs[0].device() == tutti::cpu());
     slot.outputs[0].copy_from(slot.inputs[0]);
   };
-  Work work(job, slots_of(job, tutti::gpu(0)), by_way_of_the_host(job, copy), nullptr);
+  Work work(job, slots_of(job, tutti::gpu(0)), by_way_of_the_host(job, copy), CacheMode::hot);
   work.call();
   CHECK(work.check() == 0);
 }

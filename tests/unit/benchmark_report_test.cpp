@@ -11,6 +11,7 @@
 #include "tutti/error.hpp"
 
 #include "apps/benchmark/baseline.hpp"
+#include "apps/benchmark/chart.hpp"
 #include "apps/benchmark/plot.hpp"
 #include "apps/benchmark/report.hpp"
 #include "support/text.hpp"
@@ -90,6 +91,42 @@ TEST_CASE("a row has both backends and the ratio, under names of the same width"
   CHECK(names.find('\n') + 1 == line.size());
 }
 
+TEST_CASE("both kinds of tutti's memory have columns, ratios and curves of their own") {
+  const Options options = test::parse({"--buffers", "store,user"});
+  Row row = row_of(8, 1.0, 6.0);
+  Result user = result_of("tutti", 8, 2.0);
+  user.buffers = "user";
+  row.results.insert(row.results.begin() + 1, user);
+  const std::string line = table_row(row, options);
+  CHECK(line.ends_with("      6.00     3.00\n"));
+  const std::string head = table_head(options, a_machine());
+  CHECK(head.find("- tutti store -") < head.find("- tutti user -"));
+  CHECK(head.find(" mpi/store mpi/user\n") != std::string::npos);
+  CHECK(head.find("tutti's in store memory; tutti's in user memory; mpi's in user memory; ") !=
+        std::string::npos);
+  const std::string svg = to_svg(std::vector{row}, options, a_machine(), kMemory);
+  CHECK(count_of(svg, "series-tutti-store") == 2);
+  CHECK(count_of(svg, "series-tutti-user") == 2);
+  CHECK(count_of(svg, ">Tutti, user memory<") == 1);
+}
+
+TEST_CASE("the label of a run is in its JSON") {
+  const auto label_of = [](const Options& options) {
+    return nlohmann::json::parse(to_json(two_rows(), options, a_machine(), kMemory))
+        .at("config")
+        .at("label");
+  };
+  CHECK(label_of(test::parse({})).is_null());
+  CHECK(label_of(test::parse({"--label", "ob1"})) == "ob1");
+}
+
+TEST_CASE("the head says where the inputs are") {
+  for (const char* mode : {"hot", "cold", "fresh"}) {
+    const std::string head = table_head(test::parse({"--cache", mode}), a_machine());
+    CHECK_MESSAGE(head.find(std::string("; ") + mode + ": inputs ") != std::string::npos, head);
+  }
+}
+
 TEST_CASE("a backend that cannot run is n/a in its columns and in the ratio") {
   Row row = row_of(8, 1.0, 2.0);
   row.results[1].reset();
@@ -143,7 +180,7 @@ TEST_CASE("where the cache may hold the arrays, table, plot and JSON say so") {
 TEST_CASE("the JSON has config, environment and a result per backend and size") {
   const auto rows = two_rows();
   const auto json = nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), kMemory));
-  CHECK(json.at("config").at("cache") == "hot");
+  CHECK(json.at("config").at("cache") == "fresh");
   CHECK(json.at("environment").at("ranks") == 2);
   CHECK(json.at("environment").at("memory_gbs").at("per_rank") == 12.5);
   CHECK(nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), std::nullopt))
@@ -170,9 +207,9 @@ TEST_CASE("the JSON has config, environment and a result per backend and size") 
 
 TEST_CASE("the CSV has the same results, with a name per column") {
   const auto rows = two_rows();
-  const std::string csv = to_csv(rows);
+  const std::string csv = to_csv(rows, test::parse({"--cache", "hot"}));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 5);
-  CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0\n") !=
+  CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0,hot\n") !=
         std::string::npos);
 }
 
@@ -193,8 +230,8 @@ TEST_CASE("the plot names all that was measured: what, where, with what, and whe
       {"--collective", "pushpull", "--compression", "2bit,threshold=2", "--cache", "cold"});
   const std::string svg = to_svg(two_rows(), options, a_machine(), kMemory);
   for (const char* words :
-       {"pushpull, float32 sum", "store buffers, 2bit,threshold=2", "2 ranks on 1 node",
-        "one&lt;&amp;&gt; (2)", "tutti: store buffers", "mpi: user buffers", "cold caches",
+       {"pushpull, float32 sum, cold inputs", "store buffers, 2bit,threshold=2",
+        "2 ranks on 1 node", "one&lt;&amp;&gt; (2)", "tutti: store buffers", "mpi: user buffers",
         "a processor", "last-level cache 1 MiB", "tutti 0", "Some MPI", "2025-01-31T12:00:00Z"}) {
     CHECK_MESSAGE(svg.find(words) != std::string::npos, words);
   }
@@ -262,7 +299,8 @@ TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing els
   const Comparison strict = compare(now, baseline, 10.0);
   CHECK(strict.compared == 4);
   REQUIRE(strict.slower.size() == 1);
-  CHECK(strict.slower[0] == "tutti allreduce 1048576 B: 60.00 us, was 50.00 us (+20 %)");
+  CHECK(strict.slower[0] ==
+        "tutti allreduce 1048576 B in store memory: 60.00 us, was 50.00 us (+20 %)");
   CHECK(compare(now, baseline, 1.0).slower.size() == 2);
   CHECK(compare(now, baseline, 25.0).slower.empty());
 }
@@ -282,7 +320,7 @@ TEST_CASE("a baseline of another kind of run is refused") {
   Machine larger = a_machine();
   larger.ranks = 4;
   CHECK(refused(text, options, larger).find("ranks 2, this run has 4") != std::string::npos);
-  CHECK(refused(text, test::parse({"--cache", "cold"}), a_machine()).find("--cache \"hot\"") !=
+  CHECK(refused(text, test::parse({"--cache", "cold"}), a_machine()).find("--cache \"fresh\"") !=
         std::string::npos);
   const Options packed = test::parse({"--collective", "pushpull", "--compression", "2bit"});
   CHECK(refused(text, packed, a_machine()).find("--compression null, this run has \"2bit,") !=

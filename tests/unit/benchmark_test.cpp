@@ -167,8 +167,13 @@ TEST_CASE("inputs differ between ranks, turns and places") {
 TEST_CASE("count_wrong finds every changed element, stale values, poison and shifted pieces") {
   const Pattern pattern(DType::int32, ReduceOp::sum, 3);
   tutti::Tensor tensor = tutti::Tensor::zeros({1000}, DType::int32);
+  const auto write = [&](std::size_t reduced_from, std::size_t input_from) {
+    const auto place = tensor.values<std::int32_t>();
+    Pattern::Values(pattern, kReduced, 7).write(tutti::view(place.data(), {600}), reduced_from);
+    Pattern::Values(pattern, 1, 7).write(tutti::view(place.data() + 600, {400}), input_from);
+  };
   const std::vector<Stretch> whole{{600, kReduced, 30}, {400, 1, 0}};
-  pattern.write(tensor, 7, whole);
+  write(30, 0);
   CHECK(pattern.count_wrong(tensor, 7, whole) == 0);
   CHECK(tensor.values<std::int32_t>()[0] == static_cast<int>(pattern.reduced(7, 30)));
   CHECK(tensor.values<std::int32_t>()[600] == static_cast<int>(pattern.value(1, 7, 0)));
@@ -177,7 +182,7 @@ TEST_CASE("count_wrong finds every changed element, stale values, poison and shi
     tensor.values<std::int32_t>()[place] += 1;
   }
   CHECK(pattern.count_wrong(tensor, 7, whole) == 6);
-  pattern.write(tensor, 7, {{600, kReduced, 31}, {400, 1, 256}});
+  write(31, 256);
   CHECK(pattern.count_wrong(tensor, 7, whole) > 800);
   poison(tensor);
   CHECK(pattern.count_wrong(tensor, 7, whole) == 1000);
@@ -190,7 +195,7 @@ TEST_CASE("cold buffers are more than the cache, and at least two") {
   CHECK(cold_slots(0, 10 << 20) == 2);
 }
 
-TEST_CASE("work on hot and cold buffers counts what a broken call leaves wrong") {
+TEST_CASE("work counts what a broken call leaves wrong, wherever its inputs are") {
   const Case& allreduce = find_case("allreduce");
   const Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
                 0, 1};
@@ -199,14 +204,16 @@ TEST_CASE("work on hot and cold buffers counts what a broken call leaves wrong")
   };
   const Call copy = [](Slot& slot) { slot.outputs[0].copy_from(slot.inputs[0]); };
   const Call nothing = [](Slot&) {};
-  for (const std::size_t slots : {1, 3}) {
+  for (const CacheMode mode : {CacheMode::hot, CacheMode::cold, CacheMode::fresh}) {
     for (const bool works : {true, false}) {
+      const std::size_t slots = mode == CacheMode::cold ? 3 : 1;
       std::vector<Slot> buffers;
       for (std::size_t i = 0; i < slots; ++i) buffers.push_back(make_slot(job, allocate));
-      Work work(job, std::move(buffers), works ? copy : nothing, nullptr);
+      Work work(job, std::move(buffers), works ? copy : nothing, mode);
+      work.refresh();
       work.call();
       work.renew();
-      // Hot: the timed call's result is checked too.
+      // The timed call's result is checked too, where its slot is not written again.
       CHECK(work.check() == (works ? 0 : 100 * (slots == 1 ? 2 : slots)));
     }
   }
@@ -226,9 +233,58 @@ TEST_CASE("a call that only worked once does not pass with its stale result") {
       [&calls](Slot& slot) {
         if (calls++ == 0) slot.outputs[0].copy_from(slot.inputs[0]);
       },
-      nullptr);
+      CacheMode::hot);
   work.call();
   CHECK(work.check() == 100);
+}
+
+TEST_CASE("fresh inputs are stored before every call, hot and cold ones are not") {
+  const Case& allreduce = find_case("allreduce");
+  const Job job{allreduce, allreduce.layout(4000, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
+                0, 1};
+  for (const CacheMode mode : {CacheMode::hot, CacheMode::cold, CacheMode::fresh}) {
+    CAPTURE(to_string(mode));
+    std::vector<Slot> buffers;
+    buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
+      return tutti::Tensor::empty(shape, dtype);
+    }));
+    auto* const input = const_cast<std::byte*>(buffers[0].inputs[0].bytes());
+    Work work(
+        job, std::move(buffers), [](Slot&) {}, mode);
+    std::vector<std::vector<std::byte>> seen;
+    for (int call = 0; call < 3; ++call) {
+      std::fill_n(input, 4000, std::byte{0xEE});
+      work.refresh();
+      seen.emplace_back(input, input + 4000);
+    }
+    const std::vector<std::byte> untouched(4000, std::byte{0xEE});
+    CHECK((seen[0] == untouched) == (mode != CacheMode::fresh));
+    if (mode != CacheMode::fresh) continue;
+    CHECK(std::ranges::find(seen[0], std::byte{0xEE}) == seen[0].end());
+    CHECK(seen[0] != seen[1]);  // a result of the inputs before would be wrong
+    CHECK(seen[0] == seen[2]);
+  }
+}
+
+TEST_CASE("a call that reads the inputs of the call before is wrong on fresh inputs") {
+  const Case& allreduce = find_case("allreduce");
+  const Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
+                0, 1};
+  std::vector<Slot> buffers;
+  buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
+    return tutti::Tensor::empty(shape, dtype);
+  }));
+  tutti::Tensor before = tutti::Tensor::zeros({100});
+  const Call stale = [&before](Slot& slot) {
+    slot.outputs[0].copy_from(before);
+    before.view().copy_from(slot.inputs[0]);
+  };
+  Work work(job, std::move(buffers), stale, CacheMode::fresh);
+  for (int call = 0; call < 2; ++call) {
+    work.refresh();
+    work.call();
+  }
+  CHECK(work.check() > 190);  // small integers: some are alike
 }
 
 // --- times -----------------------------------------------------------------------------------
@@ -324,8 +380,8 @@ TEST_CASE("without options the defaults are those of the documentation") {
   CHECK(options.step_factor == 2);
   CHECK(options.collective == "allreduce");
   CHECK(options.backends == std::vector<std::string>{"tutti", "mpi"});
-  CHECK(options.buffers == "store");
-  CHECK_FALSE(options.cold);
+  CHECK(options.buffers == std::vector<std::string>{"store"});
+  CHECK(options.cache == CacheMode::fresh);
   CHECK_FALSE(options.iterations.has_value());
   CHECK(options.warmups == 5);
   CHECK(options.check);
@@ -376,8 +432,12 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"--device", "gpu", "--collective", "broadcast"}),
       "--device gpu: on GPUs there are pushpull and allreduce");
   has(refusal({"--device", "gpu", "-o", "max"}), "--device gpu: on GPUs there are");
-  has(refusal({"--buffers", "pinned"}), "--buffers: expected store or user");
-  has(refusal({"--cache", "warm"}), "--cache: expected hot or cold");
+  has(refusal({"--buffers", "pinned"}),
+      "--buffers: expected store or user, or several as in store,user; found");
+  has(refusal({"--buffers", "user,user"}), "--buffers: user is there twice");
+  has(refusal({"--buffers", "store,user", "--collective", "barrier"}), "--buffers: both belong to");
+  has(refusal({"--buffers", "store,user", "--backend", "mpi"}), "--buffers: both belong to");
+  has(refusal({"--cache", "warm"}), "--cache: expected hot, cold or fresh, found 'warm'");
   has(refusal({"--ranks-per-node", "0"}), "--ranks-per-node: ");
   has(refusal({"--min-busbw", "nan"}), "--min-busbw: ");
   has(refusal({"--min-busbw", "1", "--backend", "mpi"}), "--min-busbw is about tutti");

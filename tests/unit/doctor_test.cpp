@@ -6,6 +6,8 @@
 
 #include "apps/doctor/checks.hpp"
 #include "apps/doctor/report.hpp"
+#include "apps/doctor/tune.hpp"
+#include "apps/doctor/tune_file.hpp"
 
 using apps::doctor::Finding;
 using apps::doctor::Findings;
@@ -72,7 +74,7 @@ bool finds(Level level, const std::string& topic, const std::vector<std::string>
 TEST_CASE("a healthy job has no complaint, and a line for every check") {
   CHECK(complaints_after([](auto&, auto&) {}).empty());
   const Findings all = check_all(healthy(), {});
-  CHECK(all.size() == 11);
+  CHECK(all.size() == 12);
   CHECK_FALSE(has_error(all));
   CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
 }
@@ -113,6 +115,16 @@ TEST_CASE("bindings that overlap and too few processors are found") {
                 for (RankInfo& info : ranks) info.processors = {0, 1};
                 ranks[0].quota = 1.5;
               }));
+  CHECK(finds(Level::warning, "processors",
+              {"a: 2 ranks of 2 threads each (TUTTI_THREADS) take turns on 2 usable processors"},
+              [](auto& ranks, auto&) {
+                for (RankInfo& info : ranks) info.settings["TUTTI_THREADS"] = "2";
+                ranks[2].processors = {0, 1, 2, 3};
+                ranks[3].processors = {0, 1, 2, 3};
+              }));
+  CHECK(complaints_after([](auto& ranks, auto&) {
+          for (RankInfo& info : ranks) info.settings["TUTTI_THREADS"] = "1";
+        }).empty());
   CHECK(finds(Level::warning, "load", {"b: other programs use about 2 of 2 processors"},
               [](auto& ranks, auto&) { ranks[2].load = 2.1; }));
 }
@@ -141,6 +153,41 @@ TEST_CASE("too little memory is found, where it is") {
               }));
   CHECK(finds(Level::error, "shared memory", {"b: ranks 2 and 3 are on one host and cannot map"},
               [](auto& ranks, auto&) { ranks[3].node = 2; }));
+}
+
+TEST_CASE("ranks that the kernel keeps from reading each other are found") {
+  CHECK(finds(Level::warning, "reading",
+              {"b: rank 3 cannot read the memory of rank 2", "kernel.yama.ptrace_scope"},
+              [](auto& ranks, auto&) {
+                ranks[2].why_unreadable = "rank 3 cannot read the memory of others of its node";
+                ranks[3].why_unreadable =
+                    "cannot read the memory of rank 2 (host b): process_vm_readv: Operation not "
+                    "permitted; Yama restricts tracing: set kernel.yama.ptrace_scope to 0";
+              }));
+}
+
+TEST_CASE("a new tuning file keeps the rows of other numbers of ranks") {
+  const std::string first = "# tutti tuning 1\n";
+  const std::string old = first + "# old\nranks=2 margin=1\nranks=22 margin=3\nranks=4 margin=2\n";
+  CHECK(apps::doctor::merged(old, first + "# learnt\nranks=2 margin=1.5\n", 2, "a machine") ==
+        first + "# a machine\nranks=22 margin=3\nranks=4 margin=2\nranks=2 margin=1.5\n");
+  CHECK(apps::doctor::merged("", first + "# x\nranks=2 a=1\n", 2, "a") ==
+        first + "# a\nranks=2 a=1\n");
+  CHECK(apps::doctor::value_in("ranks=2 margin=1.5", "margin") == "1.5");
+  CHECK(apps::doctor::value_in("ranks=2 margin=1.5", "rank").empty());
+}
+
+TEST_CASE("the end of --tuning names what is faster, what was left out, and the use of the file") {
+  const apps::doctor::Tuning result{.tuned = {{"push", 2048, 1.5}, {"push", 8192, 1.01}},
+                                    .left_out = {"32 MiB"},
+                                    .seconds = 7.5,
+                                    .text = ""};
+  CHECK(apps::doctor::to_lines(result, "a.file", 2) ==
+        "tuned    2 kinds and sizes of calls of 2 ranks in 7.5 s\n"
+        "         no time for 32 MiB\n"
+        "         times the speed of the static choice:\n"
+        "           push: 2 KiB 1.50\n"
+        "         to use it, start jobs of 2 ranks with TUTTI_TUNING=a.file\n");
 }
 
 TEST_CASE("limits of the process are found") {

@@ -224,6 +224,42 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
   CHECK(tuning_of({1, 1}).chain_bytes == 512 << 10);
 }
 
+TEST_CASE("a rank has as many threads as it has cores, up to 8, unless it is told") {
+  const auto threads = [](int cores_per_rank, int setting = 0) {
+    Topology topology = Topology::consecutive(0, {2});
+    topology.cores_per_rank = cores_per_rank;
+    Settings settings;
+    settings.threads = setting;
+    return Tuning::choose(topology, settings, kCaches).threads;
+  };
+  CHECK(threads(1) == 1);
+  CHECK(threads(3) == 3);
+  CHECK(threads(64) == 8);
+  CHECK(threads(64, 12) == 12);
+  CHECK(threads(4, 1) == 1);
+  CHECK(tuning_of({2},
+                  [] {
+                    Settings settings;
+                    settings.threads = 3;
+                    return settings;
+                  }())
+            .table(Topology::consecutive(0, {2}))
+            .back() == "in a rank: 3 threads from 256 KiB");
+}
+
+TEST_CASE("the chunks of a node are for all threads of a rank, and up to 16 MiB") {
+  const auto chunk_bytes = [](const std::vector<int>& nodes, int threads) {
+    Settings settings;
+    settings.threads = threads;
+    return tuning_of(nodes, settings).chunk_bytes;
+  };
+  CHECK(chunk_bytes({2}, 1) == 256 << 10);
+  CHECK(chunk_bytes({2}, 4) == 1 << 20);
+  CHECK(chunk_bytes({2}, 200) == 16 << 20);
+  CHECK(chunk_bytes({1}, 4) == 256 << 10);
+  CHECK(chunk_bytes({2, 2}, 4) == chunk_bytes({2, 2}, 1));
+}
+
 TEST_CASE("what no cache holds is written past the caches") {
   using collectives::WritePolicy;
   const Tuning tuning = tuning_of({4});
@@ -267,6 +303,7 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
         "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
+        "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
         "wait-group=RANKS, in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
         "exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
@@ -305,7 +342,7 @@ TEST_CASE("the table says what was chosen") {
             "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
             "above 32768 KiB",
             "in the node (20 ranks): pushpull writes its outputs at once from 256 KiB",
-            "in the node (20 ranks): two-level waits, in groups of 5"});
+            "in the node (20 ranks): two-level waits, in groups of 5", "in a rank: one thread"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
             "between 2 nodes: up to 8 KiB with the handshakes (direct)",
@@ -314,7 +351,7 @@ TEST_CASE("the table says what was chosen") {
             "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
             "above 32768 KiB",
             "in the node (2 ranks): pushpull writes its outputs at once from 256 KiB",
-            "in the node (2 ranks): flat waits"});
+            "in the node (2 ranks): flat waits", "in a rank: one thread"});
   CHECK(table({2})[1] ==
         "in the node (2 ranks): ordinary memory: up to 8 KiB inline, then in chunks of 256 KiB, "
         "each rank sums for itself");

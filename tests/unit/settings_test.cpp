@@ -53,7 +53,9 @@ const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_LOG", "info"},
                            {"TUTTI_STATISTICS", "1"},
                            {"TUTTI_PROMETHEUS", "a.prom"},
-                           {"TUTTI_TRACE", "a.json"}};
+                           {"TUTTI_TRACE", "a.json"},
+                           {"TUTTI_TUNING", "static"},
+                           {"TUTTI_THREADS", "3"}};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -110,6 +112,8 @@ TEST_CASE("every variable is read") {
   CHECK(settings.statistics == "1");
   CHECK(settings.prometheus == "a.prom");
   CHECK(settings.trace == "a.json");
+  CHECK(settings.tuning == "static");
+  CHECK(settings.threads == 3);
 }
 
 TEST_CASE("each setting changes its own line of what ranks compare, unless they may differ") {
@@ -148,6 +152,9 @@ TEST_CASE("what a program fills in itself has the limits of the variables") {
   settings = {};
   settings.verify = static_cast<Verify>(7);
   CHECK(invalid(settings) == "TUTTI_VERIFY=7: expected off, sampled or full");
+  settings = {};
+  settings.threads = -1;
+  CHECK(invalid(settings) == "TUTTI_THREADS=-1: expected 0 (automatic) to 256");
 }
 
 TEST_CASE("what the environment has wrong is kept, and thrown by what is created with it") {
@@ -185,6 +192,10 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
         "TUTTI_GPU_PATH=rdma: expected auto, nccl or host");
   CHECK(refusal_of({{"TUTTI_LOG", "1"}}) == "TUTTI_LOG=1: expected quiet, warning, info or debug");
   CHECK(refusal_of({{"TUTTI_VERIFY", "1"}}) == "TUTTI_VERIFY=1: expected off, sampled or full");
+  for (const std::string wrong : {"-1", "257", "two", "2x", ""}) {
+    CHECK(refusal_of({{"TUTTI_THREADS", wrong}}) ==
+          "TUTTI_THREADS=" + wrong + ": expected 0 (automatic) to 256");
+  }
 }
 
 TEST_CASE("a misspelt variable is a warning that names the nearest setting") {

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the learner chooses when it is told times, and that no path changes a bit.
+#include "collectives/learner.hpp"
+
+#include <doctest/doctest.h>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+
+#include "collectives/call.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+using namespace tutti::collectives;
+
+namespace {
+
+constexpr CacheSizes kCaches{.level1 = 32 << 10, .last_level = 32 << 20};
+constexpr std::size_t kBytes = std::size_t{1} << 20;
+
+Tuning tuning_of(int ranks, const std::string& tuning = "learn",
+                 const std::string& algorithms = "") {
+  Settings settings;
+  settings.tuning = tuning;
+  settings.algorithms = algorithms;
+  return Tuning::choose(Topology::consecutive(0, {ranks}), settings, kCaches);
+}
+
+CallClass ordinary(std::size_t bytes = kBytes) {
+  return {.kind = Kind::allreduce,
+          .inputs = Location::ordinary,
+          .apart = true,
+          .size = static_cast<std::uint8_t>(std::bit_width(bytes) - 1)};
+}
+
+using Times = std::function<std::uint32_t(const Path&)>;
+
+/// What one call takes by each path: staged inputs `staged`, fetched ones `fetched`, and so on.
+Times fetched_takes(std::uint32_t fetched, std::uint32_t staged) {
+  return [=](const Path& path) { return path.inputs == Inputs::fetched ? fetched : staged; };
+}
+
+struct Job {
+  std::vector<Path> paths;
+  double time = 0;
+  double least = 0;  ///< if every call had taken the best path that was known
+};
+
+/// Makes calls of one class, with these times.
+Job make_calls(Learner& learner, int calls, const Times& times, const CallClass& call = ordinary(),
+               std::size_t bytes = kBytes) {
+  Job job;
+  for (int i = 0; i < calls; ++i) {
+    const bool announced = learner.plan(call, bytes).inputs == Inputs::announced;
+    const Path path = learner.choose(call, bytes, announced);
+    job.paths.push_back(path);
+    job.time += times(path);
+    learner.observe(times(path));
+  }
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("the learner settles on the path that takes the least time") {
+  const Tuning tuning = tuning_of(2);
+  for (const bool fetching_wins : {false, true}) {
+    CAPTURE(fetching_wins);
+    Learner learner(tuning, 2, /*can_fetch=*/true);
+    const auto times = fetching_wins ? fetched_takes(700, 1000) : fetched_takes(1000, 700);
+    const Job job = make_calls(learner, 300, times);
+    CHECK_FALSE(learner.is_learning());
+    CHECK((job.paths.back().inputs == Inputs::fetched) == fetching_wins);
+    REQUIRE(learner.learnt().size() == 1);
+    CHECK(learner.learnt().front().path == job.paths.back());
+    CHECK(learner.learnt().front().margin == doctest::Approx(fetching_wins ? 1000.0 / 700 : 1));
+  }
+}
+
+TEST_CASE("it finds the writes that are fastest, too") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  const Job job = make_calls(learner, 400, [](const Path& path) {
+    const std::uint32_t base = path.inputs == Inputs::staged ? 1000 : 1500;
+    return base - (path.slots == WritePolicy::cached ? 200 : 0) -
+           (path.outputs == WritePolicy::streaming ? 100 : 0);
+  });
+  CHECK(job.paths.back().slots == WritePolicy::cached);
+  CHECK(job.paths.back().inputs == Inputs::staged);
+}
+
+TEST_CASE("the first calls take the static choice") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  const Job job = make_calls(learner, 10, fetched_takes(100, 1000));
+  const Path first = tuning.path_for(ordinary(), kBytes, 2, true);
+  for (const Path& path : job.paths) CHECK(path == first);
+}
+
+TEST_CASE("trials cost at most a twentieth of the time of the first hundred calls") {
+  std::mt19937 random(1);
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    // Every path takes between the static one's time and up to twice that.
+    std::map<std::string, std::uint32_t> times;
+    const Tuning tuning = tuning_of(attempt % 2 == 0 ? 2 : 8);
+    const int ranks = attempt % 2 == 0 ? 2 : 8;
+    times[to_string(tuning.path_for(ordinary(), kBytes, ranks, true))] = 1000;
+    const auto take = [&](const Path& path) {
+      return times.try_emplace(to_string(path), 1000 + random() % 1000).first->second;
+    };
+    for (const int calls : {20, 50, 100, 1000}) {
+      Learner learner(tuning, ranks, true);
+      const Job job = make_calls(learner, calls, take);
+      // The last trial may cost more than was expected of it: two calls of twice the time.
+      CHECK(job.time <= 1000.0 * calls * 1.05 + 1500);
+      if (calls >= 100) CHECK(job.time <= 1000.0 * calls * 1.065);
+    }
+  }
+}
+
+TEST_CASE("a path that is faster is no cost") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  const Job job = make_calls(learner, 100, fetched_takes(500, 1000));
+  CHECK(job.time < 85'000);
+}
+
+TEST_CASE("single calls that take long do not decide") {
+  std::mt19937 random(7);
+  const Tuning tuning = tuning_of(2);
+  int right = 0;
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Learner learner(tuning, 2, true);
+    const Job job = make_calls(learner, 1000, [&](const Path& path) {
+      const std::uint32_t time = path.inputs == Inputs::fetched ? 700 : 1000;
+      return random() % 20 == 0 ? 20 * time : time + static_cast<std::uint32_t>(random() % 50);
+    });
+    right += job.paths.back().inputs == Inputs::fetched ? 1 : 0;
+  }
+  CHECK(right >= kAttempts * 9 / 10);
+}
+
+TEST_CASE("a class that comes to take another time is learnt again, and no other") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  make_calls(learner, 300, fetched_takes(700, 1000));
+  REQUIRE_FALSE(learner.is_learning());
+  make_calls(learner, 5000, fetched_takes(700, 1000));
+  CHECK_FALSE(learner.is_learning());
+  const Job changed = make_calls(learner, 3000, fetched_takes(2000, 1000));
+  CHECK(changed.paths.front().inputs == Inputs::fetched);
+  CHECK(changed.paths.back().inputs == Inputs::staged);
+  CHECK_FALSE(learner.is_learning());
+}
+
+TEST_CASE("calls without a time teach nothing") {
+  const Tuning tuning = tuning_of(2);
+  Learner learner(tuning, 2, true);
+  const Job job = make_calls(learner, 500, [](const Path&) { return 0; });
+  const Path first = tuning.path_for(ordinary(), kBytes, 2, true);
+  for (const Path& path : job.paths) CHECK(path == first);
+}
+
+TEST_CASE("two learners that are told the same choose the same, whatever one of them plans") {
+  const Tuning tuning = tuning_of(4);
+  Learner one(tuning, 4, true);
+  Learner other(tuning, 4, true);
+  std::mt19937 random(3);
+  std::uint32_t last_time = 0;  // known once all ranks have planned, as in a job
+  for (int call = 0; call < 3000; ++call) {
+    const std::size_t bytes = std::size_t{2048} << random() % 3;
+    CallClass common = ordinary(bytes);
+    if (random() % 2 == 0) common.inputs = Location::mixed;
+    const bool first = one.plan(ordinary(bytes), bytes).inputs == Inputs::announced;
+    CallClass elsewhere = ordinary(bytes);
+    if (common.inputs == Location::mixed) elsewhere.inputs = Location::shared;
+    const bool second = other.plan(elsewhere, bytes).inputs == Inputs::announced;
+    one.observe(last_time);
+    other.observe(last_time);
+    const Path path = one.choose(common, bytes, first && second);
+    REQUIRE(path == other.choose(common, bytes, first && second));
+    REQUIRE((path.inputs == Inputs::announced) == (first && second));
+    last_time = static_cast<std::uint32_t>(100 + random() % 1000);
+  }
+}
+
+TEST_CASE("ranks that plan for other classes than the call's choose alike all the same") {
+  const Tuning tuning = tuning_of(2, "at-once");
+  Learner root(tuning, 2, true);
+  Learner other(tuning, 2, true);
+  constexpr std::size_t bytes = 2 << 10;
+  const CallClass call = ordinary(bytes);
+  CallClass elsewhere = call;
+  elsewhere.inputs = Location::shared;
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000; ++i) {  // each rank plans before it hears of the time of the last call
+    const auto time = static_cast<std::uint32_t>(100 + random() % 1000);
+    const bool announced = root.plan(call, bytes).inputs == Inputs::announced;
+    other.plan(elsewhere, bytes);
+    root.observe(time);
+    other.observe(time);
+    REQUIRE(root.choose(call, bytes, announced) == other.choose(call, bytes, announced));
+  }
+  CHECK_FALSE(root.is_learning());
+  CHECK_FALSE(other.is_learning());
+}
+
+TEST_CASE("a row that this node cannot take is left out, and counted") {
+  const Tuning tuning = tuning_of(2, "some.file");
+  const LearntPath fetched{.call = ordinary(), .path = {.inputs = Inputs::fetched}};
+  LearntPath announced = fetched;
+  announced.call = ordinary(4 << 10);
+  announced.path = {.inputs = Inputs::announced, .results = Results::own};
+  const LearntPath rows[] = {fetched, announced};
+  Learner forbidden(tuning, 2, /*can_fetch=*/false);
+  CHECK(forbidden.adopt(rows) == 1);
+  const Path first = tuning.path_for(ordinary(), kBytes, 2, false);
+  CHECK(forbidden.choose(ordinary(), kBytes, false) == first);
+  Learner learner(tuning, 2, true);
+  CHECK(learner.adopt(rows) == 0);
+  CHECK(learner.choose(ordinary(), kBytes, false).inputs == Inputs::fetched);
+  const CallClass larger = ordinary(16 << 10);  // near, and too large for an announcement
+  CHECK(learner.plan(larger, 16 << 10).inputs != Inputs::announced);
+}
+
+TEST_CASE("an announced path from a file gives way where a rank does not announce") {
+  const Tuning tuning = tuning_of(2, "some.file");
+  Learner learner(tuning, 2, true);
+  const CallClass call = ordinary(4 << 10);
+  const LearntPath row{.call = call,
+                       .path = {.inputs = Inputs::announced, .results = Results::own}};
+  CHECK(learner.adopt(std::span(&row, 1)) == 0);
+  REQUIRE(learner.plan(call, 4 << 10).inputs == Inputs::announced);
+  CHECK(learner.choose(call, 4 << 10, true).inputs == Inputs::announced);
+  CHECK(learner.choose(call, 4 << 10, false).inputs == Inputs::staged);
+  CHECK(learner.plan(call, 4 << 10).inputs == Inputs::staged);
+}
+
+TEST_CASE("what is adopted is not tried, and serves sizes near it") {
+  const Tuning tuning = tuning_of(2, "some.file");
+  Learner learner(tuning, 2, true);
+  const Path known{.inputs = Inputs::fetched, .results = Results::spread};
+  const LearntPath row{.call = ordinary(), .path = known, .margin = 1.5};
+  learner.adopt(std::span(&row, 1));
+  for (const std::size_t bytes : {kBytes, kBytes / 2, kBytes * 2, kBytes * 64}) {
+    CAPTURE(bytes);
+    const Job job = make_calls(learner, 50, fetched_takes(5000, 1), ordinary(bytes), bytes);
+    for (const Path& path : job.paths) CHECK(path == known);
+  }
+  const CallClass far = ordinary(kBytes / 64);
+  CHECK(learner.choose(far, kBytes / 64, false) == tuning.path_for(far, kBytes / 64, 2, true));
+}
+
+TEST_CASE("a call too large to be announced takes the table's path, whatever came before it") {
+  const Tuning tuning = tuning_of(2, "static");
+  Learner learner(tuning, 2, true);
+  const CallClass call = ordinary(kInlineBytes);  // the least of its class just fits
+  CHECK(learner.choose(call, kInlineBytes, true).inputs == Inputs::announced);
+  const std::size_t larger = kInlineBytes + 4096;
+  const Path expected = tuning.path_for(call, larger, 2, true);
+  CHECK(expected.results == Results::own);
+  CHECK(learner.choose(call, larger, false) == expected);
+}
+
+TEST_CASE("static keeps to the table, and so does what TUTTI_ALGORITHMS says of a node") {
+  for (const Tuning& tuning : {tuning_of(2, "static"), tuning_of(2, "learn", "own-sums=1")}) {
+    Learner learner(tuning, 2, true);
+    const Job job = make_calls(learner, 500, fetched_takes(1, 1000));
+    const Path first = tuning.path_for(ordinary(), kBytes, 2, true);
+    for (const Path& path : job.paths) CHECK(path == first);
+  }
+  CHECK(tuning_of(2, "learn", "exchange=halving").learns);
+}
+
+TEST_CASE("in turn, every path is taken") {
+  const Tuning tuning = tuning_of(3, "learn", "paths=in-turn");
+  Learner learner(tuning, 3, true);
+  const Job job = make_calls(learner, 60, fetched_takes(1, 1000));
+  std::set<std::string> seen;
+  for (const Path& path : job.paths) seen.insert(to_string(path));
+  CHECK(seen.size() == 4 * possible_paths(ordinary(), true).size());
+}
+
+// --- what paths a call may take ------------------------------------------------------------------
+
+namespace {
+
+bool may(const CallClass& call, Inputs inputs, Results results, bool can_fetch = true) {
+  const auto paths = possible_paths(call, can_fetch);
+  return std::find(paths.begin(), paths.end(), Path{.inputs = inputs, .results = results}) !=
+         paths.end();
+}
+
+}  // namespace
+
+TEST_CASE("a rank does not sum for itself from inputs that their owner overwrites") {
+  CallClass call = ordinary();
+  CHECK(may(call, Inputs::fetched, Results::own));
+  call.apart = false;
+  CHECK_FALSE(may(call, Inputs::fetched, Results::own));
+  CHECK(may(call, Inputs::staged, Results::own));  // from copies
+  CHECK(may(call, Inputs::fetched, Results::spread));
+  CHECK(may(call, Inputs::fetched, Results::fetched));
+  call.inputs = Location::mixed;
+  CHECK_FALSE(may(call, Inputs::staged, Results::own));
+  call.inputs = Location::shared;
+  CHECK_FALSE(may(call, Inputs::staged, Results::own));
+}
+
+TEST_CASE("results are fetched from outputs only where every rank has its own, whole") {
+  CallClass call = ordinary();
+  call.consumed = true;
+  CHECK_FALSE(may(call, Inputs::fetched, Results::fetched));
+  call.consumed = false;
+  call.kind = Kind::reduce_scatter;
+  CHECK_FALSE(may(call, Inputs::fetched, Results::fetched));
+}
+
+TEST_CASE("without leave of the kernel nothing is fetched") {
+  for (const Results results : {Results::spread, Results::own, Results::fetched}) {
+    CHECK_FALSE(may(ordinary(), Inputs::fetched, results, /*can_fetch=*/false));
+  }
+}
+
+TEST_CASE("only what fits is announced") {
+  CHECK(may(ordinary(4096), Inputs::announced, Results::own));
+  CHECK_FALSE(may(ordinary(kInlineBytes), Inputs::announced, Results::own));
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way that data can take through a node gives the canonical bits: forced one by one, and
+// another one in every call.
+#include <atomic>
+#include <cstring>
+#include <doctest/doctest.h>
+
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "collectives/call.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr std::size_t kCounts[] = {0, 1, 300, 2047, 2048, 20001};
+
+enum class Memory { shared, ordinary, mixed };
+
+constexpr Memory kMemories[] = {Memory::shared, Memory::ordinary, Memory::mixed};
+
+Settings taking(const std::string& algorithms) {
+  Settings settings;
+  settings.chunk_bytes = 4096;
+  settings.timeout = std::chrono::seconds(60);
+  settings.algorithms = algorithms;
+  return settings;
+}
+
+bool is_shared(Memory memory, int rank) {
+  return memory == Memory::shared || (memory == Memory::mixed && rank % 2 == 0);
+}
+
+Tensor empty_in(Communicator& comm, Memory memory, std::size_t count) {
+  const Shape shape{static_cast<std::int64_t>(count)};
+  return is_shared(memory, comm.rank()) ? comm.allocate(shape) : Tensor::empty(shape);
+}
+
+Tensor tensor_in(Communicator& comm, Memory memory, const std::vector<float>& values) {
+  Tensor tensor = empty_in(comm, memory, values.size());
+  std::copy(values.begin(), values.end(), tensor.values<float>().begin());
+  return tensor;
+}
+
+std::vector<float> values_of(int rank, std::size_t count) {
+  return test::random_values(count, 1000u * static_cast<unsigned>(rank) + 7);
+}
+
+std::vector<float> expected_sum(int ranks, std::size_t count) {
+  std::vector<std::vector<float>> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(values_of(rank, count));
+  std::vector<float> sum(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<float> operands;
+    for (const auto& input : inputs) operands.push_back(input[i]);
+    sum[i] = test::tree_sum(operands, 0, operands.size());
+  }
+  return sum;
+}
+
+bool same_bits(std::span<const float> left, std::span<const float> right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
+}
+
+/// Sleeps now and then, so that what one rank finds at once another has to wait for.
+void dawdle(int rank, std::size_t count) {
+  if ((static_cast<std::size_t>(rank) * 7 + count) % 5 != 0) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+/// Every collective, with inputs and outputs in all kinds of memory, in place and not.
+int wrong_results(Communicator& comm, std::size_t count, Memory inputs, Memory outputs) {
+  int wrong = 0;
+  const std::vector<float> own = values_of(comm.rank(), count);
+  const std::vector<float> sum = expected_sum(comm.size(), count);
+  Tensor input = tensor_in(comm, inputs, own);
+  Tensor output = empty_in(comm, outputs, count);
+  dawdle(comm.rank(), count);
+  comm.allreduce(input, output);
+  if (!same_bits(output.values<float>(), sum)) ++wrong;
+  if (!same_bits(input.values<float>(), own)) ++wrong;
+  comm.reduce(input, output, comm.size() - 1);
+  if (comm.rank() == comm.size() - 1 && !same_bits(output.values<float>(), sum)) ++wrong;
+  Tensor all = empty_in(comm, outputs, count * static_cast<std::size_t>(comm.size()));
+  comm.allgather(input, all);
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const auto block = all.values<float>().subspan(static_cast<std::size_t>(rank) * count, count);
+    if (!same_bits(block, values_of(rank, count))) ++wrong;
+  }
+  Tensor share = empty_in(comm, inputs, count);
+  comm.reduce_scatter(all, share);  // every rank has the same input: size times its block
+  comm.broadcast(input, comm.size() - 1);
+  if (!same_bits(input.values<float>(), values_of(comm.size() - 1, count))) ++wrong;
+  comm.allreduce(share, ReduceOp::max);
+  Tensor again = tensor_in(comm, inputs, own);
+  comm.allreduce(again);  // in place
+  if (!same_bits(again.values<float>(), sum)) ++wrong;
+  return wrong;
+}
+
+void check_all(int ranks, const std::string& algorithms, int rounds) {
+  CAPTURE(ranks);
+  CAPTURE(algorithms);
+  std::atomic<int> wrong{0};
+  const auto outcomes = test::as_ranks({ranks}, taking(algorithms), [&](Communicator& comm) {
+    for (int round = 0; round < rounds; ++round) {
+      for (const std::size_t count : kCounts) {
+        for (const Memory inputs : kMemories) {
+          for (const Memory outputs : kMemories) {
+            wrong += wrong_results(comm, count, inputs, outputs);
+          }
+        }
+      }
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("every path that can be asked for gives the canonical sums") {
+  for (const char* inputs : {"announced", "staged", "fetched"}) {
+    for (const char* results : {"spread", "own", "fetched"}) {
+      for (const char* writes : {"1G", "0"}) {
+        if (test::kFewCases && *writes == '0') continue;
+        const std::string bytes = writes;
+        check_all(3,
+                  std::string("inputs=") + inputs + ",results=" + results +
+                      ",streamed-slots=" + bytes + ",streamed-outputs=" + bytes,
+                  1);
+      }
+    }
+  }
+}
+
+TEST_CASE("so does a run in which every call takes another path, with any number of ranks") {
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+    if (test::kFewCases && ranks > 3) continue;
+    check_all(ranks, "paths=in-turn", test::kFewCases || ranks > 4 ? 2 : 12);
+  }
+}
+
+TEST_CASE("and one that learns") {
+  for (const int ranks : {2, 3}) check_all(ranks, "", test::kFewCases ? 3 : 40);
+}
+
+namespace {
+
+using Bits = std::vector<std::vector<float>>;
+
+/// Pushes of lists of keys, also of a key's own replica, with outputs and without; what each rank
+/// has pulled afterwards. `name`: of an optimizer; empty for none.
+Bits pushed(Communicator& comm, const std::string& name, Memory memory) {
+  KVStore kv = KVStore::create(comm);
+  const std::vector<Key> keys = {1, 2, 3};
+  const std::size_t counts[] = {3, 5000, 700};
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> outputs;
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    gradients.push_back(tensor_in(comm, memory, values_of(comm.rank(), counts[k])));
+    outputs.push_back(empty_in(comm, memory, counts[k]));
+    kv.init(keys[k], Tensor::full(gradients.back().shape(), 0.5));
+  }
+  if (!name.empty()) kv.set_optimizer(optimizer::create(name));
+  Bits bits;
+  const auto keep = [&] {
+    for (const Tensor& output : outputs) {
+      const auto values = output.values<float>();
+      bits.emplace_back(values.begin(), values.end());
+    }
+  };
+  for (int round = 0; round < (test::kFewCases ? 5 : 30); ++round) {
+    kv.push(keys, gradients);
+    kv.pull(keys, outputs);
+    keep();
+    kv.pushpull(keys, gradients, outputs);
+    keep();
+    kv.push(2, kv.view(2));
+    kv.pull(2, outputs[1]);
+    keep();
+  }
+  return bits;
+}
+
+std::vector<Bits> pushed_on_all(int ranks, const Settings& settings, const std::string& name,
+                                Memory memory) {
+  std::vector<Bits> bits(static_cast<std::size_t>(ranks));
+  const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+    bits[static_cast<std::size_t>(comm.rank())] = pushed(comm, name, memory);
+  });
+  CHECK(test::all_returned(outcomes));
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("pushes have the same bits, whatever paths they take") {
+  for (const int ranks : {2, 3, 4}) {
+    if (test::kFewCases && ranks != 3) continue;
+    for (const char* optimizer : {"", "sgd,momentum=0.9,learning_rate=0.01"}) {
+      for (const Memory memory : kMemories) {
+        CAPTURE(ranks);
+        CAPTURE(optimizer);
+        const auto settings = taking("inputs=staged,results=spread");
+        const auto expected = pushed_on_all(ranks, settings, optimizer, memory);
+        for (const Bits& bits : expected) CHECK(bits == expected.front());
+        CHECK(pushed_on_all(ranks, taking("paths=in-turn"), optimizer, memory) == expected);
+        CHECK(pushed_on_all(ranks, taking(""), optimizer, memory) == expected);
+      }
+    }
+  }
+}

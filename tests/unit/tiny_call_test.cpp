@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls whose data travels in the first cache line of the announcement, with threads as ranks.
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <thread>
+
+#include "collectives/node_memory.hpp"
+#include "runtime/job/group.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+
+namespace {
+
+constexpr DType kDTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
+                             DType::int8,    DType::uint8,    DType::int32,   DType::int64};
+
+/// What a rank contributes to element i of a call: sums of it are exact in every type.
+double value_of(int rank, int call, std::size_t i) {
+  return 1 + (rank * 3 + call * 5 + static_cast<int>(i)) % 7;
+}
+
+/// Sleeps now and then, differently on every rank and in every call.
+void come_late(int rank, int call) {
+  if ((rank * 5 + call) % 11 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+}
+
+Tensor input_of(int rank, int call, std::size_t count, DType dtype) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of(rank, call, i);
+  Tensor tensor = Tensor::empty({static_cast<std::int64_t>(count)}, dtype);
+  const Tensor wide = Tensor::from(values);
+  tensor.view().copy_from(wide);
+  return tensor;
+}
+
+bool is_sum(const Tensor& result, int ranks, int call) {
+  const std::vector<double> found = result.to_vector<double>();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += value_of(rank, call, i);
+    if (found[i] != sum) return false;
+  }
+  return true;
+}
+
+/// Sums of 0 to 40 bytes of one type: tiny ones, and the first that are not.
+int wrong_sums(Communicator& comm, DType dtype) {
+  int wrong = 0;
+  for (std::size_t count = 0; count * size_of(dtype) <= 40; ++count) {
+    const int call = static_cast<int>(count) + static_cast<int>(dtype);
+    const Tensor input = input_of(comm.rank(), call, count, dtype);
+    Tensor output = input_of(comm.rank(), call, count, dtype);
+    come_late(comm.rank(), call);
+    comm.allreduce(input, output);
+    if (!is_sum(output, comm.size(), call)) ++wrong;
+    come_late(comm.rank(), call + 1);
+    output.view().copy_from(input);
+    comm.allreduce(output);  // in place
+    if (!is_sum(output, comm.size(), call)) ++wrong;
+  }
+  return wrong;
+}
+
+/// In which this rank announced its last call.
+const collectives::AnnounceLine& last_line(Group& group) {
+  const collectives::ControlBlock& own = group.engine().memory().control();
+  return own.announce[own.calls.newest() & 1];
+}
+
+}  // namespace
+
+TEST_CASE("tiny sums are right, for every element type and number of bytes") {
+  for (const auto& layout : {std::vector{1}, {2}, {3}, {5}, {8}, {2, 2}, {3, 1}}) {
+    for (const DType dtype : kDTypes) {
+      CAPTURE(to_string(dtype));
+      std::atomic<int> wrong{0};
+      const auto outcomes =
+          test::as_ranks(layout, {}, [&](Communicator& comm) { wrong += wrong_sums(comm, dtype); });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("tiny sums have the canonical order") {
+  for (const int ranks : {3, 5, 8}) {
+    std::vector<float> operands = test::random_values(static_cast<std::size_t>(ranks), 11);
+    const float expected = test::tree_sum(operands, 0, operands.size());
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks({ranks}, {}, [&](Communicator& comm) {
+      float value = operands[static_cast<std::size_t>(comm.rank())];
+      comm.allreduce(TensorView(&value, {}, DType::float32));
+      if (std::bit_cast<std::uint32_t>(value) != std::bit_cast<std::uint32_t>(expected)) ++wrong;
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("tiny calls of all kinds follow each other, and larger ones, whoever is late") {
+  for (const auto& layout : {std::vector{1}, {2}, {3}, {8}, {2, 2}}) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(layout, {}, [&](Communicator& comm) {
+      for (int call = 0; call < 60; ++call) {
+        come_late(comm.rank(), call);
+        if (call % 7 == 3) comm.barrier();
+        const std::size_t count = call % 5 == 4 ? 700 : 1 + static_cast<std::size_t>(call % 6);
+        Tensor data = input_of(comm.rank(), call, count, DType::float32);
+        const int root = call % comm.size();
+        if (call % 3 == 2) {
+          comm.broadcast(data, root);
+          if (data.value(0) != value_of(root, call, 0)) ++wrong;
+        } else if (call % 3 == 1) {
+          comm.reduce(data, data, root);
+          if (comm.rank() == root && !is_sum(data, comm.size(), call)) ++wrong;
+        } else {
+          comm.allreduce(data);
+          if (!is_sum(data, comm.size(), call)) ++wrong;
+        }
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("up to 24 bytes travel in the first cache line, and 25 do not") {
+  const auto groups = make_thread_groups({2}, {});
+  for (const std::int64_t count : {24, 25}) {
+    const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
+      Tensor data =
+          Tensor::full({count}, 40 + static_cast<double>(count) + comm.rank(), DType::uint8);
+      comm.allreduce(data);
+    });
+    CHECK(test::all_returned(outcomes));
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto& line = last_line(*groups[static_cast<std::size_t>(rank)]);
+      const auto own = static_cast<std::byte>(40 + count + rank);
+      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 24));
+      CHECK((line.payload[0] == own) == (count == 25));
+    }
+  }
+}
+
+TEST_CASE("tiny calls that differ throw on all ranks, and the next one is right") {
+  const auto outcomes = test::as_ranks({3}, {}, [](Communicator& comm) {
+    int thrown = 0;
+    for (int call = 0; call < 6; ++call) {
+      try {
+        const bool other = comm.rank() == call % 3;
+        if (other && call > 3) {
+          comm.barrier();
+        } else {
+          Tensor data = Tensor::full({other ? 3 : 2}, 1, DType::float32);
+          comm.allreduce(data, call % 2 == 0 ? ReduceOp::sum : ReduceOp::max);
+        }
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::mismatch && error.recoverable()) ++thrown;
+      }
+      Tensor data = input_of(comm.rank(), call, 2, DType::float32);
+      comm.allreduce(data);
+      if (!is_sum(data, comm.size(), call)) throw Error(ErrorCode::divergence, "a wrong sum");
+    }
+    if (thrown != 6) throw Error(ErrorCode::divergence, "not every call was refused");
+  });
+  CHECK(test::all_returned(outcomes));
+}

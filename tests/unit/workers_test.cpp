@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of a rank: who makes them, what they do, and what they leave alone.
+#include "collectives/workers.hpp"
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "tutti/kvstore.hpp"
+
+#include "runtime/job/processors.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+using tutti::KVStore;
+using tutti::Settings;
+using tutti::Tensor;
+using tutti::collectives::kSplitBytes;
+using tutti::collectives::Workers;
+
+namespace {
+
+constexpr std::int64_t kLarge = kSplitBytes / sizeof(float);
+
+std::size_t num_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+bool has_thread(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string found;
+    if (std::getline(file, found) && found == name) return true;
+  }
+  return false;
+}
+
+Settings with_threads(int threads) {
+  Settings settings;
+  settings.threads = threads;
+  return settings;
+}
+
+/// Every piece of a run counts itself.
+std::vector<int> counted(Workers& workers, std::size_t pieces) {
+  std::vector<int> counts(pieces);
+  workers.run(pieces, [&](std::size_t piece) { ++counts[piece]; });
+  return counts;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto in_seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return in_seconds(usage.ru_utime) + in_seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+TEST_CASE("every piece runs once, whatever the number of pieces and of threads") {
+  for (const int threads : {1, 2, 3, 8}) {
+    CAPTURE(threads);
+    Workers workers({.threads = threads});
+    for (const std::size_t pieces : {0, 1, 2, 7, 8, 1001}) {
+      CAPTURE(pieces);
+      CHECK(counted(workers, pieces) == std::vector<int>(pieces, 1));
+    }
+  }
+}
+
+TEST_CASE("run after run, with helpers that sleep or poll in between") {
+  for (const int spin_us : {0, 30}) {
+    Workers workers({.threads = 3, .spin = std::chrono::microseconds(spin_us)});
+    for (int round = 0; round < 500; ++round) {
+      const auto pieces = static_cast<std::size_t>(round % 9);
+      REQUIRE(counted(workers, pieces) == std::vector<int>(pieces, 1));
+      if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+TEST_CASE("ranges cover all elements once, and begin at whole pages of bytes") {
+  Workers workers({.threads = 4});
+  for (const std::size_t width : {1, 2, 4, 8, 64}) {
+    for (const std::size_t elements : {std::size_t{0}, std::size_t{1}, kSplitBytes / width - 1,
+                                       kSplitBytes / width, 3 * kSplitBytes / width + 17}) {
+      CAPTURE(width);
+      CAPTURE(elements);
+      std::vector<std::uint8_t> taken(elements);
+      std::atomic<int> ranges = 0;
+      std::atomic<int> unaligned = 0;
+      workers.over(elements, width, [&](std::size_t first, std::size_t count) {
+        ++ranges;
+        if (first * width % Workers::kCutBytes != 0) ++unaligned;
+        for (std::size_t i = first; i < first + count; ++i) ++taken[i];
+      });
+      CHECK(std::ranges::count(taken, 1) == static_cast<std::ptrdiff_t>(elements));
+      CHECK((ranges > 1) == (elements * width >= kSplitBytes));
+      CHECK(unaligned == 0);
+    }
+  }
+}
+
+TEST_CASE("what a piece throws comes to the caller, and the next run is a run like any other") {
+  for (const int threads : {1, 4}) {
+    CAPTURE(threads);
+    Workers workers({.threads = threads});
+    for (std::size_t wrong = 0; wrong < 20; ++wrong) {
+      const auto piece = [&](std::size_t index) {
+        if (index == wrong) throw std::runtime_error("piece " + std::to_string(index));
+      };
+      CHECK_THROWS_WITH(workers.run(20, piece), ("piece " + std::to_string(wrong)).c_str());
+      CHECK(counted(workers, 9) == std::vector<int>(9, 1));
+    }
+  }
+}
+
+TEST_CASE("helpers are made at the first large call, have names, and end with their owner") {
+  const std::size_t before = num_threads();
+  {
+    Workers workers({.threads = 3});
+    CHECK(workers.splits(kSplitBytes));
+    CHECK_FALSE(workers.splits(kSplitBytes - 1));
+    CHECK(num_threads() == before);
+    counted(workers, 1);
+    CHECK(num_threads() == before);
+    counted(workers, 4);
+    CHECK(num_threads() == before + 2);
+    for (int look = 0; look < 1000 && !has_thread("tutti-2"); ++look) {  // it names itself
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(has_thread("tutti-2"));
+    CHECK_FALSE(has_thread("tutti-3"));
+  }
+  CHECK(num_threads() == before);
+}
+
+TEST_CASE("a store makes threads for large calls alone, and none with the value 1") {
+  const std::size_t before = num_threads();
+  KVStore one = KVStore::create("local", with_threads(1));
+  one.init(3, Tensor::ones({2 * kLarge}));
+  one.push(3, Tensor::ones({2 * kLarge}));
+  CHECK(num_threads() == before);
+  KVStore three = KVStore::create("local", with_threads(3));
+  three.init({3, 5}, {Tensor::ones({100}), Tensor::ones({kLarge / 4})});
+  three.push(5, Tensor::ones({kLarge / 4}));
+  CHECK(num_threads() == before);
+  three.init(7, Tensor::ones({kLarge}));
+  CHECK(num_threads() == before + 2);
+}
+
+TEST_CASE("many stores with threads live side by side") {
+  const std::size_t before = num_threads();
+  {
+    std::vector<KVStore> stores;
+    for (int i = 0; i < 12; ++i) stores.push_back(KVStore::create("local", with_threads(3)));
+    for (KVStore& kv : stores) kv.init(1, Tensor::ones({kLarge + 1}));
+    for (KVStore& kv : stores) kv.push(1, Tensor::full({kLarge + 1}, 2.0f));
+    for (KVStore& kv : stores) CHECK(kv.view(1).values<float>()[kLarge] == 2.0f);
+    CHECK(num_threads() == before + 24);
+  }
+  CHECK(num_threads() == before);
+}
+
+// A machine that is busy gives the helpers less time, not more.
+TEST_CASE("helpers use no processor between calls") {
+  Workers workers({.threads = 4, .spin = std::chrono::microseconds(30)});
+  counted(workers, 100);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(cpu_seconds() - before < 0.1);
+}
+
+TEST_CASE("signals go to the program's threads, not to helpers") {
+  Workers workers({.threads = 4});
+  counted(workers, 100);
+  sigset_t usr1;
+  sigset_t before;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &usr1, &before);
+  const auto old = std::signal(SIGUSR1, [](int) { _exit(9); });  // a helper took it
+  kill(getpid(), SIGUSR1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  sigset_t pending;
+  sigpending(&pending);
+  CHECK(sigismember(&pending, SIGUSR1) == 1);
+  std::signal(SIGUSR1, SIG_IGN);  // takes it away
+  std::signal(SIGUSR1, old);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_CASE("a forked process has no helpers: it does all pieces itself, and ends") {
+  auto workers = std::make_unique<Workers>(Workers::Options{.threads = 4});
+  counted(*workers, 100);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    const bool right = counted(*workers, 100) == std::vector<int>(100, 1) && num_threads() == 1;
+    workers.reset();
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+#if defined(__x86_64__)
+TEST_CASE("helpers compute in the floating-point mode that the caller has at the call") {
+  Workers workers({.threads = 4});
+  counted(workers, 100);
+  constexpr std::size_t kPieces = 64;
+  const unsigned before = _mm_getcsr();
+  constexpr unsigned kFlushToZero = 0x8000;
+  for (const bool flush : {true, false}) {
+    _mm_setcsr(flush ? before | kFlushToZero : before & ~kFlushToZero);
+    std::vector<float> results(kPieces, -1.0f);
+    workers.run(kPieces, [&](std::size_t piece) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // so that all take part
+      const volatile float tiny = std::numeric_limits<float>::min();
+      results[piece] = tiny * 0.5f;
+    });
+    _mm_setcsr(before);
+    const float expected = flush ? 0.0f : std::numeric_limits<float>::min() * 0.5f;
+    CHECK(results == std::vector<float>(kPieces, expected));
+  }
+}
+#endif
+
+TEST_CASE("threads that cannot be made are missed aloud, and the work is done without them") {
+  const pid_t child = fork();  // a limit for this process alone
+  if (child == 0) {
+    alarm(60);
+    std::string said;
+    Workers workers({.threads = 200, .warn = [&](const std::string& text) { said = text; }});
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = std::size_t{64} << 20;  // less than the stacks of 200 threads
+    setrlimit(RLIMIT_AS, &limit);
+    const bool right = counted(workers, 100) == std::vector<int>(100, 1);
+    const bool told = said.starts_with("TUTTI_THREADS: made ") &&
+                      said.find(" of 199 helper threads: ") != std::string::npos &&
+                      said.find("TUTTI_THREADS=1") != std::string::npos;
+    _exit(right && told ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(status == 0);  // sanitizers reserve more address space than that
+#endif
+}
+
+// --- how many there are by default ---------------------------------------------------------------
+
+TEST_CASE("cores are counted, not their hardware threads") {
+  const test::ScratchFolder folder;
+  const auto write = [&](int number, const std::string& siblings) {
+    const auto place = folder.path() / ("cpu" + std::to_string(number)) / "topology";
+    std::filesystem::create_directories(place);
+    std::ofstream(place / "thread_siblings_list") << siblings << '\n';
+  };
+  write(0, "0,64");
+  write(64, "0,64");
+  write(1, "1,65");
+  tutti::ProcessorSet usable{};
+  usable[0] = 0b111;  // nothing is known of number 2
+  usable[1] = 0b1;
+  const tutti::ProcessorSet cores = tutti::cores_of(usable, folder.path());
+  CHECK(cores[0] == 0b111);
+  CHECK(tutti::count(cores) == 3);
+  CHECK(tutti::count(usable) == 4);
+}
+
+TEST_CASE("cores and the cgroup's share of them are divided between the ranks of a host") {
+  tutti::ProcessorSet cores{};
+  cores[0] = 0xffff;
+  CHECK(tutti::cores_per_rank(cores, 0, 1) == 16);
+  CHECK(tutti::cores_per_rank(cores, 0, 3) == 5);
+  CHECK(tutti::cores_per_rank(cores, 0, 16) == 1);
+  CHECK(tutti::cores_per_rank(cores, 0, 40) == 1);
+  CHECK(tutti::cores_per_rank(cores, 6, 2) == 3);
+  CHECK(tutti::cores_per_rank({}, 0, 2) == 1);
+  const test::ScratchFolder folder;
+  const auto quota = [&](const std::string& text) {
+    std::ofstream(folder.path() / "cpu.max") << text << '\n';
+    return tutti::processor_quota(folder.path() / "cpu.max");
+  };
+  CHECK(quota("max 100000") == 0);
+  CHECK(quota("250000 100000") == 2);
+  CHECK(quota("50000 100000") == 1);
+  CHECK(tutti::processor_quota(folder.path() / "none") == 0);
+}
+
+TEST_CASE("a process under a launcher shares its host's cores, as far as the launcher says") {
+  unsetenv("MPI_LOCALNRANKS");
+  unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  CHECK(tutti::launched_ranks() == 1);
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1);
+  CHECK(tutti::launched_ranks() == 4);
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "none", 1);
+  CHECK(tutti::launched_ranks() == 1);
+  unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
