@@ -221,8 +221,10 @@ void Call::publish(std::uint32_t flags) noexcept {
   if (stop || asks_to_stop_) flags |= kStopRequested;
   AnnounceLine& mine = line(memory_.local_rank);
   mine.signature = signature_;
-  mine.flags = flags;
-  mine.last_time = announced_time_ = std::exchange(last_time_, 0);
+  mine.flags = static_cast<std::uint16_t>(flags);
+  announced_time_ = std::exchange(last_time_, {});
+  mine.last_end = announced_time_.end;
+  mine.last_duration = announced_time_.packed;
   mine.sequence.store(sequence_, std::memory_order_release);
   own_flags_ = flags;
   waiter_.wake();
@@ -271,13 +273,13 @@ bool Call::finds_all_alike() {
 }
 
 std::uint32_t Call::longest_time() const {
-  std::uint32_t longest = announced_time_;
-  for (int peer = 0; peer < memory_.size() && longest != 0; ++peer) {
+  LongestTime longest(announced_time_);
+  for (int peer = 0; peer < memory_.size(); ++peer) {
     if (peer == memory_.local_rank) continue;
-    const std::uint32_t time = line(peer).last_time;
-    longest = time == 0 ? 0 : std::max(longest, time);
+    const AnnounceLine& other = line(peer);
+    longest.add({other.last_end, other.last_duration});
   }
-  return longest;
+  return longest.get();
 }
 
 void Call::wait_for_announcements() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/call_time.hpp"
 #include "collectives/compression/codec.hpp"
 #include "collectives/function_ref.hpp"
 #include "collectives/fused_layout.hpp"
@@ -181,10 +182,9 @@ class Call {
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
   /// What the other calls of its kind have in common with it. Of a call with data.
   [[nodiscard]] CallClass call_class() const;
-  /// Says in the next announcement how long a call took, in a unit of the caller's, above 0.
-  void report_time(std::uint32_t time) { last_time_ = time; }
-  /// The longest time of any rank of the node that this call's announcements reported; 0 if one
-  /// reported none.
+  /// Says in the next announcement how long a call took.
+  void report_time(const CallTime& time) { last_time_ = time; }
+  /// What this call's announcements say of the call before it: see LongestTime.
   [[nodiscard]] std::uint32_t longest_time() const;
 
   /// What holds for every rank of the node.
@@ -304,10 +304,10 @@ class Call {
   bool tiny_ = false;  ///< the data, if there is any, is in the first cache line
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
-  std::uint32_t common_flags_ = 0;    ///< what all ranks of the node have set
-  std::uint32_t any_flags_ = 0;       ///< what any rank of the node has set
-  std::uint32_t last_time_ = 0;       ///< to be announced
-  std::uint32_t announced_time_ = 0;  ///< in this call
+  std::uint32_t common_flags_ = 0;  ///< what all ranks of the node have set
+  std::uint32_t any_flags_ = 0;     ///< what any rank of the node has set
+  CallTime last_time_;              ///< to be announced
+  CallTime announced_time_;         ///< in this call
   const StopFlag* stop_ = nullptr;
   bool asks_to_stop_ = false;
   std::span<SharedSegment> tables_[2];

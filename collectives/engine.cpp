@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <limits>
 
 namespace tutti::collectives {
 
@@ -78,9 +77,8 @@ void Engine::start(const Operation& operation) {
   }
   const bool with_inputs = prepare(operation);
   call_.begin(begun);
-  const std::uint64_t announcing = ticks();
+  announced_at_ = ticks();
   call_.announce(with_inputs);
-  announce_ticks_ = ticks() - announcing;
 }
 
 /// What may fail on this rank alone does so before the sequence number is drawn: this rank then
@@ -252,20 +250,15 @@ void Engine::reduce() {
   }
 }
 
-/// The time is that of the announcement, and from when all ranks are there. All are told of it in
-/// the next announcement.
+/// The others are told in the next announcement what it took.
 void Engine::reduce_by_path() {
   const Path path = learner_.choose(call_.call_class(), call_.layout().total(), call_.is_inline());
-  const std::uint64_t begun = ticks() - announce_ticks_;
   if (call_.is_inline()) {
     reduce_inline(call_);
   } else {
     reduce_in_node(call_, path, tuning_);
   }
-  constexpr std::uint64_t kTicksPerUnit = 16;  // so that half a minute fits into 32 bits
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  const std::uint64_t time = (ticks() - begun) / kTicksPerUnit + 1;
-  call_.report_time(static_cast<std::uint32_t>(time > kMost ? 0 : time));
+  call_.report_time(CallTime::between(announced_at_, ticks()));
 }
 
 /// Every rank of the node does, in the same call, whichever way that call ends for it.

@@ -134,7 +134,7 @@ class Engine {
   StatisticsCollector statistics_;
   Call call_;
   Learner learner_;
-  std::uint64_t announce_ticks_ = 0;      ///< what the current call's announcement took
+  std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks()
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
 };

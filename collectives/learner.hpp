@@ -20,8 +20,9 @@ namespace tutti::collectives {
 /// Chooses the path of each call that moves data within a node of one.
 ///
 /// Every rank of the node has a learner of its own. All of them make the same choices, because all
-/// are told the same: the classes of the calls, in order, and for each call the longest time of any
-/// rank, which the ranks report in the announcements of the call after it.
+/// are told the same: the classes of the calls, in order, and for each call the time from when its
+/// last rank began to when its last rank ended, which follows from what the ranks report in the
+/// announcements of the call after it.
 ///
 /// A class begins with the static choice. A trial is two calls by another path, of which the second
 /// counts: the first finds the caches as the old path has left them. A trial is made only while
@@ -43,7 +44,7 @@ class Learner {
   const Path& choose(const CallClass& call, std::size_t bytes, bool announced);
   /// True if a path was chosen, and observe() has not been called since.
   [[nodiscard]] bool awaits_time() const { return last_ != nullptr; }
-  /// What the call that choose() was last asked for took, the longest over the ranks; 0: not known.
+  /// What the call that choose() was last asked for took, in any unit; 0: not known.
   void observe(std::uint32_t time);
 
   /// Takes what is known of classes, before the first call. Sizes near them have the same path, if

@@ -76,15 +76,16 @@ union SegmentDirectory {
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
-  std::uint32_t flags = 0;          ///< AnnounceFlags
-  std::uint32_t last_time = 0;      ///< what this rank's last call took: see Learner
+  std::uint32_t last_end = 0;       ///< CallTime of this rank's last call
+  std::uint16_t last_duration = 0;  ///< the same
+  std::uint16_t flags = 0;          ///< AnnounceFlags
   SegmentDirectory directory = {};  ///< where a call larger than a payload lies; a tiny payload
   alignas(64) std::byte payload[kInlineBytes];
 };
 static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) <= 64);
 static_assert(offsetof(AnnounceLine, payload) == 64);
 
-enum AnnounceFlags : std::uint32_t {
+enum AnnounceFlags : std::uint16_t {
   kRefused = 1,         ///< this rank's call is invalid; its text says why
   kInputsShared = 2,    ///< all inputs lie in the arena
   kInputsPrivate = 4,   ///< no input lies in the arena

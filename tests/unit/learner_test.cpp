@@ -9,6 +9,7 @@
 #include <set>
 
 #include "collectives/call.hpp"
+#include "collectives/call_time.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -161,6 +162,43 @@ TEST_CASE("calls without a time teach nothing") {
   const Job job = make_calls(learner, 500, [](const Path&) { return 0; });
   const Path first = tuning.path_for(ordinary(), kBytes, 2, true);
   for (const Path& path : job.paths) CHECK(path == first);
+}
+
+TEST_CASE("the time of a call begins with the last rank, and ends with the last rank") {
+  constexpr std::uint64_t unit = 16;
+  const auto longest = [](std::vector<std::pair<std::uint64_t, std::uint64_t>> ranks) {
+    std::set<std::uint32_t> found;  // every rank reckons from its own end
+    for (const auto& own : ranks) {
+      LongestTime time(CallTime::between(own.first * unit, own.second * unit));
+      for (const auto& [begun, ended] : ranks) {
+        time.add(CallTime::between(begun * unit, ended * unit));
+      }
+      found.insert(time.get());
+    }
+    REQUIRE(found.size() == 1);
+    return *found.begin();
+  };
+  CHECK(longest({{1000, 1300}}) == 300);
+  CHECK(longest({{1000, 1300}, {1200, 1290}}) == 100);
+  CHECK(longest({{1290, 1310}, {1000, 1305}, {1100, 1320}}) == 30);
+  CHECK(longest({{1000, 1000}}) == 1);
+  constexpr std::uint64_t wrap = std::uint64_t{1} << 32;
+  CHECK(longest({{wrap - 100, wrap + 50}, {wrap - 20, wrap - 1}}) == 70);
+  CHECK(longest({{5 * wrap + 7, 5 * wrap + 1'000'007}}) / 1000 == 999);  // 1,000,000, rounded down
+  CHECK(longest({{0, 1}, {0, wrap / 4}}) == 0);  // more than the ranks can tell each other
+  CHECK(longest({{1000, 1100}, {1100, 1200}}) == 100);
+  CHECK(longest({{1000, 1100}, {1200, 1300}}) == 100);
+}
+
+TEST_CASE("the duration of a call is rounded down by less than a thousandth") {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 100'000; ++i) {
+    const std::uint64_t duration = 1 + (random() >> 34) % (std::uint64_t{1} << (1 + random() % 29));
+    const CallTime time = CallTime::between(1 << 20, (1 << 20) + duration * 16);
+    REQUIRE(time.is_known());
+    REQUIRE(static_cast<std::uint64_t>(time.duration()) <= duration);
+    REQUIRE(static_cast<double>(time.duration()) > 0.999 * static_cast<double>(duration));
+  }
 }
 
 TEST_CASE("two learners that are told the same choose the same, whatever one of them plans") {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a call took, by the clock that the ranks of a node share.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tutti::collectives {
+
+/// When a rank began and ended a call, in six bytes of its next announcement: the end in units of
+/// 16 ticks, modulo 2^32, and the duration up to then, rounded down by less than a thousandth. A
+/// call of more than some seconds has no time.
+struct CallTime {
+  std::uint32_t end = 0;
+  std::uint16_t packed = 0;  ///< 11 bits of the duration, and how far they are to be shifted
+
+  /// `begun`, `ended`: in ticks().
+  static CallTime between(std::uint64_t begun, std::uint64_t ended) {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max() / 2;
+    const std::uint64_t duration = std::max<std::uint64_t>(1, (ended - begun) / kTicksPerUnit);
+    if (ended < begun || duration > kMost) return {};
+    const int width = std::bit_width(duration);
+    const int shift = std::max(0, width - kDurationBits);
+    return {static_cast<std::uint32_t>(ended / kTicksPerUnit),
+            static_cast<std::uint16_t>(duration >> shift | static_cast<std::uint64_t>(shift)
+                                                               << kDurationBits)};
+  }
+
+  [[nodiscard]] bool is_known() const { return packed != 0; }
+  [[nodiscard]] std::int32_t duration() const {
+    return (packed & ((1 << kDurationBits) - 1)) << (packed >> kDurationBits);
+  }
+
+ private:
+  static constexpr std::uint64_t kTicksPerUnit = 16;
+  static constexpr int kDurationBits = 11;
+};
+
+/// From when the last rank began a call to when the last one ended it: how late ranks come does not
+/// matter, and what one rank leaves to another to wait for does.
+class LongestTime {
+ public:
+  explicit LongestTime(const CallTime& own) : own_(own) { add(own); }
+
+  void add(const CallTime& time) {
+    if (!time.is_known()) is_known_ = false;
+    const auto end = static_cast<std::int32_t>(time.end - own_.end);
+    last_end_ = std::max(last_end_, end);
+    last_begin_ = std::max(last_begin_, end - time.duration());
+  }
+
+  /// In units of 16 ticks; 0 if a rank's times are not known.
+  [[nodiscard]] std::uint32_t get() const {
+    return is_known_ ? static_cast<std::uint32_t>(last_end_ - last_begin_) : 0;
+  }
+
+ private:
+  CallTime own_;
+  bool is_known_ = true;
+  std::int32_t last_end_ = 0;
+  std::int32_t last_begin_ = std::numeric_limits<std::int32_t>::min();
+};
+
+}  // namespace tutti::collectives
