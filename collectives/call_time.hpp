@@ -21,7 +21,7 @@ struct CallTime {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max() / 2;
     const std::uint64_t duration = std::max<std::uint64_t>(1, (ended - begun) / kTicksPerUnit);
     if (ended < begun || duration > kMost) return {};
-    const int width = std::bit_width(duration);
+    const auto width = static_cast<int>(std::bit_width(duration));
     const int shift = std::max(0, width - kDurationBits);
     return {static_cast<std::uint32_t>(ended / kTicksPerUnit),
             static_cast<std::uint16_t>(duration >> shift | static_cast<std::uint64_t>(shift)

@@ -189,4 +189,18 @@ class StatisticsCollector {
   std::function<void()> listener_;
 };
 
+/// A call of the program, while this lives.
+class CountedCall {
+ public:
+  CountedCall(StatisticsCollector& statistics, const char* name) : statistics_(statistics) {
+    statistics_.enter(name);
+  }
+  ~CountedCall() { statistics_.leave(); }
+  CountedCall(const CountedCall&) = delete;
+  CountedCall& operator=(const CountedCall&) = delete;
+
+ private:
+  StatisticsCollector& statistics_;
+};
+
 }  // namespace tutti::collectives

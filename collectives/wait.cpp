@@ -95,7 +95,8 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     if (terminating()) polled_in_grace += one_poll;
     last = now;
     if (poll_ != nullptr) (*poll_)();
-    if (polled >= progress_at && transport_ != nullptr) {
+    if (patience_ != nullptr && patience_->is_given_up.load()) give_up();
+    if (polled >= progress_at && drives_transport()) {
       transport_->progress();
       read_notices();
       progress_at = polled + progress_every;
@@ -126,30 +127,40 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
 }
 
 void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready) {
-  if (waited < spin_) {
+  if (is_patient()) {
+    // Messages wake nobody.
+    const bool has_messages = drives_transport() || poll_ != nullptr;
+    sleep(ready, has_messages ? std::chrono::nanoseconds(patience_->nap.load()) : kSleep);
+  } else if (waited < spin_) {
     relax();
   } else if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) {
     nap();
   } else if (waited < spin_ + yield_) {
     sched_yield();
   } else {
-    sleep(ready);
+    sleep(ready, kSleep);
   }
 }
 
 /// The flag is set before the last look, and wake() looks at it after the signal, but neither has
 /// the fence that would make this watertight: a fence in every signal would cost more than a sleep
 /// of one millisecond that is lost once in a great while.
-void Waiter::sleep(FunctionRef<bool()> ready) {
+void Waiter::sleep(FunctionRef<bool()> ready, std::chrono::nanoseconds limit) {
   ControlBlock& node = memory_.first();
   const std::uint32_t seen = node.wakeups.load(std::memory_order_acquire);
   node.sleepers.fetch_add(1, std::memory_order_seq_cst);
   if (!ready()) {
-    const timespec limit{0, std::chrono::nanoseconds(kSleep).count()};
-    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAIT, seen, &limit,
+    const timespec time{0, limit.count()};
+    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAIT, seen, &time,
             nullptr, 0);
   }
   node.sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Waiter::give_up() {
+  fail(ErrorCode::communication, call_name() + ": " + name_of(topology_, topology_.rank) +
+                                     " gave it up: its store or communicator was destroyed before "
+                                     "its asynchronous calls were complete; wait() for them first");
 }
 
 void Waiter::wake_sleepers() {

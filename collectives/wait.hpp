@@ -59,6 +59,13 @@ struct CallInProgress {
   FunctionRef<std::string()> describe;
 };
 
+/// How a thread waits that makes calls beside one that computes. Shared with the one that computes.
+struct Patience {
+  std::atomic<int> waiters{0};  ///< threads that wait for the calls; if any, no core is spared
+  std::atomic<bool> is_given_up{false};    ///< the wait ends, and fails the group
+  std::atomic<std::int64_t> nap{500'000};  ///< nanoseconds between looks at messages
+};
+
 /// Waits for other ranks, with the deadline of the call, and raises and notices failures.
 ///
 /// How a wait goes: spin for some microseconds (if every rank of the host can have a core), then
@@ -90,12 +97,17 @@ class Waiter {
   /// until() goes on.
   template <class Ready>
   [[nodiscard]] bool soon(Ready&& ready) {
-    for (int i = 0; i < fast_polls_; ++i) {
+    for (int i = 0; i < (is_patient() ? kPatientPolls : fast_polls_); ++i) {
       if (ready()) return true;
       relax();
     }
     return false;
   }
+
+  /// Waits sleep at once from now on, as long as nobody waits for them; null to end that.
+  void set_patience(const Patience* patience) { patience_ = patience; }
+  /// Wakes who sleeps in this node, to look again how to wait. Any thread.
+  void rouse() { wake_sleepers(); }
 
   /// Wakes ranks of this node that sleep; call it after each signal.
   void wake() {
@@ -143,13 +155,22 @@ class Waiter {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kNoticesEvery = std::chrono::microseconds(100);
+  static constexpr int kPatientPolls = 4;
 
   [[noreturn]] void throw_failure() const;
   static Clock::duration deadline_of(const Settings& settings);
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
             Clock::duration progress_every);
   void pause(Clock::duration waited, FunctionRef<bool()> ready);
-  void sleep(FunctionRef<bool()> ready);
+  void sleep(FunctionRef<bool()> ready, std::chrono::nanoseconds limit);
+  [[nodiscard]] bool is_patient() const {
+    return patience_ != nullptr && patience_->waiters.load(std::memory_order_relaxed) == 0;
+  }
+  void give_up();
+  /// Beside a computing thread, on one node, the application's messages are left to that thread.
+  [[nodiscard]] bool drives_transport() const {
+    return transport_ != nullptr && (patience_ == nullptr || topology_.num_nodes() > 1);
+  }
   void wake_sleepers();
   void read_notices();
   void check_leavers(FunctionRef<std::vector<int>()> missing);
@@ -178,6 +199,7 @@ class Waiter {
   const FunctionRef<void()>* poll_ = nullptr;
   const StopFlag* stop_ = nullptr;
   const Observer* observer_ = nullptr;
+  const Patience* patience_ = nullptr;
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
 };
 

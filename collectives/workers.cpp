@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/workers.hpp"
 
-#include <csignal>
 #include <pthread.h>
 #include <system_error>
 #include <unistd.h>
 
 #include "collectives/leak.hpp"
 #include "collectives/shifted.hpp"
+#include "collectives/signals_blocked.hpp"
 #include "collectives/wait.hpp"
 
 namespace tutti::collectives {
@@ -21,26 +21,6 @@ constexpr std::size_t kMostRange = std::size_t{1} << 20;    // what a thread hol
 constexpr std::size_t kRangesEach = 4;  // so that threads of unequal speed end together
 constexpr auto kSpinForHelpers = std::chrono::microseconds(50);
 constexpr int kPollsPerLook = 32;  // at the clock, which takes as long as some polls
-
-/// While it lives, threads that are made take no signal but those of their own mistakes: the rest
-/// are for the program's threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int mistake : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) {
-      sigdelset(&blocked, mistake);
-    }
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 /// Polls for as long as this; true as soon as `ready` is.
 template <class Ready>

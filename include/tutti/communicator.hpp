@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/export.h"
+#include "tutti/pending.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"
@@ -77,6 +78,19 @@ class TUTTI_API Communicator {
                  ReduceOp op = ReduceOp::sum);
   void allreduce(const TensorView& tensor, ReduceOp op = ReduceOp::sum) {
     allreduce(tensor, tensor, op);
+  }
+
+  /// An allreduce that goes on while the program computes; it returns at once. Input and output are
+  /// in the host's memory and belong to the library until the call is complete: nothing is copied,
+  /// whatever `options.borrow` says. All ranks make these calls in the same order. Every other call
+  /// of the communicator waits for all of them; see KVStore::push_async().
+  /// Errors  at wait(), on all ranks: what allreduce() throws, and invalid_argument for tensors on
+  ///         a GPU.
+  Pending allreduce_async(const ConstTensorView& input, const TensorView& output,
+                          ReduceOp op = ReduceOp::sum, const AsyncOptions& options = {});
+  Pending allreduce_async(const TensorView& tensor, ReduceOp op = ReduceOp::sum,
+                          const AsyncOptions& options = {}) {
+    return allreduce_async(tensor, tensor, op, options);
   }
 
   /// Copies `tensor` of rank `root` into `tensor` of every rank. Collective.

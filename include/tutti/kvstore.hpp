@@ -15,6 +15,7 @@
 #include "tutti/error.hpp"
 #include "tutti/export.h"
 #include "tutti/optimizer.hpp"
+#include "tutti/pending.hpp"
 #include "tutti/row_sparse.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/verify.hpp"
@@ -72,15 +73,40 @@ class TUTTI_API KVStore {
   /// Sums each key's values over the list and over all ranks, then runs the updater (ASSIGN unless
   /// one is set). Collective; the list is one fused operation. A key that occurs several times is
   /// one key whose values are summed. Keys are updated in ascending order (integers) or in the
-  /// order of their init (strings). On return the values may be reused. `priority` is
-  /// accepted and has no effect yet.
+  /// order of their init (strings). On return the values may be reused.
+  ///
+  /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if keys and
+  /// values are in the host's memory: pull() waits for its keys, and the next collective call
+  /// throws what a push failed with. Without, `priority` has no effect.
   void push(const Keys& keys, const Values& values, int priority = 0);
   /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
   ///         shape or dtype, a dense key, an updater or optimizer that takes no rows.
   void push(const Keys& keys, const RowSparseValues& values, int priority = 0);
 
-  /// Copies this rank's replica into every output of the key. Local.
+  /// A push that goes on while the program computes; it returns at once. Ranks may push keys in any
+  /// order, each in its own; the pushes of one key keep their order. The bits are those of push(),
+  /// key by key: a thread per rank carries out what all ranks have pushed, the keys of a higher
+  /// priority first, several as one operation. Updaters run on that thread. A learning-rate
+  /// schedule counts pushes in the order in which they are carried out, which is the same on all
+  /// ranks. Compressed keys are pushed one by one.
+  ///
+  /// pull(), view() and the updates of a key wait for its pushes. Every other call of the store,
+  /// stop_requested(), optimizer() and statistics() too, waits for all of them. All ranks must have
+  /// made the same pushes before such a call, and before the store is destroyed, which does not
+  /// wait: what is under way then is given up, with a warning, and fails the group.
+  /// Errors  at once, on this rank alone: an unknown key, numbers that do not fit, no memory for a
+  ///         copy, MPI without MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all
+  ///         ranks: what push() throws, and invalid_argument for keys or values on a GPU. A key
+  ///         that another rank does not push is a timeout, which names key and ranks.
+  Pending push_async(const Keys& keys, const Values& values, const AsyncOptions& options = {});
+  /// push_async(), whose outputs get the new value of their key before the call is complete. They
+  /// belong to the store until then.
+  Pending pushpull_async(const Keys& keys, const Values& values, const Outputs& outputs,
+                         const AsyncOptions& options = {});
+
+  /// Copies this rank's replica into every output of the key, once its asynchronous pushes are
+  /// complete. Local.
   /// Errors  invalid_argument: unknown key, other shape, other dtype without Cast::yes.
   void pull(const Keys& keys, const Outputs& outputs, Cast cast = Cast::no) const;
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const;

@@ -163,6 +163,20 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
               .describe = describe});
 }
 
+Pending Communicator::allreduce_async(const ConstTensorView& input, const TensorView& output,
+                                      ReduceOp op, const AsyncOptions& options) {
+  std::string why = refusal(input, output);
+  const auto is_on_gpu = [](const ConstTensorView& one) {
+    return one.device().kind == DeviceKind::gpu;
+  };
+  if (is_on_gpu(input) || is_on_gpu(output)) {
+    why = "tensors on a GPU are reduced by allreduce(), which is synchronous";
+  }
+  std::string what = std::string("allreduce_async (") + to_string(op) + ") of " + to_string(input);
+  return group_->async_reduces().allreduce(input, output, op, options.priority, std::move(what),
+                                           std::move(why));
+}
+
 void Communicator::broadcast(const TensorView& tensor, int root) {
   Engine& engine = group_->engine();
   std::string why = refusal(tensor);

@@ -216,6 +216,7 @@ void Arena::commit(std::size_t end) {
 }
 
 std::byte* Arena::allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
   bytes = rounded_up(std::max<std::size_t>(bytes, 1), kAlignment);
   const auto fits = std::find_if(free_.begin(), free_.end(),
                                  [&](const auto& block) { return block.second >= bytes; });
@@ -238,6 +239,7 @@ std::byte* Arena::allocate(std::size_t bytes) {
 }
 
 void Arena::free(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
   const auto found = allocated_.find(static_cast<std::size_t>(memory - mapping_.data()));
   auto [offset, bytes] = *found;
   allocated_.erase(found);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "runtime/base/unique_handle.hpp"
@@ -45,7 +46,8 @@ struct ArenaAddress {
   char name[64] = {};      ///< dev_shm: the file's name
 };
 
-/// One rank's arena: the file, its mapping, and who has which bytes of it.
+/// One rank's arena: the file, its mapping, and who has which bytes of it. Any thread may allocate
+/// and free.
 class Arena {
  public:
   static constexpr std::size_t kAlignment = 128;
@@ -64,6 +66,10 @@ class Arena {
 
   [[nodiscard]] std::byte* data() const noexcept { return mapping_.data(); }
   [[nodiscard]] std::size_t reserved_bytes() const noexcept { return mapping_.size(); }
+  /// True if the memory lies in this arena.
+  [[nodiscard]] bool holds(const std::byte* memory) const noexcept {
+    return memory >= data() && memory < data() + reserved_bytes();
+  }
   [[nodiscard]] ArenaAddress address() const;
   /// dev_shm: removes the name, which is not needed once all peers have mapped the file.
   void unlink() noexcept;
@@ -85,6 +91,7 @@ class Arena {
   std::string name_;
   FileDescriptor file_;
   Mapping mapping_;
+  std::mutex mutex_;  ///< what follows
   std::size_t committed_ = 0;
   std::size_t touched_ = 0;                       ///< bytes below this were handed out at some time
   std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes of a free range

@@ -75,6 +75,7 @@ void Group::adopt_known_paths() {
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still
 /// read or write stays mapped until the process ends.
 Group::~Group() {
+  async_.reset();
   reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
@@ -88,16 +89,27 @@ Group::~Group() {
   }
 }
 
+AsyncCalls& Group::async() {
+  if (async_ != nullptr) return *async_;
+  if (!parts_.why_not_async.empty()) {
+    throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
+  }
+  async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
+  async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
+  return *async_;
+}
+
 void Group::copy(const TensorView& target, const ConstTensorView& source) {
   const auto on_gpu = [](Device device) { return device.kind == DeviceKind::gpu; };
   if (!on_gpu(target.device()) && !on_gpu(source.device())) return copy_on_host(target, source);
   gpus::copy(target, source, [&](const std::function<bool()>& ready, const std::string& what) {
-    engine_->await(ready, [&] { return what; });
+    engine().await(ready, [&] { return what; });
   });
 }
 
 /// memcpy takes each range for small and writes it to the caches; the reduction does as it is told.
 void Group::copy_on_host(const TensorView& target, const ConstTensorView& source) {
+  if (!has_engine()) return target.copy_from(source);  // its threads are at work
   collectives::Workers& workers = engine_->workers();
   const std::byte* from = source.bytes();
   std::byte* to = target.bytes();

@@ -11,6 +11,8 @@
 
 #include "collectives/engine.hpp"
 #include "runtime/job/arena.hpp"
+#include "runtime/job/async_calls.hpp"
+#include "runtime/job/async_reduces.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/observe/reports.hpp"
 
@@ -28,6 +30,7 @@ struct GroupParts {
   std::vector<collectives::LearntPath> known_paths;  ///< from a file of TUTTI_TUNING
   std::unique_ptr<collectives::PeerReader> reader;   ///< null if peers' memory cannot be read
   std::string why_unreadable;                        ///< why reader is null, with the remedy
+  std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
   std::vector<std::byte*> arenas;  ///< where the arenas of the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
@@ -44,12 +47,37 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  [[nodiscard]] collectives::Engine& engine() { return *engine_; }
+  /// For whoever makes a call now: returns when no asynchronous call is under way. The thread that
+  /// carries out asynchronous calls does not wait.
+  [[nodiscard]] collectives::Engine& engine() {
+    await_async();
+    return *engine_;
+  }
+  void await_async() {
+    if (!has_engine()) async_->await_all();
+  }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
+
+  /// What follows waits for no asynchronous call.
+  void check_usable() { engine_->check_usable(); }
+  [[nodiscard]] bool failed() const { return engine_->failed(); }
+  /// True if this thread may use the engine at once.
+  [[nodiscard]] bool has_engine() const { return async_ == nullptr || async_->has_engine(); }
+  /// The asynchronous calls. Errors: invalid_argument if MPI does not allow them.
+  AsyncCalls& async();
+  /// True on the thread that carries out asynchronous calls.
+  [[nodiscard]] bool is_async_thread() const { return async_ != nullptr && async_->is_helper(); }
+  /// Numbers stores in the order in which they are created.
+  std::uint64_t draw_number() { return ++last_number_; }
+  /// Collectives of tensors that go on while the program computes.
+  AsyncReduces& async_reduces() {
+    async();
+    return *async_reduces_;
+  }
   /// Empty if the node's ranks can read each other's ordinary memory, or if there is one.
   [[nodiscard]] const std::string& why_unreadable() const { return parts_.why_unreadable; }
 
@@ -70,6 +98,9 @@ class Group {
 
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
+  std::uint64_t last_number_ = 0;
+  std::unique_ptr<AsyncCalls> async_;  ///< null until the first asynchronous call
+  std::unique_ptr<AsyncReduces> async_reduces_;
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;
 };

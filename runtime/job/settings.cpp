@@ -242,6 +242,8 @@ constexpr std::array kSettings = {
         "TUTTI_RANKS_PER_NODE", "splits a host into virtual nodes", "a host is a node"),
     setting<&Settings::reproducible, forms::Flag>("TUTTI_REPRODUCIBLE",
                                                   "the same bits for every layout over nodes"),
+    setting<&Settings::asynchronous, forms::Flag>("TUTTI_ASYNC",
+                                                  "push() returns at once; pull() waits"),
     setting<&Settings::chunk_bytes, forms::PieceBytes>(
         "TUTTI_CHUNK_BYTES", "what a node reduces at a time, out of place"),
     setting<&Settings::piece_bytes, forms::PieceBytes>(

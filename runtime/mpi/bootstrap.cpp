@@ -191,6 +191,12 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
     transport = made.get();
     parts.transport = std::move(made);
   });
+  if (parts.topology.num_nodes() > 1 && thread_level() < MPI_THREAD_SERIALIZED) {
+    parts.why_not_async =
+        "they are made by a thread of their own, which MPI does not allow as the program has "
+        "initialised it; give MPI_Init_thread MPI_THREAD_SERIALIZED or more, or leave MPI_Init to "
+        "the library";
+  }
   const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
   if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");

@@ -88,8 +88,15 @@ void ensure_initialized() {
   if (is_running()) return;
   require_open_files();
   int provided = 0;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  // Asynchronous calls are made by a thread of their own.
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   std::atexit(at_exit);
+}
+
+int thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  return level;
 }
 
 void free_at_finalize(MPI_Comm comm) {

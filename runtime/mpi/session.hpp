@@ -35,6 +35,9 @@ void ensure_initialized();
 /// True between MPI_Init and MPI_Finalize.
 bool is_running();
 
+/// What MPI allows threads to do: MPI_THREAD_SINGLE and so on.
+int thread_level();
+
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
 /// make.
 void free_at_finalize(MPI_Comm comm);

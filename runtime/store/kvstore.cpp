@@ -44,8 +44,17 @@ void KVStore::init(const Keys& keys, const Values& values) {
   impl_->init(keys, values, Storage::dense);
 }
 
-void KVStore::push(const Keys& keys, const Values& values, int /*priority*/) {
-  impl_->push(keys, values, nullptr);
+void KVStore::push(const Keys& keys, const Values& values, int priority) {
+  impl_->push_as_set(keys, values, priority);
+}
+
+Pending KVStore::push_async(const Keys& keys, const Values& values, const AsyncOptions& options) {
+  return impl_->push_async(keys, values, nullptr, options);
+}
+
+Pending KVStore::pushpull_async(const Keys& keys, const Values& values, const Outputs& outputs,
+                                const AsyncOptions& options) {
+  return impl_->push_async(keys, values, &outputs, options);
 }
 
 void KVStore::init_row_sparse(const Keys& keys, const Values& values) {
@@ -124,6 +133,7 @@ void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
 }
 
 Optimizer& KVStore::optimizer() const {
+  impl_->group->await_async();  // pushes use it
   Optimizer* running = impl_->rule().optimizer();
   if (running == nullptr) {
     throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");

@@ -95,8 +95,9 @@ std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
 // --- the scope of a call
 // --------------------------------------------------------------------------
 
-/// What holds for every call: at most one thread is in the store, an updater makes no collective
-/// call, the plan of the last push is dropped, and the call's cost is counted. A new call gets all
+/// What holds for every call: at most one thread of the program is in the store, an updater makes
+/// no collective call, no asynchronous call is under way, the plan of the last push is dropped, and
+/// the call's cost is counted. A new call gets all
 /// of this by default; a call that is an exception says so with Traits.
 class KVStore::Impl::CallScope {
  public:
@@ -108,7 +109,16 @@ class KVStore::Impl::CallScope {
 
   CallScope(Impl& store, const char* call) : CallScope(store, call, Traits{}) {}
   CallScope(Impl& store, const char* call, Traits traits)
-      : store_(store), is_counted_(traits.is_counted) {
+      : store_(store),
+        is_in_updater_(store.group->is_async_thread()),
+        is_counted_(traits.is_counted && !is_in_updater_) {
+    if (traits.is_collective && (is_in_updater_ || store.calls_under_way_ > 0)) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) +
+                      " is a collective call, which an updater cannot make; it may "
+                      "pull and view");
+    }
+    if (is_in_updater_) return;
 #ifndef NDEBUG
     const auto inside = store.thread_.load();
     if (inside != std::thread::id() && inside != std::this_thread::get_id()) {
@@ -116,19 +126,19 @@ class KVStore::Impl::CallScope {
                   std::string(call) + ": another thread is in this store; one thread at a time");
     }
 #endif
-    if (traits.is_collective && store.calls_under_way_ > 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(call) +
-                      " is a collective call, which an updater cannot make; it may "
-                      "pull and view");
-    }
-    store.engine().check_usable();
+    if (traits.is_collective) store.group->await_async();
+    store.group->check_usable();
+    if (traits.is_collective) store.throw_unreported();
     if (!traits.keeps_plan) store.push_plan_.drop();
+    is_counted_ = is_counted_ && store.group->has_engine();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
-    if (is_counted_) store_.engine().statistics().enter(call);
+    if (!is_counted_) return;
+    store_.fold_pulls();
+    store_.engine().statistics().enter(call);
   }
   ~CallScope() {
+    if (is_in_updater_) return;
     if (is_counted_) store_.engine().statistics().leave();
     if (--store_.calls_under_way_ == 0) store_.thread_ = std::thread::id();
   }
@@ -137,6 +147,7 @@ class KVStore::Impl::CallScope {
 
  private:
   Impl& store_;
+  bool is_in_updater_;  ///< of an asynchronous push, which has the engine
   bool is_counted_;
 };
 
@@ -197,6 +208,74 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   copy_out(destinations, dense_push_.writes_outputs() ? 1 : 0);
 }
 
+// --- asynchronous pushes
+// --------------------------------------------------------------------------
+
+AsyncPushes& KVStore::Impl::async_pushes() {
+  if (async_pushes_ == nullptr) {
+    async_pushes_ = std::make_unique<AsyncPushes>(*group, table_, rule_, compression_, number_);
+  }
+  return *async_pushes_;
+}
+
+Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
+                                  const AsyncOptions& options) {
+  const CallScope scope(*this, "push_async",
+                        {.is_collective = false, .keeps_plan = true, .is_counted = false});
+  if (calls_under_way_ > 1 || group->is_async_thread()) {
+    throw Error(ErrorCode::invalid_argument,
+                "push_async is a collective call, which an updater cannot make; it may pull and "
+                "view");
+  }
+  return async_pushes().push(keys, values, outputs, options);
+}
+
+bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
+  const auto is_on_host = [](const ConstTensorView& value) {
+    return value.device().kind == DeviceKind::cpu;
+  };
+  const auto is_key_on_gpu = [&](const Key& key) {
+    const Entry* entry = table_.find(key);
+    return entry != nullptr && entry->is_on_gpu();
+  };
+  return std::ranges::all_of(values.flat(), is_on_host) &&
+         std::ranges::none_of(keys.list(), is_key_on_gpu);
+}
+
+void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int priority) {
+  if (!group->settings().asynchronous || !is_all_on_host(keys, values)) {
+    return push(keys, values, nullptr);
+  }
+  constexpr std::size_t kMostUnreported = 64;
+  if (unreported_.size() >= kMostUnreported) {
+    std::erase_if(unreported_, [](const Pending& pending) {
+      if (pending.ready()) pending.wait();
+      return pending.ready();
+    });
+  }
+  unreported_.push_back(push_async(keys, values, nullptr, {.priority = priority}));
+}
+
+/// No push is under way. The first error is thrown, once.
+void KVStore::Impl::throw_unreported() {
+  const std::vector<Pending> pushes = std::exchange(unreported_, {});
+  for (const Pending& push : pushes) push.wait();
+}
+
+void KVStore::Impl::await(const Key& key) {
+  if (async_pushes_ == nullptr || group->has_engine()) return;
+  if (const Entry* entry = table_.find(key)) async_pushes_->await(*entry);
+}
+
+/// Pulls beside pushes under way, which have the statistics.
+void KVStore::Impl::fold_pulls() {
+  if (uncounted_pulls_.calls == 0) return;
+  auto& totals = totals_of(engine().statistics(), "pull", std::span<Entry* const>());
+  totals.calls += uncounted_pulls_.calls;
+  totals.bytes += uncounted_pulls_.bytes;
+  uncounted_pulls_ = {};
+}
+
 void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
                                     Cast cast) const {
   for (const auto& [key, outputs] : groups) {
@@ -240,6 +319,12 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
   for (const auto& [key, outputs] : groups) {
     for (const TensorView& output : outputs) bytes += output.size_bytes();
   }
+  if (group->is_async_thread()) return;
+  if (!group->has_engine()) {
+    ++uncounted_pulls_.calls;
+    uncounted_pulls_.bytes += bytes;
+    return;
+  }
   engine().statistics().count_as(
       totals_of(engine().statistics(), "pull", groups,
                 [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
@@ -247,6 +332,7 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
 }
 
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
+  for (const Key& key : keys.list()) await(key);
   const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
   try {
     auto groups = resolve(keys, outputs);
@@ -266,6 +352,7 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
 }
 
 const Entry& KVStore::Impl::entry(const Key& key) {
+  await(key);
   const CallScope scope(*this, "view",
                         {.is_collective = false, .keeps_plan = true, .is_counted = false});
   return table_.at(key);
@@ -332,6 +419,7 @@ void KVStore::Impl::push_rows(const Keys& keys, const RowSparseValues& values) {
 
 void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
                               const Values& row_ids) {
+  group->await_async();
   const CallScope scope(*this, "row_sparse_pull", {.is_collective = false, .keeps_plan = true});
   try {
     std::uint64_t bytes = 0;
@@ -397,7 +485,8 @@ VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
   if (result.healed > 0) fail_together(engine(), [&] { host_copies->write_back(); });
   healed_ += result.healed;
   sparse_push_.forget_sample();
-  result.healed_since_creation = healed_ + dense_push_.healed() + sparse_push_.healed();
+  result.healed_since_creation = healed_ + dense_push_.healed() + sparse_push_.healed() +
+                                 (async_pushes_ == nullptr ? 0 : async_pushes_->healed());
   return result;
 }
 

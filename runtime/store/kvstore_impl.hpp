@@ -15,6 +15,7 @@
 #include "runtime/store/core/replica.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
+#include "runtime/store/dense/async_pushes.hpp"
 #include "runtime/store/dense/dense_push.hpp"
 #include "runtime/store/device/device_copies.hpp"
 #include "runtime/store/device/device_push.hpp"
@@ -33,17 +34,23 @@ class TUTTI_INTERNAL KVStore::Impl {
         dense_push_(*group, push_plan_, table_, rule_, compression_),
         device_push_(group, push_plan_, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_),
-        files_(group, table_, rule_, compression_) {}
+        files_(group, table_, rule_, compression_),
+        number_(group->draw_number()) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (!engine().failed()) return;
+    async_pushes_.reset();
+    if (!group->failed()) return;
     device_push_.leak_until_exit();
     copies_.leak_until_exit();
   }
 
   void init(const Keys& keys, const Values& values, Storage storage);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
+  Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs,
+                     const AsyncOptions& options);
+  /// What push() is: with Settings::asynchronous one that goes on, if the host has keys and values.
+  void push_as_set(const Keys& keys, const Values& values, int priority);
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);
   void init_rows(const Key& key, const Shape& shape, DType dtype);
   void push_rows(const Keys& keys, const RowSparseValues& values);
@@ -78,6 +85,12 @@ class TUTTI_INTERNAL KVStore::Impl {
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                                Storage storage);
   VerifyResult compare(std::span<Entry* const> entries);
+  AsyncPushes& async_pushes();
+  /// Returns when no push of a key is under way.
+  void await(const Key& key);
+  void throw_unreported();
+  void fold_pulls();
+  [[nodiscard]] bool is_all_on_host(const Keys& keys, const Values& values);
 
   KeyTable table_;
   UpdateRule rule_;
@@ -91,7 +104,14 @@ class TUTTI_INTERNAL KVStore::Impl {
   std::set<Key> ignored_;    ///< row-sparse keys with a warning that pull() ignores them
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
-  std::uint64_t healed_ = 0;  ///< chunks, without those that pushes healed
+  std::uint64_t healed_ = 0;         ///< chunks, without those that pushes healed
+  std::uint64_t number_;             ///< of this store, among those of the group
+  std::vector<Pending> unreported_;  ///< pushes that nobody has a handle of
+  struct {
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;
+  } uncounted_pulls_;                          ///< made while pushes were under way
+  std::unique_ptr<AsyncPushes> async_pushes_;  ///< null until the first one
 };
 
 }  // namespace tutti

@@ -59,6 +59,23 @@ void PushPlan::take(const Keys& keys, const Values& values) {
   entries_.clear();
   auto groups = resolve(keys, values);
   for (auto& [key, tensors] : groups) items_.push_back({&table_.at(key), std::move(tensors)});
+  arrange();
+  totals_ = &totals_of(group_.engine().statistics(), "push", entries_);
+  if (items_.size() == keys.list().size()) remember(keys, values);
+}
+
+/// Which keys a batch has is by chance, so all batches are counted together.
+void PushPlan::take(std::vector<PushItem> items, const char* call) {
+  drop();
+  is_reused_ = false;
+  values_.clear();
+  entries_.clear();
+  items_ = std::move(items);
+  arrange();
+  totals_ = &totals_of(group_.engine().statistics(), call, std::span<Entry* const>());
+}
+
+void PushPlan::arrange() {
   for (const PushItem& item : items_) {
     require_dense(*item.entry);
     for (const ConstTensorView& value : item.values) require_like(*item.entry, value);
@@ -69,9 +86,7 @@ void PushPlan::take(const Keys& keys, const Values& values) {
   for (const PushItem& item : items_) entries_.push_back(item.entry);
   digest_ = digest_of(entries_);
   bytes_ = bytes_of(entries_);
-  totals_ = &totals_of(group_.engine().statistics(), "push", entries_);
   is_on_gpu_ = std::ranges::any_of(entries_, &Entry::is_on_gpu);
-  if (items_.size() == keys.list().size()) remember(keys, values);
 }
 
 /// A list of distinct keys.

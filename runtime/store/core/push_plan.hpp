@@ -38,6 +38,8 @@ class PushPlan {
   /// Errors: invalid_argument for an unknown or row-sparse key, a value that is not like its key,
   ///         and what resolve() finds.
   void take(const Keys& keys, const Values& values);
+  /// The items of an asynchronous call, one per key. Errors: as above.
+  void take(std::vector<PushItem> items, const char* call);
   /// The next push makes a new plan.
   void drop() { keys_.clear(); }
 
@@ -60,6 +62,7 @@ class PushPlan {
  private:
   bool take_again(const Keys& keys, const Values& values);
   void remember(const Keys& keys, const Values& values);
+  void arrange();
 
   Group& group_;
   KeyTable& table_;

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/async_calls.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <system_error>
+
+#include "collectives/fused_layout.hpp"
+#include "collectives/signals_blocked.hpp"
+#include "runtime/base/digest.hpp"
+
+namespace tutti {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What the link takes in this time goes as one call: a more urgent one waits so long at most.
+constexpr double kSecondsPerBatch = 0.010;
+// Before the first batch has told how fast the link is.
+constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
+constexpr double kFirstGuessInNode = 4e9;  // in a node
+constexpr double kWeightOfNewest = 0.25;
+constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little of a link
+// Pieces that a share has under way between two nodes, 16 of 32 KiB: see lane.cpp. A nap takes as
+// long as half of them.
+constexpr double kNapBytes = 256 << 10;
+constexpr auto kLeastNap = microseconds(50);
+constexpr auto kMostNap = milliseconds(2);
+// Ranks that have no jobs in common look again after this time.
+constexpr auto kNapInVain = milliseconds(1);
+constexpr auto kMostCounted = seconds(1);  // of one nap: a job that was suspended does not expire
+constexpr std::size_t kMostNamed = 3;
+// After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
+// for too long.
+constexpr std::size_t kExtraBytes = 2;
+
+std::string in_seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+/// Waits of the engine are patient while this lives.
+class Patiently {
+ public:
+  Patiently(collectives::Engine& engine, const collectives::Patience& patience) : engine_(engine) {
+    engine_.set_patience(&patience);
+  }
+  ~Patiently() { engine_.set_patience(nullptr); }
+  Patiently(const Patiently&) = delete;
+  Patiently& operator=(const Patiently&) = delete;
+
+ private:
+  collectives::Engine& engine_;
+};
+
+}  // namespace
+
+AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
+    : engine_(engine),
+      deadline_(settings.timeout.count() == 0
+                    ? Clock::duration::max()
+                    : std::chrono::duration_cast<Clock::duration>(settings.timeout)),
+      has_network_(engine.topology().num_nodes() > 1),
+      bytes_per_second_(has_network_ ? kFirstGuess : kFirstGuessInNode),
+      waiting_(std::make_shared<AsyncWaiting>()) {
+  waiting_->wake = [&engine] { engine.rouse(); };
+  waiting_->warn = [log = engine.log()](const std::string& text) { log.warn(text); };
+}
+
+AsyncCalls::~AsyncCalls() {
+  bool has_jobs = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    has_jobs = jobs_.load() != 0;
+    if (has_jobs) waiting_->patience.is_given_up.store(true);
+  }
+  came_.notify_all();
+  engine_.rouse();
+  if (helper_.joinable()) helper_.join();
+  if (!has_jobs) return;
+  const std::string text =
+      name_of(engine_.topology(), engine_.topology().rank) +
+      " destroyed its store or communicator before its asynchronous calls were complete";
+  engine_.raise_failure(ErrorCode::communication, text);
+  fail_all(std::make_exception_ptr(Error(ErrorCode::communication, text, ErrorScope::failed)));
+}
+
+// --- the program's thread ------------------------------------------------------------------------
+
+std::size_t AsyncCalls::add(AsyncClient& client) {
+  const std::lock_guard lock(mutex_);
+  clients_.push_back({&client});
+  return clients_.size() - 1;
+}
+
+void AsyncCalls::remove(std::size_t client) {
+  std::unique_lock lock(mutex_);
+  const auto has_jobs = [&] {
+    return std::ranges::any_of(clients_[client].queues,
+                               [](const Queue& queue) { return !queue.empty(); });
+  };
+  if (has_jobs()) {
+    lock.unlock();
+    waiting_->warn("a store is destroyed before its asynchronous calls are complete (" +
+                   describe_ready() + "); they are given up, and so are all calls after them. " +
+                   "wait() for them, or call barrier(), first");
+    waiting_->patience.is_given_up.store(true);
+    engine_.rouse();
+    lock.lock();
+    done_.wait(lock, [&] { return !has_jobs(); });
+  }
+  clients_[client].client = nullptr;
+  clients_[client].queues.clear();
+}
+
+void AsyncCalls::submit(std::size_t client, std::vector<Placed> jobs) {
+  if (!helper_.joinable()) start_helper();
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    std::vector<Queue>& queues = clients_[client].queues;
+    for (auto& [queue, job] : jobs) {
+      if (queues.size() <= queue) queues.resize(queue + 1);
+      queues[queue].push_back(std::move(job));
+    }
+    jobs_.fetch_add(jobs.size());
+    ++submissions_;
+  }
+  came_.notify_one();
+}
+
+void AsyncCalls::start_helper() {
+  const collectives::SignalsBlocked blocked;
+  try {
+    helper_ = std::thread([this] { help(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::out_of_memory,
+                std::string("asynchronous calls need a thread, which cannot be made: ") +
+                    error.what() +
+                    "; raise the limit of threads (ulimit -u, the cgroup's pids.max)");
+  }
+}
+
+/// Whoever waits leaves its core to the helper.
+template <class Ready>
+void AsyncCalls::await(Ready ready) {
+  std::unique_lock lock(mutex_);
+  if (ready()) return;
+  waiting_->patience.waiters.fetch_add(1);
+  lock.unlock();
+  engine_.rouse();
+  came_.notify_one();  // a helper that naps
+  lock.lock();
+  done_.wait(lock, ready);
+  waiting_->patience.waiters.fetch_sub(1);
+}
+
+void AsyncCalls::await_queue(std::size_t client, std::size_t queue) {
+  if (jobs_.load() == 0) return;
+  await([&] {
+    const auto& queues = clients_[client].queues;
+    return queue >= queues.size() || queues[queue].empty();
+  });
+}
+
+void AsyncCalls::await_all() {
+  if (jobs_.load() == 0) return;
+  await([&] { return jobs_.load() == 0; });
+}
+
+// --- the helper thread ---------------------------------------------------------------------------
+
+void AsyncCalls::help() {
+  helper_id_.store(std::this_thread::get_id());
+  pthread_setname_np(pthread_self(), "tutti-async");
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      came_.wait(lock, [&] { return ends_ || jobs_.load() != 0; });
+      if (ends_) return;
+    }
+    try {
+      if (waiting_->patience.is_given_up.load()) {
+        engine_.fail(collectives::LocalError{ErrorCode::communication,
+                                             "asynchronous calls (" + describe_ready() +
+                                                 ") were given up: their store was destroyed"});
+      }
+      if (take_turn()) {
+        in_vain_ = {};
+      } else {
+        napped_in_vain();
+      }
+    } catch (...) {
+      fail_all(std::current_exception());
+    }
+  }
+}
+
+bool AsyncCalls::take_turn() {
+  const std::vector<std::uint8_t> own = own_counts();
+  std::vector<std::uint8_t> counts = own;
+  meet(counts);
+  if (counts.back() == 0) expire(own);
+  const std::vector<Place> batch = choose(counts);
+  if (!batch.empty()) carry_out(batch);
+  return !batch.empty();
+}
+
+/// How many jobs each queue has, then what learn_speed() and napped_in_vain() found.
+std::vector<std::uint8_t> AsyncCalls::own_counts() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint8_t> counts;
+  for (Client& client : clients_) {
+    if (client.client == nullptr) continue;
+    client.queues.resize(std::max(client.queues.size(), client.client->queues()));
+    for (const Queue& queue : client.queues) {
+      counts.push_back(static_cast<std::uint8_t>(std::min<std::size_t>(queue.size(), 255)));
+    }
+  }
+  const auto bytes = static_cast<std::uint64_t>(bytes_per_second_ * kSecondsPerBatch);
+  counts.push_back(static_cast<std::uint8_t>(std::bit_width(bytes)));
+  counts.push_back(in_vain_ < deadline_ ? 1 : 0);
+  return counts;
+}
+
+/// The least of all ranks.
+void AsyncCalls::meet(std::vector<std::uint8_t>& counts) {
+  const Patiently patiently(engine_, waiting_->patience);
+  auto* bytes = reinterpret_cast<std::byte*>(counts.data());
+  const collectives::Segment segment{bytes, bytes, counts.size(), DType::uint8};
+  const auto describe = [&] {
+    return "agreement on asynchronous calls (this rank has " + describe_ready() + ")";
+  };
+  const collectives::CountedCall counted(engine_.statistics(), "async_agreement");
+  engine_.run({.kind = collectives::Kind::allreduce,
+               .reduce = ReduceOp::min,
+               .digest = digest(),
+               .segments = {&segment, 1},
+               .describe = describe});
+}
+
+/// Ranks whose counts are about other queues make another call.
+std::uint64_t AsyncCalls::digest() {
+  const std::lock_guard lock(mutex_);
+  Digest digest;
+  digest.add(std::string_view("asynchronous calls"));
+  for (const Client& client : clients_) {
+    if (client.client == nullptr) continue;
+    digest.add(client.client->identity()).add(std::uint64_t{client.queues.size()});
+  }
+  return digest.value();
+}
+
+/// The next batch: the same on all ranks. Of one client, because its jobs become one call.
+std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> counts) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Place> common;
+  std::size_t index = 0;
+  for (std::size_t client = 0; client < clients_.size(); ++client) {
+    for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
+      if (counts[index++] != 0) common.push_back({client, queue});
+    }
+  }
+  if (common.empty()) return common;
+  std::ranges::stable_sort(common, std::greater(),
+                           [&](const Place& place) { return at(place).front()->priority; });
+  const std::uint8_t width = counts[counts.size() - kExtraBytes];
+  const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
+  const std::size_t client = common.front().client;
+  std::vector<Place> batch;
+  std::size_t bytes = 0;
+  for (const Place& place : common) {
+    if (place.client != client) continue;
+    const AsyncJob& job = *at(place).front();
+    bytes += job.bytes;
+    if (!batch.empty() && (bytes > most || job.is_alone)) break;
+    batch.push_back(place);
+    if (job.is_alone) break;
+  }
+  return batch;
+}
+
+void AsyncCalls::carry_out(std::span<const Place> batch) {
+  std::vector<AsyncJob*> jobs;
+  AsyncClient* client = nullptr;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    client = clients_[batch.front().client].client;
+    for (const Place& place : batch) jobs.push_back(at(place).front().get());
+  }
+  for (const AsyncJob* job : jobs) bytes += job->bytes;
+  std::exception_ptr error;
+  const auto begin = Clock::now();
+  try {
+    const Patiently patiently(engine_, waiting_->patience);
+    client->carry_out(jobs);
+    learn_speed(bytes, Clock::now() - begin);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end(batch, error);
+  if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
+}
+
+void AsyncCalls::end(std::span<const Place> batch, const std::exception_ptr& error) {
+  std::vector<std::unique_ptr<AsyncJob>> ended;
+  for (const Place& place : batch) {
+    const std::lock_guard lock(mutex_);
+    ended.push_back(std::move(at(place).front()));
+  }
+  // A program that finds a call complete finds its queue shorter, too.
+  std::vector<std::shared_ptr<AsyncState>> states;
+  for (const auto& job : ended) states.push_back(job->state);
+  ended.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Place& place : batch) at(place).pop_front();
+    jobs_.fetch_sub(batch.size());
+    for (const auto& state : states) state->end_part(error);
+  }
+  done_.notify_all();
+}
+
+void AsyncCalls::fail_all(const std::exception_ptr& error) {
+  std::vector<Queue> given_up;
+  {
+    const std::lock_guard lock(mutex_);
+    if (engine_.failed()) failure_ = error;
+    for (Client& client : clients_) {
+      for (Queue& queue : client.queues) given_up.push_back(std::exchange(queue, {}));
+    }
+    jobs_.store(0);
+    for (const Queue& queue : given_up) {
+      for (const auto& job : queue) job->state->end_part(error);
+    }
+  }
+  done_.notify_all();
+}
+
+// --- no jobs in common ---------------------------------------------------------------------------
+
+/// Sleeps until a job comes, or it is time to look again.
+void AsyncCalls::napped_in_vain() {
+  const auto begin = Clock::now();
+  {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t seen = submissions_;
+    const bool is_awaited = waiting_->patience.waiters.load() != 0;
+    came_.wait_for(lock, is_awaited ? Clock::duration(kLeastNap) : Clock::duration(kNapInVain),
+                   [&] { return ends_ || submissions_ != seen; });
+  }
+  in_vain_ += std::min<Clock::duration>(Clock::now() - begin, kMostCounted);
+}
+
+/// All ranks are here, and some rank has waited for too long. They tell each other what they have.
+void AsyncCalls::expire(std::span<const std::uint8_t> own) {
+  const Patiently patiently(engine_, waiting_->patience);
+  const int ranks = engine_.topology().size;
+  std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
+  const auto segments = collectives::allgather_segments(
+      ranks, reinterpret_cast<const std::byte*>(own.data()),
+      reinterpret_cast<std::byte*>(all.data()), own.size(), DType::uint8);
+  const auto describe = [] { return std::string("report of asynchronous calls that do not come"); };
+  engine_.run({.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
+  engine_.fail(collectives::LocalError{
+      ErrorCode::timeout, "asynchronous calls have waited " + in_seconds(deadline_) +
+                              " for the same call on all ranks. " + describe_missing(all) +
+                              ". Make the same calls on every rank, or raise TUTTI_TIMEOUT"});
+}
+
+/// `all`: what own_counts() gave on each rank.
+std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
+  const std::lock_guard lock(mutex_);
+  const int ranks = engine_.topology().size;
+  const std::size_t each = all.size() / static_cast<std::size_t>(ranks);
+  std::string text;
+  std::size_t named = 0;
+  std::size_t index = 0;
+  for (const Client& client : clients_) {
+    for (std::size_t queue = 0; queue < client.queues.size(); ++queue, ++index) {
+      std::vector<int> have;
+      std::vector<int> lack;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto count = all[static_cast<std::size_t>(rank) * each + index];
+        (count != 0 ? have : lack).push_back(rank);
+      }
+      if (have.empty() || lack.empty() || ++named > kMostNamed) continue;
+      text += (text.empty() ? "" : "; ") + client.client->name_of_queue(queue) + ": " +
+              names_of(engine_.topology(), have) + " made the call, and " +
+              names_of(engine_.topology(), lack) + " did not";
+    }
+  }
+  if (named > kMostNamed) text += "; and " + std::to_string(named - kMostNamed) + " more";
+  return text;
+}
+
+std::string AsyncCalls::describe_ready() {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  std::size_t found = 0;
+  for (const Client& client : clients_) {
+    for (std::size_t queue = 0; queue < client.queues.size(); ++queue) {
+      if (client.queues[queue].empty() || ++found > kMostNamed) continue;
+      text += (text.empty() ? "" : ", ") + client.client->name_of_queue(queue);
+    }
+  }
+  if (found > kMostNamed) text += " and " + std::to_string(found - kMostNamed) + " more";
+  return text.empty() ? "none" : text;
+}
+
+// --- how fast the link is ------------------------------------------------------------------------
+
+void AsyncCalls::learn_speed(std::size_t bytes, Clock::duration time) {
+  if (bytes < kLeastTimed) return;
+  const double seconds = std::chrono::duration<double>(time).count();
+  const double speed = static_cast<double>(bytes) / std::max(seconds, 1e-6);
+  bytes_per_second_ += kWeightOfNewest * (speed - bytes_per_second_);
+  const std::chrono::duration<double> nap(kNapBytes / bytes_per_second_);
+  const auto bounded = std::clamp<Clock::duration>(std::chrono::duration_cast<Clock::duration>(nap),
+                                                   kLeastNap, kMostNap);
+  waiting_->patience.nap.store(std::chrono::nanoseconds(bounded).count());
+}
+
+}  // namespace tutti

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collective calls that go on while the program computes, in whatever order each rank makes them.
+//
+// The program's thread puts jobs into queues and goes on. One helper thread per rank carries them
+// out, with the engine that there is. While the queues are empty it sleeps, and the program's
+// thread has the engine to itself; while they are not, the helper has it. So one thread at a time
+// uses the engine, and MPI.
+//
+//   program   push_async(a)  push_async(b)  compute ...............  pull(a)
+//                  |              |                                    ^
+//   queues         a              b                                    | a is done
+//                  |              |                                    |
+//   helper         +-- round: what do all ranks have? -- batch: a, b --+-- round -- ...
+//
+// Nobody coordinates. A round is an allreduce of one byte per queue: how many jobs this rank has
+// there, and the minimum is how many all have. So all ranks know the same, sort by priority and
+// queue, and carry out the first jobs, as many as the link takes in about 10 ms, as one call. A
+// rank takes part in rounds as long as it has jobs. Where ranks have none in common, they look
+// again after a nap.
+//
+// While the program's thread computes, the helper does not spin: it sleeps where other ranks wake
+// it, and naps between looks at messages, about as long as what is under way takes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/engine.hpp"
+#include "runtime/job/async_state.hpp"
+
+namespace tutti {
+
+/// One thing that all ranks do together: the push of one key, for example. Queues own it.
+struct AsyncJob {
+  virtual ~AsyncJob() = default;
+  int priority = 0;
+  std::size_t bytes = 0;  ///< that cross between ranks, about
+  bool is_alone = false;  ///< a batch of its own; equal on all ranks
+  std::shared_ptr<AsyncState> state;
+  std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
+};
+
+/// Who can carry out jobs: a store. It has queues with the same numbers and meanings on all ranks,
+/// and their number changes only while nothing is under way.
+class AsyncClient {
+ public:
+  virtual ~AsyncClient() = default;
+  [[nodiscard]] virtual std::size_t queues() const = 0;
+  /// Another number for each client of a rank, and the same for it on all ranks.
+  [[nodiscard]] virtual std::uint64_t identity() const = 0;
+  /// A queue in messages: "key 3".
+  [[nodiscard]] virtual std::string name_of_queue(std::size_t queue) const = 0;
+  /// Carries out the first job of each of these queues as one call, on the helper thread.
+  /// Collective. What it throws is the error of all of them.
+  virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
+};
+
+/// The queues and the helper thread of one rank's end of a group.
+class AsyncCalls {
+ public:
+  AsyncCalls(collectives::Engine& engine, const Settings& settings);
+  /// Gives up what is under way, which fails the group, and joins the thread.
+  ~AsyncCalls();
+  AsyncCalls(const AsyncCalls&) = delete;
+  AsyncCalls& operator=(const AsyncCalls&) = delete;
+
+  /// Clients are added in the same order on all ranks; where they are not, the next round is a
+  /// mismatch.
+  std::size_t add(AsyncClient& client);
+  /// What the client still has is given up with a warning, and fails the group.
+  void remove(std::size_t client);
+
+  /// A job and its queue.
+  struct Placed {
+    std::size_t queue;
+    std::unique_ptr<AsyncJob> job;
+  };
+  /// Appends jobs to queues of a client. Local, returns at once. Errors: what the group failed
+  /// with; out_of_memory if the helper thread cannot be made.
+  void submit(std::size_t client, std::vector<Placed> jobs);
+
+  /// Returns when a queue has no jobs, or none of any. Local, but what it waits for is collective.
+  void await_queue(std::size_t client, std::size_t queue);
+  void await_all();
+
+  /// True if this thread may use the engine now: it is the helper, or there are no jobs.
+  [[nodiscard]] bool has_engine() const { return is_helper() || jobs_.load() == 0; }
+  [[nodiscard]] bool is_helper() const { return std::this_thread::get_id() == helper_id_.load(); }
+  [[nodiscard]] const std::shared_ptr<AsyncWaiting>& waiting() const { return waiting_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Queue = std::deque<std::unique_ptr<AsyncJob>>;
+  struct Client {
+    AsyncClient* client;  ///< null once it is gone
+    std::vector<Queue> queues{};
+  };
+  struct Place {
+    std::size_t client;
+    std::size_t queue;
+  };
+
+  void start_helper();
+  void help();
+  /// One round and what follows from it. False if the ranks have no jobs in common.
+  bool take_turn();
+  std::vector<std::uint8_t> own_counts();
+  void meet(std::vector<std::uint8_t>& counts);
+  [[nodiscard]] std::uint64_t digest();
+  std::vector<Place> choose(std::span<const std::uint8_t> counts);
+  void carry_out(std::span<const Place> batch);
+  void end(std::span<const Place> batch, const std::exception_ptr& error);
+  void fail_all(const std::exception_ptr& error);
+  [[noreturn]] void expire(std::span<const std::uint8_t> own);
+  std::string describe_missing(std::span<const std::uint8_t> all);
+  void learn_speed(std::size_t bytes, Clock::duration time);
+  void napped_in_vain();
+  [[nodiscard]] std::string describe_ready();
+  [[nodiscard]] Queue& at(const Place& place) { return clients_[place.client].queues[place.queue]; }
+  template <class Ready>
+  void await(Ready ready);
+
+  collectives::Engine& engine_;
+  Clock::duration deadline_;  ///< the largest duration for none
+  bool has_network_;
+  double bytes_per_second_;
+  std::shared_ptr<AsyncWaiting> waiting_;
+
+  std::mutex mutex_;              ///< what follows, until the thread
+  std::condition_variable came_;  ///< jobs, or the end
+  std::condition_variable done_;  ///< jobs are
+  std::vector<Client> clients_;
+  std::atomic<std::size_t> jobs_{0};
+  std::uint64_t submissions_ = 0;
+  std::exception_ptr failure_;  ///< of the group
+  bool ends_ = false;
+  std::thread helper_;
+  std::atomic<std::thread::id> helper_id_{};
+  Clock::duration in_vain_{0};  ///< how long the ranks have had no jobs in common
+};
+
+}  // namespace tutti

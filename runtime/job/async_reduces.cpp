@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/async_reduces.hpp"
+
+#include "runtime/base/digest.hpp"
+
+namespace tutti {
+
+namespace {
+
+struct ReduceJob final : AsyncJob {
+  ConstTensorView input;
+  TensorView output;
+  ReduceOp op;
+  std::string what;
+  std::string refusal;
+
+  ReduceJob(const ConstTensorView& from, const TensorView& to, ReduceOp by)
+      : input(from), output(to), op(by) {}
+};
+
+}  // namespace
+
+Pending AsyncReduces::allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op,
+                                int priority, std::string what, std::string refusal) {
+  auto job = std::make_unique<ReduceJob>(input, output, op);
+  auto state = std::make_shared<AsyncState>(calls_.waiting(), what, 1);
+  job->what = std::move(what);
+  job->refusal = std::move(refusal);
+  job->priority = priority;
+  job->bytes = input.size_bytes();
+  job->state = state;
+  std::vector<AsyncCalls::Placed> jobs;
+  jobs.push_back({0, std::move(job)});
+  calls_.submit(number_, std::move(jobs));
+  return Pending(std::move(state));
+}
+
+void AsyncReduces::carry_out(std::span<AsyncJob* const> jobs) {
+  const auto& job = static_cast<const ReduceJob&>(*jobs.front());
+  if (!job.refusal.empty()) {
+    engine_.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce_async: " + job.refusal);
+  }
+  const collectives::Segment segment{job.input.bytes(), job.output.bytes(), job.input.count(),
+                                     job.input.dtype()};
+  const auto describe = [&] { return job.what; };
+  engine_.run({.kind = collectives::Kind::allreduce,
+               .reduce = job.op,
+               .digest = Digest().add(job.input.shape(), job.input.dtype()).value(),
+               .segments = {&segment, 1},
+               .describe = describe});
+}
+
+}  // namespace tutti

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allreduces of tensors that go on while the program computes.
+#pragma once
+
+#include "tutti/communicator.hpp"
+#include "tutti/pending.hpp"
+#include "tutti/tensor.hpp"
+
+#include "runtime/job/async_calls.hpp"
+
+namespace tutti {
+
+/// One queue: these calls have no keys, so all ranks make them in the same order.
+class AsyncReduces : public AsyncClient {
+ public:
+  AsyncReduces(collectives::Engine& engine, AsyncCalls& calls)
+      : engine_(engine), calls_(calls), number_(calls.add(*this)) {}
+
+  /// `what`: the call in words. `refusal`: why this rank's call is invalid; all ranks then throw
+  /// it. Empty if it is valid.
+  Pending allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op,
+                    int priority, std::string what, std::string refusal);
+
+  [[nodiscard]] std::size_t queues() const override { return 1; }
+  [[nodiscard]] std::uint64_t identity() const override { return 0; }
+  [[nodiscard]] std::string name_of_queue(std::size_t) const override { return "allreduce_async"; }
+  void carry_out(std::span<AsyncJob* const> jobs) override;
+
+ private:
+  collectives::Engine& engine_;
+  AsyncCalls& calls_;
+  std::size_t number_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/async_state.hpp"
+
+#include "tutti/error.hpp"
+#include "tutti/pending.hpp"
+
+namespace tutti {
+
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+}  // namespace
+
+AsyncState::~AsyncState() {
+  if (error_ == nullptr || error_was_seen_) return;
+  waiting_->warn(what_ + " failed, and nobody waited for it: " + text_of(error_));
+}
+
+void AsyncState::wait() {
+  if (!ready()) {
+    waiting_->patience.waiters.fetch_add(1);
+    waiting_->wake();
+    for (std::uint32_t left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
+    waiting_->patience.waiters.fetch_sub(1);
+  }
+  const std::lock_guard lock(mutex_);
+  if (error_ == nullptr) return;
+  error_was_seen_ = true;
+  std::rethrow_exception(error_);
+}
+
+void AsyncState::end_part(const std::exception_ptr& error) {
+  if (error != nullptr) {
+    const std::lock_guard lock(mutex_);
+    if (error_ == nullptr) error_ = error;
+  }
+  if (left_.fetch_sub(1) == 1) left_.notify_all();
+}
+
+bool Pending::ready() const noexcept { return state_ == nullptr || state_->ready(); }
+
+void Pending::wait() const {
+  if (state_ != nullptr) state_->wait();
+}
+
+}  // namespace tutti

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/store/dense/async_pushes.hpp"
+
+#include <algorithm>
+
+#include "runtime/base/throw.hpp"
+#include "runtime/store/core/push_protocol.hpp"
+#include "runtime/store/core/together.hpp"
+
+namespace tutti {
+
+namespace {
+
+constexpr const char* kCall = "push_async";
+
+void require_cpu(const Entry& entry, const ConstTensorView& tensor) {
+  if (tensor.device().kind == DeviceKind::cpu && !entry.is_on_gpu()) return;
+  throw_invalid_argument(entry,
+                         "asynchronous pushes are of keys and values in the host's memory, and " +
+                             std::string(entry.is_on_gpu() ? "this key" : "a value") +
+                             " is on a GPU; use push()");
+}
+
+}  // namespace
+
+// --- copies --------------------------------------------------------------------------------------
+
+Tensor StagedValues::take(const Entry& entry, const ConstTensorView& value) {
+  std::optional<Tensor> copy;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<Tensor>& free = free_[entry.order];
+    if (!free.empty() && free.back().shape() == value.shape() &&
+        free.back().dtype() == value.dtype()) {
+      copy = std::move(free.back());
+      free.pop_back();
+    }
+  }
+  if (!copy) copy = group_.allocate(value.shape(), value.dtype());
+  copy->view().copy_from(value);
+  return std::move(*copy);
+}
+
+void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(copies, std::back_inserter(free_[order]));
+}
+
+// --- the program's thread ------------------------------------------------------------------------
+
+/// The push of one key.
+struct AsyncPushes::Job final : AsyncJob {
+  Entry* entry;
+  std::vector<ConstTensorView> values{};
+  std::vector<TensorView> outputs{};
+  std::vector<Tensor> copies{};  ///< what `values` refer to, as far as they are copies
+  std::shared_ptr<StagedValues> staged;
+
+  Job(Entry& of, std::shared_ptr<StagedValues> from) : entry(&of), staged(std::move(from)) {}
+  ~Job() override { staged->give_back(entry->order, std::move(copies)); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+};
+
+AsyncPushes::AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
+                         const GradientCompression& compression, std::uint64_t store)
+    : group_(group),
+      table_(table),
+      compression_(compression),
+      calls_(group.async()),
+      store_(store),
+      plan_(group, table),
+      push_(group, plan_, table, rule, compression),
+      staged_(std::make_shared<StagedValues>(group)),
+      number_(calls_.add(*this)) {}
+
+AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
+
+/// What the store's memory holds stays where it is, and so does what is borrowed. A value that is a
+/// replica is what the pushes before this one leave there.
+ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, bool borrow) {
+  if (value.device().kind != DeviceKind::cpu) return value;  // refused later, on all ranks
+  const bool is_replica = table_.holds(value.bytes());
+  if (is_replica) calls_.await_all();
+  if (!is_replica && (borrow || group_.arena()->holds(value.bytes()))) return value;
+  job.copies.push_back(staged_->take(*job.entry, value));
+  return job.copies.back();
+}
+
+Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
+                          const AsyncOptions& options) {
+  const auto groups = resolve(keys, values);
+  std::unordered_map<Key, std::vector<TensorView>> destinations;
+  if (outputs != nullptr) {
+    for (auto& [key, tensors] : resolve(keys, *outputs)) destinations[key] = std::move(tensors);
+  }
+  std::vector<AsyncCalls::Placed> jobs;
+  std::vector<Entry*> entries;
+  for (const auto& [key, tensors] : groups) {
+    Entry& entry = table_.at(key);
+    auto job = std::make_unique<Job>(entry, staged_);
+    job->priority = options.priority;
+    job->bytes = entry.replica.size_bytes();
+    // What crosses is packed as one stream, whose bits depend on the keys in it.
+    job->is_alone = compression_.is_on();
+    job->copies.reserve(tensors.size());
+    for (const auto& value : tensors) job->values.push_back(keep(*job, value, options.borrow));
+    if (outputs != nullptr) job->outputs = std::move(destinations[key]);
+    entries.push_back(&entry);
+    jobs.push_back({entry.order, std::move(job)});
+  }
+  auto state = std::make_shared<AsyncState>(calls_.waiting(), call_to_string(kCall, entries),
+                                            static_cast<std::uint32_t>(jobs.size()));
+  for (const auto& placed : jobs) placed.job->state = state;
+  calls_.submit(number_, std::move(jobs));
+  return Pending(std::move(state));
+}
+
+// --- the helper thread ---------------------------------------------------------------------------
+
+std::string AsyncPushes::name_of_queue(std::size_t queue) const {
+  for (const auto& [key, entry] : table_) {
+    if (entry.order == queue) return "push of " + to_string(key, entry.shape(), entry.dtype());
+  }
+  return "push of an unknown key";
+}
+
+void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
+  collectives::Engine& engine = group_.engine();
+  const collectives::CountedCall counted(engine.statistics(), kCall);
+  const auto together = [&](auto&& step) { throw_together(engine, kCall, step); };
+  together([&] {
+    std::vector<PushItem> items;
+    for (AsyncJob* const one : jobs) {
+      auto& job = static_cast<Job&>(*one);
+      for (const ConstTensorView& value : job.values) require_cpu(*job.entry, value);
+      for (const TensorView& output : job.outputs) {
+        require_shape(*job.entry, output, "an output");
+        require_dtype(*job.entry, output, "an output");
+        require_cpu(*job.entry, output);
+      }
+      items.push_back({job.entry, job.values});
+    }
+    plan_.take(std::move(items), kCall);
+    push_.take({});
+  });
+  tutti::carry_out(push_, together);
+  for (AsyncJob* const one : jobs) {
+    const auto& job = static_cast<const Job&>(*one);
+    for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
+  }
+}
+
+}  // namespace tutti

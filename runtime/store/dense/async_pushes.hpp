@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pushes that go on while the program computes.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/kvstore.hpp"
+#include "tutti/pending.hpp"
+
+#include "runtime/job/group.hpp"
+#include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/push_plan.hpp"
+#include "runtime/store/core/resolve.hpp"
+#include "runtime/store/dense/dense_push.hpp"
+
+namespace tutti {
+
+/// Copies of pushed values in the arena, kept for the next push of the key. Any thread.
+class StagedValues {
+ public:
+  explicit StagedValues(Group& group) : group_(group) {}
+
+  /// A copy. Errors: out_of_memory.
+  Tensor take(const Entry& entry, const ConstTensorView& value);
+  void give_back(std::size_t order, std::vector<Tensor> copies);
+
+ private:
+  Group& group_;
+  std::mutex mutex_;
+  std::unordered_map<std::size_t, std::vector<Tensor>> free_;  ///< by the order of keys
+};
+
+/// A store's asynchronous pushes: one queue per key, in the order of their init. A batch of keys is
+/// one DensePush, with the same bits as a push of each key by itself.
+class AsyncPushes : public AsyncClient {
+ public:
+  AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
+              const GradientCompression& compression, std::uint64_t store);
+  ~AsyncPushes() override;
+  AsyncPushes(const AsyncPushes&) = delete;
+  AsyncPushes& operator=(const AsyncPushes&) = delete;
+
+  /// `outputs` may be null. Local. Errors: invalid_argument for an unknown key, and for numbers
+  /// that do not fit together; what is wrong with a value is an error on all ranks, at wait().
+  Pending push(const Keys& keys, const Values& values, const Outputs* outputs,
+               const AsyncOptions& options);
+  /// Returns when no push of this key is under way.
+  void await(const Entry& entry) { calls_.await_queue(number_, entry.order); }
+
+  [[nodiscard]] std::uint64_t healed() const { return push_.healed(); }
+
+  [[nodiscard]] std::uint64_t identity() const override { return store_; }
+  [[nodiscard]] std::size_t queues() const override { return table_.size(); }
+  [[nodiscard]] std::string name_of_queue(std::size_t queue) const override;
+  void carry_out(std::span<AsyncJob* const> jobs) override;
+
+ private:
+  struct Job;
+  [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, bool borrow);
+
+  Group& group_;
+  KeyTable& table_;
+  const GradientCompression& compression_;
+  AsyncCalls& calls_;
+  std::uint64_t store_;
+  PushPlan plan_;
+  DensePush push_;
+  std::shared_ptr<StagedValues> staged_;
+  std::size_t number_;
+};
+
+}  // namespace tutti

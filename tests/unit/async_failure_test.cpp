@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// What asynchronous calls do when something is wrong, with threads as ranks.
+#include <atomic>
+#include <chrono>
+#include <doctest/doctest.h>
+#include <stdexcept>
+#include <thread>
+
+#include "tutti/kvstore.hpp"
+
+#include "unit/threads.hpp"
+
+using namespace tutti;
+
+TEST_CASE("an error of one rank's value is thrown at wait() on all ranks, and the store goes on") {
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({3}, {}, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(3, Tensor::full({20}, 0));
+    const Pending sent = kv.push_async(3, Tensor::full({comm.rank() == 1 ? 21 : 20}, 1));
+    try {
+      sent.wait();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (error.code() == ErrorCode::invalid_argument && error.recoverable() &&
+          text.find("push_async") != text.npos && text.find("key 3") != text.npos &&
+          text.find("rank 1") != text.npos) {
+        ++right;
+      }
+    }
+    kv.push_async(3, Tensor::full({20}, 1)).wait();
+    if (kv.view(3).value<float>(0) == 3) ++right;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(right == 6);
+}
+
+TEST_CASE("what is wrong without the other ranks is thrown at once") {
+  const auto outcomes = test::as_ranks({1}, {}, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(3, Tensor::full({20}, 0));
+    CHECK_THROWS_WITH_AS(kv.push_async(4, Tensor::full({20}, 1)), doctest::Contains("key 4"),
+                         Error);
+    CHECK_THROWS_AS(kv.push_async({3}, std::vector<Tensor>{}), Error);
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a key that another rank never pushes is named with the ranks when the deadline passes") {
+  Settings settings;
+  settings.timeout = std::chrono::milliseconds(400);
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init({1, 2}, {Tensor::full({5}, 0), Tensor::full({5}, 0)});
+    kv.push_async(1 + comm.rank(), Tensor::full({5}, 1)).wait();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "push of key 1 (5) float32: rank 0"));
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "made the call, and rank 1"));
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "push of key 2 (5) float32: rank 1"));
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "or raise TUTTI_TIMEOUT"));
+}
+
+TEST_CASE("a rank that pushes nothing is missed when the deadline passes") {
+  Settings settings;
+  settings.timeout = std::chrono::milliseconds(400);
+  std::atomic<bool> has_failed{false};
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(1, Tensor::full({5}, 0));
+    if (comm.rank() == 0) {
+      try {
+        kv.push_async(1, Tensor::full({5}, 1)).wait();
+      } catch (const Error&) {
+        has_failed = true;
+        throw;
+      }
+    }
+    while (!has_failed) std::this_thread::yield();
+  });
+  REQUIRE(outcomes[0]);
+  CHECK(outcomes[0]->code() == ErrorCode::timeout);
+  const std::string text = outcomes[0]->what();
+  CHECK(text.find("this rank has push of key 1 (5) float32") != text.npos);
+  CHECK(text.find("rank 1") != text.npos);
+}
+
+TEST_CASE("a synchronous call that meets another rank's push is a mismatch on all ranks") {
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(1, Tensor::full({5}, 0));
+    if (comm.rank() == 0) {
+      kv.push_async(1, Tensor::full({5}, 1)).wait();
+    } else {
+      kv.barrier();
+    }
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::mismatch, "barrier"));
+  CHECK(test::all_say(outcomes, ErrorCode::mismatch, "push of key 1"));
+}
+
+TEST_CASE("stores that begin with pushes in another order on another rank are a mismatch") {
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    KVStore one = KVStore::create(comm);
+    KVStore other = KVStore::create(comm);
+    one.init(1, Tensor::full({5}, 0));
+    other.init(1, Tensor::full({5}, 0));
+    (comm.rank() == 0 ? one : other).push_async(1, Tensor::full({5}, 1)).wait();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::mismatch, "asynchronous calls"));
+}
+
+TEST_CASE("what an updater throws fails all ranks") {
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(1, Tensor::full({5}, 0));
+    kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
+      if (comm.rank() == 1) throw std::runtime_error("no such thing");
+    });
+    kv.push_async(1, Tensor::full({5}, 1)).wait();  // here, or in the next call: see push()
+    kv.barrier();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::user_code, "no such thing"));
+}
+
+TEST_CASE("a store that is destroyed with pushes under way fails all ranks, and leaves no thread") {
+  std::atomic<bool> is_destroyed{false};
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      Pending sent;
+      {
+        KVStore kv = KVStore::create(comm);
+        kv.init(1, Tensor::full({5}, 0));
+        sent = kv.push_async(1, Tensor::full({5}, 1));
+      }
+      is_destroyed = true;
+      try {
+        sent.wait();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::communication) ++right;
+      }
+    } else {
+      KVStore kv = KVStore::create(comm);
+      kv.init(1, Tensor::full({5}, 0));
+      while (!is_destroyed) std::this_thread::yield();
+      kv.push_async(1, Tensor::full({5}, 1)).wait();
+    }
+  });
+  CHECK(right == 1);
+  REQUIRE(outcomes[1]);
+  CHECK(outcomes[1]->code() == ErrorCode::communication);
+  CHECK(std::string(outcomes[1]->what()).find("destroyed") != std::string::npos);
+}
+
+TEST_CASE("a communicator that is destroyed with calls under way fails all ranks") {
+  std::atomic<bool> is_destroyed{false};
+  auto groups = make_thread_groups({2}, {});
+  const auto outcomes = test::run_ranks(std::move(groups), [&](Communicator& comm) {
+    Tensor data = Tensor::full({5}, 1);
+    if (comm.rank() == 0) {
+      static_cast<void>(comm.allreduce_async(data));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      comm = Communicator::self();
+      is_destroyed = true;
+    } else {
+      while (!is_destroyed) std::this_thread::yield();
+      comm.allreduce_async(data).wait();
+    }
+  });
+  REQUIRE(outcomes[1]);
+  CHECK(outcomes[1]->code() == ErrorCode::communication);
+}
+
+TEST_CASE("an invalid allreduce_async throws at wait() on all ranks") {
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    Tensor data = Tensor::full({5}, 1);
+    Tensor other = Tensor::full({6}, 1);
+    comm.allreduce_async(data, comm.rank() == 1 ? other : data).wait();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::invalid_argument, "must be alike"));
+}
+
+TEST_CASE("with TUTTI_ASYNC=1 the next collective call throws what a push failed with") {
+  Settings settings;
+  settings.asynchronous = true;
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(1, Tensor::full({50}, 0));
+    kv.push(1, Tensor::full({comm.rank() == 1 ? 51 : 50}, 1));
+    kv.barrier();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::invalid_argument, "key 1"));
+}
