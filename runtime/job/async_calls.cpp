@@ -309,37 +309,33 @@ void AsyncCalls::carry_out(std::span<const Place> batch) {
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
 }
 
+/// Jobs are gone before anybody finds them complete: they refer to the program's data.
 void AsyncCalls::end(std::span<const Place> batch, const std::exception_ptr& error) {
-  std::vector<std::unique_ptr<AsyncJob>> ended;
-  for (const Place& place : batch) {
-    const std::lock_guard lock(mutex_);
-    ended.push_back(std::move(at(place).front()));
-  }
-  // A program that finds a call complete finds its queue shorter, too.
-  std::vector<std::shared_ptr<AsyncState>> states;
-  for (const auto& job : ended) states.push_back(job->state);
-  ended.clear();
   {
     const std::lock_guard lock(mutex_);
-    for (const Place& place : batch) at(place).pop_front();
+    for (const Place& place : batch) {
+      const std::shared_ptr<AsyncState> state = at(place).front()->state;
+      at(place).pop_front();
+      state->end_part(error);
+    }
     jobs_.fetch_sub(batch.size());
-    for (const auto& state : states) state->end_part(error);
   }
   done_.notify_all();
 }
 
 void AsyncCalls::fail_all(const std::exception_ptr& error) {
-  std::vector<Queue> given_up;
   {
     const std::lock_guard lock(mutex_);
     if (engine_.failed()) failure_ = error;
+    std::vector<std::shared_ptr<AsyncState>> states;
     for (Client& client : clients_) {
-      for (Queue& queue : client.queues) given_up.push_back(std::exchange(queue, {}));
+      for (Queue& queue : client.queues) {
+        for (const auto& job : queue) states.push_back(job->state);
+        queue.clear();
+      }
     }
     jobs_.store(0);
-    for (const Queue& queue : given_up) {
-      for (const auto& job : queue) job->state->end_part(error);
-    }
+    for (const auto& state : states) state->end_part(error);
   }
   done_.notify_all();
 }

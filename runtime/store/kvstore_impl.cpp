@@ -103,6 +103,7 @@ class KVStore::Impl::CallScope {
  public:
   struct Traits {
     bool is_collective = true;
+    bool waits = true;        ///< a collective call, for the asynchronous ones before it
     bool keeps_plan = false;  ///< keys, their memory and the way to update stay as they are
     bool is_counted = true;
   };
@@ -126,9 +127,10 @@ class KVStore::Impl::CallScope {
                   std::string(call) + ": another thread is in this store; one thread at a time");
     }
 #endif
-    if (traits.is_collective) store.group->await_async();
+    const bool comes_last = traits.is_collective && traits.waits;
+    if (comes_last) store.group->await_async();
     store.group->check_usable();
-    if (traits.is_collective) store.throw_unreported();
+    if (comes_last) store.throw_unreported();
     if (!traits.keeps_plan) store.push_plan_.drop();
     is_counted_ = is_counted_ && store.group->has_engine();
     store_.thread_ = std::this_thread::get_id();
@@ -221,12 +223,7 @@ AsyncPushes& KVStore::Impl::async_pushes() {
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
                                   const AsyncOptions& options) {
   const CallScope scope(*this, "push_async",
-                        {.is_collective = false, .keeps_plan = true, .is_counted = false});
-  if (calls_under_way_ > 1 || group->is_async_thread()) {
-    throw Error(ErrorCode::invalid_argument,
-                "push_async is a collective call, which an updater cannot make; it may pull and "
-                "view");
-  }
+                        {.waits = false, .keeps_plan = true, .is_counted = false});
   return async_pushes().push(keys, values, outputs, options);
 }
 
