@@ -76,6 +76,7 @@ void Group::adopt_known_paths() {
 /// read or write stays mapped until the process ends.
 Group::~Group() {
   async_.reset();
+  async_lease_.reset();
   reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
@@ -93,6 +94,12 @@ AsyncCalls& Group::async() {
   if (async_ != nullptr) return *async_;
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
+  }
+  if (parts_.lease_async && (async_lease_ = parts_.lease_async()) == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "asynchronous calls: another communicator of this process makes some, between "
+                "nodes, and two threads need an MPI with MPI_THREAD_MULTIPLE; create stores from "
+                "one Communicator, or destroy the other one first");
   }
   async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
   async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);

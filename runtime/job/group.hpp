@@ -2,6 +2,7 @@
 // The ranks of a job as one of them sees them: memory, messages, and the engine on top.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +32,8 @@ struct GroupParts {
   std::unique_ptr<collectives::PeerReader> reader;   ///< null if peers' memory cannot be read
   std::string why_unreadable;                        ///< why reader is null, with the remedy
   std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
+  /// Gives the right to call MPI from another thread, null if it is taken. None on one node.
+  std::function<std::shared_ptr<void>()> lease_async;
   std::vector<std::byte*> arenas;  ///< where the arenas of the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
@@ -99,6 +102,7 @@ class Group {
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
   std::uint64_t last_number_ = 0;
+  std::shared_ptr<void> async_lease_;
   std::unique_ptr<AsyncCalls> async_;  ///< null until the first asynchronous call
   std::unique_ptr<AsyncReduces> async_reduces_;
   std::unique_ptr<NodeObserver> observer_;

@@ -191,6 +191,7 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
     transport = made.get();
     parts.transport = std::move(made);
   });
+  if (parts.topology.num_nodes() > 1) parts.lease_async = lease_async_calls;
   if (parts.topology.num_nodes() > 1 && thread_level() < MPI_THREAD_SERIALIZED) {
     parts.why_not_async =
         "they are made by a thread of their own, which MPI does not allow as the program has "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/session.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -97,6 +98,13 @@ int thread_level() {
   int level = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   return level;
+}
+
+std::shared_ptr<void> lease_async_calls() {
+  static std::atomic<bool> is_taken{false};
+  if (thread_level() >= MPI_THREAD_MULTIPLE) return std::make_shared<int>();
+  if (is_taken.exchange(true)) return nullptr;
+  return {&is_taken, [](std::atomic<bool>* taken) { taken->store(false); }};
 }
 
 void free_at_finalize(MPI_Comm comm) {

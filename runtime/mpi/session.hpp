@@ -3,6 +3,7 @@
 // one place with global effects.
 #pragma once
 
+#include <memory>
 #include <mpi.h>
 #include <string>
 #include <type_traits>
@@ -37,6 +38,10 @@ bool is_running();
 
 /// What MPI allows threads to do: MPI_THREAD_SINGLE and so on.
 int thread_level();
+
+/// The right of one group over several nodes to make MPI calls from a thread of its own: two such
+/// threads need MPI_THREAD_MULTIPLE. Null if another group has it. Any thread.
+std::shared_ptr<void> lease_async_calls();
 
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
 /// make.

@@ -43,6 +43,7 @@ const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_GRACE", "0.5"},
                            {"TUTTI_RANKS_PER_NODE", "3,5"},
                            {"TUTTI_REPRODUCIBLE", "1"},
+                           {"TUTTI_ASYNC", "1"},
                            {"TUTTI_CHUNK_BYTES", "64K"},
                            {"TUTTI_PIECE_BYTES", "1M"},
                            {"TUTTI_ALGORITHMS", "exchange=halving"},
@@ -91,6 +92,7 @@ TEST_CASE("without variables the settings have their defaults") {
   CHECK(settings.timeout.count() == 300.0);
   CHECK(settings.ranks_per_node.empty());
   CHECK_FALSE(settings.reproducible);
+  CHECK_FALSE(settings.asynchronous);
   CHECK(settings.chunk_bytes == 256 * 1024);
   CHECK(settings.shared_memory == "auto");
 }
@@ -101,6 +103,7 @@ TEST_CASE("every variable is read") {
   CHECK(settings.grace.count() == 0.5);
   CHECK(settings.ranks_per_node == std::vector<int>{3, 5});
   CHECK(settings.reproducible);
+  CHECK(settings.asynchronous);
   CHECK(settings.chunk_bytes == 64 * 1024);
   CHECK(settings.piece_bytes == 1024 * 1024);
   CHECK(settings.algorithms == "exchange=halving");
