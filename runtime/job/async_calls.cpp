@@ -152,13 +152,12 @@ template <class Ready>
 void AsyncCalls::await(Ready ready) {
   std::unique_lock lock(mutex_);
   if (ready()) return;
-  waiting_->patience.waiters.fetch_add(1);
+  const AsyncWaiting::Timed timed(*waiting_);
   lock.unlock();
   engine_.rouse();
   came_.notify_one();  // a helper that naps
   lock.lock();
   done_.wait(lock, ready);
-  waiting_->patience.waiters.fetch_sub(1);
 }
 
 void AsyncCalls::await_queue(std::size_t client, std::size_t queue) {
@@ -295,18 +294,35 @@ void AsyncCalls::carry_out(std::span<const Place> batch) {
     client = clients_[batch.front().client].client;
     for (const Place& place : batch) jobs.push_back(at(place).front().get());
   }
-  for (const AsyncJob* job : jobs) bytes += job->bytes;
+  const std::uint64_t begun = collectives::ticks();
+  for (AsyncJob* job : jobs) {
+    job->begun = begun;
+    bytes += job->bytes;
+  }
   std::exception_ptr error;
   const auto begin = Clock::now();
   try {
     const Patiently patiently(engine_, waiting_->patience);
     client->carry_out(jobs);
     learn_speed(bytes, Clock::now() - begin);
+    count_waits();
   } catch (...) {
     error = std::current_exception();
   }
   end(batch, error);
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
+}
+
+/// What the program has waited since the last batch, as calls named "async_wait".
+void AsyncCalls::count_waits() {
+  const std::uint64_t waits = waiting_->waits.exchange(0);
+  const std::uint64_t ticks = waiting_->waited_ticks.exchange(0);
+  if (waits == 0) return;
+  collectives::CallTotals& totals = engine_.statistics().totals_for(
+      Digest().add(std::string_view("async_wait")).value(),
+      [] { return collectives::CallTotals{.call = "async_wait", .keys = {}}; });
+  totals.calls += waits;
+  totals.ticks += ticks;
 }
 
 /// Jobs are gone before anybody finds them complete: they refer to the program's data.

@@ -49,7 +49,8 @@ struct AsyncJob {
   std::size_t bytes = 0;  ///< that cross between ranks, about
   bool is_alone = false;  ///< a batch of its own; equal on all ranks
   std::shared_ptr<AsyncState> state;
-  std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
+  std::uint64_t submitted = collectives::ticks();
+  std::uint64_t begun = 0;  ///< in ticks: all ranks have it, and its turn has come
 };
 
 /// Who can carry out jobs: a store. It has queues with the same numbers and meanings on all ranks,
@@ -122,6 +123,7 @@ class AsyncCalls {
   std::vector<Place> choose(std::span<const std::uint8_t> counts);
   void carry_out(std::span<const Place> batch);
   void end(std::span<const Place> batch, const std::exception_ptr& error);
+  void count_waits();
   void fail_all(const std::exception_ptr& error);
   [[noreturn]] void expire(std::span<const std::uint8_t> own);
   std::string describe_missing(std::span<const std::uint8_t> all);

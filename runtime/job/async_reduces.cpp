@@ -40,6 +40,8 @@ void AsyncReduces::carry_out(std::span<AsyncJob* const> jobs) {
   if (!job.refusal.empty()) {
     engine_.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce_async: " + job.refusal);
   }
+  const collectives::CountedCall counted(engine_.statistics(), "allreduce_async");
+  engine_.statistics().count_bytes(job.input.size_bytes());
   const collectives::Segment segment{job.input.bytes(), job.output.bytes(), job.input.count(),
                                      job.input.dtype()};
   const auto describe = [&] { return job.what; };

@@ -27,10 +27,9 @@ AsyncState::~AsyncState() {
 
 void AsyncState::wait() {
   if (!ready()) {
-    waiting_->patience.waiters.fetch_add(1);
+    const AsyncWaiting::Timed timed(*waiting_);
     waiting_->wake();
     for (std::uint32_t left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
-    waiting_->patience.waiters.fetch_sub(1);
   }
   const std::lock_guard lock(mutex_);
   if (error_ == nullptr) return;

@@ -20,6 +20,27 @@ struct AsyncWaiting {
   collectives::Patience patience{};
   std::function<void()> wake;  ///< that thread, if it sleeps
   std::function<void(const std::string&)> warn;
+  std::atomic<std::uint64_t> waits{0};         ///< of the program, that have ended
+  std::atomic<std::uint64_t> waited_ticks{0};  ///< in them
+
+  /// One wait, while this lives.
+  class Timed {
+   public:
+    explicit Timed(AsyncWaiting& waiting) : waiting_(waiting) {
+      waiting_.patience.waiters.fetch_add(1);
+    }
+    ~Timed() {
+      waiting_.patience.waiters.fetch_sub(1);
+      waiting_.waited_ticks.fetch_add(collectives::ticks() - begun_);
+      waiting_.waits.fetch_add(1);
+    }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    AsyncWaiting& waiting_;
+    std::uint64_t begun_ = collectives::ticks();
+  };
 };
 
 /// One asynchronous call of the program: done when all its parts are.

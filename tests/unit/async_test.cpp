@@ -243,8 +243,11 @@ TEST_CASE("synchronous calls come after the pushes that were made before") {
       if (kv.view(1).value<float>(0) != static_cast<float>(4 * step)) ++wrong;
     }
     const Statistics statistics = kv.statistics();
-    const auto is_async = [](const auto& call) { return call.call == "push_async"; };
-    if (std::ranges::none_of(statistics.calls, is_async)) ++wrong;
+    const CallStatistics pushes = statistics.total("push_async");
+    if (pushes.calls != 20 || pushes.bytes != 20 * 1200) ++wrong;
+    if (pushes.waiting_seconds <= 0 || pushes.waiting_seconds > pushes.seconds) ++wrong;
+    if (statistics.total("async_batch").calls != 20) ++wrong;
+    if (statistics.total("async_agreement").calls < 20) ++wrong;
   });
   CHECK(test::all_returned(outcomes));
   CHECK(wrong == 0);

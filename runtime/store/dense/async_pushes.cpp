@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/throw.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/together.hpp"
 
@@ -12,6 +12,7 @@ namespace tutti {
 namespace {
 
 constexpr const char* kCall = "push_async";
+constexpr const char* kBatch = "async_batch";  // in statistics
 
 void require_cpu(const Entry& entry, const ConstTensorView& tensor) {
   if (tensor.device().kind == DeviceKind::cpu && !entry.is_on_gpu()) return;
@@ -127,7 +128,7 @@ std::string AsyncPushes::name_of_queue(std::size_t queue) const {
 
 void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
   collectives::Engine& engine = group_.engine();
-  const collectives::CountedCall counted(engine.statistics(), kCall);
+  const collectives::CountedCall counted(engine.statistics(), kBatch);
   const auto together = [&](auto&& step) { throw_together(engine, kCall, step); };
   together([&] {
     std::vector<PushItem> items;
@@ -141,14 +142,26 @@ void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
       }
       items.push_back({job.entry, job.values});
     }
-    plan_.take(std::move(items), kCall);
+    plan_.take(std::move(items), kBatch);
     push_.take({});
   });
   tutti::carry_out(push_, together);
   for (AsyncJob* const one : jobs) {
     const auto& job = static_cast<const Job&>(*one);
     for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
+    count(job);
   }
+}
+
+/// From the program's call to here; what is waited until all ranks have the push, and its turn has
+/// come.
+void AsyncPushes::count(const Job& job) {
+  Entry* const entry = job.entry;
+  auto& totals = totals_of(group_.engine().statistics(), kCall, {&entry, 1});
+  ++totals.calls;
+  totals.bytes += job.bytes;
+  totals.ticks += collectives::ticks() - job.submitted;
+  totals.waited_ticks += job.begun - job.submitted;
 }
 
 }  // namespace tutti

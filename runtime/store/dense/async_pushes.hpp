@@ -62,6 +62,7 @@ class AsyncPushes : public AsyncClient {
 
  private:
   struct Job;
+  void count(const Job& job);
   [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, bool borrow);
 
   Group& group_;
