@@ -76,8 +76,9 @@ class TUTTI_API KVStore {
   /// order of their init (strings). On return the values may be reused.
   ///
   /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if keys and
-  /// values are in the host's memory: pull() waits for its keys, and the next collective call
-  /// throws what a push failed with. Without, `priority` has no effect.
+  /// values are in the host's memory; all values are copied. pull() and view() wait for their keys,
+  /// so a view from before the push must be asked for again. The next collective call throws what a
+  /// push failed with. Without, `priority` has no effect.
   void push(const Keys& keys, const Values& values, int priority = 0);
   /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another

@@ -22,6 +22,10 @@ std::string type_of(std::string_view name) {
                   "dist_device_sync, nccl)");
 }
 
+AsyncPushes::Stays stays_of(const AsyncOptions& options) {
+  return options.borrow ? AsyncPushes::Stays::all : AsyncPushes::Stays::in_arena;
+}
+
 }  // namespace
 
 KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -49,12 +53,12 @@ void KVStore::push(const Keys& keys, const Values& values, int priority) {
 }
 
 Pending KVStore::push_async(const Keys& keys, const Values& values, const AsyncOptions& options) {
-  return impl_->push_async(keys, values, nullptr, options);
+  return impl_->push_async(keys, values, nullptr, options.priority, stays_of(options));
 }
 
 Pending KVStore::pushpull_async(const Keys& keys, const Values& values, const Outputs& outputs,
                                 const AsyncOptions& options) {
-  return impl_->push_async(keys, values, &outputs, options);
+  return impl_->push_async(keys, values, &outputs, options.priority, stays_of(options));
 }
 
 void KVStore::init_row_sparse(const Keys& keys, const Values& values) {

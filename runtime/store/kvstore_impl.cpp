@@ -221,10 +221,10 @@ AsyncPushes& KVStore::Impl::async_pushes() {
 }
 
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
-                                  const AsyncOptions& options) {
+                                  int priority, AsyncPushes::Stays stays) {
   const CallScope scope(*this, "push_async",
                         {.waits = false, .keeps_plan = true, .is_counted = false});
-  return async_pushes().push(keys, values, outputs, options);
+  return async_pushes().push(keys, values, outputs, priority, stays);
 }
 
 bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
@@ -250,7 +250,7 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
       return pending.ready();
     });
   }
-  unreported_.push_back(push_async(keys, values, nullptr, {.priority = priority}));
+  unreported_.push_back(push_async(keys, values, nullptr, priority, AsyncPushes::Stays::none));
 }
 
 /// No push is under way. The first error is thrown, once.

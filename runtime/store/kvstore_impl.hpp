@@ -47,8 +47,8 @@ class TUTTI_INTERNAL KVStore::Impl {
 
   void init(const Keys& keys, const Values& values, Storage storage);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
-  Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs,
-                     const AsyncOptions& options);
+  Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
+                     AsyncPushes::Stays stays);
   /// What push() is: with Settings::asynchronous one that goes on, if the host has keys and values.
   void push_as_set(const Keys& keys, const Values& values, int priority);
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);

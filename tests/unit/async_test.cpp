@@ -342,7 +342,12 @@ TEST_CASE("with TUTTI_ASYNC=1 push returns at once, and pull waits for its key")
     Tensor pulled = Tensor::empty({60}, DType::float32);
     kv.pull(2, pulled);
     if (pulled.value<float>(59) != 4) ++wrong;
-    for (int i = 0; i < 200; ++i) kv.push(1, Tensor::full({50}, i));
+    Tensor shared = kv.allocate({50});
+    for (int i = 0; i < 200; ++i) {  // its memory is used again at once
+      std::ranges::fill(shared.values<float>(), static_cast<float>(i));
+      kv.push(1, shared);
+    }
+    std::ranges::fill(shared.values<float>(), -1);
     if (kv.view(1).value<float>(0) != 2 * 199) ++wrong;
   });
   CHECK(test::all_returned(outcomes));

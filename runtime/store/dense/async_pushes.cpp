@@ -77,19 +77,20 @@ AsyncPushes::AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
 
 AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
 
-/// What the store's memory holds stays where it is, and so does what is borrowed. A value that is a
-/// replica is what the pushes before this one leave there.
-ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, bool borrow) {
+/// A value that is a replica is what the pushes before this one leave there.
+ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays stays) {
   if (value.device().kind != DeviceKind::cpu) return value;  // refused later, on all ranks
   const bool is_replica = table_.holds(value.bytes());
   if (is_replica) calls_.await_all();
-  if (!is_replica && (borrow || group_.arena()->holds(value.bytes()))) return value;
+  const bool is_in_arena = group_.arena()->holds(value.bytes());
+  const bool may_stay = stays == Stays::all || (stays == Stays::in_arena && is_in_arena);
+  if (may_stay && !is_replica) return value;
   job.copies.push_back(staged_->take(*job.entry, value));
   return job.copies.back();
 }
 
 Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
-                          const AsyncOptions& options) {
+                          int priority, Stays stays) {
   const auto groups = resolve(keys, values);
   std::unordered_map<Key, std::vector<TensorView>> destinations;
   if (outputs != nullptr) {
@@ -100,12 +101,12 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
   for (const auto& [key, tensors] : groups) {
     Entry& entry = table_.at(key);
     auto job = std::make_unique<Job>(entry, staged_);
-    job->priority = options.priority;
+    job->priority = priority;
     job->bytes = entry.replica.size_bytes();
     // What crosses is packed as one stream, whose bits depend on the keys in it.
     job->is_alone = compression_.is_on();
     job->copies.reserve(tensors.size());
-    for (const auto& value : tensors) job->values.push_back(keep(*job, value, options.borrow));
+    for (const auto& value : tensors) job->values.push_back(keep(*job, value, stays));
     if (outputs != nullptr) job->outputs = std::move(destinations[key]);
     entries.push_back(&entry);
     jobs.push_back({entry.order, std::move(job)});

@@ -46,10 +46,12 @@ class AsyncPushes : public AsyncClient {
   AsyncPushes(const AsyncPushes&) = delete;
   AsyncPushes& operator=(const AsyncPushes&) = delete;
 
+  /// What of the values stays where it is until the push is complete, instead of being copied.
+  enum class Stays { none, in_arena, all };
   /// `outputs` may be null. Local. Errors: invalid_argument for an unknown key, and for numbers
   /// that do not fit together; what is wrong with a value is an error on all ranks, at wait().
-  Pending push(const Keys& keys, const Values& values, const Outputs* outputs,
-               const AsyncOptions& options);
+  Pending push(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
+               Stays stays);
   /// Returns when no push of this key is under way.
   void await(const Entry& entry) { calls_.await_queue(number_, entry.order); }
 
@@ -63,7 +65,7 @@ class AsyncPushes : public AsyncClient {
  private:
   struct Job;
   void count(const Job& job);
-  [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, bool borrow);
+  [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, Stays stays);
 
   Group& group_;
   KeyTable& table_;
