@@ -3,9 +3,6 @@
 //
 // What decides the exit code is the same on all ranks: times are the longest over the ranks, wrong
 // elements their sum, and rank 0's verdict is shared.
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <unistd.h>
@@ -20,6 +17,7 @@
 #include "apps/benchmark/plot.hpp"
 #include "apps/benchmark/report.hpp"
 #include "apps/benchmark/runner.hpp"
+#include "support/output_file.hpp"
 #include "support/text.hpp"
 
 namespace {
@@ -55,16 +53,6 @@ tutti::Communicator split_world(tutti::Communicator world, tutti::Settings setti
   if (options.ranks_per_node.empty()) return world;
   settings.ranks_per_node = options.ranks_per_node;
   return tutti::Communicator::world(settings);
-}
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return;
-  throw tutti::Error(tutti::ErrorCode::io,
-                     path.string() + ": cannot be written: " + std::strerror(errno));
 }
 
 /// Rank 0 alone: what the run was asked to be and is not, line by line.
@@ -144,10 +132,10 @@ int collective_benchmark(int argc, char** argv) {
   std::uint64_t failures = 0;
   world.agree([&] {
     if (world.rank() != 0) return;
-    write_file(options.json, bench::to_json(rows, options, machine, memory));
-    write_file(options.csv, bench::to_csv(rows, options));
+    apps::write_file(options.json, bench::to_json(rows, options, machine, memory));
+    apps::write_file(options.csv, bench::to_csv(rows, options));
     if (!options.plot.empty()) {
-      write_file(options.plot, bench::to_svg(rows, options, machine, memory));
+      apps::write_file(options.plot, bench::to_svg(rows, options, machine, memory));
     }
     for (const std::string& failure : failed_checks(rows, options, baseline)) {
       console.say("# FAILED: " + failure + "\n");

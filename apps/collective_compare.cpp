@@ -15,6 +15,7 @@
 #include "apps/benchmark/launches.hpp"
 #include "apps/benchmark/launches_report.hpp"
 #include "support/command_line.hpp"
+#include "support/output_file.hpp"
 
 namespace {
 
@@ -55,16 +56,6 @@ bench::Launch load_launch(const std::string& path) {
   }
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return;
-  throw tutti::Error(tutti::ErrorCode::io,
-                     path.string() + ": cannot be written: " + std::strerror(errno));
-}
-
 int collective_compare(int argc, char** argv) {
   Options options;
   const auto values = apps::parse_command_line(argc, argv, describe(options));
@@ -83,9 +74,9 @@ int collective_compare(int argc, char** argv) {
   bench::Merged merged = bench::merge(launches);
   merged.missing.insert(merged.missing.begin(), options.missing.begin(), options.missing.end());
   const std::string table = bench::to_markdown(merged, options.notes);
-  write_file(options.table, table);
-  write_file(options.json, bench::to_json(merged, options.notes));
-  write_file(options.plot, bench::to_svg(merged));
+  apps::write_file(options.table, table);
+  apps::write_file(options.json, bench::to_json(merged, options.notes));
+  apps::write_file(options.plot, bench::to_svg(merged));
   std::cout << table << std::flush;
   return merged.wrong == 0 ? kDone : kWrong;
 }

@@ -72,6 +72,26 @@ Timings times_of(std::span<const Launch> launches) {
   return times;
 }
 
+/// MPI's time / Tutti's in `buffers`, of each launch of a configuration that has both.
+std::optional<double> paired_ratio(std::span<const Launch> launches, std::size_t bytes,
+                                   const std::string& configuration, const std::string& buffers) {
+  std::vector<double> ratios;
+  for (const Launch& launch : launches) {
+    if (launch.configuration != configuration) continue;
+    const auto time_of = [&](const std::string& name) {
+      const auto found = std::ranges::find_if(launch.results, [&](const Measured& result) {
+        return result.bytes == bytes && name_of(launch, result) == name;
+      });
+      return found == launch.results.end() ? 0.0 : found->p50_us;
+    };
+    const double mpi = time_of("mpi " + configuration);
+    const double tutti = time_of("tutti " + buffers);
+    if (mpi > 0.0 && tutti > 0.0) ratios.push_back(mpi / tutti);
+  }
+  if (ratios.empty()) return std::nullopt;
+  return median(std::move(ratios));
+}
+
 std::optional<double> median_of(const Timings::mapped_type& times, const std::string& name) {
   const auto found = times.find(name);
   if (found == times.end()) return std::nullopt;
@@ -91,14 +111,19 @@ std::vector<Configuration> configurations_of(std::span<const Launch> launches) {
   return all;
 }
 
-Line line_of(std::size_t bytes, const Timings::mapped_type& times, const Merged& merged) {
+Line line_of(std::size_t bytes, const Timings::mapped_type& times, const Merged& merged,
+             std::span<const Launch> launches) {
   Line line{.bytes = bytes,
             .store_us = median_of(times, "tutti store"),
             .user_us = median_of(times, "tutti user"),
             .mpi = {}};
   for (const Configuration& configuration : merged.configurations) {
     const auto time = median_of(times, "mpi " + configuration.name);
-    if (time) line.mpi.push_back({configuration.name, *time});
+    if (!time) continue;
+    const auto ratio_to = [&](const char* buffers) {
+      return paired_ratio(launches, bytes, configuration.name, buffers);
+    };
+    line.mpi.push_back({configuration.name, *time, ratio_to("store"), ratio_to("user")});
   }
   return line;
 }
@@ -136,11 +161,6 @@ void require_alike(const Launch& first, const Launch& other) {
   }
 }
 
-std::optional<double> ratio_to(const MpiTime* best, const std::optional<double>& tutti_us) {
-  if (best == nullptr || !tutti_us) return std::nullopt;
-  return best->p50_us / *tutti_us;
-}
-
 }  // namespace
 
 Launch parse_launch(const std::string& text) {
@@ -171,8 +191,15 @@ const MpiTime* Line::best() const {
   return fastest == mpi.end() ? nullptr : &*fastest;
 }
 
-std::optional<double> Line::store_ratio() const { return ratio_to(best(), store_us); }
-std::optional<double> Line::user_ratio() const { return ratio_to(best(), user_us); }
+std::optional<double> Line::store_ratio() const {
+  const MpiTime* const fastest = best();
+  return fastest == nullptr ? std::nullopt : fastest->store_ratio;
+}
+
+std::optional<double> Line::user_ratio() const {
+  const MpiTime* const fastest = best();
+  return fastest == nullptr ? std::nullopt : fastest->user_ratio;
+}
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -197,7 +224,7 @@ Merged merge(std::span<const Launch> launches) {
   const Timings times = times_of(launches);
   if (times.empty()) throw_usage_error("--results: no file has a result of tutti or mpi");
   for (const auto& [bytes, by_name] : times) {
-    merged.lines.push_back(line_of(bytes, by_name, merged));
+    merged.lines.push_back(line_of(bytes, by_name, merged, launches));
   }
   merged.missing = gaps_of(times, merged);
   return merged;

@@ -3,8 +3,9 @@
 //
 // MPI reads its configuration when it starts, so that each needs a launch of its own. Machines
 // drift, so that the launches take turns, in rounds. A time is the median over launches: Tutti's
-// over all of them, MPI's over those of one configuration. The best configuration is chosen for
-// each size.
+// over all of them, MPI's over those of one configuration. The best configuration of a size has the
+// smallest of MPI's times. Every launch times Tutti and MPI in turn, so that a ratio is made of
+// neighbours: of one launch, and then the median over those of the configuration.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,9 @@ Launch parse_launch(const std::string& text);
 struct MpiTime {
   std::string configuration;
   double p50_us = 0.0;
+  /// How many times longer MPI takes than Tutti beside it; unset if no launch has both.
+  std::optional<double> store_ratio = std::nullopt;
+  std::optional<double> user_ratio = std::nullopt;
 };
 
 /// One size.
@@ -56,7 +60,7 @@ struct Line {
 
   /// The fastest; nullptr if MPI has no result.
   [[nodiscard]] const MpiTime* best() const;
-  /// How many times longer the best takes than Tutti.
+  /// Those of the best; unset without one.
   [[nodiscard]] std::optional<double> store_ratio() const;
   [[nodiscard]] std::optional<double> user_ratio() const;
 };

@@ -125,12 +125,18 @@ Json json_of(const std::optional<double>& value) { return value ? Json(*value) :
 
 Json json_of(const Line& line) {
   Json mpi = Json::object();
-  for (const MpiTime& time : line.mpi) mpi[time.configuration] = time.p50_us;
+  Json ratios = Json::object();
+  for (const MpiTime& time : line.mpi) {
+    mpi[time.configuration] = time.p50_us;
+    ratios[time.configuration] = {{"store", json_of(time.store_ratio)},
+                                  {"user", json_of(time.user_ratio)}};
+  }
   const MpiTime* const best = line.best();
   return {{"bytes", line.bytes},
           {"store_us", json_of(line.store_us)},
           {"user_us", json_of(line.user_us)},
           {"mpi_us", mpi},
+          {"mpi_ratios", ratios},
           {"best", best == nullptr ? Json() : Json(best->configuration)},
           {"store_ratio", json_of(line.store_ratio())},
           {"user_ratio", json_of(line.user_ratio())}};
@@ -147,8 +153,9 @@ std::string to_markdown(const Merged& merged, std::span<const std::string> notes
   for (const std::string& note : notes) text += "- " + note + "\n";
   text +=
       "- Microseconds: p50, the longest over the ranks; Tutti's the median over all launches, "
-      "MPI's "
-      "over those of a configuration. Ratio: best MPI / Tutti\n\n";
+      "MPI's over those of a configuration\n"
+      "- Ratio: best MPI / Tutti of one launch, then the median over the launches of that "
+      "configuration\n\n";
   std::vector<Cells> rows{{"size", "Tutti, store", "Tutti, ordinary", "best MPI", "which",
                            "ratio, store", "ratio, ordinary"}};
   for (const Line& line : merged.lines) rows.push_back(cells_of(line));

@@ -12,11 +12,12 @@ namespace apps::benchmark {
 /// A table in Markdown that reads well on a terminal, too. `notes` stand above it.
 std::string to_markdown(const Merged& merged, std::span<const std::string> notes);
 
-// JSON has every configuration's median, so that another best can be chosen:
+// JSON has every configuration's median and ratios, so that another best can be chosen:
 //
 //   {"conditions": {...}, "started", "notes": [...], "missing": [...],
 //    "configurations": [{"name", "launches"}, ...],
 //    "results": [{"bytes", "store_us", "user_us", "mpi_us": {NAME: us, ...},
+//                 "mpi_ratios": {NAME: {"store", "user"}, ...},
 //                 "best": NAME, "store_ratio", "user_ratio"}, ...],
 //    "geometric_means": [{"sizes", "store", "user"}, ...], "wrong"}
 //

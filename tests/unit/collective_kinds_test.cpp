@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // reduce, reduce_scatter and allgather, with threads as ranks, in every layout.
 #include <atomic>
-#include <cstring>
 #include <doctest/doctest.h>
+#include <map>
 
 #include "unit/threads.hpp"
 
@@ -10,6 +10,7 @@ using namespace tutti;
 
 namespace {
 
+constexpr int kRanks = 4;
 constexpr std::size_t kCounts[] = {0, 1, 3, 100, 257, 5003};
 
 Settings reproducible_pieces() {
@@ -23,14 +24,23 @@ Settings reproducible_pieces() {
 
 Shape flat(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
 
-std::vector<float> values_of(int rank, std::size_t count) {
-  return test::random_values(count, 100u * static_cast<unsigned>(rank) + 1);
+/// What all ranks contribute to a call of `count` elements, the canonical sum with it.
+const test::Summands& summands_of(std::size_t count) {
+  static const auto all = [] {
+    std::map<std::size_t, test::Summands> by_count;
+    for (const std::size_t each : kCounts) {
+      const std::size_t both[] = {each, kRanks * each};
+      for (test::Summands& summands : test::summands_of(kRanks, both)) {
+        by_count.emplace(summands.sum.size(), std::move(summands));
+      }
+    }
+    return by_count;
+  }();
+  return all.at(count);
 }
 
-float expected_sum(int ranks, std::size_t count, std::size_t index) {
-  std::vector<float> operands;
-  for (int rank = 0; rank < ranks; ++rank) operands.push_back(values_of(rank, count)[index]);
-  return test::tree_sum(operands, 0, operands.size());
+const std::vector<float>& values_of(int rank, std::size_t count) {
+  return summands_of(count).inputs[static_cast<std::size_t>(rank)];
 }
 
 Tensor tensor_of(Communicator& comm, bool shared, const std::vector<float>& values) {
@@ -39,9 +49,9 @@ Tensor tensor_of(Communicator& comm, bool shared, const std::vector<float>& valu
   return tensor;
 }
 
-/// Runs `body(comm, count, shared)` in all layouts of 4 ranks, for all sizes and kinds of memory.
+/// Runs `body(comm, count, shared)` in all layouts of kRanks, for all sizes and kinds of memory.
 void in_all_ways(const std::function<bool(Communicator&, std::size_t, bool)>& body) {
-  for (const auto& nodes : test::layouts_of(4)) {
+  for (const auto& nodes : test::layouts_of(kRanks)) {
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(nodes, reproducible_pieces(), [&](Communicator& comm) {
       for (const std::size_t count : kCounts) {
@@ -64,8 +74,8 @@ TEST_CASE("reduce gives the root the canonical sum and leaves other outputs alon
       const Tensor input = tensor_of(comm, shared, values_of(comm.rank(), count));
       Tensor output = tensor_of(comm, shared, std::vector<float>(count, -5.0f));
       comm.reduce(input, output, root);
-      for (std::size_t i = 0; i < count; i += 97) {
-        const float expected = comm.rank() == root ? expected_sum(comm.size(), count, i) : -5.0f;
+      for (std::size_t i = 0; i < count; ++i) {
+        const float expected = comm.rank() == root ? summands_of(count).sum[i] : -5.0f;
         right = right && output.values<float>()[i] == expected;
       }
     }
@@ -80,8 +90,8 @@ TEST_CASE("reduce_scatter gives every rank its block of the canonical sum") {
     Tensor output = tensor_of(comm, shared, std::vector<float>(count, -5.0f));
     comm.reduce_scatter(input, output);
     const std::size_t first = static_cast<std::size_t>(comm.rank()) * count;
-    for (std::size_t i = 0; i < count; i += 97) {
-      if (output.values<float>()[i] != expected_sum(comm.size(), ranks * count, first + i)) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (output.values<float>()[i] != summands_of(ranks * count).sum[first + i]) {
         return false;
       }
     }
@@ -96,7 +106,7 @@ TEST_CASE("allgather gives every rank all inputs in the order of ranks") {
     Tensor output = tensor_of(comm, shared, std::vector<float>(ranks * count, -5.0f));
     comm.allgather(input, output);
     for (int rank = 0; rank < comm.size(); ++rank) {
-      const auto expected = values_of(rank, count);
+      const auto& expected = values_of(rank, count);
       const auto block =
           output.values<float>().subspan(static_cast<std::size_t>(rank) * count, count);
       if (!std::equal(expected.begin(), expected.end(), block.begin())) return false;

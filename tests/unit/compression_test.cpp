@@ -20,6 +20,7 @@ using namespace tutti::collectives;
 using test::Bytes;
 using test::CompressionReference;
 using test::Floats;
+using test::same_bits;
 using namespace tutti;
 using compression::create;
 using compression::Leg;
@@ -78,10 +79,6 @@ Bytes bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-bool same_bits(const Floats& left, const Floats& right) {
-  return std::ranges::equal(std::as_bytes(std::span(left)), std::as_bytes(std::span(right)));
-}
-
 Floats unpacked(const Codec& codec, const Bytes& bytes, std::size_t count) {
   Floats values(count);
   codec.unpack(bytes.data(), {count, 0, count}, values.data());
@@ -106,7 +103,7 @@ TEST_CASE("1bit puts eight values in a byte, the first in the most significant b
   const Floats residual(gradient.size(), 0.0f);
   const Bytes bytes = packed(*codec, gradient, residual);
   CHECK(bytes == bytes_of({0b10010110, 0b10000000}));
-  CHECK(same_bits(unpacked(*codec, bytes, 10), {1, -1, -1, 1, -1, 1, 1, -1, 1, -1}));
+  CHECK(same_bits(unpacked(*codec, bytes, 10), Floats{1, -1, -1, 1, -1, 1, 1, -1, 1, -1}));
 }
 
 TEST_CASE("the residual goes into what is packed, and loses what was sent") {
@@ -115,14 +112,14 @@ TEST_CASE("the residual goes into what is packed, and loses what was sent") {
   const Floats gradient = {0.25f, -0.5f, 0.375f};
   const Bytes bytes = packed(*two, gradient, residual);
   CHECK(bytes == bytes_of({0b11100000}));
-  CHECK(same_bits(residual, {0.25f, -0.25f, 0.0f}));  // not yet
+  CHECK(same_bits(residual, Floats{0.25f, -0.25f, 0.0f}));  // not yet
   two->feed_back(gradient.data(), residual.data(), 3, bytes.data());
-  CHECK(same_bits(residual, {0.0f, -0.25f, 0.375f}));
+  CHECK(same_bits(residual, Floats{0.0f, -0.25f, 0.375f}));
 
   const auto one = one_bit_codec(0.5f);
   residual = {0.25f, -0.25f, 0.0f};
   one->feed_back(gradient.data(), residual.data(), 3, packed(*one, gradient, residual).data());
-  CHECK(same_bits(residual, {1.5f, 0.25f, 1.375f}));  // 0.5 is not above the threshold: -1
+  CHECK(same_bits(residual, Floats{1.5f, 0.25f, 1.375f}));  // 0.5 is not above the threshold: -1
 }
 
 TEST_CASE("top-k sends index and value, the lower index of equals, and a NaN first") {
@@ -134,7 +131,7 @@ TEST_CASE("top-k sends index and value, the lower index of equals, and a NaN fir
   CHECK(bytes == bytes_of({0, 0, 0, 0,    0, 0, 0x80, 0x3F, 1, 0, 0, 0,
                            0, 0, 0, 0xC0, 2, 0, 0,    0,    0, 0, 0, 0x40}));
   codec->feed_back(gradient.data(), residual.data(), 5, bytes.data());
-  CHECK(same_bits(residual, {0.0f, 0.0f, 0.0f, 1.0f, -1.0f}));
+  CHECK(same_bits(residual, Floats{0.0f, 0.0f, 0.0f, 1.0f, -1.0f}));
 
   const Floats odd = {kInfinity, 3.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f};
   const Floats sent = unpacked(*codec, packed(*codec, odd, Floats(4, 0.0f)), 4);
@@ -220,12 +217,7 @@ TEST_CASE("sums are in the canonical order, whatever range is asked for") {
         values.push_back(unpacked(*format.codec, blocks.back(), count));
       }
       for (const Bytes& block : blocks) packs.push_back(block.data());
-      Floats expected(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        Floats operands;
-        for (const Floats& one : values) operands.push_back(one[i]);
-        expected[i] = test::tree_sum(operands, 0, senders);
-      }
+      const Floats expected = test::expected_sum(values);
       Codec::Workspace workspace;
       for (const std::size_t step : {std::size_t{8}, std::size_t{1000}, Codec::kTile}) {
         Floats sums(count);

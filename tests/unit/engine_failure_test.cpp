@@ -265,10 +265,11 @@ TEST_CASE("whichever message is lost, every rank gets an error and none a wrong 
   constexpr int kNone = -1;
   int messages_in_all = kNone;
   for (int lost = kNone; lost < (messages_in_all == kNone ? 1 : messages_in_all); ++lost) {
+    if (test::kFewCases && lost % 3 == 1) continue;
     std::atomic<int> sent{0};
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(
-        {2, 2}, with_timeout(lost == kNone ? 60 : 0.2),
+        {2, 2}, with_timeout(lost == kNone ? 60 : 0.05),
         [&](Communicator& comm) {
           Tensor data = Tensor::ones({6000});
           comm.allreduce(data);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges between nodes, and the choice among them.
 #include <atomic>
-#include <cstring>
 #include <doctest/doctest.h>
 
 #include "tutti/error.hpp"
@@ -14,6 +13,8 @@ using collectives::Exchange;
 using collectives::Handshakes;
 using collectives::Topology;
 using collectives::Tuning;
+using test::same_bits;
+using test::values_of;
 
 // --- exchanges -----------------------------------------------------------------------------------
 
@@ -32,39 +33,19 @@ Settings with(const char* algorithms) {
   return settings;
 }
 
-std::vector<float> floats_of(int rank, std::size_t count) {
-  return test::random_values(count, 31u * static_cast<unsigned>(rank) + 5);
-}
-
-std::vector<float> canonical_sum(int ranks, std::size_t count) {
-  std::vector<std::vector<float>> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(floats_of(rank, count));
-  std::vector<float> sum(count);
-  std::vector<float> operands(inputs.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t rank = 0; rank < inputs.size(); ++rank) operands[rank] = inputs[rank][i];
-    sum[i] = test::tree_sum(operands, 0, operands.size());
-  }
-  return sum;
-}
-
-bool same_bits(const std::vector<float>& left, const std::vector<float>& right) {
-  return left.size() == right.size() &&
-         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0);
-}
-
 /// Allreduces of all sizes in nodes of equal size; true if every rank had the canonical sum.
 bool sums_are_canonical(int nodes, int per_node, const char* algorithms,
                         tutti::MessageFilter filter = {}) {
   std::atomic<int> wrong{0};
   const std::vector<int> layout(static_cast<std::size_t>(nodes), per_node);
+  const auto all = test::summands_of(nodes * per_node, kLengths);
   const auto outcomes = test::as_ranks(
       layout, with(algorithms),
       [&](Communicator& comm) {
-        for (const std::size_t count : kLengths) {
-          std::vector<float> data = floats_of(comm.rank(), count);
-          comm.allreduce(view(data.data(), {static_cast<std::int64_t>(count)}));
-          if (!same_bits(data, canonical_sum(comm.size(), count))) ++wrong;
+        for (const test::Summands& summands : all) {
+          std::vector<float> data = summands.inputs[static_cast<std::size_t>(comm.rank())];
+          comm.allreduce(view(data.data(), {static_cast<std::int64_t>(data.size())}));
+          if (!same_bits(data, summands.sum)) ++wrong;
         }
       },
       std::move(filter));
@@ -127,11 +108,13 @@ TEST_CASE("handshakes by doubling tell every node of a difference") {
 
 TEST_CASE("reduce and reduce_scatter are right beside any exchange") {
   for (const char* algorithms : {"exchange=direct", "exchange=halving"}) {
+    constexpr std::size_t kCount = 6004;
+    constexpr std::size_t kAll[] = {8 * kCount};
+    const test::Summands summands = test::summands_of(8, kAll).front();
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks({2, 2, 2, 2}, with(algorithms), [&](Communicator& comm) {
-      constexpr std::size_t kCount = 6004;
-      const std::vector<float> input = floats_of(comm.rank(), 8 * kCount);
-      const auto expected = canonical_sum(comm.size(), 8 * kCount);
+      const std::vector<float>& input = summands.inputs[static_cast<std::size_t>(comm.rank())];
+      const std::vector<float>& expected = summands.sum;
       std::vector<float> sum(8 * kCount, -1.0f);
       const Shape all{8 * kCount};
       for (const int root : {0, 5}) {
@@ -158,7 +141,7 @@ TEST_CASE("a large broadcast goes from node to node, from every root") {
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(layout, with(""), [&](Communicator& comm) {
       for (int root = 0; root < comm.size(); ++root) {
-        const auto expected = floats_of(root, kCount);
+        const auto expected = values_of(root, kCount);
         std::vector<float> data(kCount, -1.0f);
         if (comm.rank() == root) data = expected;
         comm.broadcast(view(data.data(), {kCount}), root);

@@ -101,7 +101,7 @@ TEST_CASE("the first calls take the static choice") {
 
 TEST_CASE("trials cost at most a twentieth of the time of the first hundred calls") {
   std::mt19937 random(1);
-  for (int attempt = 0; attempt < 200; ++attempt) {
+  for (int attempt = 0; attempt < (test::kFewRounds ? 20 : 200); ++attempt) {
     // Every path takes between the static one's time and up to twice that.
     std::map<std::string, std::uint32_t> times;
     const Tuning tuning = tuning_of(attempt % 2 == 0 ? 2 : 8);
@@ -131,7 +131,7 @@ TEST_CASE("single calls that take long do not decide") {
   std::mt19937 random(7);
   const Tuning tuning = tuning_of(2);
   int right = 0;
-  constexpr int kAttempts = 100;
+  constexpr int kAttempts = test::kFewRounds ? 20 : 100;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Learner learner(tuning, 2, true);
     const Job job = make_calls(learner, 1000, [&](const Path& path) {
@@ -192,7 +192,7 @@ TEST_CASE("the time of a call begins with the last rank, and ends with the last 
 
 TEST_CASE("the duration of a call is rounded down by less than a thousandth") {
   std::mt19937_64 random(5);
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < (test::kFewRounds ? 10'000 : 100'000); ++i) {
     const std::uint64_t duration = 1 + (random() >> 34) % (std::uint64_t{1} << (1 + random() % 29));
     const CallTime time = CallTime::between(1 << 20, (1 << 20) + duration * 16);
     REQUIRE(time.is_known());

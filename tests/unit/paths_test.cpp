@@ -2,7 +2,6 @@
 // Every way that data can take through a node gives the canonical bits: forced one by one, and
 // another one in every call.
 #include <atomic>
-#include <cstring>
 #include <doctest/doctest.h>
 
 #include "tutti/kvstore.hpp"
@@ -12,10 +11,12 @@
 #include "unit/threads.hpp"
 
 using namespace tutti;
+using test::same_bits;
+using test::values_of;
 
 namespace {
 
-constexpr std::size_t kCounts[] = {0, 1, 300, 2047, 2048, 20001};
+constexpr std::size_t kCounts[] = {0, 1, 300, 2047, 2048, test::kFewCases ? 5003 : 20001};
 
 enum class Memory { shared, ordinary, mixed };
 
@@ -44,27 +45,6 @@ Tensor tensor_in(Communicator& comm, Memory memory, const std::vector<float>& va
   return tensor;
 }
 
-std::vector<float> values_of(int rank, std::size_t count) {
-  return test::random_values(count, 1000u * static_cast<unsigned>(rank) + 7);
-}
-
-std::vector<float> expected_sum(int ranks, std::size_t count) {
-  std::vector<std::vector<float>> inputs;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(values_of(rank, count));
-  std::vector<float> sum(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::vector<float> operands;
-    for (const auto& input : inputs) operands.push_back(input[i]);
-    sum[i] = test::tree_sum(operands, 0, operands.size());
-  }
-  return sum;
-}
-
-bool same_bits(std::span<const float> left, std::span<const float> right) {
-  return left.size() == right.size() &&
-         (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
-}
-
 /// Sleeps now and then, so that what one rank finds at once another has to wait for.
 void dawdle(int rank, std::size_t count) {
   if ((static_cast<std::size_t>(rank) * 7 + count) % 5 != 0) return;
@@ -72,10 +52,12 @@ void dawdle(int rank, std::size_t count) {
 }
 
 /// Every collective, with inputs and outputs in all kinds of memory, in place and not.
-int wrong_results(Communicator& comm, std::size_t count, Memory inputs, Memory outputs) {
+int wrong_results(Communicator& comm, const test::Summands& summands, Memory inputs,
+                  Memory outputs) {
   int wrong = 0;
-  const std::vector<float> own = values_of(comm.rank(), count);
-  const std::vector<float> sum = expected_sum(comm.size(), count);
+  const std::vector<float>& own = summands.inputs[static_cast<std::size_t>(comm.rank())];
+  const std::vector<float>& sum = summands.sum;
+  const std::size_t count = sum.size();
   Tensor input = tensor_in(comm, inputs, own);
   Tensor output = empty_in(comm, outputs, count);
   dawdle(comm.rank(), count);
@@ -88,12 +70,12 @@ int wrong_results(Communicator& comm, std::size_t count, Memory inputs, Memory o
   comm.allgather(input, all);
   for (int rank = 0; rank < comm.size(); ++rank) {
     const auto block = all.values<float>().subspan(static_cast<std::size_t>(rank) * count, count);
-    if (!same_bits(block, values_of(rank, count))) ++wrong;
+    if (!same_bits(block, summands.inputs[static_cast<std::size_t>(rank)])) ++wrong;
   }
   Tensor share = empty_in(comm, inputs, count);
   comm.reduce_scatter(all, share);  // every rank has the same input: size times its block
   comm.broadcast(input, comm.size() - 1);
-  if (!same_bits(input.values<float>(), values_of(comm.size() - 1, count))) ++wrong;
+  if (!same_bits(input.values<float>(), summands.inputs.back())) ++wrong;
   comm.allreduce(share, ReduceOp::max);
   Tensor again = tensor_in(comm, inputs, own);
   comm.allreduce(again);  // in place
@@ -104,13 +86,15 @@ int wrong_results(Communicator& comm, std::size_t count, Memory inputs, Memory o
 void check_all(int ranks, const std::string& algorithms, int rounds) {
   CAPTURE(ranks);
   CAPTURE(algorithms);
+  const auto all = test::summands_of(ranks, kCounts);
   std::atomic<int> wrong{0};
   const auto outcomes = test::as_ranks({ranks}, taking(algorithms), [&](Communicator& comm) {
     for (int round = 0; round < rounds; ++round) {
-      for (const std::size_t count : kCounts) {
+      for (const test::Summands& summands : all) {
         for (const Memory inputs : kMemories) {
           for (const Memory outputs : kMemories) {
-            wrong += wrong_results(comm, count, inputs, outputs);
+            if (test::kFewCases && inputs != outputs && outputs != Memory::mixed) continue;
+            wrong += wrong_results(comm, summands, inputs, outputs);
           }
         }
       }
@@ -140,12 +124,13 @@ TEST_CASE("every path that can be asked for gives the canonical sums") {
 TEST_CASE("so does a run in which every call takes another path, with any number of ranks") {
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {
     if (test::kFewCases && ranks > 3) continue;
-    check_all(ranks, "paths=in-turn", test::kFewCases || ranks > 4 ? 2 : 12);
+    check_all(ranks, "paths=in-turn", test::kFewRounds || ranks > 4 ? 2 : 12);
   }
 }
 
 TEST_CASE("and one that learns") {
-  for (const int ranks : {2, 3}) check_all(ranks, "", test::kFewCases ? 3 : 40);
+  for (const int ranks : {2, 3})
+    check_all(ranks, "", test::kFewCases ? 3 : test::kFewRounds ? 10 : 20);
 }
 
 namespace {
@@ -173,7 +158,7 @@ Bits pushed(Communicator& comm, const std::string& name, Memory memory) {
       bits.emplace_back(values.begin(), values.end());
     }
   };
-  for (int round = 0; round < (test::kFewCases ? 5 : 30); ++round) {
+  for (int round = 0; round < (test::kFewRounds ? 5 : 30); ++round) {
     kv.push(keys, gradients);
     kv.pull(keys, outputs);
     keep();

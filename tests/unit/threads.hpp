@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <doctest/doctest.h>
 #include <functional>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +30,13 @@ using tutti::Error;
 inline constexpr bool kFewCases = true;
 #else
 inline constexpr bool kFewCases = false;
+#endif
+
+/// Both sanitizers see in a few rounds what they see in many.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kFewRounds = true;
+#else
+inline constexpr bool kFewRounds = false;
 #endif
 
 /// What one rank's body threw, if anything.
@@ -121,6 +130,44 @@ Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_
   std::size_t left = 1;
   while (2 * left < count) left *= 2;
   return tree_sum(operands, first, left) + tree_sum(operands, first + left, count - left);
+}
+
+/// tree_sum of every element of inputs of one length, of which there is at least one.
+inline std::vector<float> expected_sum(std::span<const std::vector<float>> inputs) {
+  if (inputs.size() == 1) return inputs.front();
+  std::size_t left = 1;
+  while (2 * left < inputs.size()) left *= 2;
+  std::vector<float> sum = expected_sum(inputs.first(left));
+  const std::vector<float> right = expected_sum(inputs.subspan(left));
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+inline bool same_bits(std::span<const float> left, std::span<const float> right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
+}
+
+/// What a rank contributes to a call of `count` elements.
+inline std::vector<float> values_of(int rank, std::size_t count) {
+  return random_values(count, 1000u * static_cast<unsigned>(rank) + 7);
+}
+
+/// What all ranks contribute, and the canonical sum of it: made once, before there are threads.
+struct Summands {
+  std::vector<std::vector<float>> inputs;  ///< by rank
+  std::vector<float> sum;
+};
+
+inline std::vector<Summands> summands_of(int ranks, std::span<const std::size_t> counts) {
+  std::vector<Summands> all;
+  for (const std::size_t count : counts) {
+    Summands summands;
+    for (int rank = 0; rank < ranks; ++rank) summands.inputs.push_back(values_of(rank, count));
+    summands.sum = expected_sum(summands.inputs);
+    all.push_back(std::move(summands));
+  }
+  return all;
 }
 
 }  // namespace test
