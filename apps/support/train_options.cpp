@@ -47,6 +47,9 @@ namespace {
 
 constexpr int kMaxWidth = 1 << 16;
 constexpr const char* kSgdDefaults = ",learning_rate=0.05,momentum=0.9";
+constexpr const char* kOuterOptimizer = "nag";
+constexpr const char* kOuterNagDefaults = ",learning_rate=0.7,momentum=0.9";
+constexpr const char* kOuterSgdDefaults = ",learning_rate=1";
 
 po::options_description describe(TrainOptions& options, std::string& hidden) {
   po::options_description all("Options", 100);
@@ -65,6 +68,12 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "learning-rate", po::value<std::string>(),
       "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
       "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
+      "outer-every", po::value<int>(),
+      "low-communication training: each rank trains a copy of the weights for that many steps by "
+      "--optimizer, on the gradients of its own share; then one push brings the copies together")(
+      "outer-optimizer", po::value<std::string>(),
+      "what takes the mean of the copies' movements: name,option=value,... as below (default: nag; "
+      "nag has 0.7 and momentum 0.9 unless told otherwise, sgd has 1)")(
       "compression", po::value(&options.compression)->default_value("none"),
       "of the gradients: name,option=value,... as below; they are sums over a rank's images")(
       "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
@@ -111,6 +120,8 @@ void check_device(const TrainOptions& options) {
   require(options.device == "cpu" || options.device == "gpu",
           "--device: expected cpu or gpu, found '" + options.device + "'");
   if (options.device == "cpu") return;
+  require(options.outer_every == 0,
+          "--outer-every trains copies of the weights on the cpu; leave it out with --device gpu");
   require(tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   require(options.kvstore != "local",
           "--kvstore local keeps its keys on the cpu; with --device gpu "
@@ -132,8 +143,39 @@ void check(const TrainOptions& options, int ranks) {
   check(options.checkpoint);
 }
 
+/// --outer-every and --outer-optimizer. Checkpoints are made at outer steps, where all ranks have
+/// the same weights.
+void read_outer(TrainOptions& options, const po::variables_map& values) {
+  const bool has_optimizer = values.contains("outer-optimizer");
+  if (!values.contains("outer-every")) {
+    require(!has_optimizer, "--outer-optimizer needs --outer-every");
+    return;
+  }
+  options.outer_every = values["outer-every"].as<int>();
+  const std::string every = std::to_string(options.outer_every);
+  require(options.outer_every >= 1, "--outer-every: expected at least 1, found " + every);
+  require(options.checkpoint.every % options.outer_every == 0,
+          "--checkpoint-every: expected a multiple of --outer-every " + every + ", found " +
+              std::to_string(options.checkpoint.every) + ": checkpoints are made at outer steps");
+  options.outer_optimizer =
+      has_optimizer ? values["outer-optimizer"].as<std::string>() : kOuterOptimizer;
+  require(
+      options.outer_optimizer.find(",rescale_grad=") == std::string::npos,
+      "--outer-optimizer: rescale_grad is set to 1 / ranks, for a mean over the ranks; leave it "
+      "out");
+}
+
+void check_outer_optimizer(const TrainOptions& options, int ranks) {
+  if (options.outer_every == 0) return;
+  try {
+    (void)make_outer_optimizer(options, ranks);
+  } catch (const tutti::Error& error) {
+    throw_usage_error(std::string("--outer-optimizer: ") + error.what());
+  }
+}
+
 /// --learning-rate and --momentum are more options of --optimizer.
-void complete_optimizer(TrainOptions& options, const po::variables_map& values) {
+void complete_optimizer(TrainOptions& options, const po::variables_map& values, int ranks) {
   for (const char* name : {"learning-rate", "momentum"}) {
     if (!values.contains(name)) continue;
     std::string option = name;
@@ -141,7 +183,7 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values) 
     options.optimizer += "," + option + "=" + values[name].as<std::string>();
   }
   try {
-    (void)make_optimizer(options);
+    (void)make_optimizer(options, ranks);
   } catch (const tutti::Error& error) {
     throw_usage_error(std::string("--optimizer: ") + error.what());
   }
@@ -173,8 +215,10 @@ TrainOptions parse_train_options(int argc, const char* const* argv, int ranks) {
   options.version = values.contains("version");
   if (options.help || options.version) return options;
   options.hidden = parse_widths(hidden);
+  read_outer(options, values);
   check(options, ranks);
-  complete_optimizer(options, values);
+  complete_optimizer(options, values, ranks);
+  check_outer_optimizer(options, ranks);
   check_compression(options);
   return options;
 }
@@ -192,6 +236,16 @@ void check_loss(double loss, int epoch) {
                          " is not a finite number; lower --learning-rate");
 }
 
+namespace {
+
+std::string outer_words(const TrainOptions& options, int ranks) {
+  if (options.outer_every == 0) return "";
+  return "an outer step every " + std::to_string(options.outer_every) + " by " +
+         make_outer_optimizer(options, ranks)->describe() + ", ";
+}
+
+}  // namespace
+
 std::string job_line(const TrainOptions& options, int ranks) {
   std::string network;
   for (const int width : options.widths()) {
@@ -199,7 +253,8 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + make_optimizer(options)->describe() + ", " +
+         " images per step, " + make_optimizer(options, ranks)->describe() + ", " +
+         outer_words(options, ranks) +
          (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
          options.kvstore + " store, " +
          (options.device == "gpu" ? std::string("on a GPU by cuBLAS")
@@ -218,12 +273,34 @@ std::string train_help() {
   return text.str();
 }
 
-std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options) {
+namespace {
+
+/// "rescale_grad=0.5": sums of so many things become means.
+std::string mean_of(int count) {
   char rescale[32];
-  const auto end = std::to_chars(rescale, rescale + sizeof rescale, 1.0 / options.batch_size).ptr;
-  std::string defaults = "rescale_grad=" + std::string(rescale, end);
-  if (options.optimizer.substr(0, options.optimizer.find(',')) == "sgd") defaults += kSgdDefaults;
+  const auto end = std::to_chars(rescale, rescale + sizeof rescale, 1.0 / count).ptr;
+  return "rescale_grad=" + std::string(rescale, end);
+}
+
+std::string name_in(const std::string& optimizer) {
+  return optimizer.substr(0, optimizer.find(','));
+}
+
+}  // namespace
+
+std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options, int ranks) {
+  std::string defaults =
+      mean_of(options.outer_every > 0 ? options.batch_size / ranks : options.batch_size);
+  if (name_in(options.optimizer) == "sgd") defaults += kSgdDefaults;
   return tutti::optimizer::create(options.optimizer, defaults);
+}
+
+std::shared_ptr<tutti::Optimizer> make_outer_optimizer(const TrainOptions& options, int ranks) {
+  std::string defaults = mean_of(ranks);
+  const std::string name = name_in(options.outer_optimizer);
+  if (name == "nag") defaults += kOuterNagDefaults;
+  if (name == "sgd") defaults += kOuterSgdDefaults;
+  return tutti::optimizer::create(options.outer_optimizer, defaults);
 }
 
 double learning_rate_at(double base, int epoch, int epochs) {

@@ -9,6 +9,7 @@
 
 #include "support/progress.hpp"
 #include "support/random.hpp"
+#include "support/text.hpp"
 
 namespace apps {
 
@@ -18,12 +19,14 @@ Trainer::Trainer(tutti::Communicator world, tutti::KVStore& store, const TrainOp
       store_(store),
       options_(options),
       data_(data),
-      base_rate_(store.optimizer().learning_rate()),
       share_(static_cast<std::size_t>(options.batch_size / world_.size())),
       model_(store, options.widths(), share_, options.seed,
              options.device == "gpu" ? tutti::gpu_of(world_) : tutti::cpu()),
       bar_(world_.rank() == 0 && stdout_is_watched()),
-      order_(data.train.count()) {}
+      order_(data.train.count()) {
+  if (options.outer_every > 0) model_.use_local_weights(make_optimizer(options, world_.size()));
+  base_rate_ = model_.optimizer().learning_rate();
+}
 
 std::string Trainer::resume() {
   const CheckpointOptions& checkpoint = options_.checkpoint;
@@ -45,12 +48,15 @@ std::string Trainer::resume() {
   }
   world_.agree([&] { position_ = position_in(loaded.metadata, options_); });
   if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 carries all ranks' part
-  return resumed_line(loaded, options_);
+  model_.begin_at(total_steps());
+  const bool loses_states = options_.outer_every > 0 && model_.optimizer().num_states() > 0;
+  return resumed_line(loaded, options_) +
+         (loses_states && !is_done() ? "; the states of --optimizer begin anew" : "");
 }
 
 std::optional<EpochResult> Trainer::run_epoch() {
-  if (!store_.optimizer().options().schedule) {
-    store_.optimizer().set_learning_rate(
+  if (!model_.optimizer().options().schedule) {
+    model_.optimizer().set_learning_rate(
         learning_rate_at(base_rate_, position_.epoch, options_.epochs));
   }
   shuffle_epoch(static_cast<std::uint64_t>(options_.seed), position_.epoch, order_);
@@ -85,16 +91,12 @@ void Trainer::train() {
     const std::size_t first =
         position_.step * batch() + share_ * static_cast<std::size_t>(world_.rank());
     position_.loss += model_.compute({data_.train, std::span(order_).subspan(first, share_)});
-    const Stopwatch push_watch;
-    model_.push();
-    if (model_.network().device().kind == tutti::DeviceKind::gpu) {
-      tutti::synchronize(model_.network().device());  // what it left in the stream is its time, too
-    }
-    store_seconds_ += push_watch.seconds();
-    images_ += batch();
     ++position_.step;
+    update();
+    images_ += batch();
     if (bar_.due()) show(seconds_ + watch.seconds());
     if (position_.step == steps_per_epoch()) break;
+    if (model_.is_apart()) continue;  // only after an outer step all ranks can stop or save alike
     if (store_.stop_requested()) break;
     if (!is_due()) continue;
     seconds_ += watch.seconds();
@@ -104,16 +106,33 @@ void Trainer::train() {
   seconds_ += watch.seconds();
 }
 
+/// Updates the weights by the gradients of the step that was just counted.
+void Trainer::update() {
+  if (options_.outer_every > 0) {
+    model_.update_local_weights();
+    const auto every = static_cast<std::size_t>(options_.outer_every);
+    const std::size_t all = static_cast<std::size_t>(options_.epochs) * steps_per_epoch();
+    if (total_steps() % every != 0 && total_steps() != all) return;
+  }
+  const Stopwatch watch;
+  model_.push();
+  if (model_.device().kind == tutti::DeviceKind::gpu) {
+    tutti::synchronize(model_.device());  // what it left in the stream is its time, too
+  }
+  store_seconds_ += watch.seconds();
+}
+
 bool Trainer::is_due() const {
   if (!options_.checkpoint.is_on()) return false;
   const auto every = static_cast<std::size_t>(options_.checkpoint.every);
-  if (every == 0) return position_.step == 0;
-  return (static_cast<std::size_t>(position_.epoch) * steps_per_epoch() + position_.step) % every ==
-         0;
+  if (every == 0) return position_.step == 0 || late_;
+  return total_steps() % every == 0;
 }
 
 void Trainer::save() {
   if (!options_.checkpoint.is_on()) return;
+  late_ = model_.is_apart();
+  if (late_) return;
   Position everywhere = position_;
   world_.allreduce(tutti::view(&everywhere.loss, {1}));
   world_.agree([&] { check_loss(everywhere.loss, everywhere.epoch + 1); });
@@ -135,14 +154,19 @@ double Trainer::count_correct() {
   const auto rank = static_cast<std::size_t>(world_.rank());
   const auto ranks = static_cast<std::size_t>(world_.size());
   const std::size_t count = data_.test.count();
-  return model_.network().count_correct(data_.test, count * rank / ranks,
-                                        count * (rank + 1) / ranks);
+  return model_.count_correct(data_.test, count * rank / ranks, count * (rank + 1) / ranks);
 }
 
 double Trainer::accuracy() {
   double correct = count_correct();
   world_.allreduce(tutti::view(&correct, {1}));
   return correct / static_cast<double>(data_.test.count());
+}
+
+std::string Trainer::outer_line() const {
+  const tutti::CallStatistics pushes = store_.statistics().total("push");
+  return format("outer steps %.0f  pushed %.2f MB by each rank", static_cast<double>(pushes.calls),
+                static_cast<double>(pushes.bytes) / 1e6);
 }
 
 }  // namespace apps

@@ -31,23 +31,33 @@ class Trainer {
 
   [[nodiscard]] bool is_done() const { return position_.epoch == options_.epochs; }
   /// Trains to the end of the epoch under way, then tests, then saves if it is time. If the job is
-  /// asked to stop, saves at once and returns nothing, unless the end of the epoch is there.
+  /// asked to stop, saves at once and returns nothing, unless the end of the epoch is there. With
+  /// --outer-every, checkpoints and the stop wait for the next outer step.
   /// Errors  invalid_argument: the training diverged.
   std::optional<EpochResult> run_epoch();
   /// True if the run ends before its end, because it was asked to stop. It is saved then.
-  [[nodiscard]] bool is_stopped() const { return store_.stop_requested() && !is_done(); }
+  [[nodiscard]] bool is_stopped() const {
+    return store_.stop_requested() && !is_done() && !model_.is_apart();
+  }
   [[nodiscard]] const Position& position() const { return position_; }
   /// The share of the test images, over all ranks.
   double accuracy();
+  /// "outer steps 90  pushed 84.68 MB by each rank", by this process so far. Local.
+  [[nodiscard]] std::string outer_line() const;
 
  private:
   [[nodiscard]] std::size_t batch() const { return static_cast<std::size_t>(options_.batch_size); }
   /// What does not fill a batch is dropped; each epoch's order puts other images there.
   [[nodiscard]] std::size_t steps_per_epoch() const { return order_.size() / batch(); }
+  /// Of the run, over all epochs.
+  [[nodiscard]] std::size_t total_steps() const {
+    return static_cast<std::size_t>(position_.epoch) * steps_per_epoch() + position_.step;
+  }
   [[nodiscard]] bool is_due() const;
   [[nodiscard]] double count_correct();
 
   void train();
+  void update();
   void save();
   void show(double seconds);
 
@@ -55,12 +65,13 @@ class Trainer {
   tutti::KVStore& store_;
   const TrainOptions& options_;
   const FashionMnist& data_;
-  double base_rate_;   // the learning rate of the first epoch
   std::size_t share_;  // this rank's images of each batch
   StoredMlp model_;
+  double base_rate_ = 0.0;  // the learning rate of the first epoch
   ProgressBar bar_;
   std::vector<std::uint32_t> order_;
   Position position_;           // its loss is this rank's part
+  bool late_ = false;           // a checkpoint waits for the next outer step
   std::size_t images_ = 0;      // trained on by this process, over all ranks
   double seconds_ = 0.0;        // spent on training, without tests and checkpoints
   double store_seconds_ = 0.0;  // the part of them in push
