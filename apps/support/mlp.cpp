@@ -128,7 +128,7 @@ double Mlp::loss(const Batch& batch) {
                                    labels_.data(), logits);
 }
 
-double Mlp::gradients(const Batch& batch) {
+double Mlp::gradients(const Batch& batch, const std::function<void(int)>& done) {
   const double summed_loss = loss(batch);
   const int size = static_cast<int>(batch.indices.size());
   const float* above = activation(num_layers());  // the logits' delta by now
@@ -136,9 +136,11 @@ double Mlp::gradients(const Batch& batch) {
     const DenseLayer& layer = layers_[static_cast<std::size_t>(index)];
     arithmetic_->backward(gradients_[static_cast<std::size_t>(index)], layer, size,
                           activation(index), above);
-    if (index == 0) break;
-    arithmetic_->backward_input(layer, size, above, activation(index), delta(index));
-    above = delta(index);
+    if (index > 0) {
+      arithmetic_->backward_input(layer, size, above, activation(index), delta(index));
+      above = delta(index);
+    }
+    if (done) done(index);
   }
   return summed_loss;
 }

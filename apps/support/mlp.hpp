@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,7 +81,9 @@ class Mlp {
   void bind(int layer, const LayerMemory& memory);
 
   /// Writes all gradients, summed over the batch; returns the loss, summed over the batch.
-  double gradients(const Batch& batch);
+  /// `done(layer)` is called when a layer's gradients are there, the last layer's first, and its
+  /// weights are read no more.
+  double gradients(const Batch& batch, const std::function<void(int)>& done = {});
   /// The loss alone, summed over the batch.
   double loss(const Batch& batch);
   /// How many of the labels of images first .. last-1 it predicts.

@@ -2,6 +2,7 @@
 #include "support/stored_mlp.hpp"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -80,6 +81,21 @@ void StoredMlp::push() {
   store_.push(keys_, gradients_);
   if (local_) local_->assign(stored());
   apart_ = false;
+}
+
+/// The first layer's weights are needed first in the next step.
+double StoredMlp::compute_and_push(const Batch& share) {
+  return network_.gradients(share, [&](int layer) {
+    const auto weight = static_cast<std::size_t>(layer) * 2;
+    pushes_.push_back(store_.push_async(std::span(keys_).subspan(weight, 2),
+                                        std::span(gradients_).subspan(weight, 2),
+                                        {.priority = -layer}));
+  });
+}
+
+void StoredMlp::await_pushes() {
+  for (const tutti::Pending& push : pushes_) push.wait();
+  pushes_.clear();
 }
 
 void StoredMlp::begin_at(std::uint64_t steps) {

@@ -47,6 +47,11 @@ class StoredMlp {
 
   /// Computes the gradients of this rank's share of a batch; returns its loss, summed.
   double compute(const Batch& share) { return network_.gradients(share); }
+  /// The same, and begins to push each layer's gradients as soon as they are there. Without local
+  /// weights, on a cpu. Collective.
+  double compute_and_push(const Batch& share);
+  /// Returns when these pushes have updated the weights. Collective.
+  void await_pushes();
   /// Updates the local weights by this rank's gradients. Local.
   void update_local_weights();
   /// Sums all layers' gradients over the ranks and updates the weights, in one operation. With
@@ -69,6 +74,7 @@ class StoredMlp {
   Mlp network_;
   std::vector<tutti::Key> keys_;
   std::vector<tutti::Tensor> gradients_;  // on a cpu in the store's memory: a push copies nothing
+  std::vector<tutti::Pending> pushes_;    // under way
   std::optional<LocalWeights> local_;
   bool apart_ = false;
 };

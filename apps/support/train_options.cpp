@@ -68,6 +68,8 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "learning-rate", po::value<std::string>(),
       "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
       "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
+      "overlap", po::bool_switch(&options.overlap),
+      "push each layer's gradients while the next ones are computed; the weights are the same")(
       "outer-every", po::value<int>(),
       "low-communication training: each rank trains a copy of the weights for that many steps by "
       "--optimizer, on the gradients of its own share; then one push brings the copies together")(
@@ -122,6 +124,8 @@ void check_device(const TrainOptions& options) {
   if (options.device == "cpu") return;
   require(options.outer_every == 0,
           "--outer-every trains copies of the weights on the cpu; leave it out with --device gpu");
+  require(!options.overlap,
+          "--overlap is for gradients on the cpu; leave it out with --device gpu");
   require(tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
   require(options.kvstore != "local",
           "--kvstore local keeps its keys on the cpu; with --device gpu "
@@ -151,6 +155,8 @@ void read_outer(TrainOptions& options, const po::variables_map& values) {
     require(!has_optimizer, "--outer-optimizer needs --outer-every");
     return;
   }
+  require(!options.overlap,
+          "--overlap is for a push in each step; leave it out with --outer-every");
   options.outer_every = values["outer-every"].as<int>();
   const std::string every = std::to_string(options.outer_every);
   require(options.outer_every >= 1, "--outer-every: expected at least 1, found " + every);

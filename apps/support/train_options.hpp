@@ -40,6 +40,7 @@ struct TrainOptions {
   std::int64_t seed = 0;
   std::vector<int> hidden;      ///< widths of the hidden layers
   int limit = 0;                ///< 0: all images
+  bool overlap = false;         ///< layers are pushed while the next ones are computed
   int outer_every = 0;          ///< steps from one outer step to the next; 0: no outer steps
   std::string outer_optimizer;  ///< as tutti::optimizer::create takes it; empty without outer steps
   CheckpointOptions checkpoint;

@@ -90,7 +90,8 @@ void Trainer::train() {
   while (position_.step < steps_per_epoch()) {
     const std::size_t first =
         position_.step * batch() + share_ * static_cast<std::size_t>(world_.rank());
-    position_.loss += model_.compute({data_.train, std::span(order_).subspan(first, share_)});
+    const Batch share{data_.train, std::span(order_).subspan(first, share_)};
+    position_.loss += options_.overlap ? model_.compute_and_push(share) : model_.compute(share);
     ++position_.step;
     update();
     images_ += batch();
@@ -115,7 +116,7 @@ void Trainer::update() {
     if (total_steps() % every != 0 && total_steps() != all) return;
   }
   const Stopwatch watch;
-  model_.push();
+  options_.overlap ? model_.await_pushes() : model_.push();
   if (model_.device().kind == tutti::DeviceKind::gpu) {
     tutti::synchronize(model_.device());  // what it left in the stream is its time, too
   }

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import programs
+from resume_test import WEIGHTS, newest
 
 EPOCH = re.compile(r"epoch (\d+)/(\d+)  loss (\d+\.\d{4})  test accuracy (0\.\d{4}|1\.0000)  "
                    r"\d+ images/s  store \d+\.\d %")
@@ -137,6 +138,27 @@ class Training(unittest.TestCase):
                          default)
         self.assertEqual(self.train({"--optimizer": "sgd,momentum=0.5"}),
                          self.train({"--optimizer": "sgd", "--momentum": 0.5}))
+
+    def weights_after(self, ranks, environment, *words):
+        """The bits of the last checkpoint of a run."""
+        with tempfile.TemporaryDirectory(prefix="training_test.") as folder:
+            command = programs.mpirun(ranks, [
+                programs.program("train-fashion-mnist"),
+                *self.arguments({"--checkpoint-dir": folder}), *words])
+            result = programs.run_command(["env", *environment, *command])
+            self.assertEqual((result.code, result.err), (0, ""))
+            return [(newest(folder)[1] / name).read_bytes() for name in WEIGHTS]
+
+    def test_pushes_that_overlap_with_computing_give_the_same_bits(self):
+        adam = ("--optimizer", "adam,learning_rate=0.003")
+        for words, environment in (((), ()), (adam, ()), ((), ("TUTTI_RANKS_PER_NODE=1",)),
+                                   (("--compression", "2bit,threshold=0.01"), ())):
+            with self.subTest(words=words, environment=environment):
+                usual = self.weights_after(2, environment, *words)
+                self.assertEqual(self.weights_after(2, environment, *words, "--overlap"), usual)
+        usual = self.weights_after(2, ())
+        self.assertEqual(self.weights_after(2, ("TUTTI_ASYNC=1",)), usual)
+        self.assertNotEqual(self.weights_after(2, (), "--seed", "2"), usual)
 
     def test_what_does_not_fill_a_batch_is_dropped(self):
         # 150 images are 2 batches of 64 and 22 that are left.
