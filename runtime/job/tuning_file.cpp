@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 
@@ -167,7 +166,11 @@ std::string tuning_text(const std::vector<TuningRow>& rows, const std::string& c
 KnownPaths read_known_paths(const std::string& tuning, int ranks_of_node) {
   if (tuning == "learn" || tuning == "at-once" || tuning == "static") return {};
   std::ifstream file(tuning, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::array<char, 4096> block{};  // read() reports what an iterator would throw: a folder, say
+  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
+    text.append(block.data(), static_cast<std::size_t>(file.gcount()));
+  }
   if (!file.is_open() || file.bad()) {
     throw Error(ErrorCode::io,
                 "TUTTI_TUNING=" + tuning +

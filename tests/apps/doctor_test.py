@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -78,6 +79,18 @@ class Doctor(unittest.TestCase):
         self.addCleanup(name.unlink)
         self.check(programs.run("tutti-doctor", *QUICK, ranks=2), 0,
                    r"(?m)^warning +segments .*" + re.escape(str(name)))
+
+    def test_reading_is_forbidden(self):
+        """A seccomp filter, as that of a container: the job works, and is told what to allow."""
+        forbid = Path(__file__).parent.parent / "support" / "forbid_reading.py"
+        result = programs.run_command(programs.mpirun(
+            2, [sys.executable, str(forbid), programs.program("tutti-doctor"), *QUICK]))
+        if result.code == 77:
+            self.skipTest(result.err)
+        self.check(result, 0, r"(?m)^warning +reading .*: rank 0 cannot read the memory of rank 1 ",
+                   r"process_vm_readv: Operation not permitted; .*(SYS_PTRACE|ptrace_scope)",
+                   r"(?m)^ +-> the job works without, and large calls from ordinary memory take a ",
+                   r"(?m)^ok +self-test .* 0 wrong elements")
 
     def test_network_of_another_host(self):
         """One host needs no network, so a wrong one is no mistake there."""
