@@ -78,10 +78,9 @@ AsyncCalls::~AsyncCalls() {
     const std::lock_guard lock(mutex_);
     ends_ = true;
     has_jobs = jobs_.load() != 0;
-    if (has_jobs) waiting_->patience.is_given_up.store(true);
   }
+  if (has_jobs) give_up();
   came_.notify_all();
-  engine_.rouse();
   if (helper_.joinable()) helper_.join();
   if (!has_jobs) return;
   const std::string text =
@@ -107,16 +106,25 @@ void AsyncCalls::remove(std::size_t client) {
   };
   if (has_jobs()) {
     lock.unlock();
-    waiting_->warn("a store is destroyed before its asynchronous calls are complete (" +
-                   describe_ready() + "); they are given up, and so are all calls after them. " +
-                   "wait() for them, or call barrier(), first");
-    waiting_->patience.is_given_up.store(true);
-    engine_.rouse();
+    give_up();
     lock.lock();
     done_.wait(lock, [&] { return !has_jobs(); });
   }
   clients_[client].client = nullptr;
   clients_[client].queues.clear();
+}
+
+/// A program that ends by an exception has something else to say.
+void AsyncCalls::give_up() {
+  if (std::uncaught_exceptions() == 0) {
+    waiting_->warn(
+        "a store or communicator is destroyed before its asynchronous calls are complete (" +
+        describe_ready() + "); they are given up, and so are all calls after them. " +
+        "wait() for them, or call barrier(), first");
+  }
+  waiting_->patience.is_given_up.store(true);
+  came_.notify_all();
+  engine_.rouse();
 }
 
 void AsyncCalls::submit(std::size_t client, std::vector<Placed> jobs) {

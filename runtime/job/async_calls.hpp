@@ -114,6 +114,7 @@ class AsyncCalls {
   };
 
   void start_helper();
+  void give_up();
   void help();
   /// One round and what follows from it. False if the ranks have no jobs in common.
   bool take_turn();

@@ -22,6 +22,7 @@ std::string text_of(const std::exception_ptr& error) {
 
 AsyncState::~AsyncState() {
   if (error_ == nullptr || error_was_seen_) return;
+  if (waiting_->patience.is_given_up.load()) return;  // that has been said
   waiting_->warn(what_ + " failed, and nobody waited for it: " + text_of(error_));
 }
 
