@@ -3,6 +3,7 @@
 // faults_test.py starts it and looks at the end.
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
+//   fault_worker FAULT VICTIM async  the same, with pushes that each step waits for at its end
 //   fault_worker takes MIB         as much of node-shared memory, twice
 //   fault_worker saves DIRECTORY   a checkpoint
 //   fault_worker late VICTIM       this rank creates its store when nobody waits any more
@@ -13,6 +14,8 @@
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "tutti/mpi.hpp"
 #include "tutti/tutti.hpp"
@@ -44,22 +47,44 @@ void do_wrong(const std::string& fault) {
   if (fault == "throws") throw std::runtime_error("the data loader has no more images");
 }
 
+/// One step's pushes, synchronous or not.
+class Pushes {
+ public:
+  Pushes(KVStore& kv, bool is_async) : kv_(kv), is_async_(is_async) {}
+
+  void push(const char* key, const Tensor& value) {
+    if (is_async_) {
+      pending_.push_back(kv_.push_async(key, value));
+    } else {
+      kv_.push(key, value);
+    }
+  }
+  void wait() {
+    for (const Pending& one : std::exchange(pending_, {})) one.wait();
+  }
+
+ private:
+  KVStore& kv_;
+  bool is_async_;
+  std::vector<Pending> pending_;
+};
+
 /// The pushes of the rank with the fault, in its step.
-void push_wrong(KVStore& kv, const std::string& fault, const Tensor& value) {
+void push_wrong(Pushes& pushes, const std::string& fault, const Tensor& value) {
   if (fault == "order") {
-    kv.push("b", value);
-    kv.push("a", value);
+    pushes.push("b", value);
+    pushes.push("a", value);
   } else if (fault == "shape") {
-    kv.push("a", Tensor::ones({40, 30}));
+    pushes.push("a", Tensor::ones({40, 30}));
   } else if (fault == "dtype") {
-    kv.push("a", Tensor::ones(kShape, DType::float64));
+    pushes.push("a", Tensor::ones(kShape, DType::float64));
   } else {
-    if (fault != "skips") kv.push("a", value);
-    kv.push("b", value);
+    if (fault != "skips") pushes.push("a", value);
+    pushes.push("b", value);
   }
 }
 
-int run(const std::string& fault, int victim) {
+int run(const std::string& fault, int victim, bool is_async) {
   KVStore kv = KVStore::create("dist");
   const bool is_victim = kv.rank() == victim;
   kv.init({"a", "b"}, {Tensor::zeros(kShape), Tensor::zeros(kShape)});
@@ -70,17 +95,20 @@ int run(const std::string& fault, int victim) {
     }
   });
   const Tensor value = Tensor::ones(kShape);
+  Pushes pushes(kv, is_async);
   for (; step < kSteps; ++step) {
     if (step != kStepOfFault || !is_victim) {
-      kv.push("a", value);
-      kv.push("b", value);
+      pushes.push("a", value);
+      pushes.push("b", value);
+      pushes.wait();
       continue;
     }
     say_now();
     if (fault == "steps") break;
     if (fault == "exits") return 0;
     do_wrong(fault);
-    push_wrong(kv, fault, value);
+    push_wrong(pushes, fault, value);
+    pushes.wait();
   }
   kv.barrier();
   return 0;
@@ -114,11 +142,14 @@ int come_late(int victim) {
 
 int main(int argc, char** argv) {
   return run_program("fault_worker", [&] {
-    if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM");
+    const bool is_async = argc == 4 && std::string(argv[3]) == "async";
+    if (argc != 3 && !is_async) {
+      throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM [async]");
+    }
     const std::string fault = argv[1];
     if (fault == "takes") return take(std::stoi(argv[2]));
     if (fault == "saves") return save(argv[2]);
     if (fault == "late") return come_late(std::stoi(argv[2]));
-    return run(fault, std::stoi(argv[2]));
+    return run(fault, std::stoi(argv[2]), is_async);
   });
 }
