@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <mutex>
@@ -86,6 +87,12 @@ int differences(Communicator& comm, const std::string& rule, const std::string& 
   return wrong;
 }
 
+/// How often the test of random orders runs: many times by hand, with ASYNC_TEST_ROUNDS=10000.
+int num_rounds() {
+  const char* text = std::getenv("ASYNC_TEST_ROUNDS");
+  return text == nullptr ? 1 : std::atoi(text);
+}
+
 std::vector<std::vector<int>> layouts() {
   if (test::kFewCases) return {{1}, {3}, {2, 2}};
   return {{1}, {2}, {4}, {8}, {2, 2}, {1, 1, 1, 1}, {3, 1}};
@@ -98,8 +105,11 @@ TEST_CASE("pushes in any order have the bits of synchronous ones") {
     for (const std::string rule : {"", "sgd,learning_rate=0.1,momentum=0.9", "lamb"}) {
       CAPTURE(rule);
       std::atomic<int> wrong{0};
-      const auto outcomes = test::as_ranks(
-          layout, {}, [&](Communicator& comm) { wrong += differences(comm, rule, "none", 11); });
+      const auto outcomes = test::as_ranks(layout, {}, [&](Communicator& comm) {
+        for (int round = 0; round < num_rounds(); ++round) {
+          wrong += differences(comm, rule, "none", 11 + 100 * static_cast<unsigned>(round));
+        }
+      });
       CHECK(test::all_returned(outcomes));
       CHECK(wrong == 0);
     }
