@@ -127,7 +127,7 @@ void AsyncCalls::give_up() {
   engine_.rouse();
 }
 
-void AsyncCalls::submit(std::size_t client, std::vector<Placed> jobs) {
+void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
   if (!helper_.joinable()) start_helper();
   {
     const std::lock_guard lock(mutex_);

@@ -90,7 +90,7 @@ class AsyncCalls {
   };
   /// Appends jobs to queues of a client. Local, returns at once. Errors: what the group failed
   /// with; out_of_memory if the helper thread cannot be made.
-  void submit(std::size_t client, std::vector<Placed> jobs);
+  void submit(std::size_t client, std::vector<Placed>&& jobs);
 
   /// Returns when a queue has no jobs, or none of any. Local, but what it waits for is collective.
   void await_queue(std::size_t client, std::size_t queue);

@@ -55,12 +55,25 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
       [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, parts_.tuning);
   adopt_known_paths();
+  warn_of_unreadable();
   engine_->watch(stop_flag());
   gpus::set_timeout(parts_.settings.timeout);
   observer_ =
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
+}
+
+/// What TUTTI_ALGORITHMS asks for and this node cannot do is not left out without a word.
+void Group::warn_of_unreadable() const {
+  using collectives::Inputs;
+  using collectives::Results;
+  const bool fetches =
+      parts_.tuning.inputs == Inputs::fetched || parts_.tuning.results == Results::fetched;
+  const bool has_peers = parts_.topology.local_size() > 1;
+  if (!fetches || !has_peers || parts_.reader != nullptr || parts_.topology.local_rank != 0) return;
+  log().warn("TUTTI_ALGORITHMS=" + parts_.settings.algorithms +
+             ": nothing is fetched here; inputs are staged. " + parts_.why_unreadable);
 }
 
 void Group::adopt_known_paths() {

@@ -98,6 +98,7 @@ class Group {
  private:
   void copy_on_host(const TensorView& target, const ConstTensorView& source);
   void adopt_known_paths();
+  void warn_of_unreadable() const;
 
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;

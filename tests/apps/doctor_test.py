@@ -91,6 +91,11 @@ class Doctor(unittest.TestCase):
                    r"process_vm_readv: Operation not permitted; .*(SYS_PTRACE|ptrace_scope)",
                    r"(?m)^ +-> the job works without, and large calls from ordinary memory take a ",
                    r"(?m)^ok +self-test .* 0 wrong elements")
+        self.assertNotIn("nothing is fetched here", result.err)
+        asked = programs.run_command(["env", "TUTTI_ALGORITHMS=inputs=fetched", *programs.mpirun(
+            2, [sys.executable, str(forbid), programs.program("tutti-doctor"), *QUICK])])
+        self.assertRegex(asked.err, r"(?m)rank 0 .*warning: TUTTI_ALGORITHMS=inputs=fetched: nothing "
+                                    r"is fetched here; inputs are staged\. cannot read the memory")
 
     def test_network_of_another_host(self):
         """One host needs no network, so a wrong one is no mistake there."""

@@ -10,11 +10,9 @@
 #include "tests/mpi/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
-using tutti::AsyncOptions;
 using tutti::Communicator;
 using tutti::DType;
 using tutti::ErrorCode;
-using tutti::Key;
 using tutti::KVStore;
 using tutti::Pending;
 using tutti::Tensor;
@@ -29,8 +27,9 @@ std::int64_t count_of(int key) {
 }
 
 Tensor gradient(int key, int step) {
-  return test::random_tensor({count_of(key)}, DType::float32, test::rank(),
-                             static_cast<std::uint64_t>(key * kSteps + step));
+  return test::random_tensor(
+      {count_of(key)}, DType::float32, test::rank(),
+      static_cast<std::uint64_t>(key) * kSteps + static_cast<std::uint64_t>(step));
 }
 
 KVStore new_store(const tutti::Settings& settings) {
