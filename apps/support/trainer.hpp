@@ -42,7 +42,7 @@ class Trainer {
   [[nodiscard]] const Position& position() const { return position_; }
   /// The share of the test images, over all ranks.
   double accuracy();
-  /// "outer steps 90  pushed 84.68 MB by each rank", by this process so far. Local.
+  /// "outer steps 90  pushed 84.68 MB by each rank", before compression, since it started. Local.
   [[nodiscard]] std::string outer_line() const;
 
  private:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Low-communication training: what theory says of it, its pushes, and its checkpoints."""
 
+import hashlib
 import json
 import re
 import signal
@@ -62,7 +63,8 @@ class Outer(programs.TrainingTest):
         return floats(newest(directory)[1] / WEIGHTS[0])
 
     def bits(self, directory):
-        return [(newest(directory)[1] / name).read_bytes() for name in WEIGHTS]
+        return [hashlib.sha256((newest(directory)[1] / name).read_bytes()).hexdigest()
+                for name in WEIGHTS]
 
     def check_close(self, first, second):
         self.assertEqual(sum(map(len, first.values())), PARAMETERS)
@@ -119,6 +121,14 @@ class Outer(programs.TrainingTest):
         one = {**PLAIN, "--outer-every": 5}
         self.assertNotEqual(self.weights_after({**one, "--compression": "1bit"}),
                             self.weights_after(one))
+
+    def test_accuracy_is_that_of_the_outer_weights(self):
+        # Until the one outer step, at the end, they are the first ones.
+        first = self.train({"--learning-rate": 0})[1].split("accuracy ")[1].split()[0]
+        lines = self.train({"--outer-every": 1000, **AVERAGE})
+        accuracies = [line.split("accuracy ")[1].split()[0] for line in lines[1:4]]
+        self.assertEqual(accuracies[:2], [first, first])
+        self.assertGreater(float(accuracies[2]), float(first) + 0.2)
 
     def test_the_learning_rate_is_the_inner_one(self):
         still = self.weights_after({"--learning-rate": 0, "--outer-every": 5})
