@@ -4,6 +4,7 @@
 
 import hashlib
 import json
+import os
 import re
 import signal
 import struct
@@ -108,6 +109,14 @@ class Outer(programs.TrainingTest):
                 for directory in directories:
                     self.train({"--outer-every": 4, "--checkpoint-dir": directory, **changed}, 4)
                 self.assertEqual(*map(self.bits, directories))
+
+    def test_asynchronous_pushes_change_nothing(self):
+        options = {"--outer-every": 5, **AVERAGE}
+        expected, expected_line = self.weights_after(options), self.train(options)[-1]
+        os.environ["TUTTI_ASYNC"] = "1"
+        self.addCleanup(os.environ.pop, "TUTTI_ASYNC")
+        self.assertEqual(self.weights_after(options), expected)
+        self.assertEqual(self.train(options)[-1], expected_line)
 
     def test_it_learns_with_the_default_outer_optimizer_and_with_compression(self):
         for changed in ({"--optimizer": "adam"}, {"--optimizer": "adam", "--compression": "fp16"},
