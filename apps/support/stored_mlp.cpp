@@ -66,6 +66,12 @@ void StoredMlp::use_local_weights(std::shared_ptr<tutti::Optimizer> optimizer) {
   bind_local();
 }
 
+std::size_t StoredMlp::size_bytes() const {
+  std::size_t bytes = 0;
+  for (const tutti::Tensor& gradient : gradients_) bytes += gradient.size_bytes();
+  return bytes;
+}
+
 void StoredMlp::update_local_weights() {
   local_->update(gradients_);
   apart_ = true;

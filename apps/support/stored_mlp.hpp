@@ -42,6 +42,8 @@ class StoredMlp {
   [[nodiscard]] tutti::Optimizer& optimizer() const {
     return local_ ? local_->optimizer() : store_.optimizer();
   }
+  /// Of all weights, and so of a push's gradients.
+  [[nodiscard]] std::size_t size_bytes() const;
   /// True if the local weights have moved since the last push: they differ between ranks then.
   [[nodiscard]] bool is_apart() const noexcept { return apart_; }
 

@@ -114,6 +114,7 @@ void Trainer::update() {
     const auto every = static_cast<std::size_t>(options_.outer_every);
     const std::size_t all = static_cast<std::size_t>(options_.epochs) * steps_per_epoch();
     if (total_steps() % every != 0 && total_steps() != all) return;
+    ++outer_steps_;
   }
   const Stopwatch watch;
   options_.overlap ? model_.await_pushes() : model_.push();
@@ -165,9 +166,9 @@ double Trainer::accuracy() {
 }
 
 std::string Trainer::outer_line() const {
-  const tutti::CallStatistics pushes = store_.statistics().total("push");
-  return format("outer steps %.0f  pushed %.2f MB by each rank", static_cast<double>(pushes.calls),
-                static_cast<double>(pushes.bytes) / 1e6);
+  const auto pushed = static_cast<double>(outer_steps_ * model_.size_bytes());
+  return "outer steps " + std::to_string(outer_steps_) +
+         format("  pushed %.2f MB by each rank", pushed / 1e6);
 }
 
 }  // namespace apps

@@ -42,7 +42,7 @@ class Trainer {
   [[nodiscard]] const Position& position() const { return position_; }
   /// The share of the test images, over all ranks.
   double accuracy();
-  /// "outer steps 90  pushed 84.68 MB by each rank", by this process so far. Local.
+  /// "outer steps 90  pushed 84.68 MB by each rank", before compression, since it started. Local.
   [[nodiscard]] std::string outer_line() const;
 
  private:
@@ -70,11 +70,12 @@ class Trainer {
   double base_rate_ = 0.0;  // the learning rate of the first epoch
   ProgressBar bar_;
   std::vector<std::uint32_t> order_;
-  Position position_;           // its loss is this rank's part
-  bool late_ = false;           // a checkpoint waits for the next outer step
-  std::size_t images_ = 0;      // trained on by this process, over all ranks
-  double seconds_ = 0.0;        // spent on training, without tests and checkpoints
-  double store_seconds_ = 0.0;  // the part of them in push
+  Position position_;            // its loss is this rank's part
+  std::size_t outer_steps_ = 0;  // made by this process
+  bool late_ = false;            // a checkpoint waits for the next outer step
+  std::size_t images_ = 0;       // trained on by this process, over all ranks
+  double seconds_ = 0.0;         // spent on training, without tests and checkpoints
+  double store_seconds_ = 0.0;   // the part of them in push
 };
 
 }  // namespace apps

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Low-communication training: what theory says of it, its pushes, and its checkpoints."""
 
+import hashlib
 import json
+import os
 import re
 import signal
 import struct
@@ -62,7 +64,8 @@ class Outer(programs.TrainingTest):
         return floats(newest(directory)[1] / WEIGHTS[0])
 
     def bits(self, directory):
-        return [(newest(directory)[1] / name).read_bytes() for name in WEIGHTS]
+        return [hashlib.sha256((newest(directory)[1] / name).read_bytes()).hexdigest()
+                for name in WEIGHTS]
 
     def check_close(self, first, second):
         self.assertEqual(sum(map(len, first.values())), PARAMETERS)
@@ -107,6 +110,14 @@ class Outer(programs.TrainingTest):
                     self.train({"--outer-every": 4, "--checkpoint-dir": directory, **changed}, 4)
                 self.assertEqual(*map(self.bits, directories))
 
+    def test_asynchronous_pushes_change_nothing(self):
+        options = {"--outer-every": 5, **AVERAGE}
+        expected, expected_line = self.weights_after(options), self.train(options)[-1]
+        os.environ["TUTTI_ASYNC"] = "1"
+        self.addCleanup(os.environ.pop, "TUTTI_ASYNC")
+        self.assertEqual(self.weights_after(options), expected)
+        self.assertEqual(self.train(options)[-1], expected_line)
+
     def test_it_learns_with_the_default_outer_optimizer_and_with_compression(self):
         for changed in ({"--optimizer": "adam"}, {"--optimizer": "adam", "--compression": "fp16"},
                         AVERAGE, {"--compression": "topk,ratio=0.2", **AVERAGE}):
@@ -119,6 +130,14 @@ class Outer(programs.TrainingTest):
         one = {**PLAIN, "--outer-every": 5}
         self.assertNotEqual(self.weights_after({**one, "--compression": "1bit"}),
                             self.weights_after(one))
+
+    def test_accuracy_is_that_of_the_outer_weights(self):
+        # Until the one outer step, at the end, they are the first ones.
+        first = self.train({"--learning-rate": 0})[1].split("accuracy ")[1].split()[0]
+        lines = self.train({"--outer-every": 1000, **AVERAGE})
+        accuracies = [line.split("accuracy ")[1].split()[0] for line in lines[1:4]]
+        self.assertEqual(accuracies[:2], [first, first])
+        self.assertGreater(float(accuracies[2]), float(first) + 0.2)
 
     def test_the_learning_rate_is_the_inner_one(self):
         still = self.weights_after({"--learning-rate": 0, "--outer-every": 5})
