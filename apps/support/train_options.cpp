@@ -48,7 +48,7 @@ namespace {
 constexpr int kMaxWidth = 1 << 16;
 constexpr const char* kSgdDefaults = ",learning_rate=0.05,momentum=0.9";
 constexpr const char* kOuterOptimizer = "nag";
-constexpr const char* kOuterNagDefaults = ",learning_rate=0.7,momentum=0.9";
+constexpr const char* kOuterNagDefaults = ",learning_rate=0.4,momentum=0.6";
 constexpr const char* kOuterSgdDefaults = ",learning_rate=1";
 
 po::options_description describe(TrainOptions& options, std::string& hidden) {
@@ -75,7 +75,7 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "--optimizer, on the gradients of its own share; then one push brings the copies together")(
       "outer-optimizer", po::value<std::string>(),
       "what takes the mean of the copies' movements: name,option=value,... as below (default: nag; "
-      "nag has 0.7 and momentum 0.9 unless told otherwise, sgd has 1)")(
+      "nag has 0.4 and momentum 0.6 unless told otherwise, sgd has 1)")(
       "compression", po::value(&options.compression)->default_value("none"),
       "of the gradients: name,option=value,... as below; they are sums over a rank's images")(
       "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
