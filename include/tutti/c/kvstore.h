@@ -50,7 +50,7 @@ TUTTI_API int tutti_kvstore_init(tutti_kvstore* kv, const tutti_item* items, int
 /// Sums each key's values over the list and over all ranks, then runs the updater; without one the
 /// sum replaces the value. Collective; the items are one fused operation. Keys are updated in
 /// ascending order (numbers) or in the order of their init (texts). On return the values may be
-/// reused. `priority` is accepted and has no effect yet.
+/// reused. `priority` counts with TUTTI_ASYNC=1: see push() in kvstore.hpp.
 /// Errors  invalid_argument: an unknown key, another shape or dtype than the stored value's.
 TUTTI_API int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                  int priority);
