@@ -87,8 +87,9 @@ class TUTTI_API KVStore {
 
   /// A push that goes on while the program computes; it returns at once. Ranks may push keys in any
   /// order, each in its own; the pushes of one key keep their order. The bits are those of push(),
-  /// key by key: a thread per rank carries out what all ranks have pushed, the keys of a higher
-  /// priority first, several as one operation. Updaters run on that thread. A learning-rate
+  /// key by key: a thread of the library, or one of the program that waits, carries out what all
+  /// ranks have pushed, the keys of a higher priority first, several as one operation. Updaters run
+  /// on that thread, and wait for no push. A learning-rate
   /// schedule counts pushes in the order in which they are carried out, which is the same on all
   /// ranks. Compressed keys are pushed one by one.
   ///

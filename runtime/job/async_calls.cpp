@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <system_error>
 
 #include "collectives/fused_layout.hpp"
@@ -32,6 +31,9 @@ constexpr auto kLeastNap = microseconds(50);
 constexpr auto kMostNap = milliseconds(2);
 // Ranks that have no jobs in common look again after this time.
 constexpr auto kNapInVain = milliseconds(1);
+// For so long, a helper without a core of its own leaves jobs to the thread that will wait for
+// them: several steps of a small model, and a small part of one of a large model.
+constexpr auto kLateStart = milliseconds(5);
 constexpr auto kMostCounted = seconds(1);  // of one nap: a job that was suspended does not expire
 constexpr std::size_t kMostNamed = 3;
 // After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
@@ -44,11 +46,11 @@ std::string in_seconds(std::chrono::steady_clock::duration time) {
   return text;
 }
 
-/// Waits of the engine are patient while this lives.
+/// How waits of the engine are while this lives.
 class Patiently {
  public:
-  Patiently(collectives::Engine& engine, const collectives::Patience& patience) : engine_(engine) {
-    engine_.set_patience(&patience);
+  Patiently(collectives::Engine& engine, const collectives::Patience* patience) : engine_(engine) {
+    engine_.set_patience(patience);
   }
   ~Patiently() { engine_.set_patience(nullptr); }
   Patiently(const Patiently&) = delete;
@@ -66,9 +68,10 @@ AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
                     ? Clock::duration::max()
                     : std::chrono::duration_cast<Clock::duration>(settings.timeout)),
       has_network_(engine.topology().num_nodes() > 1),
+      begins_late_(!has_network_ && engine.tuning().threads == 1),
       bytes_per_second_(has_network_ ? kFirstGuess : kFirstGuessInNode),
       waiting_(std::make_shared<AsyncWaiting>()) {
-  waiting_->wake = [&engine] { engine.rouse(); };
+  waiting_->await = [this](const std::function<bool()>& ready) { await(ready); };
   waiting_->warn = [log = engine.log()](const std::string& text) { log.warn(text); };
 }
 
@@ -129,6 +132,7 @@ void AsyncCalls::give_up() {
 
 void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
   if (!helper_.joinable()) start_helper();
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -139,8 +143,9 @@ void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
     }
     jobs_.fetch_add(jobs.size());
     ++submissions_;
+    wakes = is_idle_ || waiting_->patience.waiters.load() != 0;
   }
-  came_.notify_one();
+  if (wakes) came_.notify_all();
 }
 
 void AsyncCalls::start_helper() {
@@ -155,17 +160,35 @@ void AsyncCalls::start_helper() {
   }
 }
 
-/// Whoever waits leaves its core to the helper.
+/// Whoever waits does the work, unless another thread does already. Ends without a wait, if `ready`
+/// holds.
 template <class Ready>
-void AsyncCalls::await(Ready ready) {
+void AsyncCalls::await(const Ready& ready) {
   std::unique_lock lock(mutex_);
   if (ready()) return;
-  const AsyncWaiting::Timed timed(*waiting_);
+  if (is_driver()) {
+    throw Error(ErrorCode::invalid_argument,
+                "an updater waits for an asynchronous call, which cannot go on meanwhile");
+  }
+  drive_until(lock, ready);
+  const bool leaves_jobs = is_idle_ && jobs_.load() != 0;
   lock.unlock();
-  engine_.rouse();
-  came_.notify_one();  // a helper that naps
-  lock.lock();
-  done_.wait(lock, ready);
+  if (leaves_jobs) came_.notify_all();
+  done_.notify_all();
+}
+
+template <class Ready>
+void AsyncCalls::drive_until(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  const AsyncWaiting::Timed timed(*waiting_);
+  if (is_driven_) engine_.rouse();  // it need not spare this thread's core any more
+  const auto can_go_on = [&] { return ready() || !is_driven_; };
+  while (!ready()) {
+    if (is_driven_) {
+      done_.wait(lock, can_go_on);
+    } else {
+      drive(lock, nullptr);
+    }
+  }
 }
 
 void AsyncCalls::await_queue(std::size_t client, std::size_t queue) {
@@ -181,31 +204,56 @@ void AsyncCalls::await_all() {
   await([&] { return jobs_.load() == 0; });
 }
 
-// --- the helper thread ---------------------------------------------------------------------------
+// --- the thread that drives
+// ---------------------------------------------------------------------------
 
 void AsyncCalls::help() {
-  helper_id_.store(std::this_thread::get_id());
   pthread_setname_np(pthread_self(), "tutti-async");
+  const auto is_needed = [&] {
+    return ends_ || (jobs_.load() != 0 && !is_driven_ && waiting_->patience.waiters.load() == 0);
+  };
+  std::unique_lock lock(mutex_);
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      came_.wait(lock, [&] { return ends_ || jobs_.load() != 0; });
-      if (ends_) return;
+    const bool was_idle = !is_needed();
+    is_idle_ = was_idle;
+    came_.wait(lock, is_needed);
+    is_idle_ = false;
+    if (was_idle && begins_late_) {
+      came_.wait_for(lock, kLateStart,
+                     [&] { return ends_ || waiting_->patience.is_given_up.load(); });
     }
-    try {
-      if (waiting_->patience.is_given_up.load()) {
-        engine_.fail(collectives::LocalError{ErrorCode::communication,
-                                             "asynchronous calls (" + describe_ready() +
-                                                 ") were given up: their store was destroyed"});
-      }
-      if (take_turn()) {
-        in_vain_ = {};
-      } else {
-        napped_in_vain();
-      }
-    } catch (...) {
-      fail_all(std::current_exception());
+    if (ends_) return;
+    if (is_needed()) drive(lock, &waiting_->patience);
+  }
+}
+
+/// `lock` is of mutex_. `patience`: null where nobody computes beside this thread.
+void AsyncCalls::drive(std::unique_lock<std::mutex>& lock, const collectives::Patience* patience) {
+  is_driven_ = true;
+  patience_ = patience;
+  driver_.store(std::this_thread::get_id());
+  lock.unlock();
+  turn();
+  lock.lock();
+  driver_.store({});
+  is_driven_ = false;
+  done_.notify_all();
+}
+
+void AsyncCalls::turn() {
+  try {
+    if (waiting_->patience.is_given_up.load()) {
+      engine_.fail(collectives::LocalError{ErrorCode::communication,
+                                           "asynchronous calls (" + describe_ready() +
+                                               ") were given up: their store was destroyed"});
     }
+    if (take_turn()) {
+      in_vain_ = {};
+    } else {
+      napped_in_vain();
+    }
+  } catch (...) {
+    fail_all(std::current_exception());
   }
 }
 
@@ -238,7 +286,7 @@ std::vector<std::uint8_t> AsyncCalls::own_counts() {
 
 /// The least of all ranks.
 void AsyncCalls::meet(std::vector<std::uint8_t>& counts) {
-  const Patiently patiently(engine_, waiting_->patience);
+  const Patiently patiently(engine_, patience_);
   auto* bytes = reinterpret_cast<std::byte*>(counts.data());
   const collectives::Segment segment{bytes, bytes, counts.size(), DType::uint8};
   const auto describe = [&] {
@@ -310,7 +358,7 @@ void AsyncCalls::carry_out(std::span<const Place> batch) {
   std::exception_ptr error;
   const auto begin = Clock::now();
   try {
-    const Patiently patiently(engine_, waiting_->patience);
+    const Patiently patiently(engine_, patience_);
     client->carry_out(jobs);
     learn_speed(bytes, Clock::now() - begin);
     count_waits();
@@ -381,7 +429,7 @@ void AsyncCalls::napped_in_vain() {
 
 /// All ranks are here, and some rank has waited for too long. They tell each other what they have.
 void AsyncCalls::expire(std::span<const std::uint8_t> own) {
-  const Patiently patiently(engine_, waiting_->patience);
+  const Patiently patiently(engine_, patience_);
   const int ranks = engine_.topology().size;
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
   const auto segments = collectives::allgather_segments(

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collective calls that go on while the program computes, in whatever order each rank makes them.
 //
-// The program's thread puts jobs into queues and goes on. One helper thread per rank carries them
-// out, with the engine that there is. While the queues are empty it sleeps, and the program's
-// thread has the engine to itself; while they are not, the helper has it. So one thread at a time
-// uses the engine, and MPI.
+// The program's thread puts jobs into queues and goes on. They are carried out, with the engine
+// that there is, by whichever thread drives: a helper thread of the rank while the program
+// computes, or a thread of the program that waits for them. While the queues are empty nobody
+// drives, and the program has the engine to itself. So one thread at a time uses the engine, and
+// MPI.
 //
 //   program   push_async(a)  push_async(b)  compute ...............  pull(a)
 //                  |              |                                    ^
 //   queues         a              b                                    | a is done
 //                  |              |                                    |
-//   helper         +-- round: what do all ranks have? -- batch: a, b --+-- round -- ...
+//   driver         +-- round: what do all ranks have? -- batch: a, b --+-- round -- ...
 //
 // Nobody coordinates. A round is an allreduce of one byte per queue: how many jobs this rank has
 // there, and the minimum is how many all have. So all ranks know the same, sort by priority and
@@ -19,7 +20,9 @@
 // again after a nap.
 //
 // While the program's thread computes, the helper does not spin: it sleeps where other ranks wake
-// it, and naps between looks at messages, about as long as what is under way takes.
+// it, and naps between looks at messages, about as long as what is under way takes. In a node whose
+// cores all have a rank there is no idle time to hide anything in, so the helper leaves the jobs
+// of some milliseconds to the thread that will wait for them.
 #pragma once
 
 #include <atomic>
@@ -63,7 +66,7 @@ class AsyncClient {
   [[nodiscard]] virtual std::uint64_t identity() const = 0;
   /// A queue in messages: "key 3".
   [[nodiscard]] virtual std::string name_of_queue(std::size_t queue) const = 0;
-  /// Carries out the first job of each of these queues as one call, on the helper thread.
+  /// Carries out the first job of each of these queues as one call, on the thread that drives.
   /// Collective. What it throws is the error of all of them.
   virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
 };
@@ -92,13 +95,14 @@ class AsyncCalls {
   /// with; out_of_memory if the helper thread cannot be made.
   void submit(std::size_t client, std::vector<Placed>&& jobs);
 
-  /// Returns when a queue has no jobs, or none of any. Local, but what it waits for is collective.
+  /// Returns when a queue has no jobs, or none has. Local, but what it waits for is collective.
+  /// Errors: invalid_argument on the thread that drives, in an updater.
   void await_queue(std::size_t client, std::size_t queue);
   void await_all();
 
-  /// True if this thread may use the engine now: it is the helper, or there are no jobs.
-  [[nodiscard]] bool has_engine() const { return is_helper() || jobs_.load() == 0; }
-  [[nodiscard]] bool is_helper() const { return std::this_thread::get_id() == helper_id_.load(); }
+  /// True if this thread may use the engine now: it drives, or there are no jobs.
+  [[nodiscard]] bool has_engine() const { return is_driver() || jobs_.load() == 0; }
+  [[nodiscard]] bool is_driver() const { return std::this_thread::get_id() == driver_.load(); }
   [[nodiscard]] const std::shared_ptr<AsyncWaiting>& waiting() const { return waiting_; }
 
  private:
@@ -116,6 +120,8 @@ class AsyncCalls {
   void start_helper();
   void give_up();
   void help();
+  void drive(std::unique_lock<std::mutex>& lock, const collectives::Patience* patience);
+  void turn();
   /// One round and what follows from it. False if the ranks have no jobs in common.
   bool take_turn();
   std::vector<std::uint8_t> own_counts();
@@ -133,11 +139,14 @@ class AsyncCalls {
   [[nodiscard]] std::string describe_ready();
   [[nodiscard]] Queue& at(const Place& place) { return clients_[place.client].queues[place.queue]; }
   template <class Ready>
-  void await(Ready ready);
+  void await(const Ready& ready);
+  template <class Ready>
+  void drive_until(std::unique_lock<std::mutex>& lock, const Ready& ready);
 
   collectives::Engine& engine_;
   Clock::duration deadline_;  ///< the largest duration for none
   bool has_network_;
+  bool begins_late_;  ///< the helper, because the program's threads have all cores
   double bytes_per_second_;
   std::shared_ptr<AsyncWaiting> waiting_;
 
@@ -149,8 +158,11 @@ class AsyncCalls {
   std::uint64_t submissions_ = 0;
   std::exception_ptr failure_;  ///< of the group
   bool ends_ = false;
+  bool is_idle_ = true;     ///< the helper sleeps until it is woken
+  bool is_driven_ = false;  ///< some thread has the engine
   std::thread helper_;
-  std::atomic<std::thread::id> helper_id_{};
+  std::atomic<std::thread::id> driver_{};
+  const collectives::Patience* patience_ = nullptr;  ///< of the thread that drives
   Clock::duration in_vain_{0};  ///< how long the ranks have had no jobs in common
 };
 

@@ -27,11 +27,7 @@ AsyncState::~AsyncState() {
 }
 
 void AsyncState::wait() {
-  if (!ready()) {
-    const AsyncWaiting::Timed timed(*waiting_);
-    waiting_->wake();
-    for (std::uint32_t left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
-  }
+  if (!ready()) waiting_->await([this] { return ready(); });
   const std::lock_guard lock(mutex_);
   if (error_ == nullptr) return;
   error_was_seen_ = true;
@@ -43,7 +39,7 @@ void AsyncState::end_part(const std::exception_ptr& error) {
     const std::lock_guard lock(mutex_);
     if (error_ == nullptr) error_ = error;
   }
-  if (left_.fetch_sub(1) == 1) left_.notify_all();
+  left_.fetch_sub(1);
 }
 
 bool Pending::ready() const noexcept { return state_ == nullptr || state_->ready(); }

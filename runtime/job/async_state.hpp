@@ -18,7 +18,8 @@ namespace tutti {
 /// What those who wait share with the thread that makes asynchronous calls.
 struct AsyncWaiting {
   collectives::Patience patience{};
-  std::function<void()> wake;  ///< that thread, if it sleeps
+  /// Returns when it is true, which it becomes with a call that is complete. Not after all are.
+  std::function<void(const std::function<bool()>& ready)> await;
   std::function<void(const std::string&)> warn;
   std::atomic<std::uint64_t> waits{0};         ///< of the program, that have ended
   std::atomic<std::uint64_t> waited_ticks{0};  ///< in them

@@ -72,8 +72,8 @@ class Group {
   [[nodiscard]] bool has_engine() const { return async_ == nullptr || async_->has_engine(); }
   /// The asynchronous calls. Errors: invalid_argument if MPI does not allow them.
   AsyncCalls& async();
-  /// True on the thread that carries out asynchronous calls.
-  [[nodiscard]] bool is_async_thread() const { return async_ != nullptr && async_->is_helper(); }
+  /// True on the thread that carries out asynchronous calls, while it does.
+  [[nodiscard]] bool is_async_thread() const { return async_ != nullptr && async_->is_driver(); }
   /// Numbers stores in the order in which they are created.
   std::uint64_t draw_number() { return ++last_number_; }
   /// Collectives of tensors that go on while the program computes.

@@ -191,3 +191,23 @@ TEST_CASE("with TUTTI_ASYNC=1 the next collective call throws what a push failed
   });
   CHECK(test::all_say(outcomes, ErrorCode::invalid_argument, "key 1"));
 }
+
+TEST_CASE("an updater that waits for another push is an error, not a hang") {
+  const auto outcomes = test::as_ranks({2}, {}, [](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.set_gradient_compression("fp16");  // each key goes alone
+    kv.init({1, 2}, {Tensor::full({5}, 0), Tensor::full({5}, 0)});
+    std::atomic<bool> is_made{false};
+    Pending second;
+    kv.set_updater([&](const Key& key, ConstTensorView, TensorView) {
+      while (!is_made) std::this_thread::yield();
+      if (key == Key(1)) second.wait();
+    });
+    const Pending first = kv.push_async(1, Tensor::full({5}, 1), {.priority = 1});
+    second = kv.push_async(2, Tensor::full({5}, 1));
+    is_made = true;
+    first.wait();
+    kv.barrier();
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::user_code, "an updater waits for an asynchronous call"));
+}
