@@ -181,7 +181,8 @@ class Programs(Installed):
     def test_demonstrations_stay_in_the_build_folder(self):
         names = {program.name for program in (self.prefix / "bin").iterdir()}
         self.assertEqual(names - {"train-fashion-mnist", "collective-benchmark", "tutti-doctor",
-                                  "checkpoint-benchmark", "tutti-launch"}, set())
+                                  "checkpoint-benchmark", "overlap-benchmark", "tutti-launch"},
+                         set())
 
 
 class Pages(Installed):

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of the pushes of a step is hidden behind its computing: pushes alone, a step that pushes
+// at its end, and one that pushes each part as soon as it is computed take turns.
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "apps/benchmark/result.hpp"
+#include "support/command_line.hpp"
+#include "support/progress.hpp"
+#include "support/text.hpp"
+
+namespace {
+
+namespace po = boost::program_options;
+using tutti::KVStore;
+using tutti::Tensor;
+
+constexpr int kDone = 0;
+constexpr int kWrong = 3;
+constexpr int kWarmups = 2;  // what is learnt of the machine and of the link
+constexpr double kMillisecond = 1e-3;
+
+struct Options {
+  std::string bytes = "1M";
+  int keys = 20;
+  double compute_ms = 0;  ///< 0: twice as long as the pushes take
+  int repeats = 10;
+};
+
+po::options_description describe(Options& options) {
+  po::options_description all("Options", 100);
+  all.add_options()("bytes", po::value(&options.bytes)->default_value("1M"),
+                    "of gradients (float32) in a step; with suffix as in 64M, 1GiB")(
+      "keys", po::value(&options.keys)->default_value(20), "equal parts, each computed and pushed")(
+      "compute", po::value(&options.compute_ms)->default_value(0),
+      "milliseconds of a processor's time that a step computes for (0: twice what its pushes "
+      "take)")("repeats", po::value(&options.repeats)->default_value(10),
+               "timed turns, after two others");
+  apps::add_common_options(all);
+  return all;
+}
+
+std::string help() {
+  Options options;
+  std::ostringstream text;
+  text << "overlap-benchmark: how much of the pushes of a step is hidden behind its computing.\n"
+          "Start it with mpirun. In turn:\n"
+          "  push   one push of all keys, and nothing else\n"
+          "  sync   all parts are computed, then one push of all keys\n"
+          "  async  each part is pushed as soon as it is computed, the last with the highest "
+          "priority\n"
+          "Exit code 3: a wrong element.\n\n"
+       << describe(options) << "\nEnvironment:\n"
+       << tutti::Settings::help();
+  return text.str();
+}
+
+std::int64_t elements_of_key(const Options& options) {
+  if (options.keys < 1) apps::throw_usage_error("--keys: expected at least 1");
+  if (options.repeats < 1) apps::throw_usage_error("--repeats: expected at least 1");
+  if (!std::isfinite(options.compute_ms) || options.compute_ms < 0) {
+    apps::throw_usage_error("--compute: expected milliseconds, at least 0");
+  }
+  std::size_t bytes = 0;
+  try {
+    bytes = tutti::parse_bytes(options.bytes);
+  } catch (const tutti::Error& error) {
+    apps::throw_usage_error(std::string("--bytes: ") + error.what());
+  }
+  const std::size_t each = bytes / sizeof(float) / static_cast<std::size_t>(options.keys);
+  if (each == 0) {
+    apps::throw_usage_error("--bytes " + options.bytes +
+                            ": expected at least one float32 (4 bytes) for each of " +
+                            std::to_string(options.keys) + " keys");
+  }
+  return static_cast<std::int64_t>(each);
+}
+
+/// Uses a processor for so long: what other threads take of it meanwhile does not count.
+void compute(double seconds) {
+  const auto used = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double end = used() + seconds;
+  volatile float value = 1;
+  while (used() < end) {
+    for (int i = 0; i < 1000; ++i) value = value * 0.5F + 1;
+  }
+}
+
+class Steps {
+ public:
+  Steps(tutti::Communicator& world, const Options& options, std::int64_t elements)
+      : world_(world),
+        kv_(KVStore::create(world)),
+        compute_seconds_(options.compute_ms * kMillisecond) {
+    for (int key = 0; key < options.keys; ++key) {
+      keys_.emplace_back(key);
+      gradients_.push_back(kv_.allocate({elements}));
+      kv_.init(key, Tensor::zeros({elements}));
+    }
+  }
+
+  void push() { kv_.push(keys_, gradients_); }
+  void sync() {
+    for (std::size_t part = 0; part < keys_.size(); ++part) compute(part_seconds());
+    push();
+  }
+  void async() {
+    std::vector<tutti::Pending> pending;
+    for (std::size_t part = 0; part < keys_.size(); ++part) {
+      compute(part_seconds());
+      pending.push_back(
+          kv_.push_async(keys_[part], gradients_[part], {.priority = static_cast<int>(part)}));
+    }
+    for (const tutti::Pending& push : pending) push.wait();
+  }
+
+  /// The longest over the ranks, from a common barrier on. Collective. Elements that are not the
+  /// sum over the ranks are counted.
+  double seconds_of(void (Steps::*step)()) {
+    ++turn_;
+    for (Tensor& gradient : gradients_) gradient.fill(turn_ % 100 + world_.rank());
+    world_.barrier();
+    const apps::Stopwatch watch;
+    (this->*step)();
+    double seconds = watch.seconds();
+    world_.allreduce(tutti::view(&seconds, {1}), tutti::ReduceOp::max);
+    const int ranks = world_.size();
+    const int expected = ranks * (turn_ % 100) + ranks * (ranks - 1) / 2;
+    const auto sum = static_cast<float>(expected);
+    for (const tutti::Key& key : keys_) {
+      const auto values = kv_.view(key).values<float>();
+      wrong_ += std::ranges::count_if(values, [&](float value) { return value != sum; });
+    }
+    return seconds;
+  }
+
+  void set_compute_seconds(double seconds) { compute_seconds_ = seconds; }
+  [[nodiscard]] double compute_seconds() const { return compute_seconds_; }
+  /// On all ranks. Collective.
+  std::int64_t wrong() {
+    world_.allreduce(tutti::view(&wrong_, {1}));
+    return wrong_;
+  }
+
+ private:
+  [[nodiscard]] double part_seconds() const {
+    return compute_seconds_ / static_cast<double>(keys_.size());
+  }
+
+  tutti::Communicator& world_;
+  KVStore kv_;
+  double compute_seconds_;
+  std::vector<tutti::Key> keys_;
+  std::vector<Tensor> gradients_;
+  int turn_ = 0;
+  std::int64_t wrong_ = 0;
+};
+
+struct Times {
+  std::vector<double> push, sync, async;
+};
+
+double p50(std::vector<double> values) {
+  std::ranges::sort(values);
+  return apps::benchmark::percentile(values, 50.0);
+}
+
+/// What the step became shorter, of what could be hidden: the pushes, or all of the computing.
+std::string line(const std::string& name, double push, double computing, double sync,
+                 double async) {
+  const double hidden = (sync - async) / std::min(push, computing);
+  return apps::format("%-8s %9.2f %9.2f %9.2f %9.2f %8.0f %%\n", name.c_str(), push / kMillisecond,
+                      computing / kMillisecond, sync / kMillisecond, async / kMillisecond,
+                      100 * hidden);
+}
+
+int overlap_benchmark(int argc, char** argv) {
+  tutti::Communicator world = tutti::Communicator::world();
+  const auto say = [&](const std::string& text) {
+    if (world.rank() == 0) std::cout << text << std::flush;
+  };
+  Options options;
+  std::int64_t elements = 0;
+  std::string shown;
+  world.agree([&] {
+    const auto values = apps::parse_command_line(argc, argv, describe(options));
+    if (values.contains("help")) shown = help();
+    if (values.contains("version")) shown = tutti::build_info();
+    if (shown.empty()) elements = elements_of_key(options);
+  });
+  say(shown);
+  if (!shown.empty()) return kDone;
+  Steps steps(world, options, elements);
+  say(apps::bytes_text(static_cast<double>(elements) * options.keys * sizeof(float)) + " in " +
+      std::to_string(options.keys) + " keys, " + std::to_string(world.size()) +
+      (world.size() == 1 ? " rank" : " ranks") + " on " + std::to_string(world.num_nodes()) +
+      (world.num_nodes() == 1 ? " node" : " nodes") +
+      "; milliseconds\nrepeat        push   compute      sync     async    hidden\n");
+  Times times;
+  for (int repeat = 1 - kWarmups; repeat <= options.repeats; ++repeat) {
+    const double push = steps.seconds_of(&Steps::push);
+    if (options.compute_ms == 0 && repeat <= 0) steps.set_compute_seconds(2 * push);
+    const double sync = steps.seconds_of(&Steps::sync);
+    const double async = steps.seconds_of(&Steps::async);
+    const bool counts = repeat > 0;
+    say(line(counts ? std::to_string(repeat) : "warm-up", push, steps.compute_seconds(), sync,
+             async));
+    if (!counts) continue;
+    times.push.push_back(push);
+    times.sync.push_back(sync);
+    times.async.push_back(async);
+  }
+  say(line("p50", p50(times.push), steps.compute_seconds(), p50(times.sync), p50(times.async)));
+  const std::int64_t wrong = steps.wrong();
+  say("wrong elements: " + std::to_string(wrong) + "\n");
+  return wrong == 0 ? kDone : kWrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::run_program("overlap-benchmark", [&] { return overlap_benchmark(argc, argv); });
+}
