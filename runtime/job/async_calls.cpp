@@ -13,10 +13,6 @@ namespace tutti {
 
 namespace {
 
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 // What the link takes in this time goes as one call: a more urgent one waits so long at most.
 constexpr double kSecondsPerBatch = 0.010;
 // Before the first batch has told how fast the link is.
@@ -27,15 +23,16 @@ constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little 
 // Pieces that a share has under way between two nodes, 16 of 32 KiB: see lane.cpp. A nap takes as
 // long as half of them.
 constexpr double kNapBytes = 256 << 10;
-constexpr auto kLeastNap = microseconds(50);
-constexpr auto kMostNap = milliseconds(2);
+constexpr auto kLeastNap = std::chrono::microseconds(50);
+constexpr auto kMostNap = std::chrono::milliseconds(2);
 // Ranks that have no jobs in common look again after this time.
-constexpr auto kNapInVain = milliseconds(1);
+constexpr auto kNapInVain = std::chrono::milliseconds(1);
 // For so long, a helper without a core of its own leaves jobs to the thread that will wait for
 // them: several steps of a small model, and a small part of one of a large model.
-constexpr auto kLateStart = milliseconds(5);
-constexpr auto kMostCounted = seconds(1);  // of one nap: a job that was suspended does not expire
-constexpr std::size_t kMostNamed = 3;
+constexpr auto kLateStart = std::chrono::milliseconds(5);
+constexpr auto kMostCounted =
+    std::chrono::seconds(1);  // of one nap: a job that was suspended does not expire
+constexpr std::size_t kMostQueuesNamed = 3;
 // After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
 // for too long.
 constexpr std::size_t kExtraBytes = 2;
@@ -459,13 +456,14 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
         const auto count = all[static_cast<std::size_t>(rank) * each + index];
         (count != 0 ? have : lack).push_back(rank);
       }
-      if (have.empty() || lack.empty() || ++named > kMostNamed) continue;
+      if (have.empty() || lack.empty() || ++named > kMostQueuesNamed) continue;
       text += (text.empty() ? "" : "; ") + client.client->name_of_queue(queue) + ": " +
               names_of(engine_.topology(), have) + " made the call, and " +
               names_of(engine_.topology(), lack) + " did not";
     }
   }
-  if (named > kMostNamed) text += "; and " + std::to_string(named - kMostNamed) + " more";
+  if (named > kMostQueuesNamed)
+    text += "; and " + std::to_string(named - kMostQueuesNamed) + " more";
   return text;
 }
 
@@ -475,11 +473,12 @@ std::string AsyncCalls::describe_ready() {
   std::size_t found = 0;
   for (const Client& client : clients_) {
     for (std::size_t queue = 0; queue < client.queues.size(); ++queue) {
-      if (client.queues[queue].empty() || ++found > kMostNamed) continue;
+      if (client.queues[queue].empty() || ++found > kMostQueuesNamed) continue;
       text += (text.empty() ? "" : ", ") + client.client->name_of_queue(queue);
     }
   }
-  if (found > kMostNamed) text += " and " + std::to_string(found - kMostNamed) + " more";
+  if (found > kMostQueuesNamed)
+    text += " and " + std::to_string(found - kMostQueuesNamed) + " more";
   return text.empty() ? "none" : text;
 }
 
