@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <system_error>
 
 #include "collectives/fused_layout.hpp"
@@ -30,8 +31,8 @@ constexpr auto kNapInVain = std::chrono::milliseconds(1);
 // For so long, a helper without a core of its own leaves jobs to the thread that will wait for
 // them: several steps of a small model, and a small part of one of a large model.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
-constexpr auto kMostCounted =
-    std::chrono::seconds(1);  // of one nap: a job that was suspended does not expire
+// What counts of one nap: a job that was suspended does not expire.
+constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr std::size_t kMostQueuesNamed = 3;
 // After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
 // for too long.
