@@ -26,23 +26,12 @@ constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little 
 constexpr double kNapBytes = 256 << 10;
 constexpr auto kLeastNap = std::chrono::microseconds(50);
 constexpr auto kMostNap = std::chrono::milliseconds(2);
-// Ranks that have no jobs in common look again after this time.
-constexpr auto kNapInVain = std::chrono::milliseconds(1);
 // For so long, a helper without a core of its own leaves jobs to the thread that will wait for
 // them: several steps of a small model, and a small part of one of a large model.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
-// What counts of one nap: a job that was suspended does not expire.
-constexpr auto kMostCounted = std::chrono::seconds(1);
-constexpr std::size_t kMostQueuesNamed = 3;
 // After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
 // for too long.
 constexpr std::size_t kExtraBytes = 2;
-
-std::string in_seconds(std::chrono::steady_clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
-}
 
 /// How waits of the engine are while this lives.
 class Patiently {
@@ -251,6 +240,7 @@ void AsyncCalls::turn() {
       napped_in_vain();
     }
   } catch (...) {
+    engine_.set_patience(nullptr);  // expire() sets it
     fail_all(std::current_exception());
   }
 }
@@ -408,79 +398,6 @@ void AsyncCalls::fail_all(const std::exception_ptr& error) {
     for (const auto& state : states) state->end_part(error);
   }
   done_.notify_all();
-}
-
-// --- no jobs in common ---------------------------------------------------------------------------
-
-/// Sleeps until a job comes, or it is time to look again.
-void AsyncCalls::napped_in_vain() {
-  const auto begin = Clock::now();
-  {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t seen = submissions_;
-    const bool is_awaited = waiting_->patience.waiters.load() != 0;
-    came_.wait_for(lock, is_awaited ? Clock::duration(kLeastNap) : Clock::duration(kNapInVain),
-                   [&] { return ends_ || submissions_ != seen; });
-  }
-  in_vain_ += std::min<Clock::duration>(Clock::now() - begin, kMostCounted);
-}
-
-/// All ranks are here, and some rank has waited for too long. They tell each other what they have.
-void AsyncCalls::expire(std::span<const std::uint8_t> own) {
-  const Patiently patiently(engine_, patience_);
-  const int ranks = engine_.topology().size;
-  std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
-  const auto segments = collectives::allgather_segments(
-      ranks, reinterpret_cast<const std::byte*>(own.data()),
-      reinterpret_cast<std::byte*>(all.data()), own.size(), DType::uint8);
-  const auto describe = [] { return std::string("report of asynchronous calls that do not come"); };
-  engine_.run({.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
-  engine_.fail(collectives::LocalError{
-      ErrorCode::timeout, "asynchronous calls have waited " + in_seconds(deadline_) +
-                              " for the same call on all ranks. " + describe_missing(all) +
-                              ". Make the same calls on every rank, or raise TUTTI_TIMEOUT"});
-}
-
-/// `all`: what own_counts() gave on each rank.
-std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
-  const std::lock_guard lock(mutex_);
-  const int ranks = engine_.topology().size;
-  const std::size_t each = all.size() / static_cast<std::size_t>(ranks);
-  std::string text;
-  std::size_t named = 0;
-  std::size_t index = 0;
-  for (const Client& client : clients_) {
-    for (std::size_t queue = 0; queue < client.queues.size(); ++queue, ++index) {
-      std::vector<int> have;
-      std::vector<int> lack;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const auto count = all[static_cast<std::size_t>(rank) * each + index];
-        (count != 0 ? have : lack).push_back(rank);
-      }
-      if (have.empty() || lack.empty() || ++named > kMostQueuesNamed) continue;
-      text += (text.empty() ? "" : "; ") + client.client->name_of_queue(queue) + ": " +
-              names_of(engine_.topology(), have) + " made the call, and " +
-              names_of(engine_.topology(), lack) + " did not";
-    }
-  }
-  if (named > kMostQueuesNamed)
-    text += "; and " + std::to_string(named - kMostQueuesNamed) + " more";
-  return text;
-}
-
-std::string AsyncCalls::describe_ready() {
-  const std::lock_guard lock(mutex_);
-  std::string text;
-  std::size_t found = 0;
-  for (const Client& client : clients_) {
-    for (std::size_t queue = 0; queue < client.queues.size(); ++queue) {
-      if (client.queues[queue].empty() || ++found > kMostQueuesNamed) continue;
-      text += (text.empty() ? "" : ", ") + client.client->name_of_queue(queue);
-    }
-  }
-  if (found > kMostQueuesNamed)
-    text += " and " + std::to_string(found - kMostQueuesNamed) + " more";
-  return text.empty() ? "none" : text;
 }
 
 // --- how fast the link is ------------------------------------------------------------------------

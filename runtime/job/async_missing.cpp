@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous calls that ranks do not have in common: naps, and the report when the deadline
+// passes.
+#include <algorithm>
+#include <cstdio>
+
+#include "collectives/fused_layout.hpp"
+#include "runtime/job/async_calls.hpp"
+
+namespace tutti {
+
+namespace {
+
+// Ranks that have no jobs in common look again after this time.
+constexpr auto kNapInVain = std::chrono::milliseconds(1);
+constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if somebody waits
+// What counts of one nap: a job that was suspended does not expire.
+constexpr auto kMostCounted = std::chrono::seconds(1);
+constexpr std::size_t kMostQueuesNamed = 3;
+
+std::string in_seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+}  // namespace
+
+/// Sleeps until a job comes, or it is time to look again.
+void AsyncCalls::napped_in_vain() {
+  const auto begin = Clock::now();
+  {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t seen = submissions_;
+    const bool is_awaited = waiting_->patience.waiters.load() != 0;
+    came_.wait_for(lock, is_awaited ? Clock::duration(kNapOfWaiter) : Clock::duration(kNapInVain),
+                   [&] { return ends_ || submissions_ != seen; });
+  }
+  in_vain_ += std::min<Clock::duration>(Clock::now() - begin, kMostCounted);
+}
+
+/// All ranks are here, and some rank has waited for too long. They tell each other what they have.
+void AsyncCalls::expire(std::span<const std::uint8_t> own) {
+  engine_.set_patience(patience_);
+  const int ranks = engine_.topology().size;
+  std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
+  const auto segments = collectives::allgather_segments(
+      ranks, reinterpret_cast<const std::byte*>(own.data()),
+      reinterpret_cast<std::byte*>(all.data()), own.size(), DType::uint8);
+  const auto describe = [] { return std::string("report of asynchronous calls that do not come"); };
+  engine_.run({.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
+  engine_.fail(collectives::LocalError{
+      ErrorCode::timeout, "asynchronous calls have waited " + in_seconds(deadline_) +
+                              " for the same call on all ranks. " + describe_missing(all) +
+                              ". Make the same calls on every rank, or raise TUTTI_TIMEOUT"});
+}
+
+/// `all`: what own_counts() gave on each rank.
+std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
+  const std::lock_guard lock(mutex_);
+  const int ranks = engine_.topology().size;
+  const std::size_t each = all.size() / static_cast<std::size_t>(ranks);
+  std::string text;
+  std::size_t named = 0;
+  std::size_t index = 0;
+  for (const Client& client : clients_) {
+    for (std::size_t queue = 0; queue < client.queues.size(); ++queue, ++index) {
+      std::vector<int> have;
+      std::vector<int> lack;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto count = all[static_cast<std::size_t>(rank) * each + index];
+        (count != 0 ? have : lack).push_back(rank);
+      }
+      if (have.empty() || lack.empty() || ++named > kMostQueuesNamed) continue;
+      text += (text.empty() ? "" : "; ") + client.client->name_of_queue(queue) + ": " +
+              names_of(engine_.topology(), have) + " made the call, and " +
+              names_of(engine_.topology(), lack) + " did not";
+    }
+  }
+  if (named > kMostQueuesNamed)
+    text += "; and " + std::to_string(named - kMostQueuesNamed) + " more";
+  return text;
+}
+
+std::string AsyncCalls::describe_ready() {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  std::size_t found = 0;
+  for (const Client& client : clients_) {
+    for (std::size_t queue = 0; queue < client.queues.size(); ++queue) {
+      if (client.queues[queue].empty() || ++found > kMostQueuesNamed) continue;
+      text += (text.empty() ? "" : ", ") + client.client->name_of_queue(queue);
+    }
+  }
+  if (found > kMostQueuesNamed)
+    text += " and " + std::to_string(found - kMostQueuesNamed) + " more";
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace tutti
