@@ -78,6 +78,9 @@ void push_wrong(Pushes& pushes, const std::string& fault, const Tensor& value) {
     pushes.push("a", Tensor::ones({40, 30}));
   } else if (fault == "dtype") {
     pushes.push("a", Tensor::ones(kShape, DType::float64));
+  } else if (fault == "midway") {
+    pushes.push("a", value);
+    throw std::runtime_error("the data loader has no more images");
   } else {
     if (fault != "skips") pushes.push("a", value);
     pushes.push("b", value);

@@ -92,6 +92,7 @@ ASYNC_FAULTS = {
     "exits": FAULTS["exits"]._replace(words=[*ASYNC_CALL, r"rank V\b", r"pids? \d+",
                                              "left before this call"]),
     "throws": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
+    "midway": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
     "updater": FAULTS["updater"]._replace(words=[PID, "in the updater",
                                                  "the learning rate is not a number"]),
     "skips": FAULTS["skips"]._replace(words=["ranks disagree in call", "barrier", *ASYNC_CALL]),
@@ -109,7 +110,7 @@ def faults_of(layout):
 
 def command(layout, fault):
     exported = [word for name in layout.environment for word in ("-x", name)]
-    quiet = ["--quiet"] if FAULTS[fault].program_says else []  # else mpirun has the message
+    quiet = ["--quiet"] if faults_of(layout)[fault].program_says else []  # else mpirun has the message
     launcher = [*MPIRUN, *quiet, *exported, "-x", "TUTTI_TIMEOUT", "-np", str(layout.ranks)]
     if layout.hosts:
         launcher = [os.environ["FAULT_HOSTS"], str(layout.hosts), "--slots",
