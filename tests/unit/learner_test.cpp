@@ -166,7 +166,7 @@ TEST_CASE("calls without a time teach nothing") {
 
 TEST_CASE("the time of a call begins with the last rank, and ends with the last rank") {
   constexpr std::uint64_t unit = 16;
-  const auto longest = [](std::vector<std::pair<std::uint64_t, std::uint64_t>> ranks) {
+  const auto longest = [](const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranks) {
     std::set<std::uint32_t> found;  // every rank reckons from its own end
     for (const auto& own : ranks) {
       LongestTime time(CallTime::between(own.first * unit, own.second * unit));
