@@ -110,7 +110,8 @@ def faults_of(layout):
 
 def command(layout, fault):
     exported = [word for name in layout.environment for word in ("-x", name)]
-    quiet = ["--quiet"] if faults_of(layout)[fault].program_says else []  # else mpirun has the message
+    program_says = faults_of(layout)[fault].program_says
+    quiet = ["--quiet"] if program_says else []  # else mpirun has the message
     launcher = [*MPIRUN, *quiet, *exported, "-x", "TUTTI_TIMEOUT", "-np", str(layout.ranks)]
     if layout.hosts:
         launcher = [os.environ["FAULT_HOSTS"], str(layout.hosts), "--slots",
