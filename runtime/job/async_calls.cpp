@@ -33,20 +33,6 @@ constexpr auto kLateStart = std::chrono::milliseconds(5);
 // for too long.
 constexpr std::size_t kExtraBytes = 2;
 
-/// How waits of the engine are while this lives.
-class Patiently {
- public:
-  Patiently(collectives::Engine& engine, const collectives::Patience* patience) : engine_(engine) {
-    engine_.set_patience(patience);
-  }
-  ~Patiently() { engine_.set_patience(nullptr); }
-  Patiently(const Patiently&) = delete;
-  Patiently& operator=(const Patiently&) = delete;
-
- private:
-  collectives::Engine& engine_;
-};
-
 }  // namespace
 
 AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
@@ -240,7 +226,6 @@ void AsyncCalls::turn() {
       napped_in_vain();
     }
   } catch (...) {
-    engine_.set_patience(nullptr);  // expire() sets it
     fail_all(std::current_exception());
   }
 }

@@ -71,6 +71,20 @@ class AsyncClient {
   virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
 };
 
+/// How waits of the engine are while this lives; null: as usual.
+class Patiently {
+ public:
+  Patiently(collectives::Engine& engine, const collectives::Patience* patience) : engine_(engine) {
+    engine_.set_patience(patience);
+  }
+  ~Patiently() { engine_.set_patience(nullptr); }
+  Patiently(const Patiently&) = delete;
+  Patiently& operator=(const Patiently&) = delete;
+
+ private:
+  collectives::Engine& engine_;
+};
+
 /// The queues and the helper thread of one rank's end of a group.
 class AsyncCalls {
  public:

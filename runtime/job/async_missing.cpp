@@ -41,7 +41,7 @@ void AsyncCalls::napped_in_vain() {
 
 /// All ranks are here, and some rank has waited for too long. They tell each other what they have.
 void AsyncCalls::expire(std::span<const std::uint8_t> own) {
-  engine_.set_patience(patience_);
+  const Patiently patiently(engine_, patience_);
   const int ranks = engine_.topology().size;
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
   const auto segments = collectives::allgather_segments(
