@@ -42,14 +42,14 @@ class StoredMlp {
   [[nodiscard]] tutti::Optimizer& optimizer() const {
     return local_ ? local_->optimizer() : store_.optimizer();
   }
-  /// Of all weights, and so of a push's gradients.
+  /// The bytes of all weights, and so of a push's gradients.
   [[nodiscard]] std::size_t size_bytes() const;
   /// True if the local weights have moved since the last push: they differ between ranks then.
   [[nodiscard]] bool is_apart() const noexcept { return apart_; }
 
   /// Computes the gradients of this rank's share of a batch; returns its loss, summed.
   double compute(const Batch& share) { return network_.gradients(share); }
-  /// The same, and begins to push each layer's gradients as soon as they are there. Without local
+  /// compute() that begins to push each layer's gradients as soon as they are there. Without local
   /// weights, on a cpu. Collective.
   double compute_and_push(const Batch& share);
   /// Returns when these pushes have updated the weights. Collective.

@@ -49,7 +49,7 @@ class Trainer {
   [[nodiscard]] std::size_t batch() const { return static_cast<std::size_t>(options_.batch_size); }
   /// What does not fill a batch is dropped; each epoch's order puts other images there.
   [[nodiscard]] std::size_t steps_per_epoch() const { return order_.size() / batch(); }
-  /// Of the run, over all epochs.
+  /// Steps of the run so far, over all epochs.
   [[nodiscard]] std::size_t total_steps() const {
     return static_cast<std::size_t>(position_.epoch) * steps_per_epoch() + position_.step;
   }

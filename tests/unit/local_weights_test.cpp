@@ -15,7 +15,7 @@ using tutti::Tensor;
 
 const std::vector<tutti::Key> kKeys{"weight", "bias"};
 
-/// Of the first and of the second key; different for each step.
+/// What is pushed to the first and to the second key; different for each step.
 std::vector<Tensor> gradients(int step) {
   std::vector<Tensor> both;
   for (const std::int64_t count : {7, 3}) {
