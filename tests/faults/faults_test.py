@@ -222,7 +222,7 @@ class Faults(unittest.TestCase):
                 self.check(fault, seen)
 
 
-KIB_OF_A_RANK = 200_000  # address space: what MPI takes, and a little
+KIB_OF_A_RANK = 240_000  # address space: what MPI takes, and a quarter more
 
 
 def can_mount():
