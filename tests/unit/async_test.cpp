@@ -139,7 +139,7 @@ TEST_CASE("a push returns before other ranks come, and its value may be changed"
     Tensor value = Tensor::full({1000}, 1 + comm.rank());
     if (comm.rank() == 0) {
       const Pending sent = kv.push_async(1, value);
-      value = Tensor::full({1000}, 100);
+      value.fill(100);
       if (sent.ready()) ++wrong;
       has_returned = true;
       sent.wait();
