@@ -44,12 +44,6 @@ void nap() {
 constexpr auto kForOtherNodes = milliseconds(500);
 constexpr auto kForThoseWhoWait = seconds(1);
 
-std::string in_seconds(std::chrono::steady_clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
-}
-
 template <std::size_t Size>
 void copy_text(char (&destination)[Size], const std::string& text) {
   const std::size_t length = std::min(text.size(), Size - 1);
@@ -58,6 +52,12 @@ void copy_text(char (&destination)[Size], const std::string& text) {
 }
 
 }  // namespace
+
+std::string in_seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
 
 Waiter::Clock::duration Waiter::deadline_of(const Settings& settings) {
   if (settings.timeout.count() == 0) return Clock::duration::max();

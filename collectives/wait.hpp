@@ -53,6 +53,9 @@ inline void relax() noexcept {
 #endif
 }
 
+/// "0.25 s", for messages.
+std::string in_seconds(std::chrono::steady_clock::duration time);
+
 /// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
 struct CallInProgress {
   std::uint64_t sequence = 0;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <system_error>
 
 #include "collectives/fused_layout.hpp"
@@ -177,8 +176,7 @@ void AsyncCalls::await_all() {
   await([&] { return jobs_.load() == 0; });
 }
 
-// --- the thread that drives
-// ---------------------------------------------------------------------------
+// --- the thread that drives ---------------------------------------------------------------------
 
 void AsyncCalls::help() {
   pthread_setname_np(pthread_self(), "tutti-async");

@@ -2,7 +2,6 @@
 // Asynchronous calls that ranks do not have in common: naps, and the report when the deadline
 // passes.
 #include <algorithm>
-#include <cstdio>
 
 #include "collectives/fused_layout.hpp"
 #include "runtime/job/async_calls.hpp"
@@ -17,12 +16,6 @@ constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if so
 // What counts of one nap: a job that was suspended does not expire.
 constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr std::size_t kMostQueuesNamed = 3;
-
-std::string in_seconds(std::chrono::steady_clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
-}
 
 }  // namespace
 
@@ -50,7 +43,7 @@ void AsyncCalls::expire(std::span<const std::uint8_t> own) {
   const auto describe = [] { return std::string("report of asynchronous calls that do not come"); };
   engine_.run({.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
   engine_.fail(collectives::LocalError{
-      ErrorCode::timeout, "asynchronous calls have waited " + in_seconds(deadline_) +
+      ErrorCode::timeout, "asynchronous calls have waited " + collectives::in_seconds(deadline_) +
                               " for the same call on all ranks. " + describe_missing(all) +
                               ". Make the same calls on every rank, or raise TUTTI_TIMEOUT"});
 }

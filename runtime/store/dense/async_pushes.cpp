@@ -118,7 +118,8 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
   return Pending(std::move(state));
 }
 
-// --- the helper thread ---------------------------------------------------------------------------
+// --- the thread that drives
+// -----------------------------------------------------------------------
 
 std::string AsyncPushes::name_of_queue(std::size_t queue) const {
   for (const auto& [key, entry] : table_) {
