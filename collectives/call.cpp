@@ -90,7 +90,9 @@ void Call::prepare(const Operation& operation, bool wide) {
   signature_ = sign(operation, layout_.total());
   fits_inline_ = fits_inline();
   tiny_ = false;
-  if (!fits_inline_) make_room_for_directory(sequence_ + 1);
+  if (fits_inline_) return;
+  make_room_for_directory(sequence_ + 1);
+  if (memory_.control().stage[0] == 0) make_slots();
 }
 
 bool Call::prepare_tiny(const Operation& operation) noexcept {
@@ -147,6 +149,15 @@ std::uint32_t Call::memory_flags() const {
     if (is_destination(segment) && !in_place) flags &= ~kOutputsInPlace;
   }
   return flags;
+}
+
+/// A group that makes small calls alone needs none.
+void Call::make_slots() {
+  std::uint64_t slots[4];
+  for (auto& slot : slots) slot = memory_.offset_of(allocate_shared_(tuning_.chunk_bytes));
+  ControlBlock& control = memory_.control();
+  std::copy_n(slots, 2, control.stage);
+  std::copy_n(slots + 2, 2, control.result);
 }
 
 /// The table of the line that the call will be announced in. Peers have read what the call before

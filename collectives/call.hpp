@@ -262,6 +262,7 @@ class Call {
   [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
   [[nodiscard]] bool is_overwritten(const Segment& segment) const;
   [[nodiscard]] bool sums_one_segment() const;
+  void make_slots();
   void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();

@@ -56,7 +56,7 @@ MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
   if (only_checks_differ(statements)) {
     return {ErrorCode::divergence, "call " + std::to_string(sequence) + ": the replicas differ"};
   }
-  const std::string call = "call " + std::to_string(sequence);
+  const std::string call = "call " + std::to_string(sequence) + of_group(topology);
   if (parties.size() == 1) {
     return {ErrorCode::mismatch,
             call + ": all ranks made the same call (" + parties.front().statement->text +

@@ -3,7 +3,8 @@
 //
 // Every rank has one arena. Its first bytes are a ControlBlock; the rest holds replicas, push
 // buffers and scratch. All ranks of the node have all arenas mapped, each at an address of its own,
-// so what crosses between ranks is an offset, never a pointer.
+// so what crosses between ranks is an offset, never a pointer. A group of some of the ranks uses
+// the same arenas, with a ControlBlock of each member's for itself.
 //
 // In a job the arenas are shared mappings between processes (runtime/job/arena.cpp); in tests they
 // are plain memory shared by threads that play the ranks (runtime/local).
@@ -108,10 +109,12 @@ struct alignas(kLineBytes) AgreementLine {
   std::byte payload[kInlineBytes];
 };
 
-/// The first bytes of an arena. Members that different ranks write lie on different lines.
+/// The first bytes of an arena, and of what a later group has there. Members that different ranks
+/// write lie on different lines.
 struct ControlBlock {
-  std::uint64_t nonce = 0;    ///< what peers read to know that they have mapped the right memory
-  std::uint64_t address = 0;  ///< of this byte of the arena, in its owner's process
+  std::uint64_t nonce = 0;     ///< what peers read to know that they have mapped the right memory
+  std::uint64_t address = 0;   ///< of the arena's first byte, in its owner's process
+  std::uint64_t subgroup = 0;  ///< offset of this rank's block in the group that is being made
   AnnounceLine announce[2];
   AgreementLine agreement[2];  ///< used of the node's first rank
 
@@ -123,6 +126,8 @@ struct ControlBlock {
   /// The last sequence number that the rank took part in, plus one, once it has left for good;
   /// with kLeftByException.
   alignas(kLineBytes) std::atomic<std::uint64_t> left{0};
+  /// Ranks of the node that will not look at this block again.
+  alignas(kLineBytes) std::atomic<std::uint32_t> departed{0};
 
   /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers{0};
@@ -153,8 +158,12 @@ inline constexpr int kStepBits = 24;
 
 /// One rank of the node, as this process sees it.
 struct Peer {
-  std::byte* arena;  ///< its arena's first byte, here
-  [[nodiscard]] ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(arena); }
+  std::byte* arena;     ///< its arena's first byte, here
+  ControlBlock* block;  ///< the group's, in the arena
+  [[nodiscard]] ControlBlock& control() const { return *block; }
+
+  /// A rank of the group that the arena was made for.
+  static Peer first_of(std::byte* arena) { return {arena, reinterpret_cast<ControlBlock*>(arena)}; }
 };
 
 /// The node: peers[i] is local rank i, this rank included.

@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+
+#include "collectives/topology.hpp"
 
 namespace tutti::collectives {
 
@@ -21,6 +24,11 @@ class PeerReader {
 
   /// Copies pieces of a local rank's memory here. Errors: communication, which names the rank.
   virtual void read(int local_rank, std::span<const Piece> pieces) = 0;
+
+  /// The same for a group of some of these ranks: `peers` are its local ranks, as they are numbered
+  /// here.
+  [[nodiscard]] virtual std::unique_ptr<PeerReader> for_group(const Topology& group,
+                                                              std::span<const int> peers) const = 0;
 };
 
 }  // namespace tutti::collectives

@@ -30,6 +30,13 @@ int Topology::local_rank_of(int rank_asked) const {
                                                       : -1;
 }
 
+std::vector<int> Topology::lane() const {
+  std::vector<int> ranks;
+  if (local_rank >= num_lanes()) return ranks;
+  for (const auto& ranks_of_node : nodes) ranks.push_back(ranks_of_node[local_rank]);
+  return ranks;
+}
+
 Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
   Topology topology;
   topology.rank = rank;
@@ -46,8 +53,32 @@ Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
   return topology;
 }
 
+Topology Topology::of_group(const std::vector<int>& members) const {
+  Topology chosen;
+  chosen.size = static_cast<int>(members.size());
+  chosen.ranks_per_core = ranks_per_core;
+  chosen.cores_per_rank = cores_per_rank;
+  chosen.hosts.clear();
+  std::vector<std::vector<int>> on_node(nodes.size());
+  for (int index = 0; index < chosen.size; ++index) {
+    const int member = members[index];
+    if (member == rank) chosen.rank = index;
+    on_node[node_of(member)].push_back(index);
+    chosen.hosts.push_back(hosts[member]);
+    chosen.job_ranks.push_back(job_ranks.empty() ? member : job_ranks[member]);
+    if (!processes.empty()) chosen.processes.push_back(processes[member]);
+  }
+  std::erase_if(on_node, [](const std::vector<int>& ranks) { return ranks.empty(); });
+  chosen.set_nodes(std::move(on_node));
+  return chosen;
+}
+
 std::string name_of(const Topology& topology, int rank) {
-  std::string text = "rank " + std::to_string(rank) + " (host " + topology.hosts[rank];
+  std::string text = "rank " + std::to_string(rank) + " (";
+  if (!topology.job_ranks.empty()) {
+    text += "rank " + std::to_string(topology.job_ranks[rank]) + " of the job, ";
+  }
+  text += "host " + topology.hosts[rank];
   if (!topology.processes.empty()) text += ", pid " + std::to_string(topology.processes[rank]);
   return text + ")";
 }
@@ -62,6 +93,14 @@ std::string listed(const std::vector<Item>& items, const char* last_separator, P
   }
   return text;
 }
+/// "ranks 1, 2 and 5".
+std::string numbers(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         listed(ranks, " and ", [](int rank) { return std::to_string(rank); });
+}
+
+constexpr std::size_t kFew = 8;
+
 }  // namespace
 
 std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
@@ -71,15 +110,29 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
     const std::string& host = topology.hosts[rank];
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
   }
+  std::string in_job;
   std::string pids;
-  constexpr std::size_t kFew = 8;
+  if (!topology.job_ranks.empty() && ranks.size() <= kFew) {
+    std::vector<int> job_ranks;
+    for (const int rank : ranks) job_ranks.push_back(topology.job_ranks[rank]);
+    in_job = numbers(job_ranks) + " of the job, ";
+  }
   if (!topology.processes.empty() && ranks.size() <= kFew) {
     pids = ", pids " +
            listed(ranks, ", ", [&](int rank) { return std::to_string(topology.processes[rank]); });
   }
-  return "ranks " + listed(ranks, " and ", [](int rank) { return std::to_string(rank); }) +
-         (hosts.size() == 1 ? " (host " : " (hosts ") +
+  return numbers(ranks) + " (" + in_job + (hosts.size() == 1 ? "host " : "hosts ") +
          listed(hosts, ", ", [](const std::string& host) { return host; }) + pids + ")";
+}
+
+std::string of_group(const Topology& topology) {
+  const std::vector<int>& ranks = topology.job_ranks;
+  if (ranks.empty()) return {};
+  if (ranks.size() <= kFew) return " of the group of " + numbers(ranks) + " of the job";
+  return " of the group of " + std::to_string(ranks.size()) +
+         " ranks of the job that begins with "
+         "rank " +
+         std::to_string(ranks.front());
 }
 
 }  // namespace tutti::collectives

@@ -17,6 +17,8 @@ struct Topology {
   std::vector<std::vector<int>> nodes{{0}};
   std::vector<std::string> hosts{"localhost"};  ///< host name of each rank
   std::vector<long> processes;  ///< process number of each rank; empty if ranks are threads
+  std::vector<int> job_ranks;   ///< each rank's rank in the job; empty if the group is the job
+  int group = 0;                ///< number of the group among those of its ranks; 0 is the first
   /// Ranks of this host for each core that they may use between them, rounded up. Above 1,
   /// spinning takes the core from a peer.
   int ranks_per_core = 1;
@@ -39,6 +41,10 @@ struct Topology {
     return static_cast<int>(std::min_element(nodes.begin(), nodes.end(), smaller)->size());
   }
 
+  /// The ranks that carry this rank's share between nodes, in the order of nodes; empty if it
+  /// carries none.
+  [[nodiscard]] std::vector<int> lane() const;
+
   [[nodiscard]] std::size_t largest_node() const {
     const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
     return std::max_element(nodes.begin(), nodes.end(), smaller)->size();
@@ -47,14 +53,20 @@ struct Topology {
   /// Sets the nodes, orders them, and finds this rank among them.
   void set_nodes(std::vector<std::vector<int>> new_nodes);
 
+  /// What some of these ranks see of each other once they are a group. They are numbered in the
+  /// order given; this rank is among them.
+  [[nodiscard]] Topology of_group(const std::vector<int>& members) const;
+
   /// The topology of `size` ranks cut into consecutive nodes, as rank `rank` sees it.
   static Topology consecutive(int rank, const std::vector<int>& node_sizes);
 };
 
-/// "rank 3 (host b, pid 4711)".
+/// "rank 3 (host b, pid 4711)"; in a group "rank 1 (rank 3 of the job, host b, pid 4711)".
 std::string name_of(const Topology& topology, int rank);
 /// "rank 1 (host a, pid 12)" or "ranks 1, 2 and 5 (hosts a, b, pids 12, 13, 14)";
 /// where there are many ranks, without process numbers.
 std::string names_of(const Topology& topology, const std::vector<int>& ranks);
+/// " of the group of ranks 1, 3 and 5 of the job", to name a call; empty if the group is the job.
+std::string of_group(const Topology& topology);
 
 }  // namespace tutti::collectives

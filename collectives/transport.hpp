@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
@@ -36,14 +38,24 @@ class Transport {
 
   virtual ~Transport() = default;
 
+  /// Messages between some of these ranks, which are numbered in the order given. They are apart
+  /// from those of every group with another number; 0 is the whole job's. Local: messages may be
+  /// sent once all members have one. Errors: invalid_argument if numbers have run out.
+  [[nodiscard]] virtual std::unique_ptr<Transport> for_group(const std::vector<int>& members,
+                                                             int number) const = 0;
+
   /// Starts; the bytes stay untouched until done() has returned true.
   virtual Request send(int to_rank, int tag, std::span<const std::byte> bytes) = 0;
 
   /// Starts; the message may be shorter than `bytes`, never longer.
   virtual Request receive(int from_rank, int tag, std::span<std::byte> bytes) = 0;
 
+  /// Makes allreduce() possible between the ranks of a lane: see Topology::lane(). Collective
+  /// between these, and without a deadline.
+  virtual void make_lane(const std::vector<int>& ranks) { static_cast<void>(ranks); }
+
   /// Starts an allreduce in place with the same local rank of the other nodes; all start theirs in
-  /// the same order. Only if the group was made for Exchange::mpi.
+  /// the same order. Only after make_lane().
   virtual Request allreduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op);
 
   /// True once complete; the request is then no longer valid. Makes progress.

@@ -221,6 +221,9 @@ void Waiter::leave(std::uint64_t last_sequence, bool by_exception) {
   notice.rank = topology_.rank;
   notice.sequence = left;
   notify_other_nodes(notice);
+  for (const Peer& peer : memory_.peers) {
+    peer.control().departed.fetch_add(1, std::memory_order_release);
+  }
 }
 
 /// The first rank of each other node listens; it passes a failure on through its node's memory.
@@ -290,7 +293,8 @@ std::string Waiter::observations(const std::vector<int>& missing) const {
 
 std::string Waiter::call_name() const {
   if (call_ == nullptr) return "collective call";
-  return call_->describe() + " (call " + std::to_string(call_->sequence) + ")";
+  return call_->describe() + " (call " + std::to_string(call_->sequence) + of_group(topology_) +
+         ")";
 }
 
 void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration waited) const {

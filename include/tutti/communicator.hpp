@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives without keys, over all ranks of the job.
+// Collectives without keys, over all ranks of the job or a group of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,10 +29,12 @@ namespace gpus {
 class SumOverRanks;
 }
 
-/// The ranks of an mpirun job.
+/// The ranks of an mpirun job, or a group of them.
 ///
-/// Order   every member function marked "collective" is called by all ranks, in the same order,
-///         with equal shapes, dtypes and operations. One thread uses a communicator at a time.
+/// Order   every member function marked "collective" is called by all ranks of the communicator, in
+///         the same order, with equal shapes, dtypes and operations. One thread uses a communicator
+///         at a time. A rank may be in many groups, and use them in turn; ranks that share several
+///         must use these in an order in which no rank waits for another in a circle.
 /// Errors  a call that is invalid on one rank, or that differs between ranks, throws on all ranks
 ///         (invalid_argument, mismatch) and leaves everything as it was. communication and timeout
 ///         fail the communicator for good.
@@ -43,10 +47,29 @@ class TUTTI_API Communicator {
   /// This process alone. Never touches MPI.
   static Communicator self(const Settings& settings = Settings::from_environment());
 
+  /// The group of all ranks that give the same colour, numbered in the order of (key, rank): rows
+  /// and columns of a grid, for example. Groups share this communicator's memory: a tensor from
+  /// allocate() of one is in node-shared memory for all. They outlive it. A group is destroyed as
+  /// any communicator, and its memory goes back when all its ranks of the node have done so.
+  /// Results have the bits of a job of these ranks alone. Messages of errors say each rank's number
+  /// in the group and in the job. Statistics and metrics that settings ask for are the job's
+  /// alone; a group has its own statistics().
+  /// Order   collective over this communicator. One thread of a process makes groups at a time.
+  /// Errors  on all ranks, after which nothing has changed: invalid_argument, for settings that do
+  ///         not fit the group; out_of_memory; mismatch.
+  [[nodiscard]] Communicator split(int color, int key = 0) const;
+
+  /// The group of these ranks of this communicator, in this order; nothing on the others, which
+  /// take part in the call all the same. All ranks give the same list. Otherwise as split().
+  /// Errors  also invalid_argument: an empty list, what is no rank, a rank that is named twice.
+  [[nodiscard]] std::optional<Communicator> subgroup(std::span<const int> ranks) const;
+
   explicit Communicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
+  /// This rank's rank in the job that the group comes from.
+  [[nodiscard]] int job_rank() const noexcept;
   [[nodiscard]] int node() const noexcept;  ///< index of this rank's node
   [[nodiscard]] int num_nodes() const noexcept;
   [[nodiscard]] int local_rank() const noexcept;  ///< rank within the node

@@ -7,6 +7,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
 #include "tutti/export.h"
+#include "tutti/settings.hpp"
 
 namespace tutti {
 
@@ -14,6 +15,16 @@ namespace tutti {
 /// initialised if it was not, and finalised when the process exits. Freed by the library.
 /// Order   collective. Errors  communication.
 TUTTI_API MPI_Comm duplicate_world();
+
+/// The ranks of an intracommunicator of MPI, in its order. Their memory and messages are their own:
+/// what another communicator has allocated is ordinary memory to this one. To share memory between
+/// groups, make one Communicator and split() that. `comm` is duplicated, and may be freed.
+/// MPI must be initialised.
+/// Order   collective over `comm`.
+/// Errors  invalid_argument: MPI_COMM_NULL, an intercommunicator, on this rank alone; what
+///         Communicator::world() throws, on all.
+TUTTI_API Communicator communicator_from(MPI_Comm comm,
+                                         const Settings& settings = Settings::from_environment());
 
 /// MPI's names of element types and reductions. MPI can move 16-bit floating-point types (as
 /// MPI_UINT16_T), but not reduce them.

@@ -9,6 +9,7 @@
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/agree.hpp"
 #include "runtime/job/group.hpp"
+#include "runtime/job/subgroup.hpp"
 #include "runtime/job/tuning_file.hpp"
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
@@ -19,7 +20,6 @@ namespace tutti {
 using collectives::Engine;
 using collectives::kEveryRank;
 using collectives::Kind;
-using collectives::Operation;
 using collectives::Segment;
 
 const char* to_string(ReduceOp op) noexcept {
@@ -113,6 +113,20 @@ Communicator Communicator::self(const Settings& settings) {
   return Communicator(make_self_group(settings));
 }
 
+Communicator Communicator::split(int color, int key) const {
+  return Communicator(tutti::split(*group_, color, key));
+}
+
+std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) const {
+  auto group = make_subgroup(*group_, ranks);
+  if (group == nullptr) return std::nullopt;
+  return Communicator(std::move(group));
+}
+
+int Communicator::job_rank() const noexcept {
+  const collectives::Topology& topology = group_->topology();
+  return topology.job_ranks.empty() ? topology.rank : topology.job_ranks[topology.rank];
+}
 int Communicator::rank() const noexcept { return group_->topology().rank; }
 int Communicator::size() const noexcept { return group_->topology().size; }
 int Communicator::node() const noexcept { return group_->topology().node; }

@@ -217,6 +217,7 @@ void Arena::commit(std::size_t end) {
 
 std::byte* Arena::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  free_retired();
   bytes = rounded_up(std::max<std::size_t>(bytes, 1), kAlignment);
   const auto fits = std::find_if(free_.begin(), free_.end(),
                                  [&](const auto& block) { return block.second >= bytes; });
@@ -240,6 +241,24 @@ std::byte* Arena::allocate(std::size_t bytes) {
 
 void Arena::free(std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
+  free_locked(memory);
+}
+
+void Arena::retire(std::vector<std::byte*> memory, std::function<bool()> is_unused) {
+  const std::lock_guard lock(mutex_);
+  retired_.push_back({std::move(memory), std::move(is_unused)});
+  free_retired();
+}
+
+void Arena::free_retired() noexcept {
+  std::erase_if(retired_, [this](const Retired& retired) {
+    if (!retired.is_unused()) return false;
+    for (std::byte* memory : retired.memory) free_locked(memory);
+    return true;
+  });
+}
+
+void Arena::free_locked(std::byte* memory) noexcept {
   const auto found = allocated_.find(static_cast<std::size_t>(memory - mapping_.data()));
   auto [offset, bytes] = *found;
   allocated_.erase(found);

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/base/unique_handle.hpp"
 
@@ -63,6 +65,8 @@ class Arena {
   /// touched.
   std::byte* allocate(std::size_t bytes);
   void free(std::byte* memory) noexcept;
+  /// Frees these in a later allocate(), once `is_unused` says that no peer looks at them.
+  void retire(std::vector<std::byte*> memory, std::function<bool()> is_unused);
 
   [[nodiscard]] std::byte* data() const noexcept { return mapping_.data(); }
   [[nodiscard]] std::size_t reserved_bytes() const noexcept { return mapping_.size(); }
@@ -82,6 +86,13 @@ class Arena {
   static std::size_t default_reserve(std::size_t asked, int ranks);
 
  private:
+  struct Retired {
+    std::vector<std::byte*> memory;
+    std::function<bool()> is_unused;
+  };
+
+  void free_retired() noexcept;
+  void free_locked(std::byte* memory) noexcept;
   void commit(std::size_t end);
   void require_memory(std::size_t bytes) const;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, const std::string& reason) const;
@@ -96,6 +107,7 @@ class Arena {
   std::size_t touched_ = 0;                       ///< bytes below this were handed out at some time
   std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes of a free range
   std::map<std::size_t, std::size_t> allocated_;  ///< offset -> bytes of a range in use
+  std::vector<Retired> retired_;
 };
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include "collectives/leak.hpp"
 #include "runtime/gpu/tensor_ops.hpp"
 #include "runtime/job/stop_flag.hpp"
+#include "runtime/job/tuning_file.hpp"
 
 namespace tutti {
 
@@ -30,21 +31,11 @@ collectives::NodeMemory node_memory(const GroupParts& parts) {
   memory.local_rank = parts.topology.local_rank;
   memory.arena_bytes = parts.arena->reserved_bytes();
   memory.reader = parts.reader.get();
-  for (std::byte* arena : parts.arenas) memory.peers.push_back({arena});
+  memory.peers = parts.node;
   return memory;
 }
 
 }  // namespace
-
-void allocate_slots(Arena& arena, std::size_t slot_bytes) {
-  auto& control = *reinterpret_cast<collectives::ControlBlock*>(arena.data());
-  const auto slot = [&] {
-    return static_cast<std::uint64_t>(arena.allocate(slot_bytes) - arena.data());
-  };
-  control.address = reinterpret_cast<std::uintptr_t>(arena.data());
-  for (auto& offset : control.stage) offset = slot();
-  for (auto& offset : control.result) offset = slot();
-}
 
 collectives::Tuning choose_tuning(const collectives::Topology& topology, const Settings& settings) {
   return collectives::Tuning::choose(topology, settings, cache_sizes());
@@ -53,7 +44,7 @@ collectives::Tuning choose_tuning(const collectives::Topology& topology, const S
 Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   engine_ = std::make_unique<collectives::Engine>(
       node_memory(parts_), parts_.topology, parts_.settings, parts_.transport.get(),
-      [arena = parts_.arena](std::size_t bytes) { return arena->allocate(bytes); }, parts_.tuning);
+      [this](std::size_t bytes) { return parts_.scratch->allocate(bytes); }, parts_.tuning);
   adopt_known_paths();
   warn_of_unreadable();
   engine_->watch(stop_flag());
@@ -85,22 +76,59 @@ void Group::adopt_known_paths() {
              (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
 
-/// After a failure a peer that was stopped may resume in the middle of a call: what it may still
-/// read or write stays mapped until the process ends.
 Group::~Group() {
   async_.reset();
-  async_lease_.reset();
+  threads_call_.reset();
   reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
-  if (parts_.topology.size == 1) return;
+  leave();
+}
+
+/// After a failure a peer that was stopped may resume in the middle of a call: what it may still
+/// read or write stays mapped until the process ends.
+void Group::leave() {
   if (engine_->failed()) {
-    collectives::leak_until_exit(
-        std::make_shared<std::vector<Mapping>>(std::move(parts_.mappings)));
+    collectives::leak_until_exit(parts_.mappings);
     collectives::leak_until_exit(parts_.arena);
-  } else {
-    engine_->leave(std::uncaught_exceptions() > 0);
+    return;
   }
+  engine_->leave(std::uncaught_exceptions() > 0);
+  parts_.scratch->retire(static_cast<std::uint32_t>(parts_.node.size()));
+}
+
+GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
+  GroupParts parts;
+  parts.topology = topology().of_group(members);
+  parts.topology.group = number;
+  parts.settings = parts_.settings;
+  parts.tuning = choose_tuning(parts.topology, parts.settings);
+  parts.arena = parts_.arena;
+  parts.mappings = parts_.mappings;
+  parts.peers = parts_.peers;
+  parts.known_paths = read_known_paths(parts.settings.tuning, parts.topology.local_size()).paths;
+  std::vector<int> peers;
+  for (const int rank : parts.topology.local_ranks()) {
+    const int peer = topology().local_rank_of(members[rank]);
+    peers.push_back(peer);
+    parts.node.push_back(parts_.node[peer]);
+    parts.processes.push_back(parts_.processes.empty() ? 0 : parts_.processes[peer]);
+  }
+  if (peers.size() > 1) {
+    parts.why_unreadable = parts_.why_unreadable;
+    if (parts_.reader != nullptr) parts.reader = parts_.reader->for_group(parts.topology, peers);
+  }
+  if (parts_.transport != nullptr && parts.topology.size > 1) {
+    parts.transport = parts_.transport->for_group(members, number);
+  }
+  if (parts.topology.num_nodes() > 1) {
+    parts.why_not_async = parts_.why_not_async;
+    parts.let_threads_call = parts_.let_threads_call;
+  }
+  parts.reports = reports_->targets_of_group();
+  parts.numbers = parts_.numbers;
+  parts.scratch = Scratch::another(parts.arena);
+  return parts;
 }
 
 AsyncCalls& Group::async() {
@@ -108,12 +136,7 @@ AsyncCalls& Group::async() {
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
   }
-  if (parts_.lease_async && (async_lease_ = parts_.lease_async()) == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "asynchronous calls: another communicator of this process makes some, between "
-                "nodes, and two threads need an MPI with MPI_THREAD_MULTIPLE; create stores from "
-                "one Communicator, or destroy the other one first");
-  }
+  if (parts_.let_threads_call) threads_call_ = parts_.let_threads_call();
   async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
   async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
   return *async_;

@@ -2,6 +2,7 @@
 // The ranks of a job as one of them sees them: memory, messages, and the engine on top.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -15,34 +16,45 @@
 #include "runtime/job/async_calls.hpp"
 #include "runtime/job/async_reduces.hpp"
 #include "runtime/job/node_observer.hpp"
+#include "runtime/job/scratch.hpp"
 #include "runtime/observe/reports.hpp"
 
 namespace tutti {
 
-/// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process).
+/// Numbers the groups of a job's ranks, so that their messages do not mix. All groups that come
+/// from one share it.
+struct GroupNumbers {
+  std::atomic<int> next{1};
+  std::atomic<bool> is_drawing{false};  ///< a thread of this process is making a group
+};
+
+/// What a group is made of. Built by runtime/mpi (processes) and runtime/local (one process), and
+/// by parts_for() for some ranks of a group.
 struct GroupParts {
   collectives::Topology topology;
   std::vector<pid_t> processes;  ///< process numbers in the node; 0 if not visible here
   Settings settings;
-  collectives::Tuning tuning;                        ///< from choose_tuning()
-  std::shared_ptr<Arena> arena;                      ///< this rank's arena
-  std::vector<Mapping> mappings;                     ///< arenas of peers in other processes
-  std::vector<std::shared_ptr<Arena>> peers;         ///< arenas of peers in this process
-  std::vector<collectives::LearntPath> known_paths;  ///< from a file of TUTTI_TUNING
-  std::unique_ptr<collectives::PeerReader> reader;   ///< null if peers' memory cannot be read
-  std::string why_unreadable;                        ///< why reader is null, with the remedy
+  collectives::Tuning tuning;                            ///< from choose_tuning()
+  std::shared_ptr<Arena> arena;                          ///< this rank's arena
+  std::unique_ptr<Scratch> scratch;                      ///< in it, the group's own
+  std::shared_ptr<const std::vector<Mapping>> mappings;  ///< arenas of peers in other processes
+  std::vector<std::shared_ptr<Arena>> peers;             ///< arenas of peers in this process
+  std::vector<collectives::LearntPath> known_paths;      ///< from a file of TUTTI_TUNING
+  std::unique_ptr<collectives::PeerReader> reader;       ///< null if peers' memory cannot be read
+  std::string why_unreadable;                            ///< why reader is null, with the remedy
   std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
-  /// Gives the right to call MPI from another thread, null if it is taken. None on one node.
-  std::function<std::shared_ptr<void>()> lease_async;
-  std::vector<std::byte*> arenas;  ///< where the arenas of the node's ranks are mapped here
+  /// What is held while another thread may call MPI. None on one node.
+  std::function<std::shared_ptr<void>()> let_threads_call;
+  std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   ReportTargets reports;
+  std::shared_ptr<GroupNumbers> numbers = std::make_shared<GroupNumbers>();
 };
 
 class Group {
  public:
-  /// Local. All ranks of the node must have reserved their slots (allocate_slots) before any rank
-  /// makes a collective call.
+  /// Local. All ranks of the node must have their control block and must have told the others where
+  /// it is before any rank makes a collective call.
   explicit Group(GroupParts parts);
 
   /// Local, never collective: tells the others that this rank makes no more calls.
@@ -64,6 +76,13 @@ class Group {
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
+  [[nodiscard]] GroupNumbers& numbers() const { return *parts_.numbers; }
+
+  /// What a group of some of these ranks is made of, in the order given; this rank is one of them.
+  /// It shares this group's memory; the peers' control blocks are not in it yet. Local.
+  /// Errors  invalid_argument: settings that do not fit these ranks, no more numbers;
+  /// out_of_memory.
+  [[nodiscard]] GroupParts parts_for(const std::vector<int>& members, int number) const;
 
   /// What follows waits for no asynchronous call.
   void check_usable() { engine_->check_usable(); }
@@ -97,14 +116,15 @@ class Group {
 
  private:
   void copy_on_host(const TensorView& target, const ConstTensorView& source);
+  void leave();
   void adopt_known_paths();
   void warn_of_unreadable() const;
 
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
   std::uint64_t last_number_ = 0;
-  std::shared_ptr<void> async_lease_;
-  std::unique_ptr<AsyncCalls> async_;  ///< null until the first asynchronous call
+  std::shared_ptr<void> threads_call_;  ///< while there are asynchronous calls
+  std::unique_ptr<AsyncCalls> async_;   ///< null until the first asynchronous call
   std::unique_ptr<AsyncReduces> async_reduces_;
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;
@@ -113,8 +133,5 @@ class Group {
 /// What the layout, the settings and this machine's caches choose. Local.
 /// Errors  invalid_argument: settings.algorithms does not fit the layout.
 collectives::Tuning choose_tuning(const collectives::Topology& topology, const Settings& settings);
-
-/// Reserves the scratch slots that the engine needs in an arena.
-void allocate_slots(Arena& arena, std::size_t slot_bytes);
 
 }  // namespace tutti

@@ -75,6 +75,13 @@ void KernelReader::read(int local_rank, std::span<const Piece> pieces) {
   }
 }
 
+std::unique_ptr<collectives::PeerReader> KernelReader::for_group(const collectives::Topology& group,
+                                                                 std::span<const int> peers) const {
+  std::vector<pid_t> processes;
+  for (const int peer : peers) processes.push_back(processes_[static_cast<std::size_t>(peer)]);
+  return std::make_unique<KernelReader>(group, std::move(processes));
+}
+
 void KernelReader::fail(int local_rank, int error) const {
   const int rank = topology_.local_ranks()[static_cast<std::size_t>(local_rank)];
   const std::string where = "cannot read the tensor of " + collectives::name_of(topology_, rank);

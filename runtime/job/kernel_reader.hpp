@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -21,6 +22,8 @@ class KernelReader final : public collectives::PeerReader {
   KernelReader(const collectives::Topology& topology, std::vector<pid_t> processes);
 
   void read(int local_rank, std::span<const Piece> pieces) override;
+  [[nodiscard]] std::unique_ptr<collectives::PeerReader> for_group(
+      const collectives::Topology& group, std::span<const int> peers) const override;
 
  private:
   [[noreturn]] void fail(int local_rank, int error) const;

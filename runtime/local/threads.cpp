@@ -22,6 +22,7 @@ namespace tutti {
 namespace {
 
 constexpr int kNoticeTag = -1;
+constexpr int kTagsPerGroup = 128;
 
 /// Holds all ranks' messages until they are received.
 class Mailboxes {
@@ -56,9 +57,20 @@ class Mailboxes {
 /// A Transport between threads of one process.
 class MailboxTransport final : public collectives::Transport {
  public:
-  MailboxTransport(std::shared_ptr<Mailboxes> mailboxes, int rank)
-      : mailboxes_(std::move(mailboxes)), rank_(rank) {}
+  /// `members`: of a group, by their ranks in the job; empty for the job.
+  MailboxTransport(std::shared_ptr<Mailboxes> mailboxes, int rank, std::vector<int> members = {},
+                   int number = 0)
+      : mailboxes_(std::move(mailboxes)),
+        rank_(rank),
+        members_(std::move(members)),
+        first_tag_(number * kTagsPerGroup) {}
 
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
+                                                     int number) const override {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(in_job(member));
+    return std::make_unique<MailboxTransport>(mailboxes_, rank_, std::move(ranks), number);
+  }
   Request send(int to_rank, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from_rank, int tag, std::span<std::byte> bytes) override;
   bool done(Request request) override;
@@ -74,9 +86,12 @@ class MailboxTransport final : public collectives::Transport {
   };
   /// Completes receives in the order in which they were posted.
   void match();
+  [[nodiscard]] int in_job(int rank) const { return members_.empty() ? rank : members_[rank]; }
 
   std::shared_ptr<Mailboxes> mailboxes_;
-  int rank_;
+  int rank_;  ///< in the job
+  std::vector<int> members_;
+  int first_tag_;
   Request next_request_ = 0;
   std::map<Request, Pending> pending_;
 };
@@ -111,13 +126,13 @@ std::optional<Mailboxes::Message> Mailboxes::take_any(int rank, int tag) {
 
 collectives::Transport::Request MailboxTransport::send(int to_rank, int tag,
                                                        std::span<const std::byte> bytes) {
-  mailboxes_->post(to_rank, {rank_, tag, {bytes.begin(), bytes.end()}});
+  mailboxes_->post(in_job(to_rank), {rank_, first_tag_ + tag, {bytes.begin(), bytes.end()}});
   return next_request_++;
 }
 
 collectives::Transport::Request MailboxTransport::receive(int from_rank, int tag,
                                                           std::span<std::byte> bytes) {
-  pending_[next_request_] = {from_rank, tag, bytes};
+  pending_[next_request_] = {in_job(from_rank), first_tag_ + tag, bytes};
   return next_request_++;
 }
 
@@ -148,11 +163,11 @@ void MailboxTransport::match() {
 
 void MailboxTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const auto bytes = std::as_bytes(std::span(&notice, 1));
-  mailboxes_->post(to_rank, {rank_, kNoticeTag, {bytes.begin(), bytes.end()}});
+  mailboxes_->post(in_job(to_rank), {rank_, first_tag_ + kNoticeTag, {bytes.begin(), bytes.end()}});
 }
 
 std::optional<collectives::Notice> MailboxTransport::poll_notice() {
-  const auto message = mailboxes_->take_any(rank_, kNoticeTag);
+  const auto message = mailboxes_->take_any(rank_, first_tag_ + kNoticeTag);
   if (!message) return std::nullopt;
   collectives::Notice notice;
   std::memcpy(&notice, message->bytes.data(), sizeof notice);
@@ -199,14 +214,15 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     own.tuning = choose_tuning(own.topology, settings);
     own.known_paths = read_known_paths(settings.tuning, own.topology.local_size()).paths;
-    allocate_slots(*own.arena, own.tuning.chunk_bytes);
+    own.scratch = Scratch::first_of(own.arena);
+    own.scratch->allocate_slots(own.tuning.chunk_bytes);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
     }
   }
   for (GroupParts& own : parts) {
     for (const int peer : own.topology.local_ranks()) {
-      own.arenas.push_back(parts[peer].arena->data());
+      own.node.push_back(collectives::Peer::first_of(parts[peer].arena->data()));
       if (peer != own.topology.rank) own.peers.push_back(parts[peer].arena);
     }
     if (own.topology.local_size() > 1) own.reader = reader_of_threads(own.topology);

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
+
+#include "tutti/mpi.hpp"
 
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
@@ -29,10 +32,6 @@ std::uint64_t random_nonce() {
   return (std::uint64_t{device()} << 32) | device() | 1;
 }
 
-collectives::ControlBlock& control_of(std::byte* arena) {
-  return *reinterpret_cast<collectives::ControlBlock*>(arena);
-}
-
 std::vector<Backing> backings_for(const Settings& settings) {
   if (settings.shared_memory == "memfd" || settings.shared_memory == "none") {
     return {Backing::memfd};
@@ -44,22 +43,23 @@ std::vector<Backing> backings_for(const Settings& settings) {
 /// Maps the arenas of this rank's node. A mapping counts if the peer's nonce can be read through
 /// it.
 bool map_node(GroupParts& parts, Backing backing, const std::vector<ArenaHandle>& handles) {
-  parts.mappings.clear();
-  parts.arenas.clear();
+  std::vector<Mapping> mappings;
+  parts.node.clear();
   for (const int rank : parts.topology.local_ranks()) {
     if (rank == parts.topology.rank) {
-      parts.arenas.push_back(parts.arena->data());
+      parts.node.push_back(collectives::Peer::first_of(parts.arena->data()));
       continue;
     }
     try {
-      parts.mappings.push_back(
+      mappings.push_back(
           Arena::map_peer(backing, handles[rank].address, parts.arena->reserved_bytes()));
     } catch (const Error&) {
       return false;
     }
-    parts.arenas.push_back(parts.mappings.back().data());
-    if (control_of(parts.arenas.back()).nonce != handles[rank].nonce) return false;
+    parts.node.push_back(collectives::Peer::first_of(mappings.back().data()));
+    if (parts.node.back().control().nonce != handles[rank].nonce) return false;
   }
+  parts.mappings = std::make_shared<const std::vector<Mapping>>(std::move(mappings));
   return true;
 }
 
@@ -79,7 +79,7 @@ std::vector<int> share_memory(EarlyCollectives& ranks, GroupParts& parts, Backin
   ranks.agree("reserve node-shared memory", [&] {
     parts.arena = std::make_shared<Arena>(backing, reserve);
     own = {parts.arena->address(), random_nonce()};
-    control_of(parts.arena->data()).nonce = own.nonce;
+    collectives::Peer::first_of(parts.arena->data()).control().nonce = own.nonce;
   });
   ranks.allgather("tell each other where their memory is", own, handles);
   int mapped = 0;
@@ -105,10 +105,10 @@ void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
              " cannot map each other's memory and will use MPI instead");
   }
   parts.topology.set_nodes(std::move(nodes));
-  if (parts.topology.local_size() < static_cast<int>(parts.arenas.size()) ||
+  if (parts.topology.local_size() < static_cast<int>(parts.node.size()) ||
       parts.topology.local_size() == 1) {
-    parts.mappings.clear();
-    parts.arenas = {parts.arena->data()};
+    parts.mappings.reset();
+    parts.node = {collectives::Peer::first_of(parts.arena->data())};
   }
 }
 
@@ -185,13 +185,9 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
 /// missing rank may be waiting for one of them.
 void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   if (parts.topology.size == 1) return;
-  MpiTransport* transport = nullptr;
-  ranks.agree("prepare their messages", [&] {
-    auto made = std::make_unique<MpiTransport>(ranks.comm());
-    transport = made.get();
-    parts.transport = std::move(made);
-  });
-  if (parts.topology.num_nodes() > 1) parts.lease_async = lease_async_calls;
+  ranks.agree("prepare their messages",
+              [&] { parts.transport = std::make_unique<MpiTransport>(ranks.comm()); });
+  if (parts.topology.num_nodes() > 1) parts.let_threads_call = let_threads_call;
   if (parts.topology.num_nodes() > 1 && thread_level() < MPI_THREAD_SERIALIZED) {
     parts.why_not_async =
         "they are made by a thread of their own, which MPI does not allow as the program has "
@@ -201,8 +197,7 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
   if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");
-  const int lane = parts.topology.local_rank;
-  transport->make_lane(lane < parts.topology.num_lanes() ? lane : -1, parts.topology.node);
+  parts.transport->make_lane(parts.topology.lane());
 }
 
 /// What the ranks are and how they will work together.
@@ -217,12 +212,37 @@ void log_choices(Group& group) {
   }
 }
 
+/// The ranks of a communicator in MPI_COMM_WORLD; empty if they are its ranks.
+std::vector<int> ranks_in_job(MPI_Comm comm) {
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group job = MPI_GROUP_NULL;
+  check(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
+  int size = 0;
+  int result = MPI_UNEQUAL;
+  check(MPI_Group_size(members, &size), "MPI_Group_size");
+  check(MPI_Group_compare(members, job, &result), "MPI_Group_compare");
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::vector<int> in_job(own.size());
+  std::iota(own.begin(), own.end(), 0);
+  check(MPI_Group_translate_ranks(members, size, own.data(), job, in_job.data()),
+        "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&job), "MPI_Group_free");
+  if (result == MPI_IDENT) in_job.clear();
+  return in_job;
+}
+
 }  // namespace
 
-/// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized();
-  EarlyCollectives ranks(MPI_COMM_WORLD, settings.timeout);
+  return make_group(MPI_COMM_WORLD, settings);
+}
+
+/// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
+std::shared_ptr<Group> make_group(MPI_Comm comm, const Settings& settings) {
+  EarlyCollectives ranks(comm, settings.timeout);
   ranks.agree("look at their settings", [&] { require_valid(settings); });
   const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
   require_equal_ranks(infos, ranks.rank());
@@ -233,6 +253,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     backings = backings_for(settings);
     parts.settings = settings;
     parts.topology = topology_of(infos, ranks.rank(), settings);
+    parts.topology.job_ranks = ranks_in_job(ranks.comm());
   });
   std::vector<int> mapped;
   for (const Backing backing : backings) {
@@ -242,7 +263,8 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ranks.agree("allocate scratch memory", [&] {
     split_unmapped_nodes(parts, mapped);
     parts.tuning = choose_tuning(parts.topology, settings);
-    allocate_slots(*parts.arena, parts.tuning.chunk_bytes);
+    parts.scratch = Scratch::first_of(parts.arena);
+    parts.scratch->allocate_slots(parts.tuning.chunk_bytes);
     parts.processes = processes_of_node(parts.topology, infos);
   });
   make_reader(ranks, parts);
@@ -258,3 +280,24 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
 }
 
 }  // namespace tutti::mpi
+
+namespace tutti {
+
+Communicator communicator_from(MPI_Comm comm, const Settings& settings) {
+  if (!mpi::is_running()) {
+    throw Error(ErrorCode::invalid_argument,
+                "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
+                "exists between MPI_Init and MPI_Finalize");
+  }
+  int between = 0;
+  if (comm != MPI_COMM_NULL) mpi::check(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
+  if (comm == MPI_COMM_NULL || between != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("communicator_from: expected the ranks of one group, got ") +
+                    (between != 0 ? "an intercommunicator; MPI_Intercomm_merge makes one of it"
+                                  : "MPI_COMM_NULL, which MPI gives to ranks outside of a group"));
+  }
+  return Communicator(mpi::make_group(comm, settings));
+}
+
+}  // namespace tutti

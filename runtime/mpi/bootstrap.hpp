@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mpi.h>
 
 #include "runtime/job/group.hpp"
 
@@ -12,5 +13,8 @@ namespace tutti::mpi {
 /// Errors  invalid_argument on all ranks if their settings, library versions or floating-point
 ///         modes differ, with both values; io, out_of_memory, communication.
 std::shared_ptr<Group> make_world_group(const Settings& settings);
+
+/// The ranks of an intracommunicator, which is duplicated. Otherwise as make_world_group().
+std::shared_ptr<Group> make_group(MPI_Comm comm, const Settings& settings);
 
 }  // namespace tutti::mpi

@@ -100,11 +100,30 @@ int thread_level() {
   return level;
 }
 
-std::shared_ptr<void> lease_async_calls() {
-  static std::atomic<bool> is_taken{false};
+namespace {
+
+/// Global, as MPI is.
+struct Turns {
+  std::atomic<int> holders{0};
+  std::mutex mutex;
+};
+
+Turns& turns() noexcept {
+  static Turns turns;
+  return turns;
+}
+
+}  // namespace
+
+std::shared_ptr<void> let_threads_call() {
   if (thread_level() >= MPI_THREAD_MULTIPLE) return std::make_shared<int>();
-  if (is_taken.exchange(true)) return nullptr;
-  return {&is_taken, [](std::atomic<bool>* taken) { taken->store(false); }};
+  ++turns().holders;
+  return {&turns(), [](Turns* held) { --held->holders; }};
+}
+
+Turn::Turn() {
+  Turns& all = turns();
+  if (all.holders.load(std::memory_order_acquire) != 0) lock_ = std::unique_lock(all.mutex);
 }
 
 void free_at_finalize(MPI_Comm comm) {

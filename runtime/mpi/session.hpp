@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mpi.h>
+#include <mutex>
 #include <string>
 #include <type_traits>
 
@@ -39,9 +40,19 @@ bool is_running();
 /// What MPI allows threads to do: MPI_THREAD_SINGLE and so on.
 int thread_level();
 
-/// The right of one group over several nodes to make MPI calls from a thread of its own: two such
-/// threads need MPI_THREAD_MULTIPLE. Null if another group has it. Any thread.
-std::shared_ptr<void> lease_async_calls();
+/// As long as somebody holds one, several threads of the library may call MPI: groups over several
+/// nodes have a thread of their own for asynchronous calls. Any thread.
+std::shared_ptr<void> let_threads_call();
+
+/// A thread's turn to call MPI. Where threads do, and MPI has no MPI_THREAD_MULTIPLE, there is one
+/// at a time; else it is free of cost.
+class Turn {
+ public:
+  Turn();
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
 
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
 /// make.

@@ -2,6 +2,7 @@
 // Messages between nodes by MPI point-to-point.
 #pragma once
 
+#include <memory>
 #include <mpi.h>
 #include <vector>
 
@@ -13,15 +14,17 @@ class MpiTransport final : public collectives::Transport {
  public:
   /// `comm` is ours alone and returns errors; its ranks are the group's ranks.
   explicit MpiTransport(MPI_Comm comm);
+  /// The group of some of its ranks. Errors: invalid_argument, see for_group().
+  MpiTransport(MPI_Comm comm, std::vector<int> members, int number);
   /// Requests that are still under way are left to MPI: a cancelled send may never complete.
   ~MpiTransport() override;
 
-  /// Makes allreduce() possible: the ranks of one lane have a communicator of their own, in the
-  /// order of nodes. Ranks with lane -1 are in none. Collective, and without a deadline.
-  void make_lane(int lane, int node);
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
+                                                     int number) const override;
+  void make_lane(const std::vector<int>& ranks) override;
   Request send(int to_rank, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from_rank, int tag, std::span<std::byte> bytes) override;
   Request allreduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op) override;
@@ -34,7 +37,11 @@ class MpiTransport final : public collectives::Transport {
   Request keep(MPI_Request request);
   void listen();
 
+  [[nodiscard]] int in_comm(int rank) const { return members_.empty() ? rank : members_[rank]; }
+
   MPI_Comm comm_;
+  std::vector<int> members_;  ///< ranks in comm_; empty if they are the group's
+  int first_tag_;             ///< a group's tags begin here
   MPI_Comm lane_ = MPI_COMM_NULL;
   std::vector<MPI_Request> requests_;
   std::vector<Request> free_;

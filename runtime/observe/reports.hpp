@@ -31,6 +31,15 @@ class Reports {
   Reports(const Reports&) = delete;
   Reports& operator=(const Reports&) = delete;
 
+  /// What a group of some of these ranks reports: its calls go to the same trace. Statistics and
+  /// metrics are the job's alone.
+  [[nodiscard]] ReportTargets targets_of_group() const {
+    return {.summary = {},
+            .metrics = {},
+            .trace = targets_.trace,
+            .trace_origin_ns = targets_.trace_origin_ns};
+  }
+
   /// The group ends.
   void finish() noexcept;
 

@@ -295,7 +295,7 @@ TEST_CASE("whichever message is lost, every rank gets an error and none a wrong 
 TEST_CASE("what arrived before the group failed is no error of the call that waited for it") {
   const auto block = std::make_unique<collectives::ControlBlock>();
   const collectives::NodeMemory memory{
-      .peers = {{reinterpret_cast<std::byte*>(block.get())}},
+      .peers = {{reinterpret_cast<std::byte*>(block.get()), block.get()}},
       .arena_bytes = sizeof(collectives::ControlBlock),
   };
   const collectives::Topology topology;

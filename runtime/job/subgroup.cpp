@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A group takes two agreements of its parent's ranks, whoever is in it:
+//
+//   number    the largest of all ranks' next numbers: the tags of the group's messages
+//   block     members make a control block in their arena, and leave its offset where the node's
+//             ranks find it
+//   members   each finds the blocks of its node
+//
+// So messages, memory and peers' mappings are the parent's; there is no call of MPI's that could
+// wait for ever, and nothing to free that others must be asked for.
+#include "runtime/job/subgroup.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+#include "runtime/base/digest.hpp"
+#include "runtime/job/agree.hpp"
+
+namespace tutti {
+
+namespace {
+
+using collectives::Engine;
+using collectives::Kind;
+using collectives::Segment;
+
+/// The right to draw a number: one thread of a process at a time.
+class Drawing {
+ public:
+  Drawing(Group& parent, const std::string& what) : numbers_(parent.numbers()) {
+    if (!numbers_.is_drawing.exchange(true)) return;
+    parent.engine().throw_on_all_ranks(
+        ErrorCode::invalid_argument,
+        what + ": another thread of this process is making a group; make them one after the other");
+  }
+  ~Drawing() { numbers_.is_drawing.store(false); }
+  Drawing(const Drawing&) = delete;
+  Drawing& operator=(const Drawing&) = delete;
+
+  [[nodiscard]] std::int32_t next() const { return numbers_.next.load(); }
+  void take(std::int32_t number) { numbers_.next.store(number + 1); }
+
+ private:
+  GroupNumbers& numbers_;
+};
+
+/// Where the members on this rank's node have their control blocks.
+void find_blocks(GroupParts& parts, const collectives::NodeMemory& memory) {
+  for (collectives::Peer& member : parts.node) {
+    const auto peer = std::ranges::find(memory.peers, member.arena, &collectives::Peer::arena);
+    member.block =
+        reinterpret_cast<collectives::ControlBlock*>(member.arena + peer->control().subgroup);
+  }
+}
+
+/// `members`: empty if this rank is in no group. Collective over the parent.
+std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int number) {
+  Engine& engine = parent.engine();
+  std::optional<GroupParts> parts;
+  agree(engine, [&] {
+    if (members.empty()) return;
+    parts = parent.parts_for(members, number);
+    engine.memory().control().subgroup = parts->scratch->offset_of_control();
+  });
+  if (parts) {
+    parts->scratch->share();
+    const bool by_mpi = parts->tuning.exchange == collectives::Exchange::mpi;
+    if (by_mpi && parts->topology.num_nodes() > 1) {
+      parts->transport->make_lane(parts->topology.lane());
+    }
+  }
+  std::shared_ptr<Group> group;
+  agree(engine, [&] {
+    if (!parts) return;
+    find_blocks(*parts, engine.memory());
+    group = std::make_shared<Group>(std::move(*parts));
+  });
+  return group;
+}
+
+/// "0, 2, 4".
+std::string listed(std::span<const int> ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+/// Empty if the list names ranks of the group, each once.
+std::string refusal(std::span<const int> ranks, int size) {
+  if (ranks.empty()) return "a group needs a rank";
+  std::vector<int> sorted(ranks.begin(), ranks.end());
+  std::ranges::sort(sorted);
+  for (const int rank : {sorted.front(), sorted.back()}) {
+    if (rank >= 0 && rank < size) continue;
+    return std::to_string(rank) + " is not a rank; expected 0 to " + std::to_string(size - 1);
+  }
+  const auto twice = std::ranges::adjacent_find(sorted);
+  return twice == sorted.end() ? "" : "rank " + std::to_string(*twice) + " is named twice";
+}
+
+/// What a rank says in a split.
+struct Choice {
+  std::int32_t color;
+  std::int32_t key;
+  std::int32_t next_number;
+};
+
+}  // namespace
+
+std::shared_ptr<Group> split(Group& parent, int color, int key) {
+  const std::string what =
+      "split(color " + std::to_string(color) + ", key " + std::to_string(key) + ")";
+  Drawing drawing(parent, what);
+  const collectives::Topology& topology = parent.topology();
+  const Choice own{color, key, drawing.next()};
+  std::vector<Choice> all(static_cast<std::size_t>(topology.size));
+  const std::vector<Segment> segments = collectives::allgather_segments(
+      topology.size, reinterpret_cast<const std::byte*>(&own),
+      reinterpret_cast<std::byte*>(all.data()), sizeof own / sizeof(std::int32_t), DType::int32);
+  const auto describe = [&] { return what; };
+  parent.engine().run({.kind = Kind::allgather,
+                       .digest = Digest().add(std::string_view("split")).value(),
+                       .segments = segments,
+                       .describe = describe});
+  std::vector<int> members;
+  int number = 0;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    if (all[rank].color == color) members.push_back(rank);
+    number = std::max(number, all[rank].next_number);
+  }
+  std::ranges::stable_sort(members, {}, [&](int rank) { return all[rank].key; });
+  drawing.take(number);
+  return make(parent, members, number);
+}
+
+std::shared_ptr<Group> make_subgroup(Group& parent, std::span<const int> ranks) {
+  const std::string what = "subgroup(" + listed(ranks) + ")";
+  Drawing drawing(parent, what);
+  Engine& engine = parent.engine();
+  if (const std::string why = refusal(ranks, parent.topology().size); !why.empty()) {
+    engine.throw_on_all_ranks(ErrorCode::invalid_argument, what + ": " + why);
+  }
+  std::int32_t number = drawing.next();
+  auto* memory = reinterpret_cast<std::byte*>(&number);
+  const Segment segment{memory, memory, 1, DType::int32};
+  const auto describe = [&] { return what; };
+  engine.run({.kind = Kind::allreduce,
+              .reduce = ReduceOp::max,
+              .digest = Digest().add(std::string_view(what)).value(),
+              .segments = {&segment, 1},
+              .describe = describe});
+  drawing.take(number);
+  std::vector<int> members;
+  if (std::ranges::find(ranks, parent.topology().rank) != ranks.end()) {
+    members.assign(ranks.begin(), ranks.end());
+  }
+  return make(parent, members, number);
+}
+
+}  // namespace tutti
