@@ -44,6 +44,32 @@ int tutti_communicator_self(const char* const* settings, tutti_communicator** co
   });
 }
 
+int tutti_communicator_split(tutti_communicator* communicator, int color, int key,
+                             tutti_communicator** group) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const auto place = read_on_all(ranks, [&] { return &required(here, "group", group); });
+    *place = new tutti_communicator{.communicator = ranks.split(color, key)};
+  });
+}
+
+int tutti_communicator_subgroup(tutti_communicator* communicator, const int* members, int count,
+                                tutti_communicator** group) {
+  return on_communicator(__func__, communicator, [&](const Place& here, Communicator& ranks) {
+    const auto place = read_on_all(ranks, [&] { return &required(here, "group", group); });
+    const auto list = read_on_all(ranks, [&] {
+      return read_list({&here, "ranks"}, members, count);
+    });
+    auto made = ranks.subgroup(list);
+    *place = made ? new tutti_communicator{.communicator = std::move(*made)} : nullptr;
+  });
+}
+
+int tutti_communicator_job_rank(const tutti_communicator* communicator, int* rank) {
+  return on_communicator(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
+    required(here, "rank", rank) = ranks.job_rank();
+  });
+}
+
 int tutti_communicator_destroy(tutti_communicator* communicator) {
   return guarded(__func__, [&](const Place& here) { destroy(here, "communicator", communicator); });
 }

@@ -161,6 +161,34 @@ void test_communicator(void) {
   CHECK_OK(tutti_communicator_destroy(NULL));
 }
 
+void test_groups(void) {
+  tutti_communicator* all = NULL;
+  tutti_communicator* reversed = NULL;
+  tutti_communicator* first = NULL;
+  tutti_topology at = {.rank = 7};
+  int job_rank = -1;
+  CHECK_OK(tutti_communicator_world(test_settings, &all));
+  CHECK_OK(tutti_communicator_split(all, 5, -test_rank, &reversed));
+  CHECK_OK(tutti_communicator_topology(reversed, &at));
+  CHECK(at.rank == test_size - 1 - test_rank && at.size == test_size);
+  CHECK_OK(tutti_communicator_job_rank(reversed, &job_rank));
+  CHECK(job_rank == test_rank);
+
+  const int listed[] = {test_size - 1};  // counted in `reversed`: rank 0 of the job
+  CHECK_OK(tutti_communicator_subgroup(reversed, listed, 1, &first));
+  CHECK((first != NULL) == (test_rank == 0));
+  CHECK_OK(tutti_communicator_destroy(all));
+
+  const int64_t one = 1;
+  float value = (float)test_rank + 1;
+  const tutti_tensor tensor = vector(&value, &one, TUTTI_FLOAT32);
+  CHECK_OK(tutti_communicator_allreduce(reversed, &tensor, &tensor, TUTTI_SUM));
+  CHECK(value == (float)(test_size * (test_size + 1)) / 2);
+  if (first != NULL) CHECK_OK(tutti_communicator_barrier(first));
+  CHECK_OK(tutti_communicator_destroy(first));
+  CHECK_OK(tutti_communicator_destroy(reversed));
+}
+
 void test_gpus(void) {
   int count = -1;
   CHECK_OK(tutti_gpu_count(&count));

@@ -163,6 +163,17 @@ void test_bad_collective_arguments(void) {
                 "tutti_communicator_allgather: output: expected a pointer, got NULL");
   CHECK_REFUSED(tutti_communicator_broadcast(world, &typed, 0),
                 "tutti_communicator_broadcast: tensor.dtype", dtype);
+  tutti_communicator* group = NULL;
+  const int ranks[] = {0, last ? test_size : test_size - 1};
+  CHECK_REFUSED(tutti_communicator_split(world, 0, 0, last ? NULL : &group),
+                "tutti_communicator_split: group: expected a pointer, got NULL");
+  CHECK_REFUSED(tutti_communicator_subgroup(world, last ? NULL : ranks, 1, &group),
+                "tutti_communicator_subgroup: ranks: expected a list of 1, got NULL");
+  CHECK_REFUSED(tutti_communicator_subgroup(world, ranks, last ? 2 : 1, &group),
+                "is not a rank; expected 0 to");
+  CHECK_REFUSED(tutti_communicator_subgroup(world, ranks, last ? 0 : 1, &group),
+                "a group needs a rank");
+  CHECK(group == NULL);
   CHECK_OK(tutti_communicator_allreduce(world, &in, &out, TUTTI_SUM));
   CHECK(all_are(cells[1], test_size));
   CHECK_OK(tutti_communicator_destroy(world));
@@ -205,6 +216,9 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_kvstore_type, "kv", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_kvstore_is_capable, "kv", (NULL, NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_topology, "communicator", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_split, "communicator", (NULL, 0, 0, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_subgroup, "communicator", (NULL, NULL, 0, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_job_rank, "communicator", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_algorithms, "communicator", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_allocate, "communicator", (NULL, NULL, 0, 1, NULL));
   CHECK_NO_HANDLE(tutti_communicator_allreduce, "communicator", (NULL, NULL, NULL, 0));

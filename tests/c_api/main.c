@@ -24,6 +24,7 @@ int main(void) {
       {"a signal that is passed on comes again", test_signals_passed_on},
       {"a request of one rank is known to all", test_requests_to_stop},
       {"every collective gives every element, for every dtype and operation", test_collectives},
+      {"groups of ranks are numbered, share memory and outlive the communicator", test_groups},
       {"a communicator says where it is; a store can be made over it", test_communicator},
       {"wrong items on one rank are an error on all", test_bad_items},
       {"wrong arguments of a collective on one rank are an error on all",

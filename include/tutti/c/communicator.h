@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives without keys, over all ranks of the job.
+// Collectives without keys, over all ranks of the job or a group of them.
 #ifndef TUTTI_C_COMMUNICATOR_H
 #define TUTTI_C_COMMUNICATOR_H
 
@@ -13,7 +13,7 @@ extern "C" {
 /// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0.
 enum { TUTTI_SUM = 0, TUTTI_PROD = 1, TUTTI_MIN = 2, TUTTI_MAX = 3 };
 
-/// A handle of the ranks of a job.
+/// A handle of the ranks of a job, or of a group of them.
 typedef struct tutti_communicator tutti_communicator;
 
 /// Where this rank is.
@@ -39,6 +39,22 @@ TUTTI_API int tutti_communicator_world(const char* const* settings,
 /// This process alone. Never touches MPI. Local.
 TUTTI_API int tutti_communicator_self(const char* const* settings,
                                       tutti_communicator** communicator);
+
+/// The group of all ranks that give the same colour, numbered in the order of (key, rank). Groups
+/// share the memory of the communicator that they come from, and may outlive it. Collective over
+/// `communicator`; one thread of a process makes groups at a time. The caller destroys the group.
+/// Errors  on all ranks, after which nothing has changed: out_of_memory, mismatch.
+TUTTI_API int tutti_communicator_split(tutti_communicator* communicator, int color, int key,
+                                       tutti_communicator** group);
+
+/// The group of these `num_ranks` ranks of `communicator`, in this order; NULL on the others, which
+/// take part in the call all the same. All ranks give the same list. Otherwise as split.
+/// Errors  also invalid_argument: an empty list, what is no rank, a rank that is named twice.
+TUTTI_API int tutti_communicator_subgroup(tutti_communicator* communicator, const int* ranks,
+                                          int num_ranks, tutti_communicator** group);
+
+/// This rank's rank in the job that a group comes from. Local.
+TUTTI_API int tutti_communicator_job_rank(const tutti_communicator* communicator, int* rank);
 
 /// Ends the handle, and the communicator if no store was created over it; NULL does nothing. Local:
 /// other ranks learn of it if they call on, as communication.
