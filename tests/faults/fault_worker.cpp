@@ -4,6 +4,9 @@
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
 //   fault_worker FAULT VICTIM async  the same, with pushes that each step waits for at its end
+//   fault_worker FAULT VICTIM groups the same, with a store for each pair of ranks, and a barrier
+//   of
+//                                    the job after each step
 //   fault_worker takes MIB         as much of node-shared memory, twice
 //   fault_worker saves DIRECTORY   a checkpoint
 //   fault_worker late VICTIM       this rank creates its store when nobody waits any more
@@ -87,9 +90,11 @@ void push_wrong(Pushes& pushes, const std::string& fault, const Tensor& value) {
   }
 }
 
-int run(const std::string& fault, int victim, bool is_async) {
-  KVStore kv = KVStore::create("dist");
-  const bool is_victim = kv.rank() == victim;
+int run(const std::string& fault, int victim, const std::string& mode) {
+  Communicator world = Communicator::world();
+  const bool has_groups = mode == "groups";
+  KVStore kv = KVStore::create(has_groups ? world.split(world.rank() / 2) : world);
+  const bool is_victim = world.rank() == victim;
   kv.init({"a", "b"}, {Tensor::zeros(kShape), Tensor::zeros(kShape)});
   int step = 0;
   kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
@@ -98,12 +103,13 @@ int run(const std::string& fault, int victim, bool is_async) {
     }
   });
   const Tensor value = Tensor::ones(kShape);
-  Pushes pushes(kv, is_async);
+  Pushes pushes(kv, mode == "async");
   for (; step < kSteps; ++step) {
     if (step != kStepOfFault || !is_victim) {
       pushes.push("a", value);
       pushes.push("b", value);
       pushes.wait();
+      if (has_groups) world.barrier();
       continue;
     }
     say_now();
@@ -145,14 +151,14 @@ int come_late(int victim) {
 
 int main(int argc, char** argv) {
   return run_program("fault_worker", [&] {
-    const bool is_async = argc == 4 && std::string(argv[3]) == "async";
-    if (argc != 3 && !is_async) {
-      throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM [async]");
+    const std::string mode = argc == 4 ? argv[3] : "";
+    if (argc != 3 && mode != "async" && mode != "groups") {
+      throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM [async|groups]");
     }
     const std::string fault = argv[1];
     if (fault == "takes") return take(std::stoi(argv[2]));
     if (fault == "saves") return save(argv[2]);
     if (fault == "late") return come_late(std::stoi(argv[2]));
-    return run(fault, std::stoi(argv[2]), is_async);
+    return run(fault, std::stoi(argv[2]), mode);
   });
 }

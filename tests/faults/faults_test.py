@@ -46,6 +46,8 @@ LAYOUTS = {
     "hosts2x2": Layout(4, 2, 2, {}, 2),
     "async2": Layout(2, 0, 1, {}, None, ("async",)),
     "async2x1": Layout(2, 1, 2, {"TUTTI_RANKS_PER_NODE": "1"}, None, ("async",)),
+    "groups4": Layout(4, 3, 2, {}, None, ("groups",)),  # two groups may speak in one node
+    "groups2x2": Layout(4, 3, 4, {"TUTTI_RANKS_PER_NODE": "1"}, None, ("groups",)),
 }
 
 # `words` are in the message, with the victim for V; codes is what mpirun may end with; `when`: at
@@ -101,11 +103,28 @@ ASYNC_FAULTS = {
     "dtype": FAULTS["dtype"],
 }
 
+# A rank of one pair; the other pair waits for both at the job's next barrier, and may be the first
+# to say so.
+PAIR = r"of the group of ranks 2 and 3 of the job"
+IN_PAIR = r"rank 1 \(rank V of the job, host \S+, pid \d+\)"
+GROUP_FAULTS = {
+    "killed": FAULTS["killed"]._replace(words=[gone_by(9) + rf"|{IN_PAIR} ended without a word"]),
+    "stopped": FAULTS["stopped"]._replace(words=[
+        "waited", rf"push of key a.*{PAIR}.*{IN_PAIR}|barrier .* ranks 2 and V\b"]),
+    "exits": FAULTS["exits"]._replace(words=[
+        "left before this call", rf"push of key a.*{PAIR}.*{IN_PAIR}|barrier .* rank V\b"]),
+    "throws": FAULTS["throws"]._replace(words=[r"rank V\b", "the data loader has no more images"]),
+    "skips": FAULTS["skips"]._replace(words=["ranks disagree in call", PAIR, "push of key a",
+                                             IN_PAIR + " called push of key b"]),
+    "shape": FAULTS["shape"]._replace(codes={1, 2}, words=[IN_PAIR, "push", "key a", r"\(40, 30\)",
+                                             r"\(30, 40\)"]),
+}
+
 Seen = namedtuple("Seen", "code seconds messages err")
 
 
 def faults_of(layout):
-    return ASYNC_FAULTS if layout.mode else FAULTS
+    return {(): FAULTS, ("async",): ASYNC_FAULTS, ("groups",): GROUP_FAULTS}[layout.mode]
 
 
 def command(layout, fault):
