@@ -22,7 +22,7 @@ using collectives::RecordBook;
 
 namespace {
 
-constexpr std::size_t kMostObservers = 16;
+constexpr std::size_t kMostObservers = 64;
 constexpr std::size_t kCallsOfPeers = 8;
 
 /// The observers that a signal handler can find: global, as signals are. If a process has more
@@ -127,10 +127,13 @@ void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const
   const auto peer = static_cast<std::size_t>(local_rank);
   const auto rank = static_cast<std::size_t>(topology_.local_ranks()[peer]);
   PlainText head({line, sizeof line});
-  head.add("tutti: rank ")
-      .add(std::uint64_t{rank})
-      .add(" (host ")
-      .add(topology_.hosts[rank].c_str());
+  head.add("tutti: rank ").add(std::uint64_t{rank}).add(" (");
+  if (!topology_.job_ranks.empty()) {
+    head.add("rank ")
+        .add(static_cast<std::uint64_t>(topology_.job_ranks[rank]))
+        .add(" of the job, ");
+  }
+  head.add("host ").add(topology_.hosts[rank].c_str());
   if (processes_[peer] != 0) {
     head.add(", pid ").add(static_cast<std::uint64_t>(processes_[peer])).add(") ");
     head.add(state_to_string(state_of(processes_[peer])));

@@ -11,6 +11,7 @@
 
 #include "tutti/mpi.hpp"
 
+#include "tests/mpi/checkpoint_fixture.hpp"
 #include "tests/mpi/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
@@ -137,6 +138,27 @@ TEST_CASE("a subgroup has the ranks that are listed, and errors come out on all 
   const std::vector<int> outside = {0, test::size()};
   CHECK(test::throws_on_all([&] { static_cast<void>(world.subgroup(outside)); },
                             ErrorCode::invalid_argument, {"is not a rank; expected 0 to"}));
+}
+
+TEST_CASE("stores of groups save and load, each in a folder of its own") {
+  test::with_folder([](const test::fs::path& folder) {
+    for (const test::Layout& layout : test::equal_blocks()) {
+      Communicator world = world_of(layout);
+      Communicator row = world.split(test::rank() / columns());
+      const std::string name =
+          "row" + std::to_string(test::rank() / columns()) + "of" + std::to_string(layout.size());
+      auto store = tutti::KVStore::create(row);
+      store.init("w", Tensor::zeros({5000}));
+      store.push("w", Tensor::full({5000}, value_of(test::rank(), 0)));
+      store.save(folder / name, {{"step", "7"}});
+      auto later = tutti::KVStore::create(row);
+      const tutti::LoadResult loaded = later.load(folder / name);
+      float expected = 0;
+      for (const int rank : row_ranks()) expected += value_of(rank, 0);
+      CHECK(test::agree(loaded.metadata.at("step") == "7" &&
+                        later.view("w").value<float>(4999) == expected));
+    }
+  });
 }
 
 TEST_CASE("exchange by MPI works in groups, too") {
