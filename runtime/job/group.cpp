@@ -62,6 +62,8 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
+  async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
+  async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
 }
 
 /// What TUTTI_ALGORITHMS asks for and this node cannot do is not left out without a word.
@@ -88,7 +90,7 @@ void Group::adopt_known_paths() {
 /// After a failure a peer that was stopped may resume in the middle of a call: what it may still
 /// read or write stays mapped until the process ends.
 Group::~Group() {
-  async_.reset();
+  async_->close();
   async_lease_.reset();
   reports_->finish();
   observer_.reset();
@@ -104,7 +106,7 @@ Group::~Group() {
 }
 
 AsyncCalls& Group::async() {
-  if (async_ != nullptr) return *async_;
+  if (makes_async_calls_) return *async_;
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
   }
@@ -114,8 +116,7 @@ AsyncCalls& Group::async() {
                 "nodes, and two threads need an MPI with MPI_THREAD_MULTIPLE; create stores from "
                 "one Communicator, or destroy the other one first");
   }
-  async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
-  async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
+  makes_async_calls_ = true;
   return *async_;
 }
 

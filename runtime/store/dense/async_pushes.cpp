@@ -64,12 +64,11 @@ struct AsyncPushes::Job final : AsyncJob {
 };
 
 AsyncPushes::AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-                         const GradientCompression& compression, std::uint64_t store)
+                         const GradientCompression& compression)
     : group_(group),
       table_(table),
       compression_(compression),
-      calls_(group.async()),
-      store_(store),
+      calls_(group.async_calls()),
       plan_(group, table),
       push_(group, plan_, table, rule, compression),
       staged_(std::make_shared<StagedValues>(group)),
@@ -91,6 +90,7 @@ ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays 
 
 Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
                           int priority, Stays stays) {
+  group_.async();
   const auto groups = resolve(keys, values);
   std::unordered_map<Key, std::vector<TensorView>> destinations;
   if (outputs != nullptr) {

@@ -41,7 +41,7 @@ class StagedValues {
 class AsyncPushes : public AsyncClient {
  public:
   AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-              const GradientCompression& compression, std::uint64_t store);
+              const GradientCompression& compression);
   ~AsyncPushes() override;
   AsyncPushes(const AsyncPushes&) = delete;
   AsyncPushes& operator=(const AsyncPushes&) = delete;
@@ -57,7 +57,6 @@ class AsyncPushes : public AsyncClient {
 
   [[nodiscard]] std::uint64_t healed() const { return push_.healed(); }
 
-  [[nodiscard]] std::uint64_t identity() const override { return store_; }
   [[nodiscard]] std::size_t queues() const override { return table_.size(); }
   [[nodiscard]] std::string name_of_queue(std::size_t queue) const override;
   void carry_out(std::span<AsyncJob* const> jobs) override;
@@ -71,7 +70,6 @@ class AsyncPushes : public AsyncClient {
   KeyTable& table_;
   const GradientCompression& compression_;
   AsyncCalls& calls_;
-  std::uint64_t store_;
   PushPlan plan_;
   DensePush push_;
   std::shared_ptr<StagedValues> staged_;
