@@ -15,6 +15,8 @@ namespace {
 
 // What the link takes in this time goes as one call: a more urgent one waits so long at most.
 constexpr double kSecondsPerBatch = 0.010;
+// Less than this, however slow the link, would have too many rounds.
+constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
 // Before the first batch has told how fast the link is.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
 constexpr double kFirstGuessInNode = 4e9;  // in a node
@@ -128,6 +130,12 @@ void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
     wakes = is_idle_ || waiting_->patience.waiters.load() != 0;
   }
   if (wakes) came_.notify_all();
+}
+
+/// Where MPI sums, its order may be another one for each place in a message.
+bool AsyncCalls::may_slice() const {
+  const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
+  return engine_.topology().size > 1 && !by_mpi;
 }
 
 void AsyncCalls::start_helper() {
@@ -273,10 +281,10 @@ bool AsyncCalls::take_turn() {
   std::vector<std::uint8_t> counts = own;
   meet(counts);
   if (counts.back() == 0) expire(own);
-  const std::vector<Place> batch = choose(counts);
+  const Batch batch = choose(counts);
   drop_gone(counts);
-  if (!batch.empty()) carry_out(batch);
-  return !batch.empty();
+  if (!batch.places.empty()) carry_out(batch);
+  return !batch.places.empty();
 }
 
 /// For each client whether it is gone and how many jobs each queue has, then what learn_speed() and
@@ -341,7 +349,7 @@ void AsyncCalls::drop_gone(std::span<const std::uint8_t> counts) {
 }
 
 /// The next batch: the same on all ranks. Of one client, because its jobs become one call.
-std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> counts) {
+AsyncCalls::Batch AsyncCalls::choose(std::span<const std::uint8_t> counts) {
   const std::lock_guard lock(mutex_);
   std::vector<Place> common;
   std::size_t index = 0;
@@ -352,11 +360,16 @@ std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> 
       if (counts[index++] != 0) common.push_back({client, queue});
     }
   }
-  if (common.empty()) return common;
+  if (common.empty()) return {};
   std::ranges::stable_sort(common, std::greater(),
                            [&](const Place& place) { return at(place).front()->priority; });
   const std::uint8_t width = counts[counts.size() - kExtraBytes];
   const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
+  const AsyncJob& first = *at(common.front()).front();
+  const std::size_t slice = std::max(most, kLeastSlice);
+  if (first.has_slices && (first.done > 0 || first.bytes > 2 * slice)) {
+    return {{common.front()}, std::min(slice, first.bytes - first.done)};
+  }
   const std::size_t client = common.front().client;
   std::vector<Place> batch;
   std::size_t bytes = 0;
@@ -368,36 +381,44 @@ std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> 
     batch.push_back(place);
     if (job.is_alone) break;
   }
-  return batch;
+  return {std::move(batch)};
 }
 
-void AsyncCalls::carry_out(std::span<const Place> batch) {
+void AsyncCalls::carry_out(const Batch& batch) {
   std::vector<AsyncJob*> jobs;
   AsyncClient* client = nullptr;
   std::size_t bytes = 0;
   {
     const std::lock_guard lock(mutex_);
-    client = clients_[batch.front().client].client;
-    for (const Place& place : batch) jobs.push_back(at(place).front().get());
+    client = clients_[batch.places.front().client].client;
+    for (const Place& place : batch.places) jobs.push_back(at(place).front().get());
   }
   const std::uint64_t begun = collectives::ticks();
   for (AsyncJob* job : jobs) {
-    job->begun = begun;
+    if (job->begun == 0) job->begun = begun;
     bytes += job->bytes;
   }
+  bool is_complete = true;
   std::exception_ptr error;
   const auto begin = Clock::now();
   try {
     const Patiently patiently(engine_, waiting_->patience, is_beside_);
-    client->carry_out(jobs);
-    learn_speed(bytes, Clock::now() - begin);
+    if (batch.slice == 0) {
+      client->carry_out(jobs);
+      learn_speed(bytes, Clock::now() - begin);
+    } else {
+      client->carry_slice(*jobs.front(), batch.slice);
+      jobs.front()->done += batch.slice;
+      is_complete = jobs.front()->done == bytes;
+      if (!is_complete) learn_speed(batch.slice, Clock::now() - begin);  // without an update
+    }
     count_waits();
   } catch (...) {
     error = std::current_exception();
   }
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
-  if (error != nullptr) confirm(batch);
-  end(batch, error);
+  if (error != nullptr) confirm(batch.places);
+  if (error != nullptr || is_complete) end(batch.places, error);
 }
 
 /// All ranks have failed with an error that leaves the group as it is. They go on only if they take

@@ -19,6 +19,9 @@
 // rank takes part in rounds as long as it has jobs. Where ranks have none in common, they look
 // again after a nap.
 //
+// A job that the link takes much longer for may go in slices of about 10 ms, one after each round.
+// So more urgent jobs overtake it on its way.
+//
 // What fails on all ranks alike and takes the same jobs from all queues is an error of these jobs
 // alone. Anything else fails the group: queues that are out of step would pair the wrong jobs.
 //
@@ -52,8 +55,10 @@ namespace tutti {
 struct AsyncJob {
   virtual ~AsyncJob() = default;
   int priority = 0;
-  std::size_t bytes = 0;  ///< that cross between ranks, about
-  bool is_alone = false;  ///< a batch of its own; equal on all ranks
+  std::size_t bytes = 0;    ///< that cross between ranks, about
+  bool is_alone = false;    ///< a batch of its own; equal on all ranks
+  bool has_slices = false;  ///< may go in slices, if it is large; equal on all ranks
+  std::size_t done = 0;     ///< bytes of slices that are done
   std::shared_ptr<AsyncState> state;
   std::uint64_t submitted = collectives::ticks();
   std::uint64_t begun = 0;  ///< in ticks: all ranks have it, and its turn has come
@@ -70,6 +75,9 @@ class AsyncClient {
   /// Carries out the first job of each of these queues as one call, on the thread that drives.
   /// Collective. What it throws is the error of all of them.
   virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
+  /// Carries out the next slice of a job, from job.done on, and with the last what is left to do
+  /// for the whole. Collective. What it throws ends the job, on all ranks.
+  virtual void carry_slice(AsyncJob& job, std::size_t bytes) = 0;
 };
 
 /// How waits of the engine are while this lives: see Waiter::set_patience().
@@ -117,6 +125,9 @@ class AsyncCalls {
   /// with; out_of_memory if the helper thread cannot be made.
   void submit(std::size_t client, std::vector<Placed>&& jobs);
 
+  /// True if slices give the bits of the whole.
+  [[nodiscard]] bool may_slice() const;
+
   /// Returns when a queue has no jobs, or none has. Local, but what it waits for is collective.
   /// Errors: invalid_argument on the thread that drives, in an updater.
   void await_queue(std::size_t client, std::size_t queue);
@@ -152,8 +163,12 @@ class AsyncCalls {
   void meet(std::vector<std::uint8_t>& counts);
   [[nodiscard]] std::uint64_t digest();
   void drop_gone(std::span<const std::uint8_t> counts);
-  std::vector<Place> choose(std::span<const std::uint8_t> counts);
-  void carry_out(std::span<const Place> batch);
+  struct Batch {
+    std::vector<Place> places{};
+    std::size_t slice = 0;  ///< bytes of the only job; 0: all of every job
+  };
+  Batch choose(std::span<const std::uint8_t> counts);
+  void carry_out(const Batch& batch);
   void confirm(std::span<const Place> batch);
   void end(std::span<const Place> batch, const std::exception_ptr& error);
   void count_waits();
