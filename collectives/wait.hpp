@@ -172,7 +172,7 @@ class Waiter {
   static Clock::duration deadline_of(const Settings& settings);
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
             Clock::duration progress_every);
-  void pause(Clock::duration waited, FunctionRef<bool()> ready);
+  void pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake);
   void sleep(FunctionRef<bool()> ready, std::chrono::nanoseconds limit);
   [[nodiscard]] bool is_patient() const {
     return is_beside_ && patience_->waiters.load(std::memory_order_relaxed) == 0;
