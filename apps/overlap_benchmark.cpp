@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the pushes of a step is hidden behind its computing: pushes alone, a step that pushes
-// at its end, and one that pushes each part as soon as it is computed take turns.
+// at its end, and one that pushes each part as soon as it is computed take turns. Or how long an
+// urgent push takes while others are under way.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "support/command_line.hpp"
 #include "support/progress.hpp"
 #include "support/text.hpp"
+#include "support/urgent_push.hpp"
 
 namespace {
 
@@ -32,6 +35,10 @@ struct Options {
   int keys = 20;
   double compute_ms = 0;  ///< 0: twice as long as the pushes take
   int repeats = 10;
+  std::string which = "overlap";
+  std::string urgent = "100K";
+  std::int64_t elements = 0;         ///< of a key, from `bytes`
+  std::int64_t urgent_elements = 0;  ///< from `urgent`
 };
 
 po::options_description describe(Options& options) {
@@ -42,7 +49,10 @@ po::options_description describe(Options& options) {
       "compute", po::value(&options.compute_ms)->default_value(0),
       "milliseconds of a processor's time that a step computes for (0: twice what its pushes "
       "take)")("repeats", po::value(&options.repeats)->default_value(10),
-               "timed turns, after two others");
+               "timed turns, after two others")(
+      "case", po::value(&options.which)->default_value("overlap"), "overlap or priority")(
+      "urgent", po::value(&options.urgent)->default_value("100K"),
+      "of the urgent key of --case priority");
   apps::add_common_options(all);
   return all;
 }
@@ -56,31 +66,43 @@ std::string help() {
           "  sync   all parts are computed, then one push of all keys\n"
           "  async  each part is pushed as soon as it is computed, the last with the highest "
           "priority\n"
+          "With --case priority, a small urgent key is pushed ten times in each turn:\n"
+          "  idle    nothing else is under way\n"
+          "  behind  it overtakes a push of all others, which was made before\n"
+          "  others  that push, with the urgent ones between; sync: a synchronous push of them\n"
           "Exit code 3: a wrong element.\n\n"
        << describe(options) << "\nEnvironment:\n"
        << tutti::Settings::help();
   return text.str();
 }
 
-std::int64_t elements_of_key(const Options& options) {
+std::int64_t elements_of(const char* option, const std::string& text, int keys) {
+  std::size_t bytes = 0;
+  try {
+    bytes = tutti::parse_bytes(text);
+  } catch (const tutti::Error& error) {
+    apps::throw_usage_error(std::string(option) + ": " + error.what());
+  }
+  const std::size_t each = bytes / sizeof(float) / static_cast<std::size_t>(keys);
+  if (each == 0) {
+    apps::throw_usage_error(std::string(option) + " " + text +
+                            ": expected at least one float32 (4 bytes) for each of " +
+                            std::to_string(keys) + (keys == 1 ? " key" : " keys"));
+  }
+  return static_cast<std::int64_t>(each);
+}
+
+void check(Options& options) {
   if (options.keys < 1) apps::throw_usage_error("--keys: expected at least 1");
   if (options.repeats < 1) apps::throw_usage_error("--repeats: expected at least 1");
   if (!std::isfinite(options.compute_ms) || options.compute_ms < 0) {
     apps::throw_usage_error("--compute: expected milliseconds, at least 0");
   }
-  std::size_t bytes = 0;
-  try {
-    bytes = tutti::parse_bytes(options.bytes);
-  } catch (const tutti::Error& error) {
-    apps::throw_usage_error(std::string("--bytes: ") + error.what());
+  if (options.which != "overlap" && options.which != "priority") {
+    apps::throw_usage_error("--case " + options.which + ": expected overlap or priority");
   }
-  const std::size_t each = bytes / sizeof(float) / static_cast<std::size_t>(options.keys);
-  if (each == 0) {
-    apps::throw_usage_error("--bytes " + options.bytes +
-                            ": expected at least one float32 (4 bytes) for each of " +
-                            std::to_string(options.keys) + " keys");
-  }
-  return static_cast<std::int64_t>(each);
+  options.elements = elements_of("--bytes", options.bytes, options.keys);
+  options.urgent_elements = elements_of("--urgent", options.urgent, 1);
 }
 
 /// Uses a processor for so long: what other threads take of it meanwhile does not count.
@@ -99,14 +121,14 @@ void compute(double seconds) {
 
 class Steps {
  public:
-  Steps(tutti::Communicator& world, const Options& options, std::int64_t elements)
+  Steps(tutti::Communicator& world, const Options& options)
       : world_(world),
         kv_(KVStore::create(world)),
         compute_seconds_(options.compute_ms * kMillisecond) {
     for (int key = 0; key < options.keys; ++key) {
       keys_.emplace_back(key);
-      gradients_.push_back(kv_.allocate({elements}));
-      kv_.init(key, Tensor::zeros({elements}));
+      gradients_.push_back(kv_.allocate({options.elements}));
+      kv_.init(key, Tensor::zeros({options.elements}));
     }
   }
 
@@ -185,45 +207,87 @@ std::string line(const std::string& name, double push, double computing, double 
                       100 * hidden);
 }
 
-int overlap_benchmark(int argc, char** argv) {
-  tutti::Communicator world = tutti::Communicator::world();
-  const auto say = [&](const std::string& text) {
-    if (world.rank() == 0) std::cout << text << std::flush;
-  };
-  Options options;
-  std::int64_t elements = 0;
-  std::string shown;
-  world.agree([&] {
-    const auto values = apps::parse_command_line(argc, argv, describe(options));
-    if (values.contains("help")) shown = help();
-    if (values.contains("version")) shown = tutti::build_info();
-    if (shown.empty()) elements = elements_of_key(options);
-  });
-  say(shown);
-  if (!shown.empty()) return kDone;
-  Steps steps(world, options, elements);
-  say(apps::bytes_text(static_cast<double>(elements) * options.keys * sizeof(float)) + " in " +
-      std::to_string(options.keys) + " keys, " + std::to_string(world.size()) +
-      (world.size() == 1 ? " rank" : " ranks") + " on " + std::to_string(world.num_nodes()) +
-      (world.num_nodes() == 1 ? " node" : " nodes") +
-      "; milliseconds\nrepeat        push   compute      sync     async    hidden\n");
+/// On rank 0.
+void say(const tutti::Communicator& world, const std::string& text) {
+  if (world.rank() == 0) std::cout << text << std::flush;
+}
+
+std::string heading(const tutti::Communicator& world, const Options& options) {
+  return apps::bytes_text(static_cast<double>(options.elements) * options.keys * sizeof(float)) +
+         " in " + std::to_string(options.keys) + (options.keys == 1 ? " key, " : " keys, ") +
+         std::to_string(world.size()) + (world.size() == 1 ? " rank" : " ranks") + " on " +
+         std::to_string(world.num_nodes()) + (world.num_nodes() == 1 ? " node" : " nodes") +
+         "; milliseconds\n";
+}
+
+std::string name_of(int repeat) { return repeat > 0 ? std::to_string(repeat) : "warm-up"; }
+
+std::int64_t measure_overlap(tutti::Communicator& world, const Options& options) {
+  Steps steps(world, options);
+  say(world,
+      heading(world, options) + "repeat        push   compute      sync     async    hidden\n");
   Times times;
   for (int repeat = 1 - kWarmups; repeat <= options.repeats; ++repeat) {
     const double push = steps.seconds_of(&Steps::push);
     if (options.compute_ms == 0 && repeat <= 0) steps.set_compute_seconds(2 * push);
     const double sync = steps.seconds_of(&Steps::sync);
     const double async = steps.seconds_of(&Steps::async);
-    const bool counts = repeat > 0;
-    say(line(counts ? std::to_string(repeat) : "warm-up", push, steps.compute_seconds(), sync,
-             async));
-    if (!counts) continue;
+    say(world, line(name_of(repeat), push, steps.compute_seconds(), sync, async));
+    if (repeat <= 0) continue;
     times.push.push_back(push);
     times.sync.push_back(sync);
     times.async.push_back(async);
   }
-  say(line("p50", p50(times.push), steps.compute_seconds(), p50(times.sync), p50(times.async)));
-  const std::int64_t wrong = steps.wrong();
-  say("wrong elements: " + std::to_string(wrong) + "\n");
+  say(world,
+      line("p50", p50(times.push), steps.compute_seconds(), p50(times.sync), p50(times.async)));
+  return steps.wrong();
+}
+
+std::string line(const std::string& name, const apps::UrgentTimes& times) {
+  return apps::format("%-8s %9.2f %9.2f %9.2f %9.2f %9.2f\n", name.c_str(),
+                      times.idle / kMillisecond, p50(times.behind) / kMillisecond,
+                      std::ranges::max(times.behind) / kMillisecond, times.others / kMillisecond,
+                      times.push / kMillisecond);
+}
+
+/// The last line has the medians, but the longest of all pushes behind others.
+std::int64_t measure_priority(tutti::Communicator& world, const Options& options) {
+  apps::UrgentPush pushes(world, options.keys, options.elements, options.urgent_elements);
+  say(world,
+      heading(world, options) + "repeat        idle    behind   longest    others      sync\n");
+  apps::UrgentTimes all;
+  Times medians;
+  for (int repeat = 1 - kWarmups; repeat <= options.repeats; ++repeat) {
+    const apps::UrgentTimes times = pushes.measure();
+    say(world, line(name_of(repeat), times));
+    if (repeat <= 0) continue;
+    medians.push.push_back(times.idle);
+    medians.async.push_back(times.others);
+    medians.sync.push_back(times.push);
+    std::ranges::copy(times.behind, std::back_inserter(all.behind));
+  }
+  all.idle = p50(medians.push);
+  all.others = p50(medians.async);
+  all.push = p50(medians.sync);
+  say(world, line("all", all));
+  return pushes.wrong();
+}
+
+int overlap_benchmark(int argc, char** argv) {
+  tutti::Communicator world = tutti::Communicator::world();
+  Options options;
+  std::string shown;
+  world.agree([&] {
+    const auto values = apps::parse_command_line(argc, argv, describe(options));
+    if (values.contains("help")) shown = help();
+    if (values.contains("version")) shown = tutti::build_info();
+    if (shown.empty()) check(options);
+  });
+  say(world, shown);
+  if (!shown.empty()) return kDone;
+  const std::int64_t wrong = options.which == "overlap" ? measure_overlap(world, options)
+                                                        : measure_priority(world, options);
+  say(world, "wrong elements: " + std::to_string(wrong) + "\n");
   return wrong == 0 ? kDone : kWrong;
 }
 

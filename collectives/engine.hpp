@@ -81,9 +81,12 @@ class Engine {
   }
   void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
 
-  /// How waits are from now on: see Waiter::set_patience() and rouse().
-  void set_patience(const Patience* patience) { waiter_.set_patience(patience); }
+  /// How waits are from now on: see Waiter::set_patience(), rouse() and progress().
+  void set_patience(const Patience* patience, bool beside) {
+    waiter_.set_patience(patience, beside);
+  }
   void rouse() { waiter_.rouse(); }
+  void progress() { waiter_.progress(); }
 
   /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Local.
   void request_stop() { call_.request_stop(); }

@@ -29,6 +29,7 @@ constexpr int kCrowd = 3;  // ranks on a core
 // Large messages on a slow network leave the core to the kernel, which moves them.
 constexpr auto kYieldForMessages = microseconds(200);
 constexpr auto kNap = microseconds(20);
+constexpr auto kFirstNap = microseconds(50);  // beside a thread that computes
 constexpr auto kProgressAfter = microseconds(10);
 constexpr auto kSleep = milliseconds(1);  // bounds what a lost wake-up costs
 constexpr auto kLongestPoll = seconds(1);
@@ -122,15 +123,19 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       const auto extra = patience(late);
       if (polled - extra >= deadline_ || polled_in_grace - extra >= grace_) expire(late, polled);
     }
-    pause(polled, ready);
+    pause(polled, ready, progress_every > Clock::duration::zero());
   }
 }
 
-void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready) {
+void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake) {
   if (is_patient()) {
-    // Messages wake nobody.
+    // Messages wake nobody. A handshake comes soon, if its sender is there.
     const bool has_messages = drives_transport() || poll_ != nullptr;
-    sleep(ready, has_messages ? std::chrono::nanoseconds(patience_->nap.load()) : kSleep);
+    std::chrono::nanoseconds limit = kSleep;
+    if (has_messages) limit = std::chrono::nanoseconds(patience_->nap.load());
+    if (is_handshake)
+      limit = std::min(limit, std::max<std::chrono::nanoseconds>(kFirstNap, waited));
+    sleep(ready, limit);
   } else if (waited < spin_) {
     relax();
   } else if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) {

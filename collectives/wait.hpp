@@ -107,10 +107,18 @@ class Waiter {
     return false;
   }
 
-  /// Waits sleep at once from now on, as long as nobody waits for them; null to end that.
-  void set_patience(const Patience* patience) { patience_ = patience; }
+  /// Waits can be given up from now on; null to end that. If they are made `beside` a thread that
+  /// computes, they sleep at once, as long as nobody waits for them.
+  void set_patience(const Patience* patience, bool beside) {
+    patience_ = patience;
+    is_beside_ = patience != nullptr && beside;
+  }
   /// Wakes who sleeps in this node, to look again how to wait. Any thread.
   void rouse() { wake_sleepers(); }
+  /// Lets the application's messages move, from a thread that waits in another way.
+  void progress() {
+    if (transport_ != nullptr) transport_->progress();
+  }
 
   /// Wakes ranks of this node that sleep; call it after each signal.
   void wake() {
@@ -164,15 +172,15 @@ class Waiter {
   static Clock::duration deadline_of(const Settings& settings);
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
             Clock::duration progress_every);
-  void pause(Clock::duration waited, FunctionRef<bool()> ready);
+  void pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake);
   void sleep(FunctionRef<bool()> ready, std::chrono::nanoseconds limit);
   [[nodiscard]] bool is_patient() const {
-    return patience_ != nullptr && patience_->waiters.load(std::memory_order_relaxed) == 0;
+    return is_beside_ && patience_->waiters.load(std::memory_order_relaxed) == 0;
   }
   void give_up();
   /// Beside a computing thread, on one node, the application's messages are left to that thread.
   [[nodiscard]] bool drives_transport() const {
-    return transport_ != nullptr && (patience_ == nullptr || topology_.num_nodes() > 1);
+    return transport_ != nullptr && (!is_beside_ || topology_.num_nodes() > 1);
   }
   void wake_sleepers();
   void read_notices();
@@ -203,6 +211,7 @@ class Waiter {
   const StopFlag* stop_ = nullptr;
   const Observer* observer_ = nullptr;
   const Patience* patience_ = nullptr;
+  bool is_beside_ = false;                                 ///< a thread that computes
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
 };
 

@@ -55,7 +55,9 @@ class TUTTI_API KVStore {
   /// Errors  invalid_argument: an unknown type; the text lists the known ones.
   static KVStore create(std::string_view type,
                         const Settings& settings = Settings::from_environment());
-  /// A "dist" store over a communicator that exists already.
+  /// A "dist" store over a communicator that exists already. If any store over it makes
+  /// asynchronous pushes, every rank creates its stores in one order. It then waits for pushes
+  /// under way.
   static KVStore create(const Communicator& communicator);
 
   KVStore(KVStore&&) noexcept;

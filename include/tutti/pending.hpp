@@ -24,7 +24,10 @@ class TUTTI_API Pending {
   /// Returns when the call is complete on this rank: its results are there, and its values belong
   /// to the program again. Ranks may wait at different times, in any order.
   /// Errors  what the call failed with, each time: mismatch, invalid_argument, out_of_memory,
-  ///         user_code, timeout or communication, on all ranks alike.
+  ///         user_code, timeout or communication, on all ranks alike. Ranks that are out of step
+  ///         cannot go on: one whose call meets a call of another kind, such as a barrier, or that
+  ///         gives it another priority. Then the group has failed. invalid_argument in an updater,
+  ///         if the call is not complete.
   void wait() const;
 
  private:

@@ -15,6 +15,8 @@ namespace {
 
 // What the link takes in this time goes as one call: a more urgent one waits so long at most.
 constexpr double kSecondsPerBatch = 0.010;
+// Less than this, however slow the link, would have too many rounds.
+constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
 // Before the first batch has told how fast the link is.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
 constexpr double kFirstGuessInNode = 4e9;  // in a node
@@ -28,6 +30,8 @@ constexpr auto kMostNap = std::chrono::milliseconds(2);
 // For so long, a helper without a core of its own leaves jobs to the thread that will wait for
 // them: several steps of a small model, and a small part of one of a large model.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
+// How often a thread that waits lets messages of the program move.
+constexpr auto kProgressEvery = std::chrono::milliseconds(1);
 // After the counts, a round has two bytes more: how much is one batch, and 0 if a rank has waited
 // for too long.
 constexpr std::size_t kExtraBytes = 2;
@@ -47,7 +51,7 @@ AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
   waiting_->warn = [log = engine.log()](const std::string& text) { log.warn(text); };
 }
 
-AsyncCalls::~AsyncCalls() {
+void AsyncCalls::close() {
   bool has_jobs = false;
   {
     const std::lock_guard lock(mutex_);
@@ -57,17 +61,24 @@ AsyncCalls::~AsyncCalls() {
   if (has_jobs) give_up();
   came_.notify_all();
   if (helper_.joinable()) helper_.join();
-  if (!has_jobs) return;
-  const std::string text =
-      name_of(engine_.topology(), engine_.topology().rank) +
-      " destroyed its store or communicator before its asynchronous calls were complete";
-  engine_.raise_failure(ErrorCode::communication, text);
-  fail_all(std::make_exception_ptr(Error(ErrorCode::communication, text, ErrorScope::failed)));
+  if (has_jobs) {
+    {
+      std::unique_lock lock(mutex_);
+      done_.wait(lock, [&] { return !is_driven_; });  // by a thread that waits
+    }
+    const std::string text =
+        collectives::name_of(engine_.topology(), engine_.topology().rank) +
+        " destroyed its store or communicator before its asynchronous calls were complete";
+    engine_.raise_failure(ErrorCode::communication, text);
+    fail_all(std::make_exception_ptr(Error(ErrorCode::communication, text, ErrorScope::failed)));
+  }
+  waiting_->close();
 }
 
 // --- the program's thread ------------------------------------------------------------------------
 
 std::size_t AsyncCalls::add(AsyncClient& client) {
+  if (!has_engine()) await_all();
   const std::lock_guard lock(mutex_);
   clients_.push_back({&client});
   return clients_.size() - 1;
@@ -85,8 +96,9 @@ void AsyncCalls::remove(std::size_t client) {
     lock.lock();
     done_.wait(lock, [&] { return !has_jobs(); });
   }
-  clients_[client].client = nullptr;
-  clients_[client].queues.clear();
+  Client& gone = clients_[client];
+  gone.queues.resize(std::max(gone.queues.size(), gone.client->queues()));  // others count them
+  gone.client = nullptr;
 }
 
 /// A program that ends by an exception has something else to say.
@@ -118,6 +130,12 @@ void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
     wakes = is_idle_ || waiting_->patience.waiters.load() != 0;
   }
   if (wakes) came_.notify_all();
+}
+
+/// Where MPI sums, its order may be another one for each place in a message.
+bool AsyncCalls::may_slice() const {
+  const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
+  return engine_.topology().size > 1 && !by_mpi;
 }
 
 void AsyncCalls::start_helper() {
@@ -153,13 +171,26 @@ template <class Ready>
 void AsyncCalls::drive_until(std::unique_lock<std::mutex>& lock, const Ready& ready) {
   const AsyncWaiting::Timed timed(*waiting_);
   if (is_driven_) engine_.rouse();  // it need not spare this thread's core any more
-  const auto can_go_on = [&] { return ready() || !is_driven_; };
   while (!ready()) {
     if (is_driven_) {
-      done_.wait(lock, can_go_on);
+      watch_driver(lock, ready);
     } else {
-      drive(lock, nullptr);
+      drive(lock, /*beside=*/false);
     }
+  }
+}
+
+/// On one node the helper makes no MPI call. What another rank waits for may be a message of the
+/// program, which this thread lets move.
+template <class Ready>
+void AsyncCalls::watch_driver(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  const auto can_go_on = [&] { return ready() || !is_driven_; };
+  while (!can_go_on()) {
+    if (has_network_ || !is_beside_) return done_.wait(lock, can_go_on);
+    if (done_.wait_for(lock, kProgressEvery, can_go_on)) return;
+    lock.unlock();
+    engine_.progress();
+    lock.lock();
   }
 }
 
@@ -194,14 +225,14 @@ void AsyncCalls::help() {
                      [&] { return ends_ || waiting_->patience.is_given_up.load(); });
     }
     if (ends_) return;
-    if (is_needed()) drive(lock, &waiting_->patience);
+    if (is_needed()) drive(lock, /*beside=*/true);
   }
 }
 
-/// `lock` is of mutex_. `patience`: null where nobody computes beside this thread.
-void AsyncCalls::drive(std::unique_lock<std::mutex>& lock, const collectives::Patience* patience) {
+/// `lock` is of mutex_. `beside`: a thread that computes.
+void AsyncCalls::drive(std::unique_lock<std::mutex>& lock, bool beside) {
   is_driven_ = true;
-  patience_ = patience;
+  is_beside_ = beside;
   driver_.store(std::this_thread::get_id());
   lock.unlock();
   turn();
@@ -224,6 +255,23 @@ void AsyncCalls::turn() {
       napped_in_vain();
     }
   } catch (...) {
+    fail_for_good();
+  }
+}
+
+/// In a handler. The engine may be as good as before; the queues of the ranks are not.
+void AsyncCalls::fail_for_good() {
+  try {
+    const auto error = collectives::caught([] {
+      try {
+        throw;
+      } catch (const Error& known) {
+        throw Error(known.code(), known.what(), ErrorScope::failed, known.reporter());
+      }
+    });
+    if (error) engine_.fail(*error);
+  } catch (const Error& error) {
+    engine_.raise_failure(error.code(), error.what());
     fail_all(std::current_exception());
   }
 }
@@ -233,18 +281,23 @@ bool AsyncCalls::take_turn() {
   std::vector<std::uint8_t> counts = own;
   meet(counts);
   if (counts.back() == 0) expire(own);
-  const std::vector<Place> batch = choose(counts);
-  if (!batch.empty()) carry_out(batch);
-  return !batch.empty();
+  const Batch batch = choose(counts);
+  drop_gone(counts);
+  if (!batch.places.empty()) carry_out(batch);
+  return !batch.places.empty();
 }
 
-/// How many jobs each queue has, then what learn_speed() and napped_in_vain() found.
+/// For each client whether it is gone and how many jobs each queue has, then what learn_speed() and
+/// napped_in_vain() found.
 std::vector<std::uint8_t> AsyncCalls::own_counts() {
   const std::lock_guard lock(mutex_);
   std::vector<std::uint8_t> counts;
   for (Client& client : clients_) {
-    if (client.client == nullptr) continue;
-    client.queues.resize(std::max(client.queues.size(), client.client->queues()));
+    if (client.is_dropped) continue;
+    if (client.client != nullptr) {
+      client.queues.resize(std::max(client.queues.size(), client.client->queues()));
+    }
+    counts.push_back(client.client == nullptr ? 1 : 0);
     for (const Queue& queue : client.queues) {
       counts.push_back(static_cast<std::uint8_t>(std::min<std::size_t>(queue.size(), 255)));
     }
@@ -257,7 +310,7 @@ std::vector<std::uint8_t> AsyncCalls::own_counts() {
 
 /// The least of all ranks.
 void AsyncCalls::meet(std::vector<std::uint8_t>& counts) {
-  const Patiently patiently(engine_, patience_);
+  const Patiently patiently(engine_, waiting_->patience, is_beside_);
   auto* bytes = reinterpret_cast<std::byte*>(counts.data());
   const collectives::Segment segment{bytes, bytes, counts.size(), DType::uint8};
   const auto describe = [&] {
@@ -276,28 +329,47 @@ std::uint64_t AsyncCalls::digest() {
   const std::lock_guard lock(mutex_);
   Digest digest;
   digest.add(std::string_view("asynchronous calls"));
-  for (const Client& client : clients_) {
-    if (client.client == nullptr) continue;
-    digest.add(client.client->identity()).add(std::uint64_t{client.queues.size()});
+  for (std::size_t client = 0; client < clients_.size(); ++client) {
+    if (clients_[client].is_dropped) continue;
+    digest.add(std::uint64_t{client}).add(std::uint64_t{clients_[client].queues.size()});
   }
   return digest.value();
 }
 
+/// Clients that all ranks have removed are in no later round of any rank.
+void AsyncCalls::drop_gone(std::span<const std::uint8_t> counts) {
+  const std::lock_guard lock(mutex_);
+  std::size_t index = 0;
+  for (Client& client : clients_) {
+    if (client.is_dropped) continue;
+    client.is_dropped = counts[index] != 0;
+    index += 1 + client.queues.size();
+    if (client.is_dropped) client.queues.clear();
+  }
+}
+
 /// The next batch: the same on all ranks. Of one client, because its jobs become one call.
-std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> counts) {
+AsyncCalls::Batch AsyncCalls::choose(std::span<const std::uint8_t> counts) {
   const std::lock_guard lock(mutex_);
   std::vector<Place> common;
   std::size_t index = 0;
   for (std::size_t client = 0; client < clients_.size(); ++client) {
+    if (clients_[client].is_dropped) continue;
+    ++index;
     for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
       if (counts[index++] != 0) common.push_back({client, queue});
     }
   }
-  if (common.empty()) return common;
+  if (common.empty()) return {};
   std::ranges::stable_sort(common, std::greater(),
                            [&](const Place& place) { return at(place).front()->priority; });
   const std::uint8_t width = counts[counts.size() - kExtraBytes];
   const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
+  const AsyncJob& first = *at(common.front()).front();
+  const std::size_t slice = std::max(most, kLeastSlice);
+  if (first.has_slices && (first.done > 0 || first.bytes > 2 * slice)) {
+    return {{common.front()}, std::min(slice, first.bytes - first.done)};
+  }
   const std::size_t client = common.front().client;
   std::vector<Place> batch;
   std::size_t bytes = 0;
@@ -305,39 +377,67 @@ std::vector<AsyncCalls::Place> AsyncCalls::choose(std::span<const std::uint8_t> 
     if (place.client != client) continue;
     const AsyncJob& job = *at(place).front();
     bytes += job.bytes;
-    if (!batch.empty() && (bytes > most || job.is_alone)) break;
+    const bool is_apart = job.is_alone || job.done > 0;  // a part of the sum is in its place
+    if (!batch.empty() && (bytes > most || is_apart)) break;
     batch.push_back(place);
     if (job.is_alone) break;
   }
-  return batch;
+  return {std::move(batch)};
 }
 
-void AsyncCalls::carry_out(std::span<const Place> batch) {
+void AsyncCalls::carry_out(const Batch& batch) {
   std::vector<AsyncJob*> jobs;
   AsyncClient* client = nullptr;
   std::size_t bytes = 0;
   {
     const std::lock_guard lock(mutex_);
-    client = clients_[batch.front().client].client;
-    for (const Place& place : batch) jobs.push_back(at(place).front().get());
+    client = clients_[batch.places.front().client].client;
+    for (const Place& place : batch.places) jobs.push_back(at(place).front().get());
   }
   const std::uint64_t begun = collectives::ticks();
   for (AsyncJob* job : jobs) {
-    job->begun = begun;
+    if (job->begun == 0) job->begun = begun;
     bytes += job->bytes;
   }
+  bool is_complete = true;
   std::exception_ptr error;
   const auto begin = Clock::now();
   try {
-    const Patiently patiently(engine_, patience_);
-    client->carry_out(jobs);
-    learn_speed(bytes, Clock::now() - begin);
+    const Patiently patiently(engine_, waiting_->patience, is_beside_);
+    if (batch.slice == 0) {
+      client->carry_out(jobs);
+      learn_speed(bytes, Clock::now() - begin);
+    } else {
+      client->carry_slice(*jobs.front(), batch.slice);
+      jobs.front()->done += batch.slice;
+      is_complete = jobs.front()->done == bytes;
+      if (!is_complete) learn_speed(batch.slice, Clock::now() - begin);  // without an update
+    }
     count_waits();
   } catch (...) {
     error = std::current_exception();
   }
-  end(batch, error);
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
+  if (error != nullptr) confirm(batch.places);
+  if (error != nullptr || is_complete) end(batch.places, error);
+}
+
+/// All ranks have failed with an error that leaves the group as it is. They go on only if they take
+/// the same jobs from their queues.
+void AsyncCalls::confirm(std::span<const Place> batch) {
+  const Patiently patiently(engine_, waiting_->patience, is_beside_);
+  Digest digest;
+  for (const Place& place : batch) {
+    digest.add(std::uint64_t{place.client}).add(std::uint64_t{place.queue});
+  }
+  const auto describe = [&] {
+    return "asynchronous call of " + this->describe(batch) +
+           ", whose turn it was here (every rank gives a call equal priority)";
+  };
+  engine_.run({.kind = collectives::Kind::agreement,
+               .digest = digest.value(),
+               .segments = {},
+               .describe = describe});
 }
 
 /// What the program has waited since the last batch, as calls named "async_wait".

@@ -19,6 +19,12 @@
 // rank takes part in rounds as long as it has jobs. Where ranks have none in common, they look
 // again after a nap.
 //
+// A job that the link takes much longer for may go in slices of about 10 ms, one after each round.
+// So more urgent jobs overtake it on its way.
+//
+// What fails on all ranks alike and takes the same jobs from all queues is an error of these jobs
+// alone. Anything else fails the group: queues that are out of step would pair the wrong jobs.
+//
 // While the program's thread computes, the helper does not spin: it sleeps where other ranks wake
 // it, and naps between looks at messages, about as long as what is under way takes. In a node whose
 // cores all have a rank there is no idle time to hide anything in, so the helper leaves the jobs
@@ -49,8 +55,10 @@ namespace tutti {
 struct AsyncJob {
   virtual ~AsyncJob() = default;
   int priority = 0;
-  std::size_t bytes = 0;  ///< that cross between ranks, about
-  bool is_alone = false;  ///< a batch of its own; equal on all ranks
+  std::size_t bytes = 0;    ///< that cross between ranks, about
+  bool is_alone = false;    ///< a batch of its own; equal on all ranks
+  bool has_slices = false;  ///< may go in slices, if it is large; equal on all ranks
+  std::size_t done = 0;     ///< bytes of slices that are done
   std::shared_ptr<AsyncState> state;
   std::uint64_t submitted = collectives::ticks();
   std::uint64_t begun = 0;  ///< in ticks: all ranks have it, and its turn has come
@@ -62,22 +70,24 @@ class AsyncClient {
  public:
   virtual ~AsyncClient() = default;
   [[nodiscard]] virtual std::size_t queues() const = 0;
-  /// Another number for each client of a rank, and the same for it on all ranks.
-  [[nodiscard]] virtual std::uint64_t identity() const = 0;
   /// A queue in messages: "key 3".
   [[nodiscard]] virtual std::string name_of_queue(std::size_t queue) const = 0;
   /// Carries out the first job of each of these queues as one call, on the thread that drives.
   /// Collective. What it throws is the error of all of them.
   virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
+  /// Carries out the next slice of a job, from job.done on, and with the last what is left to do
+  /// for the whole. Collective. What it throws ends the job, on all ranks.
+  virtual void carry_slice(AsyncJob& job, std::size_t bytes) = 0;
 };
 
-/// How waits of the engine are while this lives; null: as usual.
+/// How waits of the engine are while this lives: see Waiter::set_patience().
 class Patiently {
  public:
-  Patiently(collectives::Engine& engine, const collectives::Patience* patience) : engine_(engine) {
-    engine_.set_patience(patience);
+  Patiently(collectives::Engine& engine, const collectives::Patience& patience, bool beside)
+      : engine_(engine) {
+    engine_.set_patience(&patience, beside);
   }
-  ~Patiently() { engine_.set_patience(nullptr); }
+  ~Patiently() { engine_.set_patience(nullptr, false); }
   Patiently(const Patiently&) = delete;
   Patiently& operator=(const Patiently&) = delete;
 
@@ -89,15 +99,21 @@ class Patiently {
 class AsyncCalls {
  public:
   AsyncCalls(collectives::Engine& engine, const Settings& settings);
-  /// Gives up what is under way, which fails the group, and joins the thread.
-  ~AsyncCalls();
+  /// After close().
+  ~AsyncCalls() = default;
   AsyncCalls(const AsyncCalls&) = delete;
   AsyncCalls& operator=(const AsyncCalls&) = delete;
 
+  /// Gives up what is under way, which fails the group, and joins the thread. Nothing but
+  /// has_engine may be called afterwards.
+  void close();
+
   /// Clients are added in the same order on all ranks; where they are not, the next round is a
-  /// mismatch.
+  /// mismatch. Returns when nothing is under way: then no rank makes a round in which this client
+  /// is unknown to another.
   std::size_t add(AsyncClient& client);
-  /// What the client still has is given up with a warning, and fails the group.
+  /// What the client still has is given up with a warning, and fails the group. Ranks may remove
+  /// clients at different times, while others go on.
   void remove(std::size_t client);
 
   /// A job and its queue.
@@ -109,13 +125,16 @@ class AsyncCalls {
   /// with; out_of_memory if the helper thread cannot be made.
   void submit(std::size_t client, std::vector<Placed>&& jobs);
 
+  /// True if slices give the bits of the whole.
+  [[nodiscard]] bool may_slice() const;
+
   /// Returns when a queue has no jobs, or none has. Local, but what it waits for is collective.
   /// Errors: invalid_argument on the thread that drives, in an updater.
   void await_queue(std::size_t client, std::size_t queue);
   void await_all();
 
   /// True if this thread may use the engine now: it drives, or there are no jobs.
-  [[nodiscard]] bool has_engine() const { return is_driver() || jobs_.load() == 0; }
+  [[nodiscard]] bool has_engine() const { return jobs_.load() == 0 || is_driver(); }
   [[nodiscard]] bool is_driver() const { return std::this_thread::get_id() == driver_.load(); }
   [[nodiscard]] const std::shared_ptr<AsyncWaiting>& waiting() const { return waiting_; }
 
@@ -123,7 +142,8 @@ class AsyncCalls {
   using Clock = std::chrono::steady_clock;
   using Queue = std::deque<std::unique_ptr<AsyncJob>>;
   struct Client {
-    AsyncClient* client;  ///< null once it is gone
+    AsyncClient* client;      ///< null once it is gone
+    bool is_dropped = false;  ///< gone on all ranks, which count it no more
     std::vector<Queue> queues{};
   };
   struct Place {
@@ -134,15 +154,22 @@ class AsyncCalls {
   void start_helper();
   void give_up();
   void help();
-  void drive(std::unique_lock<std::mutex>& lock, const collectives::Patience* patience);
+  void drive(std::unique_lock<std::mutex>& lock, bool beside);
   void turn();
   /// One round and what follows from it. False if the ranks have no jobs in common.
   bool take_turn();
+  void fail_for_good();
   std::vector<std::uint8_t> own_counts();
   void meet(std::vector<std::uint8_t>& counts);
   [[nodiscard]] std::uint64_t digest();
-  std::vector<Place> choose(std::span<const std::uint8_t> counts);
-  void carry_out(std::span<const Place> batch);
+  void drop_gone(std::span<const std::uint8_t> counts);
+  struct Batch {
+    std::vector<Place> places{};
+    std::size_t slice = 0;  ///< bytes of the only job; 0: all of every job
+  };
+  Batch choose(std::span<const std::uint8_t> counts);
+  void carry_out(const Batch& batch);
+  void confirm(std::span<const Place> batch);
   void end(std::span<const Place> batch, const std::exception_ptr& error);
   void count_waits();
   void fail_all(const std::exception_ptr& error);
@@ -151,11 +178,15 @@ class AsyncCalls {
   void learn_speed(std::size_t bytes, Clock::duration time);
   void napped_in_vain();
   [[nodiscard]] std::string describe_ready();
+  [[nodiscard]] std::string describe(std::span<const Place> batch);
+  [[nodiscard]] std::string name_of(const Place& place) const;
   [[nodiscard]] Queue& at(const Place& place) { return clients_[place.client].queues[place.queue]; }
   template <class Ready>
   void await(const Ready& ready);
   template <class Ready>
   void drive_until(std::unique_lock<std::mutex>& lock, const Ready& ready);
+  template <class Ready>
+  void watch_driver(std::unique_lock<std::mutex>& lock, const Ready& ready);
 
   collectives::Engine& engine_;
   Clock::duration deadline_;  ///< the largest duration for none
@@ -176,7 +207,7 @@ class AsyncCalls {
   bool is_driven_ = false;  ///< some thread has the engine
   std::thread helper_;
   std::atomic<std::thread::id> driver_{};
-  const collectives::Patience* patience_ = nullptr;  ///< of the thread that drives
+  bool is_beside_ = false;      ///< who drives is the helper, beside a thread that computes
   Clock::duration in_vain_{0};  ///< how long the ranks have had no jobs in common
 };
 

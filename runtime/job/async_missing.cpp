@@ -34,7 +34,7 @@ void AsyncCalls::napped_in_vain() {
 
 /// All ranks are here, and some rank has waited for too long. They tell each other what they have.
 void AsyncCalls::expire(std::span<const std::uint8_t> own) {
-  const Patiently patiently(engine_, patience_);
+  const Patiently patiently(engine_, waiting_->patience, is_beside_);
   const int ranks = engine_.topology().size;
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
   const auto segments = collectives::allgather_segments(
@@ -56,8 +56,10 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
   std::string text;
   std::size_t named = 0;
   std::size_t index = 0;
-  for (const Client& client : clients_) {
-    for (std::size_t queue = 0; queue < client.queues.size(); ++queue, ++index) {
+  for (std::size_t client = 0; client < clients_.size(); ++client) {
+    if (clients_[client].is_dropped) continue;
+    ++index;
+    for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue, ++index) {
       std::vector<int> have;
       std::vector<int> lack;
       for (int rank = 0; rank < ranks; ++rank) {
@@ -65,7 +67,7 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
         (count != 0 ? have : lack).push_back(rank);
       }
       if (have.empty() || lack.empty() || ++named > kMostQueuesNamed) continue;
-      text += (text.empty() ? "" : "; ") + client.client->name_of_queue(queue) + ": " +
+      text += (text.empty() ? "" : "; ") + name_of({client, queue}) + ": " +
               names_of(engine_.topology(), have) + " made the call, and " +
               names_of(engine_.topology(), lack) + " did not";
     }
@@ -76,18 +78,35 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
 }
 
 std::string AsyncCalls::describe_ready() {
-  const std::lock_guard lock(mutex_);
-  std::string text;
-  std::size_t found = 0;
-  for (const Client& client : clients_) {
-    for (std::size_t queue = 0; queue < client.queues.size(); ++queue) {
-      if (client.queues[queue].empty() || ++found > kMostQueuesNamed) continue;
-      text += (text.empty() ? "" : ", ") + client.client->name_of_queue(queue);
+  std::vector<Place> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t client = 0; client < clients_.size(); ++client) {
+      for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
+        if (!clients_[client].queues[queue].empty()) ready.push_back({client, queue});
+      }
     }
   }
-  if (found > kMostQueuesNamed)
-    text += " and " + std::to_string(found - kMostQueuesNamed) + " more";
-  return text.empty() ? "none" : text;
+  return ready.empty() ? "none" : describe(ready);
+}
+
+/// The first of them, and how many more there are.
+std::string AsyncCalls::describe(std::span<const Place> batch) {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const Place& place : batch.first(std::min(batch.size(), kMostQueuesNamed))) {
+    text += (text.empty() ? "" : ", ") + name_of(place);
+  }
+  if (batch.size() > kMostQueuesNamed)
+    text += " and " + std::to_string(batch.size() - kMostQueuesNamed) + " more";
+  return text;
+}
+
+/// Under mutex_.
+std::string AsyncCalls::name_of(const Place& place) const {
+  const AsyncClient* client = clients_[place.client].client;
+  if (client == nullptr) return "a call of a store that this rank has destroyed";
+  return client->name_of_queue(place.queue);
 }
 
 }  // namespace tutti

@@ -28,6 +28,7 @@ Pending AsyncReduces::allreduce(const ConstTensorView& input, const TensorView& 
   job->refusal = std::move(refusal);
   job->priority = priority;
   job->bytes = input.size_bytes();
+  job->has_slices = calls_.may_slice() && job->refusal.empty();
   job->state = state;
   std::vector<AsyncCalls::Placed> jobs;
   jobs.push_back({0, std::move(job)});
@@ -40,10 +41,26 @@ void AsyncReduces::carry_out(std::span<AsyncJob* const> jobs) {
   if (!job.refusal.empty()) {
     engine_.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce_async: " + job.refusal);
   }
+  reduce(job, job.bytes);
+}
+
+/// What is done of the output cannot be undone.
+void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
+  try {
+    reduce(job, bytes);
+  } catch (const Error& error) {
+    if (job.done > 0) engine_.raise_failure(error.code(), error.what());
+    throw;
+  }
+}
+
+/// So many bytes, from job.done on.
+void AsyncReduces::reduce(const AsyncJob& one, std::size_t bytes) {
+  const auto& job = static_cast<const ReduceJob&>(one);
   const collectives::CountedCall counted(engine_.statistics(), "allreduce_async");
-  engine_.statistics().count_bytes(job.input.size_bytes());
-  const collectives::Segment segment{job.input.bytes(), job.output.bytes(), job.input.count(),
-                                     job.input.dtype()};
+  engine_.statistics().count_bytes(bytes);
+  const collectives::Segment segment{job.input.bytes() + job.done, job.output.bytes() + job.done,
+                                     bytes / size_of(job.input.dtype()), job.input.dtype()};
   const auto describe = [&] { return job.what; };
   engine_.run({.kind = collectives::Kind::allreduce,
                .reduce = job.op,

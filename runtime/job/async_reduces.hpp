@@ -22,11 +22,13 @@ class AsyncReduces : public AsyncClient {
                     int priority, std::string what, std::string refusal);
 
   [[nodiscard]] std::size_t queues() const override { return 1; }
-  [[nodiscard]] std::uint64_t identity() const override { return 0; }
   [[nodiscard]] std::string name_of_queue(std::size_t) const override { return "allreduce_async"; }
   void carry_out(std::span<AsyncJob* const> jobs) override;
+  void carry_slice(AsyncJob& job, std::size_t bytes) override;
 
  private:
+  void reduce(const AsyncJob& job, std::size_t bytes);
+
   collectives::Engine& engine_;
   AsyncCalls& calls_;
   std::size_t number_;

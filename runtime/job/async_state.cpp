@@ -27,7 +27,7 @@ AsyncState::~AsyncState() {
 }
 
 void AsyncState::wait() {
-  if (!ready()) waiting_->await([this] { return ready(); });
+  if (!ready()) waiting_->until([this] { return ready(); });
   const std::lock_guard lock(mutex_);
   if (error_ == nullptr) return;
   error_was_seen_ = true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -18,11 +19,24 @@ namespace tutti {
 /// What those who wait share with the thread that makes asynchronous calls.
 struct AsyncWaiting {
   collectives::Patience patience{};
-  /// Returns when it is true, which it becomes with a call that is complete. Not after all are.
+  /// For until() alone.
   std::function<void(const std::function<bool()>& ready)> await;
   std::function<void(const std::string&)> warn;
   std::atomic<std::uint64_t> waits{0};         ///< of the program, that have ended
   std::atomic<std::uint64_t> waited_ticks{0};  ///< in them
+
+  /// Returns when `ready` does, which it does with a call that is complete. Any thread, also one
+  /// that comes when the calls are gone: all of them are complete then.
+  void until(const std::function<bool()>& ready) {
+    const Visit visit(*this);
+    if (visit.is_admitted()) await(ready);
+  }
+  /// The calls are complete, and about to be gone. Returns when nobody is in await() any more.
+  void close() {
+    std::unique_lock lock(mutex_);
+    is_closed_ = true;
+    left_.wait(lock, [&] { return visitors_ == 0; });
+  }
 
   /// One wait, while this lives.
   class Timed {
@@ -42,6 +56,34 @@ struct AsyncWaiting {
     AsyncWaiting& waiting_;
     std::uint64_t begun_ = collectives::ticks();
   };
+
+ private:
+  /// A thread that may be in await() keeps the calls from being gone.
+  class Visit {
+   public:
+    explicit Visit(AsyncWaiting& waiting) : waiting_(waiting) {
+      const std::lock_guard lock(waiting_.mutex_);
+      is_admitted_ = !waiting_.is_closed_;
+      if (is_admitted_) ++waiting_.visitors_;
+    }
+    ~Visit() {
+      if (!is_admitted_) return;
+      const std::lock_guard lock(waiting_.mutex_);
+      if (--waiting_.visitors_ == 0) waiting_.left_.notify_all();
+    }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    [[nodiscard]] bool is_admitted() const { return is_admitted_; }
+
+   private:
+    AsyncWaiting& waiting_;
+    bool is_admitted_ = false;
+  };
+
+  std::mutex mutex_;  ///< what follows
+  std::condition_variable left_;
+  int visitors_ = 0;
+  bool is_closed_ = false;
 };
 
 /// One asynchronous call of the program: done when all its parts are.

@@ -53,6 +53,8 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
       std::make_unique<NodeObserver>(engine_->memory(), engine_->topology(), parts_.processes);
   engine_->set_observer(observer_.get());
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
+  async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
+  async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
 }
 
 /// What TUTTI_ALGORITHMS asks for and this node cannot do is not left out without a word.
@@ -77,7 +79,7 @@ void Group::adopt_known_paths() {
 }
 
 Group::~Group() {
-  async_.reset();
+  async_->close();
   threads_call_.reset();
   reports_->finish();
   observer_.reset();
@@ -132,13 +134,14 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
 }
 
 AsyncCalls& Group::async() {
-  if (async_ != nullptr) return *async_;
+  if (makes_async_calls_) return *async_;
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
   }
-  if (parts_.let_threads_call) threads_call_ = parts_.let_threads_call();
-  async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
-  async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
+  if (parts_.let_threads_call && threads_call_ == nullptr) {
+    threads_call_ = parts_.let_threads_call();
+  }
+  makes_async_calls_ = true;
   return *async_;
 }
 

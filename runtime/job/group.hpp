@@ -88,13 +88,13 @@ class Group {
   void check_usable() { engine_->check_usable(); }
   [[nodiscard]] bool failed() const { return engine_->failed(); }
   /// True if this thread may use the engine at once.
-  [[nodiscard]] bool has_engine() const { return async_ == nullptr || async_->has_engine(); }
-  /// The asynchronous calls. Errors: invalid_argument if MPI does not allow them.
+  [[nodiscard]] bool has_engine() const { return !makes_async_calls_ || async_->has_engine(); }
+  /// The asynchronous calls, to add to or leave their clients.
+  AsyncCalls& async_calls() { return *async_; }
+  /// The same, to make one. Errors: invalid_argument if MPI does not allow them.
   AsyncCalls& async();
   /// True on the thread that carries out asynchronous calls, while it does.
-  [[nodiscard]] bool is_async_thread() const { return async_ != nullptr && async_->is_driver(); }
-  /// Numbers stores in the order in which they are created.
-  std::uint64_t draw_number() { return ++last_number_; }
+  [[nodiscard]] bool is_async_thread() const { return makes_async_calls_ && async_->is_driver(); }
   /// Collectives of tensors that go on while the program computes.
   AsyncReduces& async_reduces() {
     async();
@@ -122,9 +122,9 @@ class Group {
 
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
-  std::uint64_t last_number_ = 0;
   std::shared_ptr<void> threads_call_;  ///< while there are asynchronous calls
-  std::unique_ptr<AsyncCalls> async_;   ///< null until the first asynchronous call
+  bool makes_async_calls_ = false;      ///< has made one
+  std::unique_ptr<AsyncCalls> async_;
   std::unique_ptr<AsyncReduces> async_reduces_;
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;

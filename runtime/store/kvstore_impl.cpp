@@ -213,18 +213,11 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
 // --- asynchronous pushes
 // --------------------------------------------------------------------------
 
-AsyncPushes& KVStore::Impl::async_pushes() {
-  if (async_pushes_ == nullptr) {
-    async_pushes_ = std::make_unique<AsyncPushes>(*group, table_, rule_, compression_, number_);
-  }
-  return *async_pushes_;
-}
-
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
                                   int priority, AsyncPushes::Stays stays) {
   const CallScope scope(*this, "push_async",
                         {.waits = false, .keeps_plan = true, .is_counted = false});
-  return async_pushes().push(keys, values, outputs, priority, stays);
+  return async_pushes_->push(keys, values, outputs, priority, stays);
 }
 
 bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
@@ -260,7 +253,7 @@ void KVStore::Impl::throw_unreported() {
 }
 
 void KVStore::Impl::await(const Key& key) {
-  if (async_pushes_ == nullptr || group->has_engine()) return;
+  if (group->has_engine()) return;
   if (const Entry* entry = table_.find(key)) async_pushes_->await(*entry);
 }
 
@@ -482,8 +475,8 @@ VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
   if (result.healed > 0) fail_together(engine(), [&] { host_copies->write_back(); });
   healed_ += result.healed;
   sparse_push_.forget_sample();
-  result.healed_since_creation = healed_ + dense_push_.healed() + sparse_push_.healed() +
-                                 (async_pushes_ == nullptr ? 0 : async_pushes_->healed());
+  result.healed_since_creation =
+      healed_ + dense_push_.healed() + sparse_push_.healed() + async_pushes_->healed();
   return result;
 }
 

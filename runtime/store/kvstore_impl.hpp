@@ -35,7 +35,7 @@ class TUTTI_INTERNAL KVStore::Impl {
         device_push_(group, push_plan_, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_),
         files_(group, table_, rule_, compression_),
-        number_(group->draw_number()) {}
+        async_pushes_(std::make_unique<AsyncPushes>(*group, table_, rule_, compression_)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -85,7 +85,6 @@ class TUTTI_INTERNAL KVStore::Impl {
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                                Storage storage);
   VerifyResult compare(std::span<Entry* const> entries);
-  AsyncPushes& async_pushes();
   /// Returns when no push of a key is under way.
   void await(const Key& key);
   void throw_unreported();
@@ -105,13 +104,12 @@ class TUTTI_INTERNAL KVStore::Impl {
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
   std::uint64_t healed_ = 0;         ///< chunks, without those that pushes healed
-  std::uint64_t number_;             ///< of this store, among those of the group
   std::vector<Pending> unreported_;  ///< pushes that nobody has a handle of
   struct {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;
-  } uncounted_pulls_;                          ///< made while pushes were under way
-  std::unique_ptr<AsyncPushes> async_pushes_;  ///< null until the first one
+  } uncounted_pulls_;  ///< made while pushes were under way
+  std::unique_ptr<AsyncPushes> async_pushes_;
 };
 
 }  // namespace tutti

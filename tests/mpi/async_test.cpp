@@ -129,6 +129,27 @@ TEST_CASE("TUTTI_ASYNC=1 trains as without") {
   }
 }
 
+TEST_CASE("a message of the program moves while its thread waits for a push") {
+  if (test::size() == 1) return;
+  tutti::Settings settings = test::settings();
+  settings.timeout = std::chrono::seconds(10);
+  KVStore kv = KVStore::create("dist", settings);
+  kv.init(1, Tensor::zeros({10}));
+  std::vector<char> message(std::size_t{8} << 20);  // too large to go without its receiver
+  const int count = static_cast<int>(message.size());
+  MPI_Request received = MPI_REQUEST_NULL;
+  if (test::rank() == 0) {
+    MPI_Irecv(message.data(), count, MPI_CHAR, 1, 0, MPI_COMM_WORLD, &received);
+  } else if (test::rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    MPI_Send(message.data(), count, MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+  }
+  const Pending push = kv.push_async(1, Tensor::ones({10}));
+  if (test::rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  CHECK(test::agree(!test::error_of([&] { push.wait(); })));
+  MPI_Wait(&received, MPI_STATUS_IGNORE);
+}
+
 TEST_CASE("between nodes asynchronous calls need MPI_THREAD_SERIALIZED, and say so") {
   if (test::size() == 1) return;  // one rank is one node
   tutti::Settings settings = test::settings();

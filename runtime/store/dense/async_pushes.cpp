@@ -49,12 +49,23 @@ void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) {
 
 // --- the program's thread ------------------------------------------------------------------------
 
+/// A push that goes in slices: it is under way while others overtake it.
+struct AsyncPushes::Slices {
+  PushPlan plan;
+  DensePush push;
+
+  explicit Slices(AsyncPushes& store)
+      : plan(store.group_, store.table_),
+        push(store.group_, plan, store.table_, store.rule_, store.compression_) {}
+};
+
 /// The push of one key.
 struct AsyncPushes::Job final : AsyncJob {
   Entry* entry;
   std::vector<ConstTensorView> values{};
   std::vector<TensorView> outputs{};
   std::vector<Tensor> copies{};  ///< what `values` refer to, as far as they are copies
+  std::unique_ptr<Slices> slices{};
   std::shared_ptr<StagedValues> staged;
 
   Job(Entry& of, std::shared_ptr<StagedValues> from) : entry(&of), staged(std::move(from)) {}
@@ -64,12 +75,12 @@ struct AsyncPushes::Job final : AsyncJob {
 };
 
 AsyncPushes::AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-                         const GradientCompression& compression, std::uint64_t store)
+                         const GradientCompression& compression)
     : group_(group),
       table_(table),
+      rule_(rule),
       compression_(compression),
-      calls_(group.async()),
-      store_(store),
+      calls_(group.async_calls()),
       plan_(group, table),
       push_(group, plan_, table, rule, compression),
       staged_(std::make_shared<StagedValues>(group)),
@@ -91,6 +102,7 @@ ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays 
 
 Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
                           int priority, Stays stays) {
+  group_.async();
   const auto groups = resolve(keys, values);
   std::unordered_map<Key, std::vector<TensorView>> destinations;
   if (outputs != nullptr) {
@@ -105,6 +117,7 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
     job->bytes = entry.replica.size_bytes();
     // What crosses is packed as one stream, whose bits depend on the keys in it.
     job->is_alone = compression_.is_on();
+    job->has_slices = calls_.may_slice() && !compression_.is_on();
     job->copies.reserve(tensors.size());
     for (const auto& value : tensors) job->values.push_back(keep(*job, value, stays));
     if (outputs != nullptr) job->outputs = std::move(destinations[key]);
@@ -134,25 +147,52 @@ void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
   const auto together = [&](auto&& step) { throw_together(engine, kCall, step); };
   together([&] {
     std::vector<PushItem> items;
-    for (AsyncJob* const one : jobs) {
-      auto& job = static_cast<Job&>(*one);
-      for (const ConstTensorView& value : job.values) require_cpu(*job.entry, value);
-      for (const TensorView& output : job.outputs) {
-        require_shape(*job.entry, output, "an output");
-        require_dtype(*job.entry, output, "an output");
-        require_cpu(*job.entry, output);
-      }
-      items.push_back({job.entry, job.values});
-    }
+    for (AsyncJob* const job : jobs) items.push_back(item_of(static_cast<Job&>(*job)));
     plan_.take(std::move(items), kBatch);
     push_.take({});
   });
   tutti::carry_out(push_, together);
-  for (AsyncJob* const one : jobs) {
-    const auto& job = static_cast<const Job&>(*one);
-    for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
-    count(job);
+  for (AsyncJob* const job : jobs) complete(static_cast<const Job&>(*job));
+}
+
+void AsyncPushes::carry_slice(AsyncJob& one, std::size_t bytes) {
+  auto& job = static_cast<Job&>(one);
+  collectives::Engine& engine = group_.engine();
+  const collectives::CountedCall counted(engine.statistics(), kBatch);
+  if (job.slices == nullptr) throw_together(engine, kCall, [&] { begin_slices(job); });
+  const std::size_t size = size_of(job.entry->dtype());
+  job.slices->push.sum_slice(job.done / size, bytes / size);
+  if (job.done + bytes < job.bytes) return;
+  job.slices->push.update();
+  complete(job);
+}
+
+/// A copy of the value is nobody else's: the sum takes its place.
+void AsyncPushes::begin_slices(Job& job) {
+  const bool is_copy = job.values.size() == 1 && job.copies.size() == 1;
+  auto slices = std::make_unique<Slices>(*this);
+  std::vector<PushItem> items;
+  items.push_back(item_of(job));
+  slices->plan.take(std::move(items), kBatch);
+  slices->push.take_for_slices(is_copy ? job.copies.front().bytes() : nullptr);
+  job.slices = std::move(slices);
+}
+
+/// Errors: invalid_argument for a value or an output that does not fit.
+PushItem AsyncPushes::item_of(const Job& job) {
+  for (const ConstTensorView& value : job.values) require_cpu(*job.entry, value);
+  for (const TensorView& output : job.outputs) {
+    require_shape(*job.entry, output, "an output");
+    require_dtype(*job.entry, output, "an output");
+    require_cpu(*job.entry, output);
   }
+  return {job.entry, job.values};
+}
+
+/// What follows the update.
+void AsyncPushes::complete(const Job& job) {
+  for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
+  count(job);
 }
 
 /// From the program's call to here; what is waited until all ranks have the push, and its turn has

@@ -37,11 +37,12 @@ class StagedValues {
 };
 
 /// A store's asynchronous pushes: one queue per key, in the order of their init. A batch of keys is
-/// one DensePush, with the same bits as a push of each key by itself.
+/// one DensePush, with the same bits as a push of each key by itself. A large key has a DensePush
+/// of its own, whose sum is made in slices.
 class AsyncPushes : public AsyncClient {
  public:
   AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-              const GradientCompression& compression, std::uint64_t store);
+              const GradientCompression& compression);
   ~AsyncPushes() override;
   AsyncPushes(const AsyncPushes&) = delete;
   AsyncPushes& operator=(const AsyncPushes&) = delete;
@@ -57,21 +58,25 @@ class AsyncPushes : public AsyncClient {
 
   [[nodiscard]] std::uint64_t healed() const { return push_.healed(); }
 
-  [[nodiscard]] std::uint64_t identity() const override { return store_; }
   [[nodiscard]] std::size_t queues() const override { return table_.size(); }
   [[nodiscard]] std::string name_of_queue(std::size_t queue) const override;
   void carry_out(std::span<AsyncJob* const> jobs) override;
+  void carry_slice(AsyncJob& job, std::size_t bytes) override;
 
  private:
   struct Job;
+  struct Slices;
+  [[nodiscard]] static PushItem item_of(const Job& job);
+  void begin_slices(Job& job);
+  void complete(const Job& job);
   void count(const Job& job);
   [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, Stays stays);
 
   Group& group_;
   KeyTable& table_;
+  const UpdateRule& rule_;
   const GradientCompression& compression_;
   AsyncCalls& calls_;
-  std::uint64_t store_;
   PushPlan plan_;
   DensePush push_;
   std::shared_ptr<StagedValues> staged_;

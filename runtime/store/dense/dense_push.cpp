@@ -6,12 +6,21 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/digest.hpp"
 #include "runtime/store/core/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
 
 using compression::Leg;
+
+namespace {
+
+constexpr std::size_t in_whole_lines(std::size_t bytes) {
+  return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+}
+
+}  // namespace
 
 /// Values that are on GPUs come to the host first.
 void DensePush::copy_values_to_host(PushItem& item) {
@@ -111,6 +120,7 @@ bool DensePush::outputs_are_apart() const {
 
 bool DensePush::needs_whole_sums() const {
   const Optimizer* optimizer = rule_.optimizer();
+  if (has_slices_) return true;
   return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
@@ -124,9 +134,6 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   host_values_.clear();
   inputs_.clear();
   std::size_t bytes = 0;
-  const auto rounded = [](std::size_t size) {
-    return (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
-  };
   for (PushItem& item : plan_.items()) {
     Entry& entry = *item.entry;
     compression_.require_packable(entry);
@@ -136,21 +143,33 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
                          .count = entry.shape().count(),
                          .dtype = entry.dtype(),
                          .inputs = inputs.all});
-    bytes += rounded(entry.replica.size_bytes());
+    bytes += in_whole_lines(entry.replica.size_bytes());
   }
   choose_direct_outputs(outputs);
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer != nullptr)
     consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
-  if (needs_whole_sums()) {
-    std::byte* merged = scratch(bytes);
-    for (std::size_t i = 0; i < segments_.size(); ++i) {
-      segments_[i].output = merged;
-      merged += rounded(plan_.entries()[i]->replica.size_bytes());
-    }
-  }
+  if (needs_whole_sums() && !has_slices_) put_sums(scratch(bytes));
   stage_compression();
+}
+
+/// One after the other.
+void DensePush::put_sums(std::byte* into) {
+  for (collectives::Segment& segment : segments_) {
+    segment.output = into;
+    into += in_whole_lines(segment.count * size_of(segment.dtype));
+  }
+}
+
+void DensePush::take_for_slices(std::byte* room) {
+  has_slices_ = true;
+  take({});
+  const collectives::Segment& only = segments_.front();
+  Entry& entry = *plan_.entries().front();
+  const bool is_summed = entry.sum && only.input == entry.sum->bytes();
+  if (is_summed) room = entry.sum->bytes();
+  put_sums(room != nullptr ? room : scratch(entry.replica.size_bytes()));
 }
 
 void DensePush::sum() {
@@ -164,7 +183,31 @@ void DensePush::sum() {
   sample_.commit();
 }
 
+void DensePush::sum_slice(std::size_t first, std::size_t count) {
+  const std::size_t begin = first * size_of(segments_.front().dtype);
+  collectives::Segment slice = segments_.front();
+  slice.input += begin;
+  slice.output += begin;
+  slice.count = count;
+  collectives::Operation operation =
+      announcement_.operation("push", plan_.entries(), plan_.digest());
+  operation.digest = Digest().add(operation.digest).add(std::uint64_t{begin}).value();
+  operation.segments = {&slice, 1};
+  group_.engine().statistics().count_as(plan_.totals(), count * size_of(slice.dtype));
+  if (begin > 0) {
+    group_.engine().run(operation);
+  } else {
+    run_verified(operation);
+    sample_.commit();
+  }
+}
+
 void DensePush::update() {
+  const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
+  if (has_slices_ && is_assign) {
+    Entry& entry = *plan_.entries().front();
+    group_.copy(entry.replica, {segments_.front().output, entry.shape(), entry.dtype()});
+  }
   if (consumer_ && needs_whole_sums()) {
     run_user_code(
         group_, [&] { return "optimizer " + rule_.optimizer()->name(); },

@@ -39,6 +39,12 @@ class DensePush {
   /// True if sum() writes the first output of every key itself. The rest is the caller's to copy.
   [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
 
+  /// take() of a push of one key, whose sum is made in slices. The update waits for the last of
+  /// them. `room`, if not null, gets the sum; it may be the pushed value itself.
+  void take_for_slices(std::byte* room);
+  /// One slice instead of sum(). The first one's announcement compares what the push will change.
+  void sum_slice(std::size_t first, std::size_t count);
+
   /// The sum's own announcement is the agreement.
   void agree() {}
   void prepare() {}
@@ -66,6 +72,7 @@ class DensePush {
   /// True if sums are put into scratch memory, for an updater or an optimizer that needs them
   /// whole.
   [[nodiscard]] bool needs_whole_sums() const;
+  void put_sums(std::byte* into);
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
   void call_updater(const Updater& updater);
   void run_verified(collectives::Operation& operation);
@@ -89,6 +96,7 @@ class DensePush {
   std::vector<collectives::Segment> segments_;
   std::vector<std::vector<const std::byte*>> inputs_;  ///< of each segment that has several
   bool writes_outputs_ = false;
+  bool has_slices_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< whole sums of all keys of a push
   Sample sample_;
