@@ -83,7 +83,7 @@ Reduction Call::to_output(std::size_t segment) const {
 }
 
 Reduction Call::to_wire(std::size_t segment) const {
-  return {operation_->reduce, layout_.segments()[segment].dtype, layout_.wire(segment)};
+  return {combining(operation_->reduce), layout_.segments()[segment].dtype, layout_.wire(segment)};
 }
 
 // --- fetching -----------------------------------------------------------------------------------

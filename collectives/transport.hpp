@@ -10,8 +10,8 @@
 #include <optional>
 #include <span>
 
-#include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include "collectives/node_memory.hpp"
 

@@ -2,7 +2,6 @@
 // Collectives without keys, over all ranks of the job.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,17 +9,12 @@
 
 #include "tutti/export.h"
 #include "tutti/pending.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"
 
 namespace tutti {
-
-/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0.
-enum class ReduceOp : std::uint8_t { sum, prod, min, max };
-
-/// "sum" and so on.
-TUTTI_API const char* to_string(ReduceOp op) noexcept;
 
 class Group;  // the implementation: runtime/job/group.hpp
 namespace gpus {

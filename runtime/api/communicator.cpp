@@ -32,6 +32,8 @@ const char* to_string(ReduceOp op) noexcept {
       return "min";
     case ReduceOp::max:
       return "max";
+    case ReduceOp::avg:
+      return "avg";
   }
   return "unknown";
 }
@@ -68,8 +70,9 @@ bool are_alike(const ConstTensorView& input, const ConstTensorView& output) {
 
 /// True if refusal() has nothing to say: small calls notice what a text costs, even an empty one.
 bool fit(const ConstTensorView& input, const ConstTensorView& output) {
-  return are_alike(input, output) && is_usable(input) && is_usable(output) &&
-         (input.bytes() == output.bytes() || are_apart(input, output));
+  if (!are_alike(input, output) || !is_usable(input)) return false;
+  if (input.bytes() == output.bytes()) return output.device().kind == DeviceKind::cpu;
+  return is_usable(output) && are_apart(input, output);
 }
 
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
@@ -81,6 +84,29 @@ std::string refusal(const ConstTensorView& input, const ConstTensorView& output)
     return "input " + to_string(input) + " and output " + to_string(output) + " must be alike";
   }
   return "input and output overlap; they must be the same memory or apart";
+}
+
+bool has_average(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+    case DType::bfloat16:
+    case DType::float32:
+    case DType::float64:
+      return true;
+    case DType::int8:
+    case DType::uint8:
+    case DType::int32:
+    case DType::int64:
+      return false;
+  }
+  return false;
+}
+
+/// An average of whole numbers is none.
+std::string refusal_of_op(ReduceOp op, DType dtype) {
+  if (op != ReduceOp::avg || has_average(dtype)) return {};
+  return std::string("avg of ") + to_string(dtype) +
+         "; averages are of floating-point types: use sum, or convert first";
 }
 
 std::string refusal_of_root(int root, int size) {
@@ -101,6 +127,18 @@ std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorVie
   }
   if (!are_apart(input, output)) return "input and output overlap; they must be apart";
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+/// Apart from allreduce(), which every small call would pay for.
+[[noreturn, gnu::noinline]] void refuse_allreduce(Engine& engine, const ConstTensorView& input,
+                                                  const ConstTensorView& output, ReduceOp op) {
+  std::string why = refusal(input, output);
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
+  engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
 }  // namespace
@@ -144,13 +182,13 @@ Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocat
 
 void Communicator::allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op) {
   Engine& engine = group_->engine();
-  const bool on_gpu = input.device().kind == DeviceKind::gpu;
-  if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
-    if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
-    return gpu_sum_->allreduce(input, output);
-  }
-  if (!fit(input, output)) {
-    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + refusal(input, output));
+  if (!fit(input, output) || (op == ReduceOp::avg && !has_average(input.dtype()))) {
+    const bool on_gpu = input.device().kind == DeviceKind::gpu;
+    if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
+      if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
+      return gpu_sum_->allreduce(input, output);
+    }
+    refuse_allreduce(engine, input, output, op);
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {
@@ -172,6 +210,7 @@ Pending Communicator::allreduce_async(const ConstTensorView& input, const Tensor
   if (is_on_gpu(input) || is_on_gpu(output)) {
     why = "tensors on a GPU are reduced by allreduce(), which is synchronous";
   }
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   std::string what = std::string("allreduce_async (") + to_string(op) + ") of " + to_string(input);
   return group_->async_reduces().allreduce(input, output, op, options.priority, std::move(what),
                                            std::move(why));
@@ -198,6 +237,7 @@ void Communicator::reduce(const ConstTensorView& input, const TensorView& output
   Engine& engine = group_->engine();
   std::string why = refusal_of_root(root, size());
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce: " + why);
   const Segment segment{input.bytes(), output.bytes(), input.count(),
                         input.dtype(), kEveryRank,     root};
@@ -218,6 +258,7 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
   std::string why = refusal_of_blocks(input, output, ranks * output.count() == input.count());
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   if (!why.empty())
     engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce_scatter: " + why);
   const std::size_t block = output.size_bytes();

@@ -149,8 +149,9 @@ void test_bad_collective_arguments(void) {
                 "tutti_communicator_allreduce: input: expected a pointer, got NULL");
   CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &typed, TUTTI_SUM),
                 "tutti_communicator_allreduce: output.dtype", dtype);
-  CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &out, last ? 4 : TUTTI_SUM),
-                "tutti_communicator_allreduce: op: expected 0 (sum), 1 (prod), 2 (min) or 3 (max), "
+  CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &out, last ? 5 : TUTTI_SUM),
+                "tutti_communicator_allreduce: op: expected 0 (sum), 1 (prod), 2 (min), 3 (max) "
+                "or 4 (avg), "
                 "got 4");
   CHECK_REFUSED(tutti_communicator_reduce(world, &in, NULL, test_size - 1, TUTTI_SUM),
                 "tutti_communicator_reduce: output: expected a pointer, got NULL");
