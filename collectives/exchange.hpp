@@ -88,7 +88,7 @@ std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
 /// For calls with a Packing; each node has one partial sum.
 std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
-/// For segments that come from one rank each: broadcast, allgather. A broadcast of `chain_bytes` or
+/// For segments that come from one rank each: broadcast, allgather, gather, scatter, alltoall. A broadcast of `chain_bytes` or
 /// more goes from node to node.
 std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes);
 

@@ -2,8 +2,10 @@
 // Collectives without keys, over all ranks of the job.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -99,10 +101,41 @@ class TUTTI_API Communicator {
   /// Shape   input has size() * output.count() elements. Same order of summation. Collective.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       ReduceOp op = ReduceOp::sum);
+  /// The same with blocks of counts[r] elements, of which some may be 0. All ranks give the same
+  /// counts, which add up to input.count(); output has counts[rank()] elements.
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                      std::span<const std::size_t> counts, ReduceOp op = ReduceOp::sum);
 
   /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
+  /// The same with an input of counts[r] elements on rank r. All ranks give the same counts, which
+  /// add up to output.count(). Without counts they are exchanged first, in a call of their own.
+  void allgatherv(const ConstTensorView& input, const TensorView& output,
+                  std::span<const std::size_t> counts);
+  void allgatherv(const ConstTensorView& input, const TensorView& output);
+  /// Every rank's number, in the order of ranks: for the counts above. Collective.
+  [[nodiscard]] std::vector<std::size_t> exchange_counts(std::size_t count);
+
+  /// Rank `root` receives the inputs of all ranks, one after the other in the order of ranks.
+  /// Shape   output of `root` has size() * input.count() elements; elsewhere it is not touched and
+  ///         may be an empty tensor. Collective.
+  void gather(const ConstTensorView& input, const TensorView& output, int root);
+  /// Rank r receives the r-th of size() equal blocks of `input` of rank `root`.
+  /// Shape   input of `root` has size() * output.count() elements; elsewhere it is not read and may
+  ///         be an empty tensor. Collective.
+  void scatter(const ConstTensorView& input, const TensorView& output, int root);
+
+  /// Rank r receives the r-th block of every rank, in the order of ranks. Input and output are
+  /// apart.
+  /// Shape   both have size() equal blocks. Collective.
+  void alltoall(const ConstTensorView& input, const TensorView& output);
+  /// The same with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
+  /// come from it. Blocks lie one after the other. Collective: a small call, which compares the
+  /// counts of all ranks, and one that moves the blocks.
+  /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
+  void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
+                 const TensorView& output, std::span<const std::size_t> output_counts);
 
   /// What the calls of this rank have cost so far, those of stores on it included. Local.
   [[nodiscard]] Statistics statistics() const;

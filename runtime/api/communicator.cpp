@@ -5,6 +5,7 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/api/refusals.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/agree.hpp"
@@ -37,99 +38,6 @@ const char* to_string(ReduceOp op) noexcept {
   }
   return "unknown";
 }
-
-namespace {
-
-std::string to_string(const ConstTensorView& tensor) {
-  return to_string(tensor.shape()) + " " + to_string(tensor.dtype());
-}
-
-bool is_usable(const ConstTensorView& tensor) {
-  return tensor.device().kind == DeviceKind::cpu &&
-         (tensor.bytes() != nullptr || tensor.count() == 0);
-}
-
-std::string refusal(const ConstTensorView& tensor) {
-  if (tensor.device().kind != DeviceKind::cpu) {
-    return "a tensor on " + to_string(tensor.device()) +
-           "; of tensors on GPUs there is the sum alone (allreduce), with both on one GPU";
-  }
-  if (tensor.bytes() == nullptr && tensor.count() > 0) return "a tensor without memory";
-  return {};
-}
-
-bool are_apart(const ConstTensorView& input, const ConstTensorView& output) {
-  return input.size_bytes() == 0 || output.size_bytes() == 0 ||
-         output.bytes() >= input.bytes() + input.size_bytes() ||
-         output.bytes() + output.size_bytes() <= input.bytes();
-}
-
-bool are_alike(const ConstTensorView& input, const ConstTensorView& output) {
-  return input.shape() == output.shape() && input.dtype() == output.dtype();
-}
-
-/// True if refusal() has nothing to say: small calls notice what a text costs, even an empty one.
-bool fit(const ConstTensorView& input, const ConstTensorView& output) {
-  if (!are_alike(input, output) || !is_usable(input)) return false;
-  if (input.bytes() == output.bytes()) return output.device().kind == DeviceKind::cpu;
-  return is_usable(output) && are_apart(input, output);
-}
-
-std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
-  if (fit(input, output)) return {};
-  for (const auto* tensor : {&input, &output}) {
-    if (const std::string why = refusal(*tensor); !why.empty()) return why;
-  }
-  if (!are_alike(input, output)) {
-    return "input " + to_string(input) + " and output " + to_string(output) + " must be alike";
-  }
-  return "input and output overlap; they must be the same memory or apart";
-}
-
-bool has_average(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-    case DType::bfloat16:
-    case DType::float32:
-    case DType::float64:
-      return true;
-    case DType::int8:
-    case DType::uint8:
-    case DType::int32:
-    case DType::int64:
-      return false;
-  }
-  return false;
-}
-
-/// An average of whole numbers is none.
-std::string refusal_of_op(ReduceOp op, DType dtype) {
-  if (op != ReduceOp::avg || has_average(dtype)) return {};
-  return std::string("avg of ") + to_string(dtype) +
-         "; averages are of floating-point types: use sum, or convert first";
-}
-
-std::string refusal_of_root(int root, int size) {
-  if (root >= 0 && root < size) return {};
-  return "root " + std::to_string(root) + " is not a rank; expected 0 to " +
-         std::to_string(size - 1);
-}
-
-/// For collectives in which one side holds a block per rank.
-std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorView& output,
-                              bool counts_fit) {
-  for (const auto* tensor : {&input, &output}) {
-    if (const std::string why = refusal(*tensor); !why.empty()) return why;
-  }
-  if (!counts_fit || input.dtype() != output.dtype()) {
-    return "input " + to_string(input) + " and output " + to_string(output) +
-           " do not fit: one side holds one block per rank, of the other side's size and dtype";
-  }
-  if (!are_apart(input, output)) return "input and output overlap; they must be apart";
-  return {};
-}
-
-}  // namespace
 
 namespace {
 
