@@ -18,6 +18,7 @@
 
 namespace tutti {
 
+class UserReductions;
 class Group;  // the implementation: runtime/job/group.hpp
 namespace gpus {
 class SumOverRanks;
@@ -76,6 +77,13 @@ class TUTTI_API Communicator {
     allreduce(tensor, tensor, op);
   }
 
+  /// The same with an operation of the program's own. Elementwise, each rank combines a share of
+  /// the elements; otherwise rank 0 combines all. Between the two data moves the ranks agree that
+  /// no operation threw. Errors  user_code, on all ranks: the operation threw. invalid_argument: it
+  /// is empty.
+  void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
+  void allreduce(const TensorView& tensor, const UserOp& op) { allreduce(tensor, tensor, op); }
+
   /// An allreduce that goes on while the program computes; it returns at once. Input and output are
   /// in the host's memory and belong to the library until the call is complete: nothing is copied,
   /// whatever `options.borrow` says. All ranks make these calls in the same order. Every other call
@@ -96,11 +104,13 @@ class TUTTI_API Communicator {
   /// touched and may be an empty tensor. Same order of summation. Collective.
   void reduce(const ConstTensorView& input, const TensorView& output, int root,
               ReduceOp op = ReduceOp::sum);
+  void reduce(const ConstTensorView& input, const TensorView& output, int root, const UserOp& op);
 
   /// Reduces `input` over all ranks; rank r receives the r-th of size() equal blocks in `output`.
   /// Shape   input has size() * output.count() elements. Same order of summation. Collective.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       ReduceOp op = ReduceOp::sum);
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
   /// The same with blocks of counts[r] elements, of which some may be 0. All ranks give the same
   /// counts, which add up to input.count(); output has counts[rank()] elements.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
@@ -154,8 +164,11 @@ class TUTTI_API Communicator {
   [[nodiscard]] const std::shared_ptr<Group>& group() const noexcept { return group_; }
 
  private:
+  UserReductions& user_reductions();
+
   std::shared_ptr<Group> group_;
-  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;  ///< null until the first sum on GPUs
+  std::shared_ptr<UserReductions> user_reductions_;  ///< null until the first call
+  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< null until the first sum on GPUs
 };
 
 }  // namespace tutti

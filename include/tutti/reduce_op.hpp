@@ -18,4 +18,19 @@ enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg };
 /// "sum" and so on.
 TUTTI_API const char* to_string(ReduceOp op) noexcept;
 
+/// An operation of the program's own. It need not be commutative: operands are combined in the
+/// canonical tree over ranks, whose left operand is always the lower ranks, in every layout.
+struct UserOp {
+  std::string name;  ///< for messages; the same on all ranks
+
+  /// `left` becomes left (op) right. Both have one shape and dtype, and lie in the library's
+  /// memory. It makes no calls of the communicator. What it throws comes out of the call on all
+  /// ranks as user_code, and nothing is changed.
+  std::function<void(const TensorView& left, const ConstTensorView& right)> combine;
+
+  /// True: elements are combined one by one, so that ranks may share the work; `combine` then gets
+  /// one-dimensional parts of any length. False: it gets whole tensors, on one rank.
+  bool elementwise = false;
+};
+
 }  // namespace tutti
