@@ -147,6 +147,15 @@ class TUTTI_API Communicator {
   void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
                  const TensorView& output, std::span<const std::size_t> output_counts);
 
+  /// A message to another rank, which receives it. No other rank takes part. Returns when it has
+  /// been received; of two ranks, one sends first. Messages from one rank to another arrive in the
+  /// order in which they were sent; there are no tags.
+  /// Shape   both sides have equally many elements of one dtype, in any shape.
+  /// Errors  invalid_argument, on this rank alone: this rank itself, no rank of the communicator, a
+  ///         tensor on a GPU. mismatch, on both ranks: another count or dtype; nothing was moved.
+  void send(const ConstTensorView& tensor, int to_rank);
+  void receive(const TensorView& tensor, int from_rank);
+
   /// What the calls of this rank have cost so far, those of stores on it included. Local.
   [[nodiscard]] Statistics statistics() const;
 

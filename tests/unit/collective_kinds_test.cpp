@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <map>
 
-#include "support/blocks.hpp"
+#include "support/messages.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -138,6 +138,30 @@ TEST_CASE("gather, scatter, allgatherv, alltoall and alltoallv bring each block 
   in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
     return test::blocks_are_right(comm, count, shared);
   });
+}
+
+TEST_CASE("messages reach the other rank of every pair") {
+  in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
+    return test::pairs_are_right(comm, count, shared) &&
+           test::pairs_are_right(comm, 7 * count, shared);
+  });
+}
+
+TEST_CASE("a message that is lost between nodes ends at the deadline, naming both ranks") {
+  Settings settings = reproducible_pieces();
+  settings.timeout = std::chrono::seconds(1);
+  settings.log = LogLevel::quiet;
+  constexpr int kMessage = 5;
+  const auto lose = [](int, int, int tag) { return tag != kMessage; };
+  const auto outcomes = test::as_ranks(
+      {1, 1}, settings,
+      [](Communicator& comm) {
+        Tensor tensor = Tensor::ones({3});
+        comm.rank() == 0 ? comm.send(tensor, 1) : comm.receive(tensor, 0);
+      },
+      lose);
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "rank 0"));
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "rank 1"));
 }
 
 TEST_CASE("blocks take every path through a node") {
