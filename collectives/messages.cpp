@@ -28,7 +28,10 @@ constexpr std::size_t kWithHeader = 8192;
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 constexpr std::size_t kPiecesInFlight = 4;
 
-enum class Place : std::uint32_t { arena, process, slots };
+// Travels in the line of its description.
+constexpr std::size_t kInLine = 32;
+
+enum class Place : std::uint64_t { line, arena, process, slots };
 
 }  // namespace
 
@@ -43,11 +46,12 @@ struct Messages::Facts {
 };
 
 /// Messages from one rank of the node to another, in the sender's arena. The sender writes the
-/// first line, the receiver the second. A message's number is written last.
+/// first two lines of 64 bytes, the receiver the third. A message's number is written last.
 struct alignas(kLineBytes) Messages::Channel {
   std::atomic<std::uint64_t> posted{0};  ///< number of the message that is described here
   Facts sent;
-  Place place = Place::arena;
+  Place place = Place::line;
+  std::byte data[kInLine];
   std::uint64_t offset = 0;              ///< of the arena: of the message, or of the slots
   std::uint64_t address = 0;             ///< in the sender's process
   std::atomic<std::uint64_t> filled{0};  ///< number << kChunkBits | chunks that were put into slots
@@ -146,19 +150,33 @@ void Messages::send_in_node(int to, const Message& message) {
   const std::uint64_t offset = memory_.offset_of(message.bytes);
   const bool can_read = memory_.reader != nullptr && message.size() >= kLeastRead;
   mine.sent = Facts::of(message);
+  if (message.size() <= kInLine) {
+    mine.place = Place::line;
+    if (message.count > 0) std::memcpy(mine.data, message.bytes, message.size());
+    return post(mine, number, to_rank);
+  }
   mine.offset = offset;
   mine.address = reinterpret_cast<std::uintptr_t>(message.bytes);
   mine.place = memory_.is_mapped(offset) ? Place::arena : can_read ? Place::process : Place::slots;
   if (mine.place == Place::slots) {
     mine.offset = memory_.offset_of(slots_);
-    if (message.count > 0) {
-      std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
-    }
+    std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
   }
+  if (mine.place != Place::slots) return post(mine, number, to_rank);
   mine.posted.store(number, std::memory_order_release);
   waiter_.wake();
-  if (mine.place == Place::slots) fill_slots(mine, to, message);
+  fill_slots(mine, to, message);
+  wait_until_taken(mine, number, to_rank);
+}
+
+void Messages::post(Channel& mine, std::uint64_t number, int to_rank) {
+  mine.posted.store(number, std::memory_order_release);
+  waiter_.wake();
+  wait_until_taken(mine, number, to_rank);
+}
+
+void Messages::wait_until_taken(const Channel& mine, std::uint64_t number, int to_rank) {
   waiter_.until([&] { return mine.taken.load(std::memory_order_acquire) == number; },
                 [&] {
                   const bool taken = mine.taken.load(std::memory_order_acquire) == number;
@@ -200,12 +218,24 @@ void Messages::receive_in_node(int from, const Message& message) {
   const Facts wanted = Facts::of(message);
   theirs->wanted = wanted;
   if (sent == wanted && message.count > 0) {
-    theirs->place == Place::slots ? empty_slots(*theirs, from, message)
-                                  : read_place(*theirs, from, message);
+    take(*theirs, from, message);
   }
   theirs->taken.store(number, std::memory_order_release);
   waiter_.wake();
   if (sent != wanted) throw_mismatch(from_rank, topology_.rank, sent, wanted);
+}
+
+void Messages::take(Channel& theirs, int from, const Message& message) {
+  switch (theirs.place) {
+    case Place::line:
+      std::memcpy(message.bytes, theirs.data, message.size());
+      return;
+    case Place::arena:
+    case Place::process:
+      return read_place(theirs, from, message);
+    case Place::slots:
+      return empty_slots(theirs, from, message);
+  }
 }
 
 void Messages::empty_slots(Channel& theirs, int from, const Message& message) {

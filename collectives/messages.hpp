@@ -16,9 +16,10 @@
 // order and no tags.
 //
 // Cost, of n bytes: in the node one line each way and one copy, by the receiver, from the sender's
-// arena or through the kernel. Small messages of ordinary memory, and all where the kernel does not
-// let ranks read each other, go through two slots of the sender's: a copy in and a copy out, at the
-// same time. Between nodes two messages, and a message for each piece of what is longer than 8 KiB.
+// arena or through the kernel. Up to 32 bytes travel in the line. Small messages of ordinary
+// memory, and all where the kernel does not let ranks read each other, go through two slots of the
+// sender's: a copy in and a copy out, at the same time. Between nodes two messages, and a message
+// for each piece of what is longer than 8 KiB.
 #pragma once
 
 #include <cstddef>
@@ -71,6 +72,9 @@ class Messages {
   [[nodiscard]] Channel* channel(int owner, int receiver) const;
   void send_in_node(int to, const Message& message);
   void receive_in_node(int from, const Message& message);
+  void post(Channel& channel, std::uint64_t number, int to_rank);
+  void wait_until_taken(const Channel& channel, std::uint64_t number, int to_rank);
+  void take(Channel& channel, int from, const Message& message);
   void fill_slots(Channel& channel, int to, const Message& message);
   void empty_slots(Channel& channel, int from, const Message& message);
   void read_place(const Channel& channel, int from, const Message& message);
