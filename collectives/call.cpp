@@ -46,6 +46,12 @@ Verb of_kind(Kind kind) noexcept {
       return Verb::reduce_scatter;
     case Kind::allgather:
       return Verb::allgather;
+    case Kind::gather:
+      return Verb::gather;
+    case Kind::scatter:
+      return Verb::scatter;
+    case Kind::alltoall:
+      return Verb::alltoall;
     case Kind::refusal:
       return Verb::refused_call;
   }

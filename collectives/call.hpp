@@ -33,8 +33,16 @@ enum class Kind : std::uint8_t {
   reduce,
   reduce_scatter,
   allgather,
+  gather,
+  scatter,
+  alltoall,
   refusal,  ///< in records: what this rank makes instead of an invalid call
 };
+
+/// True for collectives that only move data, each block from one rank to one other.
+constexpr bool moves_blocks(Kind kind) noexcept {
+  return kind == Kind::gather || kind == Kind::scatter || kind == Kind::alltoall;
+}
 
 /// The kind's own name.
 Verb of_kind(Kind kind) noexcept;
@@ -216,6 +224,9 @@ class Call {
   void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
   void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
+  /// Copies what this rank wants of other ranks' inputs to its outputs, where each segment has one
+  /// source: from arenas, or through the kernel without a buffer between. Errors: communication.
+  void copy_to_self(WritePolicy stores);
   /// In a job of one rank: hands over all of its elements, without waiting and without a copy.
   void reduce_alone(WritePolicy stores) const;
   /// Reduces into wire elements at `buffer` + (position - range.begin).
@@ -244,6 +255,7 @@ class Call {
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const {
     return directories_[static_cast<std::size_t>(peer)][segment];
   }
+  void copy_part(std::size_t index, std::size_t first, std::size_t count, WritePolicy stores);
   [[nodiscard]] bool is_fetched(const Segment& segment, std::size_t index, int peer) const;
   [[nodiscard]] std::byte* fetched_from(int peer) const;
   void find_directories();

@@ -83,7 +83,7 @@ Reduction Call::to_output(std::size_t segment) const {
 }
 
 Reduction Call::to_wire(std::size_t segment) const {
-  return {operation_->reduce, layout_.segments()[segment].dtype, layout_.wire(segment)};
+  return {combining(operation_->reduce), layout_.segments()[segment].dtype, layout_.wire(segment)};
 }
 
 // --- fetching -----------------------------------------------------------------------------------
@@ -137,6 +137,50 @@ void Call::fetch_results(Range range, int peer) {
     std::memcpy(second + part.first * width, segment(part).output + part.first * width,
                 part.count * width);
   });
+}
+
+/// Pieces are small enough that a failure is heard of between them. Begins with the segments behind
+/// this rank's place, so that not all ranks read from the same peer at first.
+void Call::copy_to_self(WritePolicy stores) {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  turn_to(Activity::copy_out);
+  const auto segments = layout_.segments();
+  const auto place = static_cast<std::size_t>(memory_.local_rank);
+  const std::size_t start = place * segments.size() / memory_.peers.size();
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const std::size_t index = (start + i) % segments.size();
+    if (!is_destination(segments[index])) continue;
+    const std::size_t width = size_of(segments[index].dtype);
+    const std::size_t most = kPieceBytes / width;
+    for (std::size_t first = 0; first < segments[index].count; first += most) {
+      waiter_.check_failure();
+      copy_part(index, first, std::min(most, segments[index].count - first), stores);
+    }
+  }
+  if (stores == WritePolicy::streaming) streaming_fence();
+}
+
+void Call::copy_part(std::size_t index, std::size_t first, std::size_t count, WritePolicy stores) {
+  const Segment& own = layout_.segments()[index];
+  const int peer = topology_.local_rank_of(own.source);
+  const std::size_t offset = first * size_of(own.dtype);
+  const std::size_t bytes = count * size_of(own.dtype);
+  const Peer& other = memory_.peers[static_cast<std::size_t>(peer)];
+  const std::uint64_t input = shared(peer, index).input;
+  if (peer == memory_.local_rank || memory_.is_mapped(input)) {
+    const std::byte* const from = other.arena + input + offset;
+    std::byte* outputs[] = {own.output + offset, nullptr};
+    if (own.second_output != nullptr) outputs[1] = own.second_output + offset;
+    workers_.reduce(to_output(index), std::span(&from, 1),
+                    std::span(outputs, own.second_output != nullptr ? 2 : 1), count, stores);
+    return;
+  }
+  const PeerReader::Piece piece{own.output + offset, other.control().address + input + offset,
+                                bytes};
+  memory_.reader->read(peer, std::span(&piece, 1));
+  if (own.second_output != nullptr) {
+    std::memcpy(own.second_output + offset, own.output + offset, bytes);
+  }
 }
 
 // --- moving data --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include "collectives/lane.hpp"
 #include "collectives/learner.hpp"
 #include "collectives/local_error.hpp"
+#include "collectives/messages.hpp"
 #include "collectives/statistics_collector.hpp"
 #include "collectives/wait.hpp"
 
@@ -49,6 +50,11 @@ class Engine {
   /// Takes part in the other ranks' next call without making one, so that they can throw instead
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
   [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
+
+  /// A message between two ranks; `describe` is the call in words. See Messages. Errors: mismatch,
+  /// on both ranks; communication, timeout (failed).
+  void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
+  void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
 
   /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
@@ -129,6 +135,9 @@ class Engine {
   void reduce();
   void reduce_by_path();
   void learn_last_time();
+  Messages& messages();
+  void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
+                         FunctionRef<std::string()> describe, FunctionRef<void()> body);
 
   NodeMemory memory_;
   Topology topology_;
@@ -144,6 +153,10 @@ class Engine {
   std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks()
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
+  Transport* transport_;
+  Call::AllocateShared allocate_shared_;
+  std::unique_ptr<Messages> messages_;  ///< null before the first message
+  CallTotals* message_totals_[3] = {};  ///< by MessageState
 };
 
 }  // namespace tutti::collectives

@@ -13,7 +13,15 @@
 namespace tutti::collectives {
 
 /// Message tags: one stream of messages per kind and pair of ranks, in order.
-enum Tag : int { kHandshakeTag = 1, kStatementTag = 2, kPartialTag = 3, kResultTag = 4 };
+enum Tag : int {
+  kHandshakeTag = 1,
+  kStatementTag = 2,
+  kPartialTag = 3,
+  kResultTag = 4,
+  kMessageTag = 5,  ///< of a message of two ranks: its header, with as much data as fits
+  kVerdictTag = 6,  ///< whether it fits
+  kPieceTag = 7,    ///< the rest
+};
 
 /// A lane: the ranks of all nodes that have one local rank.
 struct Lane {
@@ -88,8 +96,8 @@ std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
 std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
 /// For calls with a Packing; each node has one partial sum.
 std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
-/// For segments that come from one rank each: broadcast, allgather. A broadcast of `chain_bytes` or
-/// more goes from node to node.
+/// For segments that come from one rank each: broadcast, allgather, gather, scatter, alltoall. A
+/// broadcast of `chain_bytes` or more goes from node to node.
 std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes);
 
 }  // namespace tutti::collectives

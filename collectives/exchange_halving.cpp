@@ -233,6 +233,9 @@ void HalvingExchange::add_other_blocks(Call& call, ChunkInFlight& flight) const 
     std::byte* left = block > 1 ? right - range.size() : own;
     add(call, range, left, right, left);
   }
+  if (call.operation().reduce == ReduceOp::avg) {
+    divide_by_ranks(call.layout(), range, lane_.plan, own);
+  }
   std::copy_n(own, range.size(), flight.result_at(range.begin));
   for (std::size_t block = 1; block < blocks_.size(); ++block) {
     send(flight, owner_of(mine.begin, block), kResultTag,

@@ -23,11 +23,14 @@ class MpiExchange final : public ExchangeAlgorithm {
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       sums.push_back(lane_.transport.allreduce(flight.result_at(part.position), part.count,
                                                call.layout().wire(part.segment),
-                                               call.operation().reduce));
+                                               combining(call.operation().reduce)));
     });
   }
 
-  void act(Call&, ChunkInFlight&) const override {}
+  void act(Call& call, ChunkInFlight& flight) const override {
+    if (call.operation().reduce != ReduceOp::avg) return;
+    divide_by_ranks(call.layout(), flight.share, lane_.plan, flight.result.data());
+  }
 };
 
 }  // namespace

@@ -42,6 +42,26 @@ struct Segment {
 std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
                                         std::size_t count, DType dtype);
 
+/// Segments of blocks that go from one rank to one rank, or to every rank, of which this rank sees
+/// its own side: blocks lie one after the other in its input and in its output, without those that
+/// it does not give or want.
+class BlockSegments {
+ public:
+  BlockSegments(int rank, const std::byte* input, std::byte* output, DType dtype)
+      : rank_(rank), input_(input), output_(output), dtype_(dtype) {}
+  /// All ranks add the same blocks in the same order.
+  void add(int source, int destination, std::size_t count);
+  void reserve(std::size_t count) { segments_.reserve(count); }
+  [[nodiscard]] std::span<const Segment> all() const { return segments_; }
+
+ private:
+  int rank_;
+  const std::byte* input_;
+  std::byte* output_;
+  DType dtype_;
+  std::vector<Segment> segments_;
+};
+
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;

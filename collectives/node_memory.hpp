@@ -148,7 +148,15 @@ struct ControlBlock {
   std::uint32_t text_code = 0;    ///< its ErrorCode if it was refused
   std::uint32_t report_code = 0;  ///< on the first rank: what all ranks throw
   char report_text[kReportBytes] = {};
+
+  /// The offset of this rank's channels to its node, see Messages; 0 before its first message.
+  alignas(kLineBytes) std::atomic<std::uint64_t> channels{0};
+  /// The message that this rank waits in: the other rank << 32 | MessageState.
+  std::atomic<std::uint64_t> message{0};
 };
+
+/// What a rank does in a message of two ranks, for those who ask why it does not come.
+enum class MessageState : std::uint32_t { none, sends, receives };
 
 inline constexpr std::uint64_t kLeftByException = std::uint64_t{1} << 63;
 

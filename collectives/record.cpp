@@ -51,6 +51,12 @@ const char* to_string(Verb verb) noexcept {
       return "reduce_scatter";
     case Verb::allgather:
       return "allgather";
+    case Verb::gather:
+      return "gather";
+    case Verb::scatter:
+      return "scatter";
+    case Verb::alltoall:
+      return "alltoall";
     case Verb::refused_call:
       return "a call that this rank refused";
     case Verb::init:

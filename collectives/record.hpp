@@ -35,6 +35,9 @@ enum class Verb : std::uint8_t {
   reduce,
   reduce_scatter,
   allgather,
+  gather,
+  scatter,
+  alltoall,
   refused_call,  ///< what a rank makes instead of a call that it cannot make
   init,
   push,

@@ -26,6 +26,7 @@
 //   staged, own                   P n + n, and 2n        1 per chunk
 //   fetched, spread               n + n, and 2n + 2n     1 per piece
 //   fetched, own                  P n + n, and 2(P-1)n   1
+//   fetched, own, one source each n + n                  1
 //   fetched, and results fetched  n + n/P, and 4n(P-1)/P 2
 // Which is the fastest depends on the machine, the size and the number of ranks: see Learner.
 //
@@ -93,6 +94,13 @@ void reduce_and_fetch(Call& call, const Path& path) {
   call.wait_for_all();
 }
 
+/// Each rank copies what it wants, once. The wait is for those who still read its inputs.
+void copy_fetched(Call& call, const Path& path) {
+  call.copy_to_self(path.outputs);
+  call.signal();
+  call.wait_for_all();
+}
+
 /// What this rank sums of a chunk.
 Range part_of(const Call& call, const Path& path, Range chunk) {
   if (path.results == Results::own) return chunk;
@@ -139,6 +147,8 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
   const bool fetches = fetches_inputs(call, path);
   if (path.results == Results::fetched) return reduce_and_fetch(call, path);
+  const bool copies = fetches && path.results == Results::own && has_single_sources(call.layout());
+  if (copies && call.operation().consumer == nullptr) return copy_fetched(call, path);
   if (path.results == Results::spread && call.in_place() && (call.inputs_shared() || fetches)) {
     return reduce_direct(call, path);
   }

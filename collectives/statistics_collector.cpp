@@ -28,6 +28,12 @@ const char* name_of(Kind kind) noexcept {
       return "reduce_scatter";
     case Kind::allgather:
       return "allgather";
+    case Kind::gather:
+      return "gather";
+    case Kind::scatter:
+      return "scatter";
+    case Kind::alltoall:
+      return "alltoall";
     case Kind::refusal:
       return "refused call";
   }

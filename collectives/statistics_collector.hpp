@@ -23,7 +23,7 @@
 namespace tutti::collectives {
 
 enum class Kind : std::uint8_t;
-inline constexpr std::size_t kKinds = 8;
+inline constexpr std::size_t kKinds = 11;
 
 /// Calls in which one certain rank was the last to arrive.
 struct Lateness {

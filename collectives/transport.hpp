@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include "collectives/node_memory.hpp"
 

@@ -100,7 +100,8 @@ void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std:
     const std::byte* sources[] = {left + offset, right + offset};
     std::byte* destination = sum + offset;
     const DType wire = layout.wire(part.segment);
-    reduce({op, wire, wire}, sources, std::span(&destination, 1), part.count, WritePolicy::cached);
+    reduce({combining(op), wire, wire}, sources, std::span(&destination, 1), part.count,
+           WritePolicy::cached);
   });
 }
 
@@ -111,6 +112,17 @@ void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const
     const std::byte* other = partials + static_cast<std::size_t>(right) * range.size();
     combine_two(layout, op, range, sum, other, sum);
   }
+  if (op == ReduceOp::avg) divide_by_ranks(layout, range, plan, partials);
+}
+
+void divide_by_ranks(const FusedLayout& layout, Range range, const CombinePlan& plan,
+                     std::byte* sum) {
+  const auto add = [](int ranks, const Partial& partial) { return ranks + partial.count; };
+  const int ranks = std::accumulate(plan.partials.begin(), plan.partials.end(), 0, add);
+  layout.for_each_part(range, [&](const FusedLayout::Part& part) {
+    divide(layout.wire(part.segment), sum + (part.position - range.begin), part.count,
+           static_cast<std::size_t>(ranks));
+  });
 }
 
 }  // namespace tutti::collectives

@@ -54,13 +54,17 @@ CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
 CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
 
 /// sum = left + right, for a range of wire elements; each pointer is to the range's first byte.
-/// `sum` may be one of the operands.
+/// `sum` may be one of the operands. For an average it is the sum.
 void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
                  const std::byte* right, std::byte* sum);
 
 /// Carries out the plan's steps on a range of wire elements. `partials` holds range.size() bytes
-/// for each partial of the plan, in its order; the sum ends in the first.
+/// for each partial of the plan, in its order; the sum, or the average, ends in the first.
 void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
                       std::byte* partials);
+
+/// Makes the average of a sum over all ranks of the plan, for a range of wire elements at `sum`.
+void divide_by_ranks(const FusedLayout& layout, Range range, const CombinePlan& plan,
+                     std::byte* sum);
 
 }  // namespace tutti::collectives

@@ -7,6 +7,7 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/call.hpp"
 #include "collectives/node_memory.hpp"
 #include "collectives/tree.hpp"
 #include "collectives/workers.hpp"
@@ -220,6 +221,8 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
                                                                     : 0;
   if (bytes <= announced && !inputs) {
     first = {.inputs = Inputs::announced, .results = Results::own};
+  } else if (moves_blocks(call.kind) && can_fetch && call.inputs != Location::shared) {
+    first = {.inputs = Inputs::fetched, .results = Results::own};  // one copy, without the owner
   } else if (ranks_of_node <= own_sum_ranks && call.inputs == Location::ordinary) {
     first.results = Results::own;
   }

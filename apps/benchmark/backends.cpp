@@ -11,6 +11,7 @@
 #include <tutti/gpu.hpp>
 #include <tutti/kvstore.hpp>
 
+#include "apps/benchmark/block_calls.hpp"
 #include "support/command_line.hpp"
 
 namespace apps::benchmark {
@@ -19,8 +20,6 @@ namespace {
 
 using tutti::DType;
 using tutti::ReduceOp;
-
-int count_of(const tutti::ConstTensorView& tensor) { return static_cast<int>(tensor.count()); }
 
 /// What a program does that has MPI and no store: a replica of its own for each tensor.
 Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
@@ -60,6 +59,20 @@ Call reducing_call(const std::string& name, MPI_Datatype type, MPI_Op op, MPI_Co
     check_mpi(MPI_Reduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(), count_of(slot.inputs[0]),
                          type, op, kRoot, comm),
               "MPI_Reduce");
+  };
+}
+
+template <class T>
+void divide(const tutti::TensorView& tensor, int ranks) {
+  for (T& value : tensor.values<T>()) value /= static_cast<T>(ranks);
+}
+
+/// What a program does that has MPI, and wants an average.
+Call averaging_call(const std::string& name, int ranks, MPI_Datatype type, MPI_Comm comm) {
+  return [ranks, sum = reducing_call(name, type, MPI_SUM, comm)](Slot& slot) {
+    sum(slot);
+    const tutti::TensorView& output = slot.outputs[0];
+    output.dtype() == DType::float64 ? divide<double>(output, ranks) : divide<float>(output, ranks);
   };
 }
 
@@ -137,6 +150,8 @@ Call mpi_call(const Job& job, ReduceOp op, MPI_Comm comm) {
   const MPI_Datatype type = tutti::mpi_datatype(job.pattern.dtype());
   const std::string name = job.chosen.name;
   if (name == "pushpull") return pushpull_call(job, type, comm);
+  if (is_block_call(job.chosen)) return mpi_block_call(job, type, comm);
+  if (op == ReduceOp::avg) return averaging_call(name, job.ranks, type, comm);
   if (job.chosen.reduces) return reducing_call(name, type, tutti::mpi_operation(op), comm);
   return moving_call(name, type, comm);
 }
@@ -177,6 +192,7 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
   const std::string name = job.chosen.name;
   if (name == "pushpull")
     return pushpull_call(job, options.compression, communicator, tutti::cpu());
+  if (is_block_call(job.chosen)) return tutti_block_call(job, communicator);
   auto world = communicator;
   if (name == "allreduce") {
     return

@@ -39,6 +39,11 @@ bool mpi_can_run(const Case& chosen, tutti::DType dtype);
 /// Errors  invalid_argument: a tensor has more elements than an int can count.
 void check_mpi_counts(const Layout& layout);
 
+/// As MPI counts.
+inline int count_of(const tutti::ConstTensorView& tensor) {
+  return static_cast<int>(tensor.count());
+}
+
 /// MPI's function for the collective, out of place where there are two buffers. For pushpull: for
 /// each tensor MPI_Allreduce into a replica, then a copy from there.
 Call mpi_call(const Job& job, tutti::ReduceOp op, MPI_Comm comm);

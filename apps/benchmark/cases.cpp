@@ -16,6 +16,11 @@
 
 namespace apps::benchmark {
 
+int partner_of(int rank, int ranks) {
+  const int partner = rank % 2 == 0 ? rank + 1 : rank - 1;
+  return partner < ranks ? partner : -1;
+}
+
 namespace {
 
 tutti::Shape vector_of(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
@@ -31,6 +36,7 @@ double nothing(int) { return 0.0; }
 
 double vector_in_vector_out(int) { return 2.0; }
 double vector_and_block(int ranks) { return 1.0 + 1.0 / ranks; }
+double what_root_has(int ranks) { return 2.0 / ranks; }
 /// The store's own copy is written, too.
 double vector_in_replica_and_vector_out(int) { return 3.0; }
 
@@ -61,6 +67,13 @@ Layout block_to_vector(std::size_t bytes, std::size_t element_bytes, int ranks) 
   return layout;
 }
 
+/// Input and output are as many blocks as there are ranks.
+Layout vector_of_blocks(std::size_t bytes, std::size_t element_bytes, int ranks) {
+  Layout layout = vector_to_block(bytes, element_bytes, ranks);
+  for (Layout::Pair& pair : layout.pairs) pair.output = pair.input;
+  return layout;
+}
+
 Layout no_data(std::size_t, std::size_t, int) { return {}; }
 
 // --- results ---------------------------------------------------------------------------------
@@ -78,6 +91,29 @@ std::vector<Stretch> every_input(std::size_t count, int, int ranks) {
     blocks.push_back({count / static_cast<std::size_t>(ranks), rank, 0});
   }
   return blocks;
+}
+
+std::vector<Stretch> every_input_at_root(std::size_t count, int rank, int ranks) {
+  if (rank != kRoot) return {};
+  return every_input(count, rank, ranks);
+}
+
+std::vector<Stretch> own_block_of_root(std::size_t count, int rank, int) {
+  return {{count, kRoot, count * static_cast<std::size_t>(rank)}};
+}
+
+/// Of every rank's input the block that is meant for this one.
+std::vector<Stretch> own_block_of_each(std::size_t count, int rank, int ranks) {
+  std::vector<Stretch> blocks = every_input(count, rank, ranks);
+  for (Stretch& block : blocks) block.first = block.count * static_cast<std::size_t>(rank);
+  return blocks;
+}
+
+/// An odd rank without a partner receives nothing.
+std::vector<Stretch> input_of_partner(std::size_t count, int rank, int ranks) {
+  const int partner = partner_of(rank, ranks);
+  if (partner < 0) return {};
+  return {{count, partner, 0}};
 }
 
 std::vector<Stretch> input_of_root(std::size_t count, int, int) { return {{count, kRoot, 0}}; }
@@ -98,6 +134,20 @@ constexpr std::array kCases{
          every_input},
     Case{"broadcast", false, true, true, once, once, whole_vector, input_of_root},
     Case{"reduce", true, false, true, once, vector_and_block, whole_vector, sum_at_root},
+    Case{"gather", false, false, true, all_but_own_block, what_root_has, block_to_vector,
+         every_input_at_root},
+    Case{"scatter", false, false, true, all_but_own_block, what_root_has, vector_to_block,
+         own_block_of_root},
+    Case{"alltoall", false, false, true, all_but_own_block, vector_in_vector_out, vector_of_blocks,
+         own_block_of_each},
+    Case{"alltoallv", false, false, true, all_but_own_block, vector_in_vector_out, vector_of_blocks,
+         own_block_of_each},
+    Case{"allgatherv", false, false, true, all_but_own_block, vector_and_block, block_to_vector,
+         every_input},
+    Case{"sendrecv", false, false, true, once, vector_in_vector_out, whole_vector,
+         input_of_partner},
+    Case{"user_allreduce", true, false, true, reduced_and_spread, vector_in_vector_out,
+         whole_vector, sum_everywhere},
     Case{"barrier", false, false, false, nothing, nothing, no_data, no_result},
     Case{"pushpull", true, false, true, reduced_and_spread, vector_in_replica_and_vector_out,
          whole_vector, sum_everywhere},

@@ -43,6 +43,9 @@ struct Case {
 
 inline constexpr int kRoot = 0;
 
+/// Whom a rank exchanges messages with in "sendrecv": 0 with 1, 2 with 3; -1 for nobody.
+int partner_of(int rank, int ranks);
+
 /// The busbw that no implementation exceeds where the data come from the memory, of which each rank
 /// moves `memory_gbs`; 0 where there is no bus.
 double busbw_limit(const Case& chosen, int ranks, double memory_gbs);

@@ -36,14 +36,16 @@ void describe_measurement(po::options_description& all, Options& options, RawOpt
       "stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size")(
       "datatype,d", po::value(&raw.dtype)->default_value("float32"),
       "float16, bfloat16, float32, float64, int8, uint8, int32 or int64")(
-      "op,o", po::value(&raw.op)->default_value("sum"), "sum, prod, min or max")(
+      "op,o", po::value(&raw.op)->default_value("sum"), "sum, prod, min, max or avg")(
       "iters,n", po::value(&raw.iterations),
       "timed calls per size and backend (default 20; small sizes up to 2000, as many as fit into "
       "a quarter of a second)")("warmup_iters,w", po::value(&options.warmups)->default_value(5),
                                 "calls before them, per size and backend")(
       "check,c", po::value(&raw.check)->default_value(1), "1 checks every element, 0 does not")(
       "collective", po::value(&options.collective)->default_value("allreduce"),
-      "allreduce, reduce_scatter, allgather, broadcast, reduce, barrier or pushpull")(
+      "allreduce, reduce_scatter, allgather, allgatherv, broadcast, reduce, gather, scatter, "
+      "alltoall, alltoallv, sendrecv (of the ranks 0 and 1, 2 and 3, ..., there and back), "
+      "user_allreduce (a sum that is the program's own), barrier or pushpull")(
       "model", po::value(&options.model),
       "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, as in "
       "64x3x7x7: all tensors in one call")(
@@ -107,10 +109,11 @@ std::vector<std::string> split(const std::string& text) {
 
 tutti::ReduceOp parse_op(const std::string& text) {
   using tutti::ReduceOp;
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+  for (const ReduceOp op :
+       {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
     if (text == to_string(op)) return op;
   }
-  throw_usage_error("--op: expected sum, prod, min or max, found '" + text + "'");
+  throw_usage_error("--op: expected sum, prod, min, max or avg, found '" + text + "'");
 }
 
 CacheMode parse_cache(const std::string& text) {
@@ -175,6 +178,12 @@ bool loses_values(const tutti::Compression& compression) {
          std::holds_alternative<OneBit>(compression) || std::holds_alternative<TopK>(compression);
 }
 
+bool has_average(tutti::DType dtype) {
+  using tutti::DType;
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
+         dtype == DType::float64;
+}
+
 void check_numbers(const Options& options) {
   require(options.min_bytes >= 1, "--minbytes: expected at least 1");
   require(options.max_bytes >= options.min_bytes, "--maxbytes is less than --minbytes");
@@ -204,6 +213,10 @@ void check_combination(const Options& options) {
           "--model belongs to --collective pushpull");
   require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,
           "--op: a push sums, whatever else there is");
+  require(options.collective != "user_allreduce" || options.op == tutti::ReduceOp::sum,
+          "--op: user_allreduce is a sum");
+  require(options.op != tutti::ReduceOp::avg || has_average(options.dtype),
+          std::string("--op: there is no avg of ") + to_string(options.dtype));
   require(!options.compresses() ||
               (options.collective == "pushpull" && options.dtype == tutti::DType::float32),
           "--compression belongs to --collective pushpull of float32");

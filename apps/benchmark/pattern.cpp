@@ -28,6 +28,7 @@ bool is_unsigned(DType dtype) { return dtype == DType::uint8; }
 double combine(ReduceOp op, double left, double right) {
   switch (op) {
     case ReduceOp::sum:
+    case ReduceOp::avg:
       return left + right;
     case ReduceOp::prod:
       return left * right;
@@ -94,7 +95,14 @@ double Pattern::sum_limit() const {
 double Pattern::value(int rank, std::uint64_t turn, std::size_t phase) const {
   if (op_ == ReduceOp::prod) return factor(dtype_, rank, ranks_, turn, phase);
   const std::uint64_t bits = mix(static_cast<std::uint64_t>(rank), turn, phase);
-  double largest = 120.0;  // min and max do not grow
+  double largest = 120.0;      // min and max do not grow
+  if (op_ == ReduceOp::avg) {  // multiples of the number of ranks have whole averages
+    const double each = sum_limit() / (1.0 * ranks_ * ranks_);
+    const double steps = std::clamp(std::floor(each), 1.0, kMaxInput);
+    if (rank * (1.0 * ranks_) >= sum_limit()) return 0.0;
+    const auto all = static_cast<std::uint64_t>(2.0 * steps + 1.0);
+    return ranks_ * (static_cast<double>(bits % all) - steps);
+  }
   if (op_ == ReduceOp::sum) {
     // Where there are more ranks than the type has integers, the later ones contribute zeros.
     if (rank >= static_cast<int>(sum_limit())) return 0.0;
@@ -111,6 +119,7 @@ double Pattern::reduced(std::uint64_t turn, std::size_t phase) const {
   for (int rank = 1; rank < ranks_; ++rank) {
     result = combine(op_, result, value(rank, turn, phase));
   }
+  if (op_ == ReduceOp::avg) result /= ranks_;
   return result;
 }
 

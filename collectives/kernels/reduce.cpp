@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "collectives/kernels/reduce_kernels.hpp"
 #if defined(__SSE2__)
@@ -27,6 +29,8 @@ class Job {
  public:
   Job(const Kernels& kernels, const Reduction& reduction, SourceList sources) noexcept
       : kernels_(kernels.cached[static_cast<std::size_t>(reduction.op)]),
+        combining_(kernels.cached[static_cast<std::size_t>(combining(reduction.op))]),
+        divides_(reduction.op == ReduceOp::avg),
         from_(reduction.from),
         to_(reduction.to),
         accumulator_(size_of(from_) == 2 ? DType::float32 : from_),
@@ -42,36 +46,47 @@ class Job {
   /// Elements `begin` ..< `begin + count` into `target`; count <= tile_count().
   void reduce_tile(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
     if (sources_.size() <= kMaxSources) {
-      reduce_block(0, sources_.size(), to_, begin, count, target);
+      reduce_block(kernels_, 0, sources_.size(), to_, begin, count, target);
     } else {
       reduce_blocks(begin, count, target);
     }
   }
 
  private:
-  void reduce_block(std::size_t first, std::size_t num_sources, DType to, std::size_t begin,
-                    std::size_t count, std::byte* target) const noexcept;
+  using KernelsOfTypes = const Kernel (&)[kPairs];
+
+  void reduce_block(KernelsOfTypes kernels, std::size_t first, std::size_t num_sources, DType to,
+                    std::size_t begin, std::size_t count, std::byte* target) const noexcept;
   void reduce_blocks(std::size_t begin, std::size_t count, std::byte* target) const noexcept;
+  void convert(const std::byte* accumulated, std::size_t count, std::byte* target) const noexcept {
+    if (accumulator_ == to_) {
+      std::memcpy(target, accumulated, to_bytes(count));
+    } else {
+      combining_[pair_index(accumulator_, to_)](&accumulated, 1, &target, 1, count);
+    }
+  }
   void merge(DType to, const std::byte* left, const std::byte* right, std::size_t count,
              std::byte* target) const noexcept {
     const std::byte* const operands[] = {left, right};
-    kernels_[pair_index(accumulator_, to)](operands, 2, &target, 1, count);
+    combining_[pair_index(accumulator_, to)](operands, 2, &target, 1, count);
   }
 
-  const Kernel (&kernels_)[kPairs];
+  KernelsOfTypes kernels_;    ///< of all sources at once
+  KernelsOfTypes combining_;  ///< of some of them
+  bool divides_;
   DType from_;
   DType to_;
   DType accumulator_;
   SourceList sources_;
 };
 
-void Job::reduce_block(std::size_t first, std::size_t num_sources, DType to, std::size_t begin,
-                       std::size_t count, std::byte* target) const noexcept {
+void Job::reduce_block(KernelsOfTypes kernels, std::size_t first, std::size_t num_sources, DType to,
+                       std::size_t begin, std::size_t count, std::byte* target) const noexcept {
   const std::byte* block[kMaxSources];
   for (std::size_t s = 0; s < num_sources; ++s) {
     block[s] = sources_[first + s] + begin * size_of(from_);
   }
-  kernels_[pair_index(from_, to)](block, num_sources, &target, 1, count);
+  kernels[pair_index(from_, to)](block, num_sources, &target, 1, count);
 }
 
 // The tree over n > 8 sources is the tree over the partial results of its ceil(n/8) blocks of 8:
@@ -95,10 +110,15 @@ void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target)
     }
     const std::size_t first = block * kMaxSources;
     const std::size_t num_sources = std::min(kMaxSources, sources_.size() - first);
-    reduce_block(first, num_sources, accumulator_, begin, count, stack[height++]);
+    reduce_block(combining_, first, num_sources, accumulator_, begin, count, stack[height++]);
   }
   for (; height > 2; --height) {
     merge(accumulator_, stack[height - 2], stack[height - 1], count, stack[height - 2]);
+  }
+  if (divides_) {
+    merge(accumulator_, stack[0], stack[1], count, stack[0]);
+    divide(accumulator_, stack[0], count, sources_.size());
+    return convert(stack[0], count, target);
   }
   merge(to_, stack[0], stack[1], count, target);  // the only rounding of a 16-bit type
 }
@@ -226,6 +246,46 @@ const Choice& choice() noexcept {
 }
 
 }  // namespace
+
+namespace {
+
+template <class T>
+void divide_elements(std::byte* elements, std::size_t count, std::size_t divisor) noexcept {
+  constexpr T kQuiet = std::numeric_limits<T>::quiet_NaN();
+  auto* const values = reinterpret_cast<T*>(elements);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T quotient = values[i] / static_cast<T>(divisor);
+    values[i] = std::isnan(quotient) ? kQuiet : quotient;
+  }
+}
+
+/// The conversions are those of the sums.
+void divide_halves(DType dtype, std::byte* elements, std::size_t count,
+                   std::size_t divisor) noexcept {
+  constexpr std::size_t kTile = kTileBytes / sizeof(float);
+  alignas(kCacheLineBytes) std::byte tile[kTileBytes];
+  std::byte* const wide = tile;
+  for (std::size_t begin = 0; begin < count; begin += kTile) {
+    const std::size_t now = std::min(kTile, count - begin);
+    std::byte* const part = elements + begin * size_of(dtype);
+    const std::byte* const from = part;
+    const std::byte* const quotients = tile;
+    reduce({ReduceOp::sum, dtype, DType::float32}, {&from, 1}, {&wide, 1}, now,
+           WritePolicy::cached);
+    divide_elements<float>(tile, now, divisor);
+    reduce({ReduceOp::sum, DType::float32, dtype}, {&quotients, 1}, {&part, 1}, now,
+           WritePolicy::cached);
+  }
+}
+
+}  // namespace
+
+void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t divisor) noexcept {
+  if (dtype == DType::float32) return divide_elements<float>(elements, count, divisor);
+  if (dtype == DType::float64) return divide_elements<double>(elements, count, divisor);
+  assert(size_of(dtype) == 2);  // averages are of floating-point types alone
+  divide_halves(dtype, elements, count, divisor);
+}
 
 void streaming_fence() noexcept {
 #if defined(__SSE2__)

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 namespace tutti::collectives {
 
@@ -28,7 +28,8 @@ struct Reduction {
 /// canonical order: a balanced tree whose left subtree holds the largest power of two below the
 /// number of sources, and whose left operand is always the lower source. One source is a copy.
 /// 16-bit floating-point types are accumulated in float32 and rounded once, at the end; integers
-/// wrap. A NaN that is computed is always the same quiet NaN, whatever NaNs went in; min and max
+/// wrap. An average of floating-point sources is their sum, divided by their number before it is
+/// rounded. A NaN that is computed is always the same quiet NaN, whatever NaNs went in; min and max
 /// give NaN if an operand is NaN, and order -0 below +0.
 ///
 /// A destination may be one of the sources (the same address) if both have the same element size,
@@ -38,6 +39,14 @@ struct Reduction {
 /// Order  local. Never throws. At least one source; destinations may be empty.
 void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
             std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
+
+/// Sums of what an average is made of are sums; the division comes once, at the end.
+constexpr ReduceOp combining(ReduceOp op) noexcept {
+  return op == ReduceOp::avg ? ReduceOp::sum : op;
+}
+
+/// Divides floating-point elements, in place, as reduce() does for an average. Local.
+void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t divisor) noexcept;
 
 /// Orders all streaming stores of this thread before its later stores.
 void streaming_fence() noexcept;

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 namespace tutti::collectives {
 
 inline constexpr std::size_t kMaxSources = 8;  // what the tree holds in registers
-inline constexpr std::size_t kOps = 4;
+inline constexpr std::size_t kOps = 5;
 inline constexpr std::size_t kPairs = 12;
 
 /// Reduces 1 to kMaxSources sources into one destination, or P sources into P destinations if

@@ -121,6 +121,9 @@ struct Max {
   }
 };
 
+/// The sum over all sources, divided once: see finished(). Only of floating-point types.
+struct Avg : Sum {};
+
 /// Element `i` of the canonical tree over sources kFirst ..< kFirst + kCount.
 template <class Op, class From, std::size_t kFirst, std::size_t kCount, class Stored>
 [[gnu::always_inline]] inline auto tree(const Stored* const* sources, std::size_t i) noexcept {
@@ -130,6 +133,16 @@ template <class Op, class From, std::size_t kFirst, std::size_t kCount, class St
     constexpr std::size_t kLeft = std::bit_floor(kCount - 1);
     return Op::apply(tree<Op, From, kFirst, kLeft>(sources, i),
                      tree<Op, From, kFirst + kLeft, kCount - kLeft>(sources, i));
+  }
+}
+
+/// An operation's value from the tree over all of its sources.
+template <class Op, std::size_t kSources, class T>
+[[gnu::always_inline]] inline T finished(T value) noexcept {
+  if constexpr (std::is_same_v<Op, Avg>) {
+    return value / static_cast<T>(kSources);
+  } else {
+    return value;
   }
 }
 
@@ -152,7 +165,7 @@ template <class Op, class From, class To, std::size_t kSources, std::size_t kDes
 #pragma GCC ivdep
 #endif
   for (std::size_t i = 0; i < count; ++i) {
-    auto value = tree<Op, From, 0, kSources>(in, i);
+    auto value = finished<Op, kSources>(tree<Op, From, 0, kSources>(in, i));
     // The conversions to 16 bits do the same by themselves.
     if constexpr (kSources > 1 && sizeof(Out) == sizeof(value)) value = with_one_nan(value);
     const Out result = Element<To>::store(value);
@@ -273,7 +286,9 @@ constexpr void fill(Kernels& kernels, ReduceOp op) noexcept {
   };
   const auto add_same = [&add]<class... T>(T... type) { (add(type, type), ...); };
   add_same(Float16{}, BFloat16{}, float{}, double{});
-  add_same(std::int8_t{}, std::uint8_t{}, std::int32_t{}, std::int64_t{});
+  if constexpr (!std::is_same_v<Op, Avg>) {
+    add_same(std::int8_t{}, std::uint8_t{}, std::int32_t{}, std::int64_t{});
+  }
   add(Float16{}, float{});
   add(BFloat16{}, float{});
   add(float{}, Float16{});
@@ -287,6 +302,7 @@ constexpr Kernels make_kernels() noexcept {
   fill<Target, Prod>(kernels, ReduceOp::prod);
   fill<Target, Min>(kernels, ReduceOp::min);
   fill<Target, Max>(kernels, ReduceOp::max);
+  fill<Target, Avg>(kernels, ReduceOp::avg);
   kernels.stream_lines = &Target::stream_lines;
   return kernels;
 }

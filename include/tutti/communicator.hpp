@@ -2,7 +2,7 @@
 // Collectives without keys, over all ranks of the job or a group of them.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,18 +12,14 @@
 
 #include "tutti/export.h"
 #include "tutti/pending.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/tensor.hpp"
 
 namespace tutti {
 
-/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0.
-enum class ReduceOp : std::uint8_t { sum, prod, min, max };
-
-/// "sum" and so on.
-TUTTI_API const char* to_string(ReduceOp op) noexcept;
-
+class UserReductions;
 class Group;  // the implementation: runtime/job/group.hpp
 namespace gpus {
 class SumOverRanks;
@@ -103,6 +99,13 @@ class TUTTI_API Communicator {
     allreduce(tensor, tensor, op);
   }
 
+  /// The same with an operation of the program's own. Elementwise, each rank combines a share of
+  /// the elements; otherwise rank 0 combines all. Between the two data moves the ranks agree that
+  /// no operation threw. Errors  user_code, on all ranks: the operation threw. invalid_argument: it
+  /// is empty.
+  void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
+  void allreduce(const TensorView& tensor, const UserOp& op) { allreduce(tensor, tensor, op); }
+
   /// An allreduce that goes on while the program computes; it returns at once. Input and output are
   /// in the host's memory and belong to the library until the call is complete: nothing is copied,
   /// whatever `options.borrow` says. All ranks make these calls in the same order. Every other call
@@ -123,15 +126,57 @@ class TUTTI_API Communicator {
   /// touched and may be an empty tensor. Same order of summation. Collective.
   void reduce(const ConstTensorView& input, const TensorView& output, int root,
               ReduceOp op = ReduceOp::sum);
+  void reduce(const ConstTensorView& input, const TensorView& output, int root, const UserOp& op);
 
   /// Reduces `input` over all ranks; rank r receives the r-th of size() equal blocks in `output`.
   /// Shape   input has size() * output.count() elements. Same order of summation. Collective.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       ReduceOp op = ReduceOp::sum);
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
+  /// The same with blocks of counts[r] elements, of which some may be 0. All ranks give the same
+  /// counts, which add up to input.count(); output has counts[rank()] elements.
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                      std::span<const std::size_t> counts, ReduceOp op = ReduceOp::sum);
 
   /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
+  /// The same with an input of counts[r] elements on rank r. All ranks give the same counts, which
+  /// add up to output.count(). Without counts they are exchanged first, in a call of their own.
+  void allgatherv(const ConstTensorView& input, const TensorView& output,
+                  std::span<const std::size_t> counts);
+  void allgatherv(const ConstTensorView& input, const TensorView& output);
+  /// Every rank's number, in the order of ranks: for the counts above. Collective.
+  [[nodiscard]] std::vector<std::size_t> exchange_counts(std::size_t count);
+
+  /// Rank `root` receives the inputs of all ranks, one after the other in the order of ranks.
+  /// Shape   output of `root` has size() * input.count() elements; elsewhere it is not touched and
+  ///         may be an empty tensor. Collective.
+  void gather(const ConstTensorView& input, const TensorView& output, int root);
+  /// Rank r receives the r-th of size() equal blocks of `input` of rank `root`.
+  /// Shape   input of `root` has size() * output.count() elements; elsewhere it is not read and may
+  ///         be an empty tensor. Collective.
+  void scatter(const ConstTensorView& input, const TensorView& output, int root);
+
+  /// Rank r receives the r-th block of every rank, in the order of ranks. Input and output are
+  /// apart.
+  /// Shape   both have size() equal blocks. Collective.
+  void alltoall(const ConstTensorView& input, const TensorView& output);
+  /// The same with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
+  /// come from it. Blocks lie one after the other. Collective: a small call, which compares the
+  /// counts of all ranks, and one that moves the blocks.
+  /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
+  void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
+                 const TensorView& output, std::span<const std::size_t> output_counts);
+
+  /// A message to another rank, which receives it. No other rank takes part. Returns when it has
+  /// been received; of two ranks, one sends first. Messages from one rank to another arrive in the
+  /// order in which they were sent; there are no tags.
+  /// Shape   both sides have equally many elements of one dtype, in any shape.
+  /// Errors  invalid_argument, on this rank alone: this rank itself, no rank of the communicator, a
+  ///         tensor on a GPU. mismatch, on both ranks: another count or dtype; nothing was moved.
+  void send(const ConstTensorView& tensor, int to_rank);
+  void receive(const TensorView& tensor, int from_rank);
 
   /// What the calls of this rank have cost so far, those of stores on it included. Local.
   [[nodiscard]] Statistics statistics() const;
@@ -150,8 +195,11 @@ class TUTTI_API Communicator {
   [[nodiscard]] const std::shared_ptr<Group>& group() const noexcept { return group_; }
 
  private:
+  UserReductions& user_reductions();
+
   std::shared_ptr<Group> group_;
-  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;  ///< null until the first sum on GPUs
+  std::shared_ptr<UserReductions> user_reductions_;  ///< null until the first call
+  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< null until the first sum on GPUs
 };
 
 }  // namespace tutti

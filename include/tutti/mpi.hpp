@@ -28,6 +28,7 @@ TUTTI_API Communicator communicator_from(MPI_Comm comm,
 
 /// MPI's names of element types and reductions. MPI can move 16-bit floating-point types (as
 /// MPI_UINT16_T), but not reduce them.
+/// MPI has no average: MPI_OP_NULL.
 TUTTI_API MPI_Datatype mpi_datatype(DType dtype) noexcept;
 TUTTI_API MPI_Op mpi_operation(ReduceOp op) noexcept;
 

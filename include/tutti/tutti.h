@@ -17,6 +17,7 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+#include "tutti/c/blocks.h"
 #include "tutti/c/checkpoint.h"
 #include "tutti/c/communicator.h"
 #include "tutti/c/gpu.h"

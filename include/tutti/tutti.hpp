@@ -15,6 +15,7 @@
 #include "tutti/optimizers.hpp"
 #include "tutti/preemption.hpp"
 #include "tutti/program.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/row_sparse.hpp"
 #include "tutti/schedule.hpp"
 #include "tutti/settings.hpp"

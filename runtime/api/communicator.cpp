@@ -5,6 +5,7 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/api/refusals.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/agree.hpp"
@@ -32,75 +33,20 @@ const char* to_string(ReduceOp op) noexcept {
       return "min";
     case ReduceOp::max:
       return "max";
+    case ReduceOp::avg:
+      return "avg";
   }
   return "unknown";
 }
 
 namespace {
 
-std::string to_string(const ConstTensorView& tensor) {
-  return to_string(tensor.shape()) + " " + to_string(tensor.dtype());
-}
-
-bool is_usable(const ConstTensorView& tensor) {
-  return tensor.device().kind == DeviceKind::cpu &&
-         (tensor.bytes() != nullptr || tensor.count() == 0);
-}
-
-std::string refusal(const ConstTensorView& tensor) {
-  if (tensor.device().kind != DeviceKind::cpu) {
-    return "a tensor on " + to_string(tensor.device()) +
-           "; of tensors on GPUs there is the sum alone (allreduce), with both on one GPU";
-  }
-  if (tensor.bytes() == nullptr && tensor.count() > 0) return "a tensor without memory";
-  return {};
-}
-
-bool are_apart(const ConstTensorView& input, const ConstTensorView& output) {
-  return input.size_bytes() == 0 || output.size_bytes() == 0 ||
-         output.bytes() >= input.bytes() + input.size_bytes() ||
-         output.bytes() + output.size_bytes() <= input.bytes();
-}
-
-bool are_alike(const ConstTensorView& input, const ConstTensorView& output) {
-  return input.shape() == output.shape() && input.dtype() == output.dtype();
-}
-
-/// True if refusal() has nothing to say: small calls notice what a text costs, even an empty one.
-bool fit(const ConstTensorView& input, const ConstTensorView& output) {
-  return are_alike(input, output) && is_usable(input) && is_usable(output) &&
-         (input.bytes() == output.bytes() || are_apart(input, output));
-}
-
-std::string refusal(const ConstTensorView& input, const ConstTensorView& output) {
-  if (fit(input, output)) return {};
-  for (const auto* tensor : {&input, &output}) {
-    if (const std::string why = refusal(*tensor); !why.empty()) return why;
-  }
-  if (!are_alike(input, output)) {
-    return "input " + to_string(input) + " and output " + to_string(output) + " must be alike";
-  }
-  return "input and output overlap; they must be the same memory or apart";
-}
-
-std::string refusal_of_root(int root, int size) {
-  if (root >= 0 && root < size) return {};
-  return "root " + std::to_string(root) + " is not a rank; expected 0 to " +
-         std::to_string(size - 1);
-}
-
-/// For collectives in which one side holds a block per rank.
-std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorView& output,
-                              bool counts_fit) {
-  for (const auto* tensor : {&input, &output}) {
-    if (const std::string why = refusal(*tensor); !why.empty()) return why;
-  }
-  if (!counts_fit || input.dtype() != output.dtype()) {
-    return "input " + to_string(input) + " and output " + to_string(output) +
-           " do not fit: one side holds one block per rank, of the other side's size and dtype";
-  }
-  if (!are_apart(input, output)) return "input and output overlap; they must be apart";
-  return {};
+/// Apart from allreduce(), which every small call would pay for.
+[[noreturn, gnu::noinline]] void refuse_allreduce(Engine& engine, const ConstTensorView& input,
+                                                  const ConstTensorView& output, ReduceOp op) {
+  std::string why = refusal(input, output);
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
+  engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
 }  // namespace
@@ -158,13 +104,13 @@ Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocat
 
 void Communicator::allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op) {
   Engine& engine = group_->engine();
-  const bool on_gpu = input.device().kind == DeviceKind::gpu;
-  if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
-    if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
-    return gpu_sum_->allreduce(input, output);
-  }
-  if (!fit(input, output)) {
-    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + refusal(input, output));
+  if (!fit(input, output) || (op == ReduceOp::avg && !has_average(input.dtype()))) {
+    const bool on_gpu = input.device().kind == DeviceKind::gpu;
+    if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
+      if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
+      return gpu_sum_->allreduce(input, output);
+    }
+    refuse_allreduce(engine, input, output, op);
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {
@@ -186,6 +132,7 @@ Pending Communicator::allreduce_async(const ConstTensorView& input, const Tensor
   if (is_on_gpu(input) || is_on_gpu(output)) {
     why = "tensors on a GPU are reduced by allreduce(), which is synchronous";
   }
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   std::string what = std::string("allreduce_async (") + to_string(op) + ") of " + to_string(input);
   return group_->async_reduces().allreduce(input, output, op, options.priority, std::move(what),
                                            std::move(why));
@@ -212,6 +159,7 @@ void Communicator::reduce(const ConstTensorView& input, const TensorView& output
   Engine& engine = group_->engine();
   std::string why = refusal_of_root(root, size());
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce: " + why);
   const Segment segment{input.bytes(), output.bytes(), input.count(),
                         input.dtype(), kEveryRank,     root};
@@ -232,6 +180,7 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
   std::string why = refusal_of_blocks(input, output, ranks * output.count() == input.count());
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
   if (!why.empty())
     engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce_scatter: " + why);
   const std::size_t block = output.size_bytes();

@@ -19,6 +19,7 @@ static_assert(TUTTI_SUM == static_cast<int>(ReduceOp::sum));
 static_assert(TUTTI_PROD == static_cast<int>(ReduceOp::prod));
 static_assert(TUTTI_MIN == static_cast<int>(ReduceOp::min));
 static_assert(TUTTI_MAX == static_cast<int>(ReduceOp::max));
+static_assert(TUTTI_AVG == static_cast<int>(ReduceOp::avg));
 static_assert(TUTTI_CPU == static_cast<int>(DeviceKind::cpu));
 static_assert(TUTTI_GPU == static_cast<int>(DeviceKind::gpu));
 static_assert(TUTTI_MAX_DIMENSIONS == Shape::kMaxDimensions);
@@ -80,7 +81,8 @@ DType read_dtype(const Place& here, int dtype) {
 }
 
 ReduceOp read_op(const Place& here, int op) {
-  require_range({&here, "op"}, op, TUTTI_SUM, TUTTI_MAX, "0 (sum), 1 (prod), 2 (min) or 3 (max)");
+  require_range({&here, "op"}, op, TUTTI_SUM, TUTTI_AVG,
+                "0 (sum), 1 (prod), 2 (min), 3 (max) or 4 (avg)");
   return static_cast<ReduceOp>(op);
 }
 

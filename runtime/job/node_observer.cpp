@@ -79,6 +79,22 @@ const char* state_to_string(char state) noexcept {
   }
 }
 
+/// The message that a rank waits in; empty if it waits in none.
+std::string message_of(const collectives::Peer& peer) {
+  using collectives::MessageState;
+  const std::uint64_t message = peer.control().message.load(std::memory_order_relaxed);
+  const std::string other = "rank " + std::to_string(message >> 32);
+  switch (static_cast<MessageState>(message & 0xffffffff)) {
+    case MessageState::sends:
+      return "waits in a send to " + other;
+    case MessageState::receives:
+      return "waits in a receive from " + other;
+    case MessageState::none:
+      return {};
+  }
+  return {};
+}
+
 }  // namespace
 
 NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
@@ -117,9 +133,12 @@ std::string NodeObserver::describe(int local_rank) const {
   const RecordBook& calls = memory_.peers[static_cast<std::size_t>(local_rank)].control().calls;
   char words[RecordBook::kWords];
   const std::size_t length = calls.describe(calls.newest(), words);
-  if (length == 0) return text;
-  return text + (text.empty() ? "made its last call: " : ", its last call: ") +
-         std::string(words, length);
+  if (length > 0) {
+    text +=
+        (text.empty() ? "made its last call: " : ", its last call: ") + std::string(words, length);
+  }
+  const std::string message = message_of(memory_.peers[static_cast<std::size_t>(local_rank)]);
+  return text + (text.empty() || message.empty() ? "" : ", ") + message;
 }
 
 void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const noexcept {

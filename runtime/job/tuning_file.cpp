@@ -28,11 +28,14 @@ struct Named {
   Value value;
 };
 
-constexpr std::array<Named<Kind>, 5> kKinds = {{{"allreduce", Kind::allreduce},
+constexpr std::array<Named<Kind>, 8> kKinds = {{{"allreduce", Kind::allreduce},
                                                 {"broadcast", Kind::broadcast},
                                                 {"reduce", Kind::reduce},
                                                 {"reduce_scatter", Kind::reduce_scatter},
-                                                {"allgather", Kind::allgather}}};
+                                                {"allgather", Kind::allgather},
+                                                {"gather", Kind::gather},
+                                                {"scatter", Kind::scatter},
+                                                {"alltoall", Kind::alltoall}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
 constexpr std::array<Named<bool>, 2> kAnswers = {{{"no", false}, {"yes", true}}};

@@ -202,6 +202,8 @@ MPI_Op mpi_operation(ReduceOp op) noexcept {
       return MPI_MIN;
     case ReduceOp::max:
       return MPI_MAX;
+    case ReduceOp::avg:
+      return MPI_OP_NULL;
   }
   return MPI_OP_NULL;
 }

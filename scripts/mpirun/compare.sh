@@ -22,7 +22,8 @@ usage: compare.sh [-np N] [OPTIONS] [-- OPTIONS OF collective-benchmark...]
   --limit SECONDS     the longest that a launch may take (default 900)
   --bin DIR           folder of the programs (default build/bin; what is missing there is built)
   -b, -e, -f, --cache, --collective
-                      those of collective-benchmark; -f is 4 without them
+                      those of collective-benchmark; -f is 4 without them. alltoall, gather,
+                      scatter, sendrecv and the others are compared in the same way
   --help              this text
 
 The table is printed, in Markdown. Exit codes: 0 done; 1 usage; 2 a launch failed: the table names

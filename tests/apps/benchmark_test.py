@@ -14,7 +14,10 @@ import programs
 
 NAME = "collective-benchmark"
 COLLECTIVES = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier",
-               "pushpull"]
+               "pushpull", "gather", "scatter", "alltoall", "alltoallv", "allgatherv", "sendrecv",
+               "user_allreduce"]
+OF_BLOCKS = ["reduce_scatter", "allgather", "gather", "scatter", "alltoall", "alltoallv",
+             "allgatherv"]
 QUICK = ["-n", 3, "-w", 1]
 SMALL = ["-b", 8, "-e", "32K", "-f", 16, *QUICK]
 RESULT_KEYS = {"collective", "backend", "buffers", "bytes", "count", "type", "redop",
@@ -25,7 +28,9 @@ REFUSED = [
     (["--minbyte", "8"], "unrecognised option '--minbyte', did you mean --minbytes?; --help lists"),
     (["-b", "many"], "--minbytes: "),
     (["-d", "float8"], "--datatype: "),
-    (["--collective", "alltoall"], "--collective: expected one of allreduce, reduce_scatter, "),
+    (["--collective", "gatherall"], "--collective: expected one of allreduce, reduce_scatter, "),
+    (["-o", "avg", "-d", "int32"], "--op: there is no avg of int32"),
+    (["-o", "max", "--collective", "user_allreduce"], "--op: user_allreduce is a sum"),
     (["--backend", "nccl"], "--backend nccl belongs to --device gpu"),
     (["--device", "gpu"], "--device gpu: none: "),
     (["--json", "/nowhere/a.json"], "/nowhere/a.json: cannot be written: No such file"),
@@ -73,7 +78,7 @@ class Benchmark(Case):
                     out = self.measure("--collective", collective, *SMALL, ranks=ranks)
                     self.check_all_right(out, 15)
                     # 8 B, 128 B, 2 KiB and 32 KiB; three ranks cannot share two elements.
-                    shared = collective in ("reduce_scatter", "allgather")
+                    shared = collective in OF_BLOCKS
                     sizes = 1 if collective == "barrier" else 3 if shared and ranks == 3 else 4
                     self.assertEqual(len(rows_of(out)), sizes)
 
@@ -97,7 +102,9 @@ class Benchmark(Case):
     def test_every_type_and_operation_is_right(self):
         for dtype in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32",
                       "int64"):
-            for op in ("sum", "prod", "min", "max"):
+            for op in ("sum", "prod", "min", "max", "avg"):
+                if op == "avg" and "int" in dtype:
+                    continue
                 with self.subTest(dtype=dtype, op=op):
                     out = self.measure("-d", dtype, "-o", op, "-b", 4096, "-e", 4096, *QUICK,
                                        ranks=2)

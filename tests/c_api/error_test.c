@@ -149,9 +149,9 @@ void test_bad_collective_arguments(void) {
                 "tutti_communicator_allreduce: input: expected a pointer, got NULL");
   CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &typed, TUTTI_SUM),
                 "tutti_communicator_allreduce: output.dtype", dtype);
-  CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &out, last ? 4 : TUTTI_SUM),
-                "tutti_communicator_allreduce: op: expected 0 (sum), 1 (prod), 2 (min) or 3 (max), "
-                "got 4");
+  CHECK_REFUSED(tutti_communicator_allreduce(world, &in, &out, last ? 5 : TUTTI_SUM),
+                "tutti_communicator_allreduce: op: expected 0 (sum), 1 (prod), 2 (min), 3 (max) "
+                "or 4 (avg), got 5");
   CHECK_REFUSED(tutti_communicator_reduce(world, &in, NULL, test_size - 1, TUTTI_SUM),
                 "tutti_communicator_reduce: output: expected a pointer, got NULL");
   CHECK_REFUSED(tutti_communicator_reduce(world, &in, &out, last ? 99 : 0, TUTTI_SUM),
@@ -226,6 +226,18 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_communicator_reduce_scatter, "communicator", (NULL, NULL, NULL, 0));
   CHECK_NO_HANDLE(tutti_communicator_allgather, "communicator", (NULL, NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_broadcast, "communicator", (NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_gather, "communicator", (NULL, NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_scatter, "communicator", (NULL, NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_exchange_counts, "communicator", (NULL, 0, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_allgatherv, "communicator", (NULL, NULL, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_reduce_scatterv, "communicator", (NULL, NULL, NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_alltoall, "communicator", (NULL, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_alltoallv, "communicator", (NULL, NULL, NULL, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_send, "communicator", (NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_receive, "communicator", (NULL, NULL, 0));
+  CHECK_NO_HANDLE(tutti_communicator_allreduce_by, "communicator", (NULL, NULL, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_reduce_by, "communicator", (NULL, NULL, NULL, 0, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_reduce_scatter_by, "communicator", (NULL, NULL, NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_barrier, "communicator", (NULL));
   CHECK_NO_HANDLE(tutti_communicator_agree, "communicator", (NULL, 0, NULL));
   CHECK_NO_HANDLE(tutti_optimizer_set_learning_rate, "optimizer", (NULL, 1));

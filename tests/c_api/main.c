@@ -25,6 +25,8 @@ int main(void) {
       {"a request of one rank is known to all", test_requests_to_stop},
       {"every collective gives every element, for every dtype and operation", test_collectives},
       {"groups of ranks are numbered, share memory and outlive the communicator", test_groups},
+      {"blocks, messages and operations in C arrive element by element", test_blocks},
+      {"wrong counts, tensors and operations on one rank are an error on all", test_bad_blocks},
       {"a communicator says where it is; a store can be made over it", test_communicator},
       {"wrong items on one rank are an error on all", test_bad_items},
       {"wrong arguments of a collective on one rank are an error on all",

@@ -61,6 +61,8 @@ void test_signals_passed_on(void);
 void test_requests_to_stop(void);
 void test_collectives(void);
 void test_groups(void);
+void test_blocks(void);
+void test_bad_blocks(void);
 void test_communicator(void);
 void test_bad_items(void);
 void test_bad_collective_arguments(void);

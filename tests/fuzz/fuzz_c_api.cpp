@@ -53,6 +53,45 @@ void fill(AnyTensor& any, Input& input, float* memory) {
   any.tensor.dtype = input.take<std::int8_t>() % 10;
 }
 
+int keep_left(void*, const tutti_tensor*, const tutti_tensor*) { return 0; }
+
+/// A call of a communicator of one rank, by its number.
+int call_communicator(tutti_communicator* ranks, int number, const tutti_tensor* in,
+                      const tutti_tensor* out) {
+  std::int64_t counts[] = {number % 5};
+  const std::int64_t* const list = number % 6 == 0 ? nullptr : counts;
+  const tutti_user_op op = {.name = number % 7 == 0 ? nullptr : "left",
+                            .combine = number % 9 == 0 ? nullptr : keep_left,
+                            .user_data = nullptr,
+                            .elementwise = number % 3};
+  switch ((number + 128) % 12) {
+    case 0:
+      return tutti_communicator_gather(ranks, in, out, number % 2);
+    case 1:
+      return tutti_communicator_scatter(ranks, in, out, number % 2);
+    case 2:
+      return tutti_communicator_exchange_counts(ranks, number, number % 2 == 0 ? nullptr : counts);
+    case 3:
+      return tutti_communicator_allgatherv(ranks, in, out, list);
+    case 4:
+      return tutti_communicator_reduce_scatterv(ranks, in, out, list, number % 6);
+    case 5:
+      return tutti_communicator_alltoall(ranks, in, out);
+    case 6:
+      return tutti_communicator_alltoallv(ranks, in, counts, out, list);
+    case 7:
+      return tutti_communicator_send(ranks, in, number);
+    case 8:
+      return tutti_communicator_receive(ranks, out, number);
+    case 9:
+      return tutti_communicator_reduce_by(ranks, in, out, number % 2, &op);
+    case 10:
+      return tutti_communicator_reduce_scatter_by(ranks, in, out, &op);
+    default:
+      return tutti_communicator_allreduce_by(ranks, in, out, &op);
+  }
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -61,6 +100,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const char* const kSettings[] = {"TUTTI_ARENA_BYTES=4M", "TUTTI_LOG=quiet", nullptr};
   tutti_kvstore* kv = nullptr;
   if (tutti_kvstore_create("local", kSettings, &kv) != 0) __builtin_trap();
+  tutti_communicator* ranks = nullptr;
+  if (tutti_communicator_self(kSettings, &ranks) != 0) __builtin_trap();
   for (int call = 0; call < 12 && !input.empty(); ++call) {
     AnyTensor value{};
     AnyTensor output{};
@@ -76,7 +117,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     item.outputs = number % 5 == 0 ? nullptr : outputs;
     item.num_outputs = number % 2;
     const int items = input.take<std::int8_t>() % 3 == 0 ? -1 : 1;
-    switch (input.take<std::uint8_t>() % 4) {
+    switch (input.take<std::uint8_t>() % 5) {
       case 0:
         expect_text(tutti_kvstore_init(kv, &item, items));
         break;
@@ -86,11 +127,15 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       case 2:
         expect_text(tutti_kvstore_pull(kv, &item, items, number & 1));
         break;
+      case 3:
+        expect_text(call_communicator(ranks, number, values, number % 11 == 0 ? nullptr : outputs));
+        break;
       default:
         expect_text(tutti_kvstore_push(kv, items > 0 ? nullptr : &item, 1, 0));
         break;
     }
   }
+  tutti_communicator_destroy(ranks);
   tutti_kvstore_destroy(kv);
   return 0;
 }

@@ -22,7 +22,12 @@ using tutti::Tensor;
 namespace {
 
 constexpr std::initializer_list<ReduceOp> kOps = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min,
-                                                  ReduceOp::max};
+                                                  ReduceOp::max, ReduceOp::avg};
+
+bool is_defined(ReduceOp op, DType dtype) {
+  return op != ReduceOp::avg || dtype == DType::float16 || dtype == DType::bfloat16 ||
+         dtype == DType::float32 || dtype == DType::float64;
+}
 
 Communicator new_world() { return Communicator::world(test::settings()); }
 
@@ -38,15 +43,55 @@ double now() {
 
 }  // namespace
 
-TEST_CASE("allreduce gives sum, prod, min and max of every dtype, in the canonical order") {
+TEST_CASE("allreduce gives sum, prod, min, max and avg of every dtype, in the canonical order") {
   Communicator world = new_world();
   for (const DType dtype : test::kDTypes) {
     for (const ReduceOp op : kOps) {
+      if (!is_defined(op, dtype)) continue;
       for (const std::int64_t count : {1, 7, 255, 256, 257, 1031}) {
         CAPTURE(std::string(tutti::to_string(dtype)));
         CAPTURE(std::string(tutti::to_string(op)));
         CAPTURE(count);
         CHECK(test::agree(allreduce_is_right(world, count, dtype, op)));
+      }
+    }
+  }
+}
+
+TEST_CASE("the average of integers is refused on every rank, by every call") {
+  Communicator world = new_world();
+  const std::vector<std::string> words = {"avg of int32", "floating-point", "use sum"};
+  Tensor tensor = Tensor::ones({test::size()}, DType::int32);
+  Tensor block = Tensor::ones({1}, DType::int32);
+  CHECK(test::throws_on_all([&] { world.allreduce(tensor, ReduceOp::avg); },
+                            ErrorCode::invalid_argument, words));
+  CHECK(test::throws_on_all([&] { world.reduce(tensor, tensor, 0, ReduceOp::avg); },
+                            ErrorCode::invalid_argument, words));
+  CHECK(test::throws_on_all([&] { world.reduce_scatter(tensor, block, ReduceOp::avg); },
+                            ErrorCode::invalid_argument, words));
+  CHECK(test::throws_on_all([&] { world.allreduce_async(tensor, ReduceOp::avg).wait(); },
+                            ErrorCode::invalid_argument, words));
+}
+
+TEST_CASE("an average on one rank against a sum on the others is a mismatch that says so") {
+  if (test::size() == 1) return;
+  Communicator world = new_world();
+  Tensor tensor = Tensor::ones({3});
+  const ReduceOp op = test::is_last() ? ReduceOp::avg : ReduceOp::sum;
+  CHECK(test::throws_on_all([&] { world.allreduce(tensor, op); }, ErrorCode::mismatch,
+                            {"allreduce (avg)", "allreduce (sum)", test::last()}));
+}
+
+TEST_CASE("averages have the same bits in every layout that keeps the order") {
+  for (const bool reproducible : {false, true}) {
+    for (const test::Layout& layout : reproducible ? test::all_layouts() : test::equal_blocks()) {
+      CAPTURE(test::to_string(layout));
+      Communicator world = Communicator::world(test::settings_for(layout, reproducible));
+      for (const DType dtype : {DType::float16, DType::float32, DType::float64}) {
+        if (!reproducible && dtype == DType::float16) continue;  // rounded between nodes
+        for (const std::int64_t count : {0, 1, 7, 5003, 100003}) {
+          CHECK(test::agree(allreduce_is_right(world, count, dtype, ReduceOp::avg)));
+        }
       }
     }
   }

@@ -99,8 +99,12 @@ std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& in
   std::vector<T> result(inputs.front().size());
   std::size_t i = 0;
   const std::function<C(int)> leaf = [&](int owner) { return static_cast<C>(inputs[owner][i]); };
+  const bool averages = op == tutti::ReduceOp::avg;
+  const auto ranks = static_cast<int>(inputs.size());
   for (; i < result.size(); ++i) {
-    result[i] = T(tree<C>(op, leaf, 0, static_cast<int>(inputs.size())));
+    C whole = tree<C>(averages ? tutti::ReduceOp::sum : op, leaf, 0, ranks);
+    if (averages) whole = static_cast<C>(whole / static_cast<C>(ranks));
+    result[i] = T(whole);
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/mpi/oracle.hpp"
+#include "tests/support/messages.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -97,4 +98,17 @@ TEST_CASE("rows of a tuning file that read a peer are left out, and sums are rig
   MPI_Barrier(MPI_COMM_WORLD);
   Communicator world = Communicator::world(taking(name));
   CHECK(sums_are_right(world, 3));
+}
+
+TEST_CASE(
+    "blocks and messages of ordinary memory go through slots where the kernel forbids to read") {
+  Communicator world = Communicator::world(test::settings());
+  bool right = true;
+  for (const std::size_t count : {3, 1000, 8192, 8193, 100'003}) {
+    for (int turn = 0; turn < 3; ++turn) {
+      right = test::pairs_are_right(world, count, turn % 2 == 0) && right;
+      right = test::blocks_are_right(world, count, turn % 2 == 0) && right;
+    }
+  }
+  CHECK(test::agree(right));
 }

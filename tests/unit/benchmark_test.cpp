@@ -417,11 +417,11 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"-b", "2K", "-e", "1K"}), "--maxbytes is less than --minbytes");
   has(refusal({"-f", "1"}), "--stepfactor: expected at least 2");
   has(refusal({"-d", "float8"}), "--datatype: ");
-  has(refusal({"-o", "xor"}), "--op: expected sum, prod, min or max, found 'xor'");
+  has(refusal({"-o", "xor"}), "--op: expected sum, prod, min, max or avg, found 'xor'");
   has(refusal({"-n", "0"}), "--iters: expected at least 1");
   has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
   has(refusal({"-c", "2"}), "--check: expected 0 or 1");
-  has(refusal({"--collective", "alltoall"}), "--collective: expected one of allreduce, ");
+  has(refusal({"--collective", "gatherall"}), "--collective: expected one of allreduce, ");
   has(refusal({"--backend", "nccl"}), "--backend nccl belongs to --device gpu");
   has(refusal({"--backend", "gloo"}),
       "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found 'gloo'");

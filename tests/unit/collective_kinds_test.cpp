@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// reduce, reduce_scatter and allgather, with threads as ranks, in every layout.
+// Collectives of blocks and reductions to some ranks, with threads as ranks, in every layout.
 #include <atomic>
 #include <doctest/doctest.h>
 #include <map>
 
+#include "support/messages.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -113,6 +114,71 @@ TEST_CASE("allgather gives every rank all inputs in the order of ranks") {
     }
     return true;
   });
+}
+
+TEST_CASE("reduce_scatter with counts gives every rank its block, however long") {
+  in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
+    const std::size_t whole = static_cast<std::size_t>(comm.size()) * count;
+    std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 0);
+    counts[1] = whole / 3;
+    counts.back() = whole - whole / 3;
+    const Tensor input = tensor_of(comm, shared, values_of(comm.rank(), whole));
+    const std::size_t own = counts[static_cast<std::size_t>(comm.rank())];
+    Tensor output = tensor_of(comm, shared, std::vector<float>(own, -5.0f));
+    comm.reduce_scatter(input, output, counts);
+    const std::size_t first = comm.rank() == comm.size() - 1 ? whole / 3 : 0;
+    for (std::size_t i = 0; i < own; ++i) {
+      if (output.values<float>()[i] != summands_of(whole).sum[first + i]) return false;
+    }
+    return true;
+  });
+}
+
+TEST_CASE("gather, scatter, allgatherv, alltoall and alltoallv bring each block to its rank") {
+  in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
+    return test::blocks_are_right(comm, count, shared);
+  });
+}
+
+TEST_CASE("messages reach the other rank of every pair") {
+  in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
+    return test::pairs_are_right(comm, count, shared) &&
+           test::pairs_are_right(comm, 7 * count, shared);
+  });
+}
+
+TEST_CASE("a message that is lost between nodes ends at the deadline, naming both ranks") {
+  Settings settings = reproducible_pieces();
+  settings.timeout = std::chrono::seconds(1);
+  settings.log = LogLevel::quiet;
+  constexpr int kMessage = 5;
+  const auto lose = [](int, int, int tag) { return tag != kMessage; };
+  const auto outcomes = test::as_ranks(
+      {1, 1}, settings,
+      [](Communicator& comm) {
+        Tensor tensor = Tensor::ones({3});
+        comm.rank() == 0 ? comm.send(tensor, 1) : comm.receive(tensor, 0);
+      },
+      lose);
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "rank 0"));
+  CHECK(test::all_say(outcomes, ErrorCode::timeout, "rank 1"));
+}
+
+TEST_CASE("blocks take every path through a node") {
+  Settings settings = reproducible_pieces();
+  settings.algorithms = "paths=in-turn";
+  for (const int ranks : {2, 3, 5}) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
+      for (int turn = 0; turn < 12; ++turn) {
+        for (const bool shared : {true, false}) {
+          if (!test::blocks_are_right(comm, 700, shared)) ++wrong;
+        }
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("blocks that do not fit are refused on all ranks") {

@@ -68,6 +68,31 @@ TEST_CASE("halving gives the canonical sum with several lanes") {
   }
 }
 
+TEST_CASE("an average is the canonical sum, divided once, by any exchange") {
+  constexpr std::size_t kLength[] = {5003};
+  for (const char* algorithms : {"exchange=direct", "exchange=halving", "handshakes=doubling"}) {
+    for (const int nodes : {2, 3, 4, 7, 9}) {
+      const test::Summands summands = test::summands_of(nodes, kLength).front();
+      std::vector<float> expected = summands.sum;
+      for (float& value : expected) value /= static_cast<float>(nodes);
+      std::atomic<int> wrong{0};
+      const std::vector<int> layout(static_cast<std::size_t>(nodes), 1);
+      const auto outcomes = test::as_ranks(layout, with(algorithms), [&](Communicator& comm) {
+        const auto& input = summands.inputs[static_cast<std::size_t>(comm.rank())];
+        for (const std::int64_t count : {5, 5003}) {
+          std::vector<float> data(input.begin(), input.begin() + count);
+          comm.allreduce(view(data.data(), {count}), ReduceOp::avg);
+          if (!same_bits(data, std::span(expected).first(data.size()))) ++wrong;
+        }
+      });
+      CAPTURE(algorithms);
+      CAPTURE(nodes);
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("halving of late messages changes nothing") {
   std::atomic<int> messages{0};
   const auto late = [&](int from, int to, int tag) {

@@ -56,6 +56,15 @@ T canonical_tree(ReduceOp op, const std::vector<T>& operands, std::size_t first,
                  canonical_tree(op, operands, first + left, n - left));
 }
 
+template <class T>
+T quotient(T sum, std::size_t divisor) {
+  const auto result = static_cast<T>(sum / static_cast<T>(divisor));
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(result)) return std::numeric_limits<T>::quiet_NaN();
+  }
+  return result;
+}
+
 using Bytes = std::vector<std::byte>;
 
 template <class From, class To>
@@ -68,7 +77,10 @@ Bytes expected_of(ReduceOp op, const std::vector<const std::byte*>& sources, std
       std::memcpy(&element, sources[s] + i * sizeof(From), sizeof(From));
       operands[s] = static_cast<ComputedIn<From>>(element);
     }
-    const auto value = static_cast<To>(canonical_tree(op, operands, 0, operands.size()));
+    const bool averages = op == ReduceOp::avg;
+    auto whole = canonical_tree(averages ? ReduceOp::sum : op, operands, 0, operands.size());
+    if (averages && sources.size() > 1) whole = quotient(whole, sources.size());
+    const auto value = static_cast<To>(whole);
     std::memcpy(result.data() + i * sizeof(To), &value, sizeof(To));
   }
   return result;
@@ -142,7 +154,8 @@ namespace {
 
 constexpr DType kTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                             DType::int8,    DType::uint8,    DType::int32,   DType::int64};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max,
+                             ReduceOp::avg};
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 4097};
 constexpr Isa kIsas[] = {Isa::plain, Isa::avx2, Isa::avx512};
 constexpr std::size_t kLarge = 100'003;
@@ -150,7 +163,9 @@ constexpr std::size_t kLarge = 100'003;
 std::vector<Reduction> all_reductions() {
   std::vector<Reduction> all;
   for (const ReduceOp op : kOps) {
-    for (const DType type : kTypes) all.push_back({op, type, type});
+    for (const DType type : kTypes) {
+      if (op != ReduceOp::avg || type < DType::int8) all.push_back({op, type, type});
+    }
     for (const DType half : {DType::float16, DType::bfloat16}) {
       all.push_back({op, half, DType::float32});
       all.push_back({op, DType::float32, half});

@@ -43,7 +43,7 @@ class LateRank {
     };
     auto groups = make_thread_groups(nodes_, settings, count);
     for (const auto& group : groups) {
-      const collectives::Peer peer{group->arena()->data()};
+      const auto peer = collectives::Peer::first_of(group->arena()->data());
       blocks_.push_back(&peer.control());
     }
     std::vector<Statistics> all(groups.size());

@@ -47,8 +47,8 @@ bool refuses(const std::string& old, const std::string& by, const std::string& e
 
 TEST_CASE("the rows of a tuning file are those that were written") {
   std::vector<TuningRow> rows;
-  for (const Kind kind :
-       {Kind::allreduce, Kind::broadcast, Kind::reduce, Kind::reduce_scatter, Kind::allgather}) {
+  for (const Kind kind : {Kind::allreduce, Kind::broadcast, Kind::reduce, Kind::reduce_scatter,
+                          Kind::allgather, Kind::gather, Kind::scatter, Kind::alltoall}) {
     for (const Location where : {Location::shared, Location::ordinary, Location::mixed}) {
       for (const Inputs inputs : {Inputs::announced, Inputs::staged, Inputs::fetched}) {
         for (const Results results : {Results::spread, Results::own, Results::fetched}) {
@@ -101,9 +101,9 @@ TEST_CASE("each mistake in a row of a tuning file is named with its line") {
   CHECK(refuses(" apart=yes", "", "'a row': expected also apart=..."));
   CHECK(refuses("inputs=fetched", "inputs=Fetched",
                 "'inputs=Fetched': expected one of announced, staged, fetched"));
-  CHECK(refuses("kind=allreduce", "kind=alltoall",
-                "'kind=alltoall': expected one of allreduce, broadcast, reduce, reduce_scatter, "
-                "allgather"));
+  CHECK(refuses("kind=allreduce", "kind=gatherall",
+                "'kind=gatherall': expected one of allreduce, broadcast, reduce, reduce_scatter, "
+                "allgather, gather, scatter, alltoall"));
   for (const std::string number : {"", "0", "-1", "2x", "99999999999"}) {
     CHECK(
         refuses("ranks=2", "ranks=" + number, "'ranks=" + number + "': expected a number above 0"));

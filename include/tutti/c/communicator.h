@@ -10,8 +10,9 @@
 extern "C" {
 #endif
 
-/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0.
-enum { TUTTI_SUM = 0, TUTTI_PROD = 1, TUTTI_MIN = 2, TUTTI_MAX = 3 };
+/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0. The
+/// average is the sum, divided once by the number of ranks, of floating-point types alone.
+enum { TUTTI_SUM = 0, TUTTI_PROD = 1, TUTTI_MIN = 2, TUTTI_MAX = 3, TUTTI_AVG = 4 };
 
 /// A handle of the ranks of a job, or of a group of them.
 typedef struct tutti_communicator tutti_communicator;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What collectives do to the elements of several ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tutti/export.h"
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// Elementwise reductions. Integers wrap. min and max propagate NaN, and order -0 below +0. avg is
+/// the sum, divided once by the number of ranks, of floating-point types alone.
+enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg };
+
+/// "sum" and so on.
+TUTTI_API const char* to_string(ReduceOp op) noexcept;
+
+/// An operation of the program's own. It need not be commutative: operands are combined in the
+/// canonical tree over ranks, whose left operand is always the lower ranks, in every layout.
+struct UserOp {
+  std::string name;  ///< for messages; the same on all ranks
+
+  /// `left` becomes left (op) right. Both have one shape and dtype, and lie in the library's
+  /// memory. It makes no calls of the communicator. What it throws comes out of the call on all
+  /// ranks as user_code, and nothing is changed.
+  std::function<void(const TensorView& left, const ConstTensorView& right)> combine;
+
+  /// True: elements are combined one by one, so that ranks may share the work; `combine` then gets
+  /// one-dimensional parts of any length. False: it gets whole tensors, on one rank.
+  bool elementwise = false;
+};
+
+}  // namespace tutti

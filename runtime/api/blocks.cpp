@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives in which each rank has a block of its own, of equal or of different sizes.
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+
+#include "runtime/api/refusals.hpp"
+#include "runtime/base/digest.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti {
+
+using collectives::BlockSegments;
+using collectives::Engine;
+using collectives::kEveryRank;
+using collectives::Kind;
+using collectives::Segment;
+
+namespace {
+
+using Counts = std::span<const std::size_t>;
+
+void refuse_if(Engine& engine, const char* call, const std::string& why) {
+  if (why.empty()) return;
+  engine.throw_on_all_ranks(ErrorCode::invalid_argument, std::string(call) + ": " + why);
+}
+
+std::uint64_t digest_of(const Shape& shape, DType dtype) {
+  return Digest().add(shape, dtype).value();
+}
+
+std::uint64_t digest_of(Counts counts, DType dtype) {
+  Digest digest;
+  digest.add(static_cast<std::uint64_t>(dtype));
+  for (const std::size_t count : counts) digest.add(std::uint64_t{count});
+  return digest.value();
+}
+
+/// "5 + 0 + 3": of many ranks the first ones.
+std::string to_text(Counts counts) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < counts.size() && i < kMost; ++i) {
+    text += (text.empty() ? "" : " + ") + std::to_string(counts[i]);
+  }
+  return counts.size() > kMost ? text + " + ..." : text;
+}
+
+std::string from_root(int root) { return " from rank " + std::to_string(root); }
+std::string to_root(int root) { return " to rank " + std::to_string(root); }
+
+/// Every rank's numbers, one rank after the other. `what` is the call that needs them.
+std::vector<std::uint64_t> exchange_numbers(Engine& engine, std::span<const std::uint64_t> own,
+                                            std::uint64_t digest,
+                                            collectives::FunctionRef<std::string()> what) {
+  const int size = engine.topology().size;
+  std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(size));
+  const auto segments = collectives::allgather_segments(size, std::as_bytes(own).data(),
+                                                        reinterpret_cast<std::byte*>(all.data()),
+                                                        own.size(), DType::int64);
+  engine.run({.kind = Kind::allgather, .digest = digest, .segments = segments, .describe = what});
+  return all;
+}
+
+/// Throws on all ranks, which have found the same.
+[[noreturn]] void throw_agreed(const Engine& engine, const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed,
+              /*reporter=*/engine.topology().rank == 0);
+}
+
+}  // namespace
+
+void Communicator::gather(const ConstTensorView& input, const TensorView& output, int root) {
+  Engine& engine = group_->engine();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why = refusal_of_root(root, size());
+  if (why.empty()) {
+    why = rank() == root ? refusal_of_blocks(input, output, ranks * input.count() == output.count())
+                         : refusal(input);
+  }
+  refuse_if(engine, "gather", why);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
+  segments.reserve(ranks);
+  for (int from = 0; from < size(); ++from) segments.add(from, root, input.count());
+  const auto describe = [&] { return "gather of " + to_string(input) + to_root(root); };
+  engine.run({.kind = Kind::gather,
+              .root = root,
+              .digest = digest_of(input.shape(), input.dtype()),
+              .segments = segments.all(),
+              .describe = describe});
+}
+
+void Communicator::scatter(const ConstTensorView& input, const TensorView& output, int root) {
+  Engine& engine = group_->engine();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why = refusal_of_root(root, size());
+  if (why.empty()) {
+    why = rank() == root ? refusal_of_blocks(input, output, ranks * output.count() == input.count())
+                         : refusal(output);
+  }
+  refuse_if(engine, "scatter", why);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), output.dtype());
+  segments.reserve(ranks);
+  for (int to = 0; to < size(); ++to) segments.add(root, to, output.count());
+  const auto describe = [&] { return "scatter of " + to_string(output) + from_root(root); };
+  engine.run({.kind = Kind::scatter,
+              .root = root,
+              .digest = digest_of(output.shape(), output.dtype()),
+              .segments = segments.all(),
+              .describe = describe});
+}
+
+std::vector<std::size_t> Communicator::exchange_counts(std::size_t count) {
+  const std::uint64_t own[] = {count};
+  const auto describe = [] { return std::string("exchange_counts"); };
+  const auto all = exchange_numbers(group_->engine(), own, 0, describe);
+  return {all.begin(), all.end()};
+}
+
+void Communicator::allgatherv(const ConstTensorView& input, const TensorView& output,
+                              Counts counts) {
+  Engine& engine = group_->engine();
+  std::string why = refusal_of_pair(input, output);
+  if (why.empty()) why = refusal_of_counts("output", output, counts, size());
+  if (why.empty() && counts[static_cast<std::size_t>(rank())] != input.count()) {
+    why = "input " + to_string(input) + " has not the " +
+          std::to_string(counts[static_cast<std::size_t>(rank())]) +
+          " elements that the counts have for this rank";
+  }
+  refuse_if(engine, "allgatherv", why);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
+  segments.reserve(counts.size());
+  for (int from = 0; from < size(); ++from) {
+    segments.add(from, kEveryRank, counts[static_cast<std::size_t>(from)]);
+  }
+  const auto describe = [&] {
+    return "allgatherv of " + to_text(counts) + " elements of " + to_string(input.dtype());
+  };
+  engine.run({.kind = Kind::allgather,
+              .digest = digest_of(counts, input.dtype()),
+              .segments = segments.all(),
+              .describe = describe});
+}
+
+void Communicator::allgatherv(const ConstTensorView& input, const TensorView& output) {
+  allgatherv(input, output, exchange_counts(input.count()));
+}
+
+void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                                  Counts counts, ReduceOp op) {
+  Engine& engine = group_->engine();
+  std::string why = refusal_of_pair(input, output);
+  if (why.empty()) why = refusal_of_counts("input", input, counts, size());
+  if (why.empty() && counts[static_cast<std::size_t>(rank())] != output.count()) {
+    why = "output " + to_string(output) + " has not the " +
+          std::to_string(counts[static_cast<std::size_t>(rank())]) +
+          " elements that the counts have for this rank";
+  }
+  if (why.empty()) why = refusal_of_op(op, input.dtype());
+  refuse_if(engine, "reduce_scatter", why);
+  std::vector<Segment> segments;
+  segments.reserve(counts.size());
+  std::size_t offset = 0;
+  for (int to = 0; to < size(); ++to) {
+    const std::size_t count = counts[static_cast<std::size_t>(to)];
+    segments.push_back(
+        {input.bytes() + offset, output.bytes(), count, input.dtype(), kEveryRank, to});
+    offset += count * size_of(input.dtype());
+  }
+  const auto describe = [&] {
+    return std::string("reduce_scatter (") + to_string(op) + ") to blocks of " + to_text(counts) +
+           " elements of " + to_string(input.dtype());
+  };
+  engine.run({.kind = Kind::reduce_scatter,
+              .reduce = op,
+              .digest = digest_of(counts, input.dtype()),
+              .segments = segments,
+              .describe = describe});
+}
+
+void Communicator::alltoall(const ConstTensorView& input, const TensorView& output) {
+  Engine& engine = group_->engine();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why = refusal_of_pair(input, output);
+  if (why.empty() && (input.count() != output.count() || input.count() % ranks != 0)) {
+    why = "input " + to_string(input) + " and output " + to_string(output) + " must both hold " +
+          std::to_string(size()) + " equal blocks, one per rank";
+  }
+  refuse_if(engine, "alltoall", why);
+  const std::size_t block = input.count() / ranks;
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
+  segments.reserve(ranks * ranks);
+  for (int from = 0; from < size(); ++from) {
+    for (int to = 0; to < size(); ++to) segments.add(from, to, block);
+  }
+  const auto describe = [&] { return "alltoall of " + to_string(input); };
+  engine.run({.kind = Kind::alltoall,
+              .digest = digest_of({static_cast<std::int64_t>(block)}, input.dtype()),
+              .segments = segments.all(),
+              .describe = describe});
+}
+
+void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
+                             const TensorView& output, Counts output_counts) {
+  Engine& engine = group_->engine();
+  std::string why = refusal_of_pair(input, output);
+  if (why.empty()) why = refusal_of_counts("input", input, input_counts, size());
+  if (why.empty()) why = refusal_of_counts("output", output, output_counts, size());
+  refuse_if(engine, "alltoallv", why);
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::string type = to_string(input.dtype());
+  const auto describe = [&] { return "alltoallv of " + type; };
+  std::vector<std::uint64_t> own(input_counts.begin(), input_counts.end());
+  own.insert(own.end(), output_counts.begin(), output_counts.end());
+  const auto dtype = static_cast<std::uint64_t>(input.dtype());
+  const auto all = exchange_numbers(engine, own, Digest().add(dtype).value(), describe);
+  const auto given = [&](std::size_t from, std::size_t to) { return all[2 * ranks * from + to]; };
+  const auto wanted = [&](std::size_t from, std::size_t to) {
+    return all[2 * ranks * to + ranks + from];
+  };
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
+  segments.reserve(ranks * ranks);
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (given(from, to) != wanted(from, to)) {
+        throw_agreed(engine, "alltoallv: rank " + std::to_string(from) + " gives " +
+                                 std::to_string(given(from, to)) + " elements to rank " +
+                                 std::to_string(to) + ", which expects " +
+                                 std::to_string(wanted(from, to)) + "; nothing was changed");
+      }
+      segments.add(static_cast<int>(from), static_cast<int>(to), given(from, to));
+    }
+  }
+  engine.run({.kind = Kind::alltoall,
+              .digest = Digest().add(dtype).value(),
+              .segments = segments.all(),
+              .describe = describe});
+}
+
+}  // namespace tutti

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/api/user_reductions.hpp"
+
+#include <utility>
+
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+
+#include "collectives/tree.hpp"
+#include "runtime/api/refusals.hpp"
+#include "runtime/base/digest.hpp"
+
+namespace tutti {
+
+using collectives::BlockSegments;
+using collectives::kEveryRank;
+using collectives::Kind;
+using collectives::Verb;
+
+namespace {
+
+/// combine(left, right) for every inner node of the canonical tree over blocks first ..< first +
+/// count, from the leaves on: the result is in the first.
+template <class Combine>
+void combine_tree(int first, int count, Combine&& combine) {
+  if (count == 1) return;
+  const int left = collectives::split_point(count);
+  combine_tree(first, left, combine);
+  combine_tree(first + left, count - left, combine);
+  combine(first, first + left);
+}
+
+}  // namespace
+
+std::vector<std::size_t> UserReductions::shares_of(std::size_t count) const {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::size_t> shares(ranks, count / ranks);
+  for (std::size_t rank = 0; rank < count % ranks; ++rank) ++shares[rank];
+  return shares;
+}
+
+UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
+                                                    const ConstTensorView& input, const UserOp& op,
+                                                    const std::string& refusal) {
+  std::string why = refusal;
+  if (why.empty() && !op.combine) why = "the operation '" + op.name + "' has no function";
+  if (!why.empty()) {
+    group_->engine().throw_on_all_ranks(ErrorCode::invalid_argument,
+                                        std::string(call) + ": " + why);
+  }
+  Digest digest;
+  digest.add(input.shape(), input.dtype()).add(std::string_view(op.name));
+  digest.add(std::uint64_t{op.elementwise ? 1u : 0u});
+  return {.what = std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") +
+                  ") of " + to_string(input),
+          .digest = digest.value(),
+          .op = op,
+          .dtype = input.dtype(),
+          .verb = verb};
+}
+
+/// Too little memory on one rank is an error on all.
+std::byte* UserReductions::scratch(const Request& request, std::size_t bytes) {
+  if (scratch_.size_bytes() >= bytes) return scratch_.bytes();
+  try {
+    scratch_ = Tensor::empty({0}, DType::uint8);  // gives its memory back first
+    scratch_ = group_->allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
+  } catch (const Error& error) {
+    group_->engine().throw_on_all_ranks(error.code(), request.what + ": " + error.what());
+  }
+  return scratch_.bytes();
+}
+
+void UserReductions::move(const Request& request, Kind kind, const BlockSegments& segments) {
+  const auto describe = [&] { return request.what; };
+  group_->engine().run({.kind = kind,
+                        .root = request.root,
+                        .digest = request.digest,
+                        .segments = segments.all(),
+                        .describe = describe,
+                        .verb = request.verb});
+}
+
+/// Elements that this rank combines, of every rank, one rank after the other.
+std::byte* UserReductions::share_out(const Request& request, const ConstTensorView& input,
+                                     const std::vector<std::size_t>& counts) {
+  const std::size_t own = counts[static_cast<std::size_t>(rank())] * size_of(request.dtype);
+  std::byte* const blocks = scratch(request, own * counts.size());
+  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype);
+  segments.reserve(counts.size() * counts.size());
+  for (int from = 0; from < size(); ++from) {
+    for (int to = 0; to < size(); ++to) {
+      segments.add(from, to, counts[static_cast<std::size_t>(to)]);
+    }
+  }
+  move(request, Kind::alltoall, segments);
+  return blocks;
+}
+
+/// The whole inputs, one rank after the other, on the root.
+std::byte* UserReductions::collect(const Request& request, const ConstTensorView& input, int root) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::byte* const blocks =
+      scratch(request, rank() == root ? ranks * input.size_bytes() : std::size_t{0});
+  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype);
+  segments.reserve(ranks);
+  for (int from = 0; from < size(); ++from) segments.add(from, root, input.count());
+  move(request, Kind::gather, segments);
+  return blocks;
+}
+
+/// What the operation throws is told to all ranks in place of the move that follows.
+void UserReductions::combine(const Request& request, std::byte* blocks, const Shape& shape) {
+  const std::size_t bytes = shape.count() * size_of(request.dtype);
+  if (bytes == 0) return;
+  const auto place = [&](int block) { return blocks + static_cast<std::size_t>(block) * bytes; };
+  std::string text;
+  try {
+    return combine_tree(0, size(), [&](int left, int right) {
+      request.op.combine(TensorView(place(left), shape, request.dtype),
+                         ConstTensorView(place(right), shape, request.dtype));
+    });
+  } catch (const std::exception& error) {
+    text = error.what();
+  } catch (...) {
+    text = "an exception of unknown type";
+  }
+  group_->engine().throw_on_all_ranks(ErrorCode::user_code,
+                                      request.what + ": the operation threw: " + text);
+}
+
+/// For calls whose last move is none: returns when no rank's operation has thrown.
+void UserReductions::end(const Request& request) {
+  const auto describe = [&] { return request.what; };
+  group_->engine().run({.kind = Kind::barrier,
+                        .root = request.root,
+                        .digest = request.digest,
+                        .segments = {},
+                        .describe = describe,
+                        .verb = request.verb});
+}
+
+void UserReductions::allreduce(const ConstTensorView& input, const TensorView& output,
+                               const UserOp& op) {
+  const Request request =
+      request_for("allreduce", Verb::allreduce, input, op, refusal(input, output));
+  std::vector<std::size_t> counts(static_cast<std::size_t>(size()), 0);
+  counts.front() = input.count();
+  if (op.elementwise) counts = shares_of(input.count());
+  std::byte* const blocks =
+      op.elementwise ? share_out(request, input, counts) : collect(request, input, 0);
+  const auto own = static_cast<std::int64_t>(counts[static_cast<std::size_t>(rank())]);
+  if (op.elementwise) {
+    combine(request, blocks, {own});
+  } else if (rank() == 0) {
+    combine(request, blocks, input.shape());
+  }
+  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype);
+  for (int from = 0; from < size(); ++from) {
+    segments.add(from, kEveryRank, counts[static_cast<std::size_t>(from)]);
+  }
+  move(request, Kind::allgather, segments);
+}
+
+void UserReductions::reduce(const ConstTensorView& input, const TensorView& output, int root,
+                            const UserOp& op) {
+  std::string why = refusal_of_root(root, size());
+  if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
+  Request request = request_for("reduce", Verb::reduce, input, op, why);
+  request.root = root;
+  request.what += " to rank " + std::to_string(root);
+  if (!op.elementwise) {
+    std::byte* const blocks = collect(request, input, root);
+    if (rank() == root) combine(request, blocks, input.shape());
+    end(request);
+    if (rank() != root) return;
+    return output.copy_from(ConstTensorView(blocks, input.shape(), request.dtype));
+  }
+  const std::vector<std::size_t> counts = shares_of(input.count());
+  std::byte* const blocks = share_out(request, input, counts);
+  combine(request, blocks, {static_cast<std::int64_t>(counts[static_cast<std::size_t>(rank())])});
+  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype);
+  for (int from = 0; from < size(); ++from) {
+    segments.add(from, root, counts[static_cast<std::size_t>(from)]);
+  }
+  move(request, Kind::gather, segments);
+}
+
+/// A block is whole for the rank that gets it.
+void UserReductions::reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                                    const UserOp& op) {
+  const auto ranks = static_cast<std::size_t>(size());
+  const Request request =
+      request_for("reduce_scatter", Verb::reduce_scatter, input, op,
+                  refusal_of_blocks(input, output, ranks * output.count() == input.count()));
+  std::byte* const blocks =
+      share_out(request, input, std::vector<std::size_t>(ranks, output.count()));
+  combine(request, blocks, output.shape());
+  end(request);
+  output.copy_from(ConstTensorView(blocks, output.shape(), request.dtype));
+}
+
+UserReductions& Communicator::user_reductions() {
+  if (user_reductions_ == nullptr) user_reductions_ = std::make_shared<UserReductions>(group_);
+  return *user_reductions_;
+}
+
+void Communicator::allreduce(const ConstTensorView& input, const TensorView& output,
+                             const UserOp& op) {
+  user_reductions().allreduce(input, output, op);
+}
+
+void Communicator::reduce(const ConstTensorView& input, const TensorView& output, int root,
+                          const UserOp& op) {
+  user_reductions().reduce(input, output, root, op);
+}
+
+void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView& output,
+                                  const UserOp& op) {
+  user_reductions().reduce_scatter(input, output, op);
+}
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions by operations of the program's own, made of collectives that move blocks.
+//
+//   elementwise   alltoall: share r of all inputs to rank r | rank r combines | allgather, or
+//   gather whole         gather to one rank                        | it combines     | broadcast,
+//   or nothing
+//
+// Cost per rank, of n bytes on P ranks: elementwise n (P-1)/P bytes in and out twice, and
+// (P-1)/P combinations of n bytes; whole P n bytes to one rank, which makes P - 1 combinations.
+// The combinations have the order of the canonical tree over ranks.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/reduce_op.hpp"
+#include "tutti/tensor.hpp"
+
+#include "runtime/job/group.hpp"
+
+namespace tutti {
+
+class UserReductions {
+ public:
+  explicit UserReductions(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  /// As Communicator has them. Collective.
+  void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
+  void reduce(const ConstTensorView& input, const TensorView& output, int root, const UserOp& op);
+  void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
+
+ private:
+  /// One call: what its data moves have in common.
+  struct Request {
+    std::string what;  ///< the call in words
+    std::uint64_t digest;
+    const UserOp& op;
+    DType dtype;
+    collectives::Verb verb;
+    int root = 0;
+  };
+
+  [[nodiscard]] int rank() const { return group_->topology().rank; }
+  [[nodiscard]] int size() const { return group_->topology().size; }
+  [[nodiscard]] std::vector<std::size_t> shares_of(std::size_t count) const;
+  Request request_for(const char* call, collectives::Verb verb, const ConstTensorView& input,
+                      const UserOp& op, const std::string& refusal);
+  std::byte* scratch(const Request& request, std::size_t bytes);
+  void move(const Request& request, collectives::Kind kind,
+            const collectives::BlockSegments& segments);
+  std::byte* share_out(const Request& request, const ConstTensorView& input,
+                       const std::vector<std::size_t>& counts);
+  std::byte* collect(const Request& request, const ConstTensorView& input, int root);
+  void combine(const Request& request, std::byte* blocks, const Shape& shape);
+  void end(const Request& request);
+
+  std::shared_ptr<Group> group_;
+  Tensor scratch_ = Tensor::empty({0}, DType::uint8);  ///< in the arena; the largest so far
+};
+
+}  // namespace tutti

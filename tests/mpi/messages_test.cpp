@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two ranks.
+#include "tests/support/messages.hpp"
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/mpi_test.hpp"
+
+using tutti::Communicator;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::Tensor;
+
+namespace {
+
+using Failure = std::optional<tutti::Error>;
+
+Communicator new_world() { return Communicator::world(test::settings()); }
+std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+
+tutti::Settings with_deadline(const test::Layout& layout, double seconds) {
+  tutti::Settings settings = test::settings_for(layout);
+  settings.timeout = std::chrono::duration<double>(seconds);
+  return settings;
+}
+
+bool says(const Failure& failure, const std::string& words) {
+  const bool found = failure && std::string(failure->what()).find(words) != std::string::npos;
+  if (!found) MESSAGE(words, " is not in: ", failure ? failure->what() : "no error");
+  return found;
+}
+
+/// The first two ranks do this; true on the others.
+bool in_first_two(const std::function<bool()>& body) { return test::rank() > 1 || body(); }
+
+}  // namespace
+
+TEST_CASE("messages of sizes 0, 1, odd and large reach the other rank of every pair") {
+  for (const test::Layout& layout : test::all_layouts()) {
+    CAPTURE(test::to_string(layout));
+    Communicator world = Communicator::world(test::settings_for(layout));
+    for (const std::size_t count : {0, 1, 7, 1023, 2049, 20001, 300007}) {
+      for (const bool shared : {true, false, test::rank() % 2 == 0}) {
+        CHECK(test::agree(test::pairs_are_right(world, count, shared)));
+      }
+    }
+  }
+}
+
+TEST_CASE("messages of a pair come in the order of their sends, between calls of all ranks") {
+  Communicator world = new_world();
+  bool right = true;
+  for (int i = 0; i < 300; ++i) {
+    Tensor tensor = Tensor::full({1 + (i * 71) % 5000}, test::rank());
+    const auto values = tensor.values<float>();
+    const int next = (test::rank() + 1) % test::size();
+    const int before = (test::rank() + test::size() - 1) % test::size();
+    if (i % 50 == test::rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (int turn = 0; turn < 2 && test::size() > 1; ++turn) {  // one side of each pair at a time
+      tensor.fill(1000 * test::rank() + i);
+      const bool sends_first = test::rank() % 2 == 0 && next != 0;
+      if (sends_first) world.send(tensor, next);
+      if (test::rank() > 0) world.receive(tensor, before);
+      if (test::rank() > 0) right = right && values.back() == static_cast<float>(1000 * before + i);
+      tensor.fill(1000 * test::rank() + i);
+      if (!sends_first && next != 0) world.send(tensor, next);
+    }
+    if (i % 3 == 0) {
+      tensor.fill(1);
+      world.allreduce(tensor);
+      right = right && values[0] == static_cast<float>(test::size());
+    }
+  }
+  CHECK(test::agree(right));
+}
+
+TEST_CASE("another count or dtype is a mismatch on both ranks, and the next message works") {
+  if (test::size() == 1) return;
+  for (const test::Layout& layout : {test::one_node(), test::Layout{1}}) {
+    Communicator world = Communicator::world(test::settings_for(layout));
+    for (const std::int64_t count : {5, 100000}) {
+      for (const bool other_dtype : {false, true}) {
+        const auto failure = test::rank() > 1 ? Failure() : test::error_of([&] {
+          Tensor sent = Tensor::ones({count});
+          Tensor room =
+              other_dtype ? Tensor::zeros({count}, DType::int32) : Tensor::zeros({count - 1});
+          test::rank() == 0 ? world.send(sent, 1) : world.receive(room, 0);
+        });
+        CHECK(test::agree(in_first_two([&] {
+          return failure->code() == ErrorCode::mismatch && failure->recoverable() &&
+                 says(failure, "rank 0 (") && says(failure, "sent " + std::to_string(count)) &&
+                 says(failure, "rank 1 (") && says(failure, other_dtype ? "int32" : "receives") &&
+                 says(failure, "nothing was moved");
+        })));
+        CHECK(test::agree(test::pairs_are_right(world, 100, true)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a message to oneself, or to no rank, throws on this rank alone") {
+  Communicator world = new_world();
+  Tensor tensor = Tensor::ones({3});
+  const int me = test::rank();
+  for (const bool sends : {true, false}) {
+    const auto call = [&](int other) {
+      return test::error_of(
+          [&] { sends ? world.send(tensor, other) : world.receive(tensor, other); });
+    };
+    const std::string what = sends ? "send of (3) float32 to " : "receive of (3) float32 from ";
+    const auto to_self = call(me);
+    CHECK(test::agree(says(to_self, what + name_of(me) + ": a rank sends no message to itself")));
+    for (const int nobody : {-1, test::size()}) {
+      const auto error = call(nobody);
+      CHECK(test::agree(says(error, what + name_of(nobody) + ": not a rank; expected 0 to ") &&
+                        error->code() == ErrorCode::invalid_argument && error->recoverable()));
+    }
+  }
+  CHECK(test::agree(test::pairs_are_right(world, 4, false)));
+}
+
+TEST_CASE("a tensor without memory is refused on this rank alone") {
+  if (test::size() == 1) return;
+  Communicator world = new_world();
+  const tutti::TensorView nothing(nullptr, {3}, DType::float32);
+  const auto error = test::error_of([&] { world.send(nothing, test::rank() == 0 ? 1 : 0); });
+  CHECK(test::agree(says(error, "a tensor without memory")));
+  CHECK(test::agree(test::pairs_are_right(world, 4, false)));
+}
+
+TEST_CASE("a message whose other rank does not come ends at the deadline, naming both") {
+  if (test::size() == 1) return;
+  for (const test::Layout& layout : {test::one_node(), test::Layout{1}}) {
+    for (const bool sends : {true, false}) {
+      CAPTURE(test::to_string(layout));
+      Communicator world = Communicator::world(with_deadline(layout, 2.0));
+      Tensor tensor = Tensor::ones({5});
+      Failure failure;
+      if (test::rank() == 0) {
+        failure = test::error_of([&] { sends ? world.send(tensor, 1) : world.receive(tensor, 1); });
+      }
+      CHECK(
+          test::agree(test::rank() != 0 ||
+                      (failure->code() == ErrorCode::timeout && !failure->recoverable() &&
+                       says(failure, sends ? "send of (5) float32 to rank 1" : "receive of (5)") &&
+                       says(failure, "rank 0 (") && says(failure, "for rank 1 (") &&
+                       says(failure, "which did not arrive"))));
+    }
+  }
+}
+
+TEST_CASE("two ranks that send to each other are told at the deadline that the other one sends") {
+  if (test::size() == 1) return;
+  Communicator world = Communicator::world(with_deadline(test::one_node(), 2.0));
+  Tensor tensor = Tensor::ones({5});
+  Failure failure;
+  if (test::rank() < 2) {
+    failure = test::error_of([&] { world.send(tensor, 1 - test::rank()); });
+  }
+  CHECK(test::agree(in_first_two([&] {
+    return failure->code() == ErrorCode::timeout && says(failure, "waits in a send to rank");
+  })));
+}
+
+TEST_CASE("a rank that has left is named at once to who waits for its message") {
+  if (test::size() == 1) return;
+  for (const test::Layout& layout : {test::one_node(), test::Layout{1}}) {
+    CAPTURE(test::to_string(layout));
+    std::optional<Communicator> world = Communicator::world(with_deadline(layout, 3600));
+    Failure failure;
+    Tensor tensor = Tensor::ones({5});
+    world->barrier();
+    if (test::rank() == 1) world.reset();
+    if (test::rank() == 0) failure = test::error_of([&] { world->receive(tensor, 1); });
+    CHECK(test::agree(test::rank() != 0 || (failure->code() == ErrorCode::communication &&
+                                            says(failure, "receive of (5) float32 from rank 1") &&
+                                            says(failure, "rank 1 (") && says(failure, " left "))));
+  }
+}
+
+TEST_CASE("what is taken before a rank leaves counts") {
+  if (test::size() == 1) return;
+  for (int round = 0; round < 20; ++round) {
+    std::optional<Communicator> world = new_world();
+    Tensor tensor = Tensor::full({5}, test::rank());
+    if (test::rank() == 1) world->receive(tensor, 0);
+    if (test::rank() == 1) world.reset();
+    if (test::rank() == 0) world->send(tensor, 1);
+    CHECK(test::agree(test::rank() != 1 || tensor.values<float>()[4] == 0.0f));
+  }
+}

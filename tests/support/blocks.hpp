@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks that go from rank to rank, whose elements name both ranks and the place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tutti/communicator.hpp"
+
+namespace test {
+
+using Counts = std::vector<std::size_t>;
+
+inline std::int64_t element_of(int from, int to, std::size_t place) {
+  return (std::int64_t{from} * 1009 + to) * 10'000'019 + static_cast<std::int64_t>(place);
+}
+
+/// The block that one rank gives another; `to` is -1 where all get the same.
+inline void fill_block(std::span<std::int64_t> block, int from, int to) {
+  for (std::size_t i = 0; i < block.size(); ++i) block[i] = element_of(from, to, i);
+}
+inline bool is_block(std::span<const std::int64_t> block, int from, int to) {
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    if (block[i] != element_of(from, to, i)) return false;
+  }
+  return true;
+}
+
+inline std::size_t total(const Counts& counts) {
+  std::size_t sum = 0;
+  for (const std::size_t count : counts) sum += count;
+  return sum;
+}
+
+/// How many elements `from` gives `to`, about `scale` of them; zero for some pairs.
+inline std::size_t uneven_count(int from, int to, std::size_t scale) {
+  return scale * static_cast<std::size_t>((3 * from + 5 * to + 1) % 4) / 2;
+}
+
+/// A vector of int64, in the memory of the node or in ordinary memory, of numbers that no block
+/// has.
+inline tutti::Tensor numbers(tutti::Communicator& comm, bool shared, std::size_t count) {
+  const tutti::Shape shape{static_cast<std::int64_t>(count)};
+  const auto dtype = tutti::DType::int64;
+  tutti::Tensor tensor = shared ? comm.allocate(shape, dtype) : tutti::Tensor::empty(shape, dtype);
+  for (std::int64_t& value : tensor.values<std::int64_t>()) value = -7;
+  return tensor;
+}
+
+inline bool is_untouched(const tutti::Tensor& tensor) {
+  for (const std::int64_t value : tensor.values<std::int64_t>()) {
+    if (value != -7) return false;
+  }
+  return true;
+}
+
+/// Gives blocks of these sizes to `to_of(r)`, one after the other.
+template <class ToOf>
+void fill_blocks(tutti::Tensor& tensor, const Counts& counts, int from, ToOf&& to_of) {
+  auto rest = tensor.values<std::int64_t>();
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    fill_block(rest.first(counts[r]), from, to_of(static_cast<int>(r)));
+    rest = rest.subspan(counts[r]);
+  }
+}
+
+/// True if block r came from rank r, for `to`.
+inline bool are_blocks(const tutti::Tensor& tensor, const Counts& counts, int to) {
+  std::span<const std::int64_t> rest = tensor.values<std::int64_t>();
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    if (!is_block(rest.first(counts[r]), static_cast<int>(r), to)) return false;
+    rest = rest.subspan(counts[r]);
+  }
+  return true;
+}
+
+// --- one call each: true if this rank's result is right -----------------------------------------
+
+inline bool gather_is_right(tutti::Communicator& comm, std::size_t count, int root, bool shared) {
+  const Counts counts(static_cast<std::size_t>(comm.size()), count);
+  tutti::Tensor input = numbers(comm, shared, count);
+  tutti::Tensor output = numbers(comm, !shared, total(counts));
+  fill_block(input.values<std::int64_t>(), comm.rank(), -1);
+  comm.gather(input, output, root);
+  return comm.rank() == root ? are_blocks(output, counts, -1) : is_untouched(output);
+}
+
+inline bool scatter_is_right(tutti::Communicator& comm, std::size_t count, int root, bool shared) {
+  const Counts counts(static_cast<std::size_t>(comm.size()), count);
+  tutti::Tensor input = numbers(comm, shared, comm.rank() == root ? total(counts) : 0);
+  tutti::Tensor output = numbers(comm, shared, count);
+  if (comm.rank() == root) fill_blocks(input, counts, root, [](int to) { return to; });
+  comm.scatter(input, output, root);
+  return is_block(output.values<std::int64_t>(), root, comm.rank());
+}
+
+inline bool allgatherv_is_right(tutti::Communicator& comm, std::size_t scale, bool shared,
+                                bool exchanged) {
+  Counts counts;
+  for (int rank = 0; rank < comm.size(); ++rank) counts.push_back(uneven_count(rank, 1, scale));
+  tutti::Tensor input = numbers(comm, shared, counts[static_cast<std::size_t>(comm.rank())]);
+  tutti::Tensor output = numbers(comm, shared, total(counts));
+  fill_block(input.values<std::int64_t>(), comm.rank(), -1);
+  if (exchanged) {
+    if (comm.exchange_counts(input.count()) != counts) return false;
+    comm.allgatherv(input, output);
+  } else {
+    comm.allgatherv(input, output, counts);
+  }
+  return are_blocks(output, counts, -1);
+}
+
+inline bool alltoall_is_right(tutti::Communicator& comm, std::size_t count, bool shared) {
+  const Counts counts(static_cast<std::size_t>(comm.size()), count);
+  tutti::Tensor input = numbers(comm, shared, total(counts));
+  tutti::Tensor output = numbers(comm, shared, total(counts));
+  fill_blocks(input, counts, comm.rank(), [](int to) { return to; });
+  comm.alltoall(input, output);
+  return are_blocks(output, counts, comm.rank());
+}
+
+inline bool alltoallv_is_right(tutti::Communicator& comm, std::size_t scale, bool shared) {
+  Counts given;
+  Counts wanted;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    given.push_back(uneven_count(comm.rank(), rank, scale));
+    wanted.push_back(uneven_count(rank, comm.rank(), scale));
+  }
+  tutti::Tensor input = numbers(comm, shared, total(given));
+  tutti::Tensor output = numbers(comm, shared, total(wanted));
+  fill_blocks(input, given, comm.rank(), [](int to) { return to; });
+  comm.alltoallv(input, given, output, wanted);
+  return are_blocks(output, wanted, comm.rank());
+}
+
+/// All of these calls with blocks of about `count` elements.
+inline bool blocks_are_right(tutti::Communicator& comm, std::size_t count, bool shared) {
+  bool right = true;
+  for (int root = 0; root < comm.size(); root += 2) {
+    right = gather_is_right(comm, count, root, shared) && right;
+    right = scatter_is_right(comm, count, root, shared) && right;
+  }
+  right = allgatherv_is_right(comm, count, shared, /*exchanged=*/false) && right;
+  right = allgatherv_is_right(comm, count, shared, /*exchanged=*/true) && right;
+  right = alltoall_is_right(comm, count, shared) && right;
+  return alltoallv_is_right(comm, count, shared) && right;
+}
+
+}  // namespace test
