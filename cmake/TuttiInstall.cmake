@@ -35,7 +35,7 @@ else()
   set(TUTTI_PC_PREFIX "\${pcfiledir}/${TUTTI_PC_PREFIX}")
 endif()
 set(TUTTI_PC_MPI ${MPI_CXX_LINK_FLAGS} ${MPI_CXX_LIBRARIES})
-list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_cxx")  # the C interface alone
+list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_?(ch)?_?cxx")  # the C interface alone
 list(JOIN TUTTI_PC_MPI " " TUTTI_PC_MPI)
 if(TUTTI_WITH_CUDA)
   set(TUTTI_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
