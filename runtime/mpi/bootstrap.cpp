@@ -222,6 +222,7 @@ void log_choices(Group& group) {
 /// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized();
+  require_launch(settings);
   EarlyCollectives ranks(MPI_COMM_WORLD, settings.timeout);
   ranks.agree("look at their settings", [&] { require_valid(settings); });
   const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);

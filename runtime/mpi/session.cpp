@@ -5,11 +5,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
 
 #include "tutti/error.hpp"
+#include "tutti/launch.hpp"
 #include "tutti/mpi.hpp"
 
 namespace tutti::mpi {
@@ -68,7 +71,23 @@ std::string version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<std::size_t>(length));
-  return whole.substr(0, whole.find_first_of(",\n"));
+  std::istringstream words(whole.substr(0, whole.find_first_of(",\n")));
+  std::string line;
+  for (std::string word; words >> word;) {  // MPICH says "MPICH Version:" and a tab
+    if (word != "Version:") line += (line.empty() ? "" : " ") + word;
+  }
+  return line;
+}
+
+void require_launch(const Settings& settings) {
+  if (settings.launcher == "ignore") return;
+  int size = 0;
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  const std::optional<Launch> launch = find_launch();
+  const std::string text = launch_mismatch(launch, size, version());
+  if (text.empty()) return;
+  const bool is_reporter = launch->size == 0 || launch->rank <= 0;
+  throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed, is_reporter);
 }
 
 bool is_running() {
@@ -122,6 +141,25 @@ void abort_job(int exit_code) {
 }  // namespace tutti::mpi
 
 namespace tutti {
+
+std::string mpi_version() { return mpi::version(); }
+
+std::string mpi_of_build() {
+#if defined(OMPI_MAJOR_VERSION)
+  return "Open MPI v" + std::to_string(OMPI_MAJOR_VERSION) + "." +
+         std::to_string(OMPI_MINOR_VERSION) + "." + std::to_string(OMPI_RELEASE_VERSION);
+#elif defined(I_MPI_VERSION)
+  return std::string("Intel(R) MPI Library ") + I_MPI_VERSION;
+#elif defined(MVAPICH_VERSION)
+  return std::string("MVAPICH ") + MVAPICH_VERSION;
+#elif defined(MVAPICH2_VERSION)
+  return std::string("MVAPICH2 ") + MVAPICH2_VERSION;
+#elif defined(MPICH_VERSION)
+  return std::string("MPICH ") + MPICH_VERSION;
+#else
+  return "an MPI of version " + std::to_string(MPI_VERSION) + "." + std::to_string(MPI_SUBVERSION);
+#endif
+}
 
 MPI_Comm duplicate_world() {
   mpi::ensure_initialized();

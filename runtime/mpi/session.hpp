@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "tutti/error.hpp"
+#include "tutti/settings.hpp"
 
 namespace tutti::mpi {
 
@@ -26,8 +27,12 @@ void check(int code, Text&& call) {
   if (code != MPI_SUCCESS) throw_error(code, call());
 }
 
-/// The MPI library that is loaded, one line. May be called before MPI_Init.
+/// The MPI library that is loaded, such as "Open MPI v4.1.4". May be called before MPI_Init.
 std::string version();
+
+/// Throws the invalid_argument of launch_mismatch() if MPI_COMM_WORLD is one rank and the launcher
+/// has started several, unless the settings say to ignore it. The launcher's rank 0 reports it.
+void require_launch(const Settings& settings);
 
 /// Initialises MPI if the program has not; then MPI is also finalised, when the process exits.
 /// Errors: communication if MPI cannot be initialised or is finalised already.
