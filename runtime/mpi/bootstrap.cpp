@@ -255,6 +255,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
     group = std::make_shared<Group>(std::move(parts));
     if (ranks.rank() == 0) log_choices(*group);
   });
+  finalize_together();
   return group;
 }
 

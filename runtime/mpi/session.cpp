@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -20,7 +21,8 @@ namespace tutti::mpi {
 namespace {
 
 /// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
-/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher.
+/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher:
+/// tests/faults/README.md has how often.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
 /// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
 void wait_for_all_ranks() {
@@ -32,6 +34,12 @@ void wait_for_all_ranks() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
   }
+}
+
+/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+int wait_at_finalize(MPI_Comm, int, void*, void*) {
+  wait_for_all_ranks();
+  return MPI_SUCCESS;
 }
 
 void at_exit() {
@@ -50,7 +58,7 @@ void require_open_files() {
                                  "the shell or batch script that starts the job");
 }
 
-/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+/// Of an attribute of MPI_COMM_SELF: called as the one above.
 int free_attribute(MPI_Comm, int, void* value, void*) {
   const std::unique_ptr<MPI_Comm> comm(static_cast<MPI_Comm*>(value));
   MPI_Comm_free(comm.get());
@@ -131,6 +139,16 @@ void free_at_finalize(MPI_Comm comm) {
   check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_attribute, &key, nullptr),
         "MPI_Comm_create_keyval");
   check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Comm(comm)), "MPI_Comm_set_attr");
+}
+
+void finalize_together() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    int key = MPI_KEYVAL_INVALID;
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, wait_at_finalize, &key, nullptr),
+          "MPI_Comm_create_keyval");
+    check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+  });
 }
 
 void abort_job(int exit_code) {

@@ -52,6 +52,10 @@ std::shared_ptr<void> lease_async_calls();
 /// make.
 void free_at_finalize(MPI_Comm comm);
 
+/// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
+/// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.
+void finalize_together();
+
 /// Ends the whole job now.
 [[noreturn]] void abort_job(int exit_code);
 
