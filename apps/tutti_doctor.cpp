@@ -55,9 +55,9 @@ tutti::Settings settings_of_job() {
   return settings;
 }
 
-World open_world(bool has_settings) {
+World open_world(bool may_start) {
   World world;
-  if (!has_settings) return {{}, "not run: ranks have settings that cannot be used"};
+  if (!may_start) return {{}, "not run: launcher or settings are such that the library refuses"};
   try {
     world.communicator = tutti::Communicator::world(settings_of_job());
   } catch (const tutti::Error& error) {
@@ -158,7 +158,12 @@ int tutti_doctor(int argc, char** argv) {
   doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
   std::vector<doctor::RankInfo> ranks = doctor::gather(comm, std::move(mine));
+  // Each process is rank 0 of a job of its own: the one that the launcher calls so speaks for all.
+  if (is_root && !doctor::launch_error(ranks.front()).empty() && ranks.front().launch.rank > 0) {
+    return kErrorFound;
+  }
   doctor::Findings findings;
+  if (is_root) doctor::check_launch(ranks, findings);
   if (is_root) doctor::check_settings(ranks, findings);
   World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);
   const auto& own = world.communicator;

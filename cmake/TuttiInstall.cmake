@@ -35,7 +35,7 @@ else()
   set(TUTTI_PC_PREFIX "\${pcfiledir}/${TUTTI_PC_PREFIX}")
 endif()
 set(TUTTI_PC_MPI ${MPI_CXX_LINK_FLAGS} ${MPI_CXX_LIBRARIES})
-list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_cxx")  # the C interface alone
+list(FILTER TUTTI_PC_MPI EXCLUDE REGEX "mpi_?(ch)?_?cxx")  # the C interface alone
 list(JOIN TUTTI_PC_MPI " " TUTTI_PC_MPI)
 if(TUTTI_WITH_CUDA)
   set(TUTTI_PC_CUDA "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
@@ -50,7 +50,8 @@ set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
 foreach(name launch bind_gpu slurm_cpu slurm_gpu pbs_cpu pbs_gpu)
   install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
 endforeach()
-install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh scripts/mpirun/batch.sh
+install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
+              scripts/mpirun/dialects.sh scripts/mpirun/batch.sh
         DESTINATION ${TUTTI_SCRIPTS})
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -48,11 +48,20 @@ function(tutti_unit_test name)
 endfunction()
 
 # Containers run as root, which Open MPI refuses unless both variables are set. Virtual machines and
-# containers often have fewer cores than ranks: --oversubscribe. Binding would put all ranks of two
-# tests on the same core.
-set(TUTTI_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none)
-set(TUTTI_MPIRUN_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-                             OMPI_MCA_rmaps_base_oversubscribe=1)
+# containers often have fewer cores than ranks: oversubscription. Binding would put all ranks of two
+# tests on the same core. MPICH's launcher does neither unless it is told to.
+set(TUTTI_MPIRUN_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+set(TUTTI_MPIRUN_QUIET "")  # says nothing of exit codes
+if(NOT TUTTI_MPI_FAMILY STREQUAL openmpi)
+  set(TUTTI_MPIRUN ${MPIEXEC_EXECUTABLE})
+elseif(TUTTI_MPI_VERSION VERSION_LESS 5)
+  set(TUTTI_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none)
+  set(TUTTI_MPIRUN_QUIET --quiet)
+  list(APPEND TUTTI_MPIRUN_ENVIRONMENT OMPI_MCA_rmaps_base_oversubscribe=1)
+else()
+  set(TUTTI_MPIRUN ${MPIEXEC_EXECUTABLE} --map-by :OVERSUBSCRIBE --bind-to none)
+  list(APPEND TUTTI_MPIRUN_ENVIRONMENT PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE)
+endif()
 
 function(tutti_add_mpi_entry entry program ranks timeout)
   if(TUTTI_SANITIZE)

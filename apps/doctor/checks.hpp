@@ -31,6 +31,7 @@ using Findings = std::vector<Finding>;
 
 /// Each appends at least one finding. `ranks` holds the facts of all ranks, in their order.
 void check_software(const std::vector<RankInfo>& ranks, Findings& findings);
+void check_launch(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_settings(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_processors(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
@@ -42,6 +43,9 @@ void check_network(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_clocks(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_gpus(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_directory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
+
+/// Empty, unless MPI knows this rank alone and its launcher has started others beside it.
+std::string launch_error(const RankInfo& info);
 
 /// All of them.
 Findings check_all(const std::vector<RankInfo>& ranks, const Plan& plan);

@@ -89,6 +89,27 @@ void check_software(const std::vector<RankInfo>& ranks, Findings& findings) {
        ""});
 }
 
+std::string launch_error(const RankInfo& info) {
+  if (setting_of(info, "TUTTI_LAUNCHER") == "TUTTI_LAUNCHER=ignore") return {};
+  if (info.launch.launcher.empty()) return {};
+  return tutti::launch_mismatch(info.launch, info.world_size, info.mpi);
+}
+
+void check_launch(const std::vector<RankInfo>& ranks, Findings& findings) {
+  const RankInfo& first = ranks.front();
+  if (const std::string error = launch_error(first); !error.empty()) {
+    const auto remedy = error.find("; start it with ");
+    findings.push_back(
+        {Level::error, "launcher", error.substr(0, remedy), error.substr(remedy + 2)});
+    return;
+  }
+  const tutti::Launch& launch = first.launch;
+  const std::string by =
+      launch.launcher.empty() ? "no launcher" : launch.launcher + " (" + launch.evidence + ")";
+  findings.push_back(
+      {Level::ok, "launcher", "built with " + first.mpi_of_build + ", started by " + by, ""});
+}
+
 void check_settings(const std::vector<RankInfo>& ranks, Findings& findings) {
   bool all_good = check_known(ranks.front(), findings);
   for (const RankInfo& info : ranks) {
@@ -317,6 +338,7 @@ void check_directory(const std::vector<RankInfo>& ranks, const Plan& plan, Findi
 Findings check_all(const std::vector<RankInfo>& ranks, const Plan& plan) {
   Findings findings;
   check_software(ranks, findings);
+  check_launch(ranks, findings);
   check_settings(ranks, findings);
   check_hosts(ranks, findings);
   check_processors(ranks, findings);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <tutti/error.hpp>
+#include <tutti/mpi.hpp>
 
 namespace apps::doctor {
 namespace {
@@ -81,14 +82,6 @@ std::vector<double> clock_offsets(MPI_Comm comm, int rank, int size) {
   return offsets;
 }
 
-std::string mpi_version() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  const std::string all(text.data(), static_cast<std::size_t>(length));
-  return all.substr(0, all.find_first_of(",\n"));
-}
-
 /// One number of each rank, on rank 0.
 std::vector<int> gather_numbers(MPI_Comm comm, int mine) {
   int size = 1;
@@ -135,7 +128,9 @@ std::vector<RankInfo> gather(MPI_Comm comm, RankInfo mine) {
       break;
     }
   }
-  mine.mpi = mpi_version();
+  mine.world_size = size;
+  mine.mpi = tutti::mpi_version();
+  mine.mpi_of_build = tutti::mpi_of_build();
   const std::vector<double> offsets = clock_offsets(comm, mine.rank, size);
   const std::vector<std::string> texts = gather_texts(comm, to_text(mine));
   std::vector<RankInfo> ranks;

@@ -29,6 +29,12 @@
 
 extern char** environ;
 
+namespace tutti {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Launch, launcher, evidence, size, rank)
+
+}  // namespace tutti
+
 namespace apps::doctor {
 
 namespace {
@@ -174,6 +180,7 @@ void read_environment(RankInfo& info) {
       info.settings[text.substr(0, equals)] = text.substr(equals + 1);
     }
   }
+  info.launch = tutti::find_launch().value_or(tutti::Launch{});
   info.tcp_include = variable("OMPI_MCA_btl_tcp_if_include");
   info.tcp_exclude = variable("OMPI_MCA_btl_tcp_if_exclude");
   if (const std::string count = variable("SLURM_JOB_NUM_NODES"); !count.empty()) {
@@ -240,11 +247,12 @@ RankInfo collect_rank_info(const std::string& directory) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, network)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, host, pid, library, mpi, thread_level, settings,
-                                   processors, host_processors, quota, load, memory, cgroup_memory,
-                                   shm_free, has_memfd, address_space, open_files, stale_segments,
-                                   interfaces, tcp_include, tcp_exclude, clock_offset_s, gpus,
-                                   my_gpus, restricts_gpus, usable_gpus, gpu_text, has_directory,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, host, pid, library, mpi, mpi_of_build,
+                                   world_size, thread_level, launch, settings, processors,
+                                   host_processors, quota, load, memory, cgroup_memory, shm_free,
+                                   has_memfd, address_space, open_files, stale_segments, interfaces,
+                                   tcp_include, tcp_exclude, clock_offset_s, gpus, my_gpus,
+                                   restricts_gpus, usable_gpus, gpu_text, has_directory,
                                    directory_error, directory_free, directory_device,
                                    allocated_hosts, node, why_unreadable)
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <tutti/launch.hpp>
+
 namespace apps::doctor {
 
 /// An address of a network interface that is up and is not the loopback.
@@ -23,9 +25,12 @@ struct RankInfo {
   int rank = 0;
   std::string host;
   std::int64_t pid = 0;
-  std::string library;  ///< version of Tutti
-  std::string mpi;      ///< version of MPI, one line
+  std::string library;       ///< version of Tutti
+  std::string mpi;           ///< version of MPI, one line
+  std::string mpi_of_build;  ///< that Tutti was built with
+  int world_size = 1;        ///< ranks of MPI_COMM_WORLD
   int thread_level = 0;
+  tutti::Launch launch;  ///< who started this process; without a name if nobody is known
   std::map<std::string, std::string> settings;  ///< TUTTI_* variables
 
   std::vector<int> processors;  ///< numbers of those that this rank may run on

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <string>
 
 #include "tutti/communicator.hpp"
 #include "tutti/dtype.hpp"
@@ -25,6 +26,12 @@ TUTTI_API MPI_Comm duplicate_world();
 ///         Communicator::world() throws, on all.
 TUTTI_API Communicator communicator_from(MPI_Comm comm,
                                          const Settings& settings = Settings::from_environment());
+
+/// The MPI library that is loaded, such as "Open MPI v4.1.4" or "MPICH 4.0.2". May be called before
+/// MPI_Init.
+TUTTI_API std::string mpi_version();
+/// The MPI that the library was built with, in the same words.
+TUTTI_API std::string mpi_of_build();
 
 /// MPI's names of element types and reductions. MPI can move 16-bit floating-point types (as
 /// MPI_UINT16_T), but not reduce them.

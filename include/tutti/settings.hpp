@@ -121,6 +121,12 @@ struct TUTTI_API Settings {
   /// divided by their number, 1 to 8.
   int threads = 0;
 
+  /// TUTTI_LAUNCHER: what is done where MPI says that this is a job of one rank, and the launcher
+  /// that it has started several processes: "check" makes "dist" stores and Communicator::world()
+  /// throw, because the program then uses another MPI than its launcher's; "ignore" lets each be
+  /// alone. Default check.
+  std::string launcher = "check";
+
   /// Not a variable: what from_environment() could not read, with what was expected. Whatever is
   /// created with these settings then throws it as invalid_argument: a "dist" store or
   /// Communicator::world() on all ranks alike, so that a job says it once.

@@ -11,6 +11,7 @@
 #include "tutti/gpu.hpp"
 #include "tutti/key.hpp"
 #include "tutti/kvstore.hpp"
+#include "tutti/launch.hpp"
 #include "tutti/optimizer.hpp"
 #include "tutti/optimizers.hpp"
 #include "tutti/preemption.hpp"

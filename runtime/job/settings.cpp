@@ -167,6 +167,7 @@ struct Tuning {
 };
 
 constexpr const char* kBackings[] = {"auto", "memfd", "shm", "none"};
+constexpr const char* kLauncherChecks[] = {"check", "ignore"};
 constexpr const char* kGpuPaths[] = {"auto", "nccl", "host"};
 constexpr const char* kVerifies[] = {"off", "sampled", "full"};
 constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
@@ -280,6 +281,10 @@ constexpr std::array kSettings = {
     setting<&Settings::threads, forms::Threads>("TUTTI_THREADS",
                                                 "threads of a rank that work on 256 KiB and more",
                                                 "usable cores / ranks of the host, at most 8"),
+    setting<&Settings::launcher, forms::OneOf<std::string, forms::kLauncherChecks>>(
+        "TUTTI_LAUNCHER",
+        "where a launcher has started several processes and MPI knows one rank: "
+        "an error, or each is alone"),
 };
 
 struct AnyValue {

@@ -237,7 +237,10 @@ std::vector<int> ranks_in_job(MPI_Comm comm) {
 
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   ensure_initialized();
-  return make_group(MPI_COMM_WORLD, settings);
+  require_launch(settings);
+  auto group = make_group(MPI_COMM_WORLD, settings);
+  finalize_together();  // all ranks of the job know of each other
+  return group;
 }
 
 /// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.

@@ -5,11 +5,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
 
 #include "tutti/error.hpp"
+#include "tutti/launch.hpp"
 #include "tutti/mpi.hpp"
 
 namespace tutti::mpi {
@@ -17,7 +21,8 @@ namespace tutti::mpi {
 namespace {
 
 /// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
-/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher.
+/// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher:
+/// tests/faults/README.md has how often.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
 /// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
 void wait_for_all_ranks() {
@@ -29,6 +34,12 @@ void wait_for_all_ranks() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
   }
+}
+
+/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+int wait_at_finalize(MPI_Comm, int, void*, void*) {
+  wait_for_all_ranks();
+  return MPI_SUCCESS;
 }
 
 void at_exit() {
@@ -47,7 +58,7 @@ void require_open_files() {
                                  "the shell or batch script that starts the job");
 }
 
-/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
+/// Called with an attribute of MPI_COMM_SELF, as the one above.
 int free_attribute(MPI_Comm, int, void* value, void*) {
   const std::unique_ptr<MPI_Comm> comm(static_cast<MPI_Comm*>(value));
   MPI_Comm_free(comm.get());
@@ -68,7 +79,23 @@ std::string version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<std::size_t>(length));
-  return whole.substr(0, whole.find_first_of(",\n"));
+  std::istringstream words(whole.substr(0, whole.find_first_of(",\n")));
+  std::string line;
+  for (std::string word; words >> word;) {  // MPICH says "MPICH Version:" and a tab
+    if (word != "Version:") line += (line.empty() ? "" : " ") + word;
+  }
+  return line;
+}
+
+void require_launch(const Settings& settings) {
+  if (settings.launcher == "ignore") return;
+  int size = 0;
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  const std::optional<Launch> launch = find_launch();
+  const std::string text = launch_mismatch(launch, size, version());
+  if (text.empty()) return;
+  const bool is_reporter = launch->size == 0 || launch->rank <= 0;
+  throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed, is_reporter);
 }
 
 bool is_running() {
@@ -133,6 +160,16 @@ void free_at_finalize(MPI_Comm comm) {
   check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Comm(comm)), "MPI_Comm_set_attr");
 }
 
+void finalize_together() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    int key = MPI_KEYVAL_INVALID;
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, wait_at_finalize, &key, nullptr),
+          "MPI_Comm_create_keyval");
+    check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+  });
+}
+
 void abort_job(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
@@ -141,6 +178,25 @@ void abort_job(int exit_code) {
 }  // namespace tutti::mpi
 
 namespace tutti {
+
+std::string mpi_version() { return mpi::version(); }
+
+std::string mpi_of_build() {
+#if defined(OMPI_MAJOR_VERSION)
+  return "Open MPI v" + std::to_string(OMPI_MAJOR_VERSION) + "." +
+         std::to_string(OMPI_MINOR_VERSION) + "." + std::to_string(OMPI_RELEASE_VERSION);
+#elif defined(I_MPI_VERSION)
+  return std::string("Intel(R) MPI Library ") + I_MPI_VERSION;
+#elif defined(MVAPICH_VERSION)
+  return std::string("MVAPICH ") + MVAPICH_VERSION;
+#elif defined(MVAPICH2_VERSION)
+  return std::string("MVAPICH2 ") + MVAPICH2_VERSION;
+#elif defined(MPICH_VERSION)
+  return std::string("MPICH ") + MPICH_VERSION;
+#else
+  return "an MPI of version " + std::to_string(MPI_VERSION) + "." + std::to_string(MPI_SUBVERSION);
+#endif
+}
 
 MPI_Comm duplicate_world() {
   mpi::ensure_initialized();

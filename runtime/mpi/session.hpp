@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "tutti/error.hpp"
+#include "tutti/settings.hpp"
 
 namespace tutti::mpi {
 
@@ -27,8 +28,12 @@ void check(int code, Text&& call) {
   if (code != MPI_SUCCESS) throw_error(code, call());
 }
 
-/// The MPI library that is loaded, one line. May be called before MPI_Init.
+/// The MPI library that is loaded, such as "Open MPI v4.1.4". May be called before MPI_Init.
 std::string version();
+
+/// Throws the invalid_argument of launch_mismatch() if MPI_COMM_WORLD is one rank and the launcher
+/// has started several, unless the settings say to ignore it. The launcher's rank 0 reports it.
+void require_launch(const Settings& settings);
 
 /// Initialises MPI if the program has not; then MPI is also finalised, when the process exits.
 /// Errors: communication if MPI cannot be initialised or is finalised already.
@@ -57,6 +62,10 @@ class Turn {
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
 /// make.
 void free_at_finalize(MPI_Comm comm);
+
+/// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
+/// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.
+void finalize_together();
 
 /// Ends the whole job now.
 [[noreturn]] void abort_job(int exit_code);

@@ -8,7 +8,9 @@
 set -eu
 
 # Under mpirun the variables of Slurm describe the batch script, so Open MPI's come first.
-local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${PMIX_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+local_rank=${PMIX_LOCAL_RANK:-${SLURM_LOCALID:-0}}
+local_rank=${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$local_rank}}
+local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-$local_rank}
 
 if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
   IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"

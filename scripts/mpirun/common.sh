@@ -29,7 +29,14 @@ build_jobs() {
   printf '%s\n' "${CMAKE_BUILD_PARALLEL_LEVEL:-$((jobs > 0 ? jobs : 1))}"
 }
 
-open_mpi_compiler() { open_mpi mpicxx --showme:version; }
+# has_mpi COMMAND...: one of them is in MPI_HOME or in the PATH. CMake says which MPI it takes.
+has_mpi() {
+  local command
+  for command in "$@"; do
+    if has_command "$command" || has_command "${MPI_HOME:-}/bin/$command"; then return 0; fi
+  done
+  return 1
+}
 
 # --- what is missing -----------------------------------------------------------------------------
 
@@ -63,8 +70,8 @@ missing_packages() {
   has_command "${compiler[0]}" || echo g++
   has_command cmake || echo cmake
   has_command make || echo make
-  [ -n "$(open_mpi_compiler)" ] || echo libopenmpi-dev
-  [ -n "$(open_mpi_launcher)" ] || echo openmpi-bin
+  has_mpi mpicxx mpicxx.openmpi mpicxx.mpich || echo libopenmpi-dev
+  has_mpi mpirun mpiexec mpirun.openmpi mpiexec.hydra srun || echo openmpi-bin
   has_command python3 || echo python3
   missing_libraries
 }

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# mpirun, with the options that the situation needs. All launcher options of the project are here.
+# mpirun, mpiexec or srun, with the options that the situation needs. All launcher options of the
+# project are here and in dialects.sh.
 # shellcheck source-path=SCRIPTDIR
 folder=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 # shellcheck source=machine.sh
 source "$folder/machine.sh"
 # shellcheck source=placement.sh
 source "$folder/placement.sh"
+# shellcheck source=dialects.sh
+source "$folder/dialects.sh"
 
 help() {
   cat <<'END'
@@ -20,15 +23,18 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
   --max-restarts N    start a job that failed again, up to N times; the program goes on from its
                       last checkpoint (train-fashion-mnist: --checkpoint-dir DIR --resume auto)
   --requeue-exit N    end with N instead of 75, for batch systems that requeue on their own code
-  --dry-run           print the mpirun command and end
+  --dry-run           print the launcher's command and end
   --help              this text
 
-Every other option is mpirun's. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
+Every other option is the launcher's. --host, --hostfile, -N (ranks per node), --bind-to,
+--oversubscribe and -x are translated where it is not Open MPI's: MPICH's or Intel's mpiexec, srun,
+aprun or PALS. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
 LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage) and 75 (requeue me) of the program are
 passed on at once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1
 reaches the ranks and leaves them time to save; after SIGTERM it kills them, and after SIGTERM or
 SIGINT nothing is started again.
-MPIRUN=/path/to/mpirun chooses another launcher than Open MPI's first one in the PATH.
+The launcher is the first mpirun or mpiexec in the PATH that is of the MPI that PROGRAM was built
+with. MPIRUN=/path/to/launcher chooses another one; one of another MPI is refused.
 END
 }
 
@@ -45,7 +51,8 @@ counted=no         # an option of mpirun's says how many ranks: per node, per so
 placed=no          # the user says where ranks go, or what they are bound to
 several_hosts=no   # a batch job or a list of hosts: mpirun knows its slots, this script does not
 forwarded=' '      # variables that the user forwards
-passed=()          # for mpirun
+passed=()          # for the launcher
+words_of=()        # how many of these words belong to each option
 
 number() {  # OPTION TEXT LEAST
   [[ $2 =~ ^[0-9]+$ && $2 -ge $3 ]] || usage "$1 takes a number from $3 on, not '$2'"
@@ -60,7 +67,7 @@ set_ranks() {  # OPTION TEXT
 pass_on() {
   words=1
   case $1 in
-    --mca | -mca | --gmca | -gmca | --prtemca | --pmixmca) words=3 ;;
+    --mca | -mca | --gmca | -gmca | --prtemca | --pmixmca | -genv | -env) words=3 ;;
     -x) words=2 forwarded+="${2%%=*} " ;;
     -H | -host | --host | -hostfile | --hostfile | -machinefile | --machinefile | \
       --default-hostfile) words=2 several_hosts=yes ;;
@@ -102,7 +109,7 @@ while [ $# != 0 ]; do
     --dry-run) dry_run=yes; shift ;;
     --help | -h) help; exit 0 ;;
     --) shift; break ;;
-    -*) pass_on "$@"; passed+=("${@:1:words}"); shift "$words" ;;
+    -*) pass_on "$@"; passed+=("${@:1:words}"); words_of+=("$words"); shift "$words" ;;
     *) break ;;
   esac
 done
@@ -112,13 +119,6 @@ case $1 in
   -*) usage "'$1' is no program" ;;
   *) has_command "$1" || usage "cannot start '$1': no such program, or not executable" ;;
 esac
-
-mpirun=$(open_mpi_launcher)
-[ -n "$mpirun" ] || fail "Open MPI's mpirun is not in the PATH: sudo apt-get install openmpi-bin," \
-  "or load your cluster's module, or MPIRUN=/path/to/mpirun"
-version=$(open_mpi_version "$mpirun")
-[ -n "$version" ] || fail "$mpirun is not Open MPI's mpirun, which this script needs:" \
-  "MPIRUN=/path/to/mpirun"
 
 # Said once, and not by the loader of every rank.
 require_libraries() {
@@ -130,16 +130,20 @@ require_libraries() {
     "load the module that has it, or put its folder into LD_LIBRARY_PATH"
 }
 require_libraries "$1"
+choose_launcher "$@"
 
 # --- the command ---------------------------------------------------------------------------------
 
 options=()
+# What the launcher is told, in no launcher's words yet.
+allow_root=no hostfile='' hosts='' per_node='' bind='' oversubscribe=no exports=() rest=()
 choose_root
 choose_hosts
 choose_ranks
 choose_placement
 choose_forwarding
 program=("$@")
+spell_options
 choose_gpus
 command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
 

@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What launch.sh adds to the command of mpirun, one function per question. To be sourced: they read
-# the variables that launch.sh sets from its arguments, and append to `options`. Each choice that
-# the user would wonder about is said on standard error.
-# shellcheck disable=SC2154
-
-# open_mpi_version MPIRUN: the major version, or nothing if it is another MPI's.
-open_mpi_version() {
-  local text
-  text=$("$1" --version 2>/dev/null) || true
-  if [[ $text =~ \((Open MPI|OpenRTE|PRTE)\)\ ([0-9]+)\. ]]; then
-    printf '%s\n' "${BASH_REMATCH[2]}"
-  fi
-}
+# What launch.sh adds to the launcher's command, one function per question. To be sourced: they read
+# the variables that launch.sh sets from its arguments, and set those that dialects.sh spells. Each
+# choice that the user would wonder about is said on standard error.
+# shellcheck disable=SC2034,SC2154
 
 # The words as a shell would read them again.
 quoted() {
@@ -23,8 +14,9 @@ quoted() {
   printf '%s\n' "${text[*]}"
 }
 
-# In a batch job, and with a list of hosts, mpirun knows its slots.
+# In a batch job, and with a list of hosts, the launcher knows its slots.
 has_allocation() {
+  case $dialect in srun | aprun | pals) return 0 ;; esac
   [ "$several_hosts" = yes ] || [ -n "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_JOBID:-}" ] ||
     [ -n "${PE_HOSTFILE:-}${OMPI_MCA_orte_default_hostfile:-}" ] ||
     [ -n "${PRTE_MCA_prte_default_hostfile:-}" ]
@@ -32,16 +24,16 @@ has_allocation() {
 
 # Containers run as root, which Open MPI refuses unless it is told that it is meant.
 choose_root() {
-  if [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
+  if [ "$dialect" = openmpi ] && [ "$(id -u)" = 0 ] && [ -z "${OMPI_ALLOW_RUN_AS_ROOT:-}" ]; then
     say "launch.sh: running as root: --allow-run-as-root."
-    options+=(--allow-run-as-root)
+    allow_root=yes
   fi
 }
 
 # PBS lists a host once per rank. An mpirun that knows PBS takes the same from it.
 choose_hosts() {
   if [ "$several_hosts" = no ] && [ -n "${PBS_NODEFILE:-}" ]; then
-    options+=(--hostfile "$PBS_NODEFILE")
+    hostfile=$PBS_NODEFILE
   fi
 }
 
@@ -52,7 +44,6 @@ choose_ranks() {
     if [ "$cores" -lt "$ranks" ]; then ranks=$cores; fi
     say "launch.sh: $ranks ranks, one per usable core."
   fi
-  if [ -n "$ranks" ]; then options+=(-np "$ranks"); fi
 }
 
 # Threads that one rank is meant to run: OpenMP's setting, what the batch system was asked for, or
@@ -82,22 +73,18 @@ choose_placement() {
   fi
   threads=$(threads_per_rank)
   if has_allocation; then
-    if [ "$threads" -gt 1 ]; then options+=(--bind-to numa); fi
+    if [ "$threads" -gt 1 ]; then bind=numa; fi
     return
   fi
   cores=$(usable_cores)
   if [ "$ranks" -gt "$cores" ]; then
     say "launch.sh: $ranks ranks on $cores usable cores: they take turns (oversubscribed)."
-    if [ "$version" -le 4 ]; then
-      options+=(--oversubscribe)
-    else
-      options+=(--map-by :OVERSUBSCRIBE)
-    fi
-    options+=(--bind-to none)
+    oversubscribe=yes
+    bind=none
   elif [ $((2 * ranks)) -gt "$cores" ] && [ "$threads" = 1 ] && [ "$(numa_domains)" -gt 1 ]; then
-    options+=(--bind-to core)
+    bind=core
   else
-    options+=(--bind-to none)
+    bind=none
   fi
 }
 
@@ -108,7 +95,7 @@ choose_forwarding() {
   while read -r name; do
     case $name in
       TUTTI_* | NCCL_* | OMP_* | LD_LIBRARY_PATH)
-        [[ $forwarded == *" $name "* ]] || options+=(-x "$name")
+        [[ $forwarded == *" $name "* ]] || exports+=("$name")
         ;;
     esac
   done < <(compgen -e | sort)

@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import unittest
@@ -153,6 +154,66 @@ class Doctor(unittest.TestCase):
         result = programs.run("tutti-doctor", "--seconds", "-1")
         self.assertIn("--seconds -1.000000: expected 0 to 3600", result.err)
         self.check(programs.run("tutti-doctor", "--help"), 0, "--checkpoint-dir", "TUTTI_TIMEOUT")
+
+
+class AnotherLauncher(unittest.TestCase):
+    """A program of one MPI, and what another MPI's launcher leaves: stand-ins, and a real one."""
+
+    def setUp(self):
+        self.is_mpich = "\nMPI: Open MPI" not in programs.run("tutti-doctor", "--version").out
+        self.names = (("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK") if self.is_mpich else
+                      ("PMI_SIZE", "PMI_RANK"))
+
+    def run_as(self, rank, name, *arguments, **variables):
+        size_name, rank_name = self.names
+        return programs.run_command(
+            ["env", f"{size_name}=2", f"{rank_name}={rank}",
+             *(f"{key}={value}" for key, value in variables.items()),
+             programs.program(name), *arguments])
+
+    def test_stores_and_communicators_throw_on_each_rank_and_rank_0_says_it(self):
+        size_name, rank_name = self.names
+        for name in ("kvstore-tour", "overlap-benchmark"):
+            said = self.run_as(0, name)
+            self.assertEqual(said.code, 1, said.out + said.err)
+            self.assertIn(f"has started 2 processes ({size_name}=2, {rank_name}=0), but to the MPI "
+                          "of this program, ", said.err)
+            self.assertIn("TUTTI_LAUNCHER=ignore", said.err)
+            other = self.run_as(1, name)
+            self.assertEqual((other.code, other.out, other.err), (1, "", ""))
+
+    def test_ranks_that_are_meant_to_be_alone_are(self):
+        for rank in (0, 1):
+            alone = self.run_as(rank, "kvstore-tour", TUTTI_LAUNCHER="ignore")
+            self.assertEqual(alone.code, 0, alone.err)
+            self.assertRegex(alone.out, "checks right on 1 rank\n$")
+
+    def test_the_doctor_names_it_once(self):
+        found = self.run_as(0, "tutti-doctor", *QUICK)
+        self.assertEqual(found.code, 2, found.out + found.err)
+        self.assertRegex(found.out, r"(?m)^error +launcher +.* has started 2 processes \(.*\n"
+                                    r" +-> start it with the launcher of ")
+        self.assertRegex(found.out, r"(?m)^error +self-test +not run: launcher or settings")
+        self.assertEqual(self.run_as(1, "tutti-doctor", *QUICK), (2, "", ""))
+
+    def test_the_doctor_says_which_launcher_and_which_mpi(self):
+        name = "PMI_SIZE" if self.is_mpich else "OMPI_COMM_WORLD_SIZE"
+        mpi = "MPICH" if self.is_mpich else "Open MPI v"
+        self.assertRegex(programs.run("tutti-doctor", *QUICK, ranks=2).out,
+                         rf"(?m)^ok +launcher +built with {mpi}.*, started by .*\({name}=2, ")
+        self.assertRegex(programs.run("tutti-doctor", *QUICK).out,
+                         rf"(?m)^ok +launcher +built with {mpi}.*, started by no launcher$")
+
+    def test_under_another_mpis_real_launcher(self):
+        names = ("mpirun.openmpi",) if self.is_mpich else ("mpiexec.hydra", "mpiexec.mpich")
+        launcher = next(filter(None, map(shutil.which, names)), None)
+        if launcher is None:
+            self.skipTest(f"none of {names} is here")
+        for name in ("kvstore-tour", "tutti-doctor"):
+            result = programs.run_command([launcher, "-n", "2", programs.program(name)])
+            self.assertNotEqual(result.code, 0)
+            said = result.out + result.err
+            self.assertEqual(said.count("has started 2 processes"), 1, said)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ def program(name):
 
 
 def mpirun(ranks, command):
-    """--quiet: mpirun's own remarks about exit codes would hide what the program prints."""
-    return [*shlex.split(os.environ["APPS_MPIRUN"]), "--quiet", "-np", str(ranks), *command]
+    """Quiet where it can be: mpirun's remarks about exit codes would hide what programs print."""
+    quiet = shlex.split(os.environ.get("APPS_QUIET", "--quiet"))
+    return [*shlex.split(os.environ["APPS_MPIRUN"]), *quiet, "-np", str(ranks), *command]
 
 
 def run(name, *arguments, ranks=None):

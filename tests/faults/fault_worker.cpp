@@ -114,7 +114,7 @@ int run(const std::string& fault, int victim, const std::string& mode) {
     }
     say_now();
     if (fault == "steps") break;
-    if (fault == "exits") return 0;
+    if (fault == "exits" || fault == "finalizes") return 0;
     do_wrong(fault);
     push_wrong(pushes, fault, value);
     pushes.wait();
@@ -159,6 +159,8 @@ int main(int argc, char** argv) {
     if (fault == "takes") return take(std::stoi(argv[2]));
     if (fault == "saves") return save(argv[2]);
     if (fault == "late") return come_late(std::stoi(argv[2]));
-    return run(fault, std::stoi(argv[2]), mode);
+    const int code = run(fault, std::stoi(argv[2]), mode);
+    if (fault == "finalizes") MPI_Finalize();  // by itself, as a program of MPI does
+    return code;
   });
 }

@@ -71,6 +71,8 @@ FAULTS = {
     "vanishes": Fault({1}, "at once", [r"rank V", "without calling"], False),
     "exits": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",
                                     "left before this call"]),
+    "finalizes": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",
+                                        "left before this call"]),
     "throws": Fault({2}, "at once", [PID + ", after call 15, push of key b",
                                      "the data loader has no more images"]),
     "updater": Fault({2}, "at once", [PID + ", after call 16, push of key a", "in the updater",

@@ -163,10 +163,12 @@ class DryRun(launcher.Folder):
             "error: true needs libmpi.so.40, not found on this host: install the package or load "
             "the module that has it, or put its folder into LD_LIBRARY_PATH"])
 
-    def test_another_mpi_is_refused(self):
-        result = launch("true", MPIRUN=self.fake_mpirun("4.2", "HYDRA"))
-        self.assertEqual(result.code, 1)
-        self.assertIn("is not Open MPI's mpirun, which this script needs", result.err)
+    def test_a_launcher_that_is_none_is_refused(self):
+        mpirun = self.fake_mpirun("4.2", "Other")
+        result = launch("true", MPIRUN=mpirun)
+        self.assertEqual((result.code, result.err), (
+            1, f"error: MPIRUN={mpirun} is no launcher that this script knows: mpirun of Open MPI, "
+               "mpiexec of MPICH and Intel MPI, srun, aprun, mpiexec of PALS\n"))
 
     def test_help_goes_to_standard_output(self):
         result = launch("--help")

@@ -29,6 +29,9 @@ std::vector<RankInfo> healthy() {
     info.pid = 100 + rank;
     info.library = "0.1.0";
     info.mpi = "Open MPI v4.1.4";
+    info.mpi_of_build = "Open MPI v4.1.2";
+    info.world_size = 4;
+    info.launch = {"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE=4", 4, rank};
     info.thread_level = 1;
     info.processors = {rank % 2};
     info.host_processors = 2;
@@ -74,7 +77,7 @@ bool finds(Level level, const std::string& topic, const std::vector<std::string>
 TEST_CASE("a healthy job has no complaint, and a line for every check") {
   CHECK(complaints_after([](auto&, auto&) {}).empty());
   const Findings all = check_all(healthy(), {});
-  CHECK(all.size() == 12);
+  CHECK(all.size() == 13);
   CHECK_FALSE(has_error(all));
   CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
 }
@@ -87,6 +90,39 @@ TEST_CASE("different libraries are found") {
               [](auto& ranks, auto&) { ranks[2].mpi = "Open MPI v5.0.1"; }));
   CHECK(finds(Level::error, "software", {"rank 1 (host a)", "thread level single"},
               [](auto& ranks, auto&) { ranks[1].thread_level = 0; }));
+}
+
+TEST_CASE("the line of the launcher names it and the MPI of the build") {
+  const auto line_of = [](const std::vector<RankInfo>& ranks) {
+    Findings findings;
+    apps::doctor::check_launch(ranks, findings);
+    REQUIRE(findings.size() == 1);
+    return findings.front();
+  };
+  std::vector<RankInfo> ranks = healthy();
+  CHECK(line_of(ranks).text ==
+        "built with Open MPI v4.1.2, started by mpirun of Open MPI (OMPI_COMM_WORLD_SIZE=4)");
+  ranks.front().launch = {};
+  CHECK(line_of(ranks).text == "built with Open MPI v4.1.2, started by no launcher");
+}
+
+TEST_CASE("ranks that another MPI's launcher has started, each alone, are found") {
+  const Mistake alone = [](auto& ranks, auto&) {
+    ranks.resize(1);
+    ranks[0].world_size = 1;
+    ranks[0].launch = {"mpiexec of MPICH", "PMI_SIZE=2, PMI_RANK=0", 2, 0};
+  };
+  CHECK(finds(Level::error, "launcher",
+              {"mpiexec of MPICH has started 2 processes (PMI_SIZE=2, PMI_RANK=0)",
+               "to the MPI of this program, Open MPI v4.1.4, each of them is a job of one rank"},
+              alone));
+  const Findings findings = complaints_after(alone);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings.front().remedy.starts_with("start it with the launcher of Open MPI v4.1.4"));
+  CHECK(complaints_after([&](auto& ranks, auto& plan) {
+          alone(ranks, plan);
+          ranks[0].settings["TUTTI_LAUNCHER"] = "ignore";
+        }).empty());
 }
 
 TEST_CASE("settings that differ, are misspelt or unreadable are found") {

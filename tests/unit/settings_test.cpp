@@ -56,7 +56,8 @@ const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_PROMETHEUS", "a.prom"},
                            {"TUTTI_TRACE", "a.json"},
                            {"TUTTI_TUNING", "static"},
-                           {"TUTTI_THREADS", "3"}};
+                           {"TUTTI_THREADS", "3"},
+                           {"TUTTI_LAUNCHER", "ignore"}};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -117,6 +118,7 @@ TEST_CASE("every variable is read") {
   CHECK(settings.trace == "a.json");
   CHECK(settings.tuning == "static");
   CHECK(settings.threads == 3);
+  CHECK(settings.launcher == "ignore");
 }
 
 TEST_CASE("each setting changes its own line of what ranks compare, unless they may differ") {

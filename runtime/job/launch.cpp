@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/launch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace tutti {
+
+namespace {
+
+/// What a launcher leaves in the environment of each process. Null: it leaves no such thing.
+struct Trace {
+  const char* launcher;
+  const char* size;
+  const char* rank;
+};
+
+/// jsrun of IBM sets what Open MPI's mpirun does. Of ALPS and PALS only the rank is known. PMIx's
+/// variables tell nothing: Open MPI sets them itself in a process that nobody has launched.
+constexpr std::array kTraces = {
+    Trace{"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+    Trace{"mpiexec of MPICH, Intel MPI or another one with PMI", "PMI_SIZE", "PMI_RANK"},
+    Trace{"mpiexec of MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+    Trace{"flux run", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"},
+    Trace{"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+    Trace{"mpiexec of PALS", nullptr, "PALS_RANKID"},
+    Trace{"aprun", nullptr, "ALPS_APP_PE"},
+};
+
+/// -1 if there is no such variable, or no number in it.
+long long number_in(const Variable& variable, const char* name) {
+  const char* text = name == nullptr ? nullptr : variable(name);
+  if (text == nullptr) return -1;
+  long long number = -1;
+  const char* end = text + std::strlen(text);
+  const auto [read_to, error] = std::from_chars(text, end, number);
+  return error == std::errc() && read_to == end ? number : -1;
+}
+
+/// Slurm numbers steps from 0. The batch script, an interactive shell and the like are steps with
+/// the highest numbers, or with none.
+bool is_step_of_srun(const Variable& variable) {
+  constexpr long long kFirstSpecialStep = 0xfffffff0;
+  const long long step = number_in(variable, "SLURM_STEP_ID");
+  return step >= 0 && step < kFirstSpecialStep;
+}
+
+std::optional<Launch> find(const Trace& trace, const Variable& variable) {
+  const long long size = number_in(variable, trace.size);
+  const long long rank = number_in(variable, trace.rank);
+  if (trace.size == nullptr ? rank < 0 : size < 1) return std::nullopt;
+  if (std::strcmp(trace.launcher, "srun") == 0 && !is_step_of_srun(variable)) return std::nullopt;
+  Launch launch{trace.launcher, "", static_cast<int>(std::max(0LL, size)), static_cast<int>(rank)};
+  if (size > 0) launch.evidence = std::string(trace.size) + "=" + std::to_string(size);
+  if (rank >= 0) {
+    launch.evidence +=
+        (size > 0 ? ", " : "") + std::string(trace.rank) + "=" + std::to_string(rank);
+  }
+  return launch;
+}
+
+/// How to start a program of this MPI under Slurm's own launcher.
+std::string srun_option(const std::string& mpi) {
+  return mpi.starts_with("Open MPI") ? "srun --mpi=pmix" : "srun --mpi=pmi2";
+}
+
+}  // namespace
+
+std::optional<Launch> find_launch() {
+  return find_launch([](const char* name) { return std::getenv(name); });
+}
+
+std::optional<Launch> find_launch(const Variable& variable) {
+  std::optional<Launch> found;
+  for (const Trace& trace : kTraces) {
+    std::optional<Launch> launch = find(trace, variable);
+    if (!launch || (found && (launch->size == 0 || launch->size >= found->size))) continue;
+    found = std::move(launch);
+  }
+  return found;
+}
+
+std::string launch_mismatch(const std::optional<Launch>& launch, int world_size,
+                            const std::string& mpi) {
+  if (!launch || world_size != 1) return {};
+  if (launch->size <= 1 && (launch->size == 1 || launch->rank <= 0)) return {};
+  const std::string number =
+      launch->size > 1 ? std::to_string(launch->size) + " processes" : "several processes";
+  std::string remedy = "start it with the launcher of " + mpi;
+  if (launch->launcher == "srun") remedy += ", or " + srun_option(mpi) + " where Slurm has it";
+  return launch->launcher + " has started " + number + " (" + launch->evidence +
+         "), but to the MPI of this program, " + mpi +
+         ", each of them is a job of one rank: they would not know of each other; " + remedy +
+         " (launch.sh finds it), or build it with the launcher's MPI; if each is meant to be "
+         "alone, TUTTI_LAUNCHER=ignore";
+}
+
+}  // namespace tutti
