@@ -53,6 +53,13 @@ void fill(AnyTensor& any, Input& input, float* memory) {
   any.tensor.dtype = input.take<std::int8_t>() % 10;
 }
 
+/// Where the next handle goes; a call before it may be under way still.
+tutti_pending** replaced(tutti_pending*& pending) {
+  tutti_pending_destroy(pending);
+  pending = nullptr;
+  return &pending;
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -61,6 +68,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const char* const kSettings[] = {"TUTTI_ARENA_BYTES=4M", "TUTTI_LOG=quiet", nullptr};
   tutti_kvstore* kv = nullptr;
   if (tutti_kvstore_create("local", kSettings, &kv) != 0) __builtin_trap();
+  tutti_pending* pending = nullptr;
   for (int call = 0; call < 12 && !input.empty(); ++call) {
     AnyTensor value{};
     AnyTensor output{};
@@ -76,7 +84,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     item.outputs = number % 5 == 0 ? nullptr : outputs;
     item.num_outputs = number % 2;
     const int items = input.take<std::int8_t>() % 3 == 0 ? -1 : 1;
-    switch (input.take<std::uint8_t>() % 4) {
+    const tutti_async_options options = {number % 5, number % 2};
+    switch (input.take<std::uint8_t>() % 8) {
       case 0:
         expect_text(tutti_kvstore_init(kv, &item, items));
         break;
@@ -86,11 +95,22 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       case 2:
         expect_text(tutti_kvstore_pull(kv, &item, items, number & 1));
         break;
+      case 3:
+        expect_text(tutti_kvstore_push_async(kv, &item, items, number % 3 == 0 ? nullptr : &options,
+                                             replaced(pending)));
+        break;
+      case 4:
+        expect_text(tutti_kvstore_pushpull_async(kv, &item, items, &options, replaced(pending)));
+        break;
+      case 5:
+        expect_text(tutti_pending_wait(pending));
+        break;
       default:
         expect_text(tutti_kvstore_push(kv, items > 0 ? nullptr : &item, 1, 0));
         break;
     }
   }
   tutti_kvstore_destroy(kv);
+  tutti_pending_destroy(pending);
   return 0;
 }
