@@ -93,6 +93,10 @@ ASYNC_FAULTS = {
                                              "left before this call"]),
     "throws": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
     "midway": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
+    "returns": Fault({2}, "at once", [r"rank V \(host \S+, pid \d+\): error: a store or communicator "
+                                      r"is destroyed before .* \(push of key c"], False),
+    "quits": Fault({4}, "deadline", ["asynchronous calls have waited", "push of key a",
+                                     PID + " did not", "push of key c", PID + " made the call"]),
     "updater": FAULTS["updater"]._replace(words=[PID, "in the updater",
                                                  "the learning rate is not a number"]),
     "skips": FAULTS["skips"]._replace(words=["ranks disagree in call", "barrier", *ASYNC_CALL]),

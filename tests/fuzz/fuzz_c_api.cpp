@@ -110,6 +110,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         break;
     }
   }
+  tutti_kvstore_barrier(kv);
   tutti_kvstore_destroy(kv);
   tutti_pending_destroy(pending);
   return 0;
