@@ -93,8 +93,8 @@ ASYNC_FAULTS = {
                                              "left before this call"]),
     "throws": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
     "midway": FAULTS["throws"]._replace(words=[PID, "the data loader has no more images"]),
-    "returns": Fault({2}, "at once", [r"rank V \(host \S+, pid \d+\): error: a store or communicator "
-                                      r"is destroyed before .* \(push of key c"], False),
+    "returns": Fault({2}, "at once", [PID + ": error: a store or communicator is destroyed before",
+                                      r"\(push of key c"], False),
     "quits": Fault({4}, "deadline", ["asynchronous calls have waited", "push of key a",
                                      PID + " did not", "push of key c", PID + " made the call"]),
     "updater": FAULTS["updater"]._replace(words=[PID, "in the updater",
