@@ -13,7 +13,8 @@
 //          them is undefined. No call is under way on a handle while it is destroyed, and one
 //          thread at a time uses it, and what was made from it. There is no other state than the
 //          handles', but for each thread's last error.
-// Memory   The library keeps no pointer beyond a call, but for an updater and its user data.
+// Memory   The library keeps no pointer beyond a call, but for an updater, its user data, and
+//          what belongs to an asynchronous call until that is complete (pending.h).
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
@@ -24,6 +25,7 @@
 #include "tutti/c/key.h"
 #include "tutti/c/kvstore.h"
 #include "tutti/c/optimizer.h"
+#include "tutti/c/pending.h"
 #include "tutti/c/preemption.h"
 #include "tutti/c/row_sparse.h"
 #include "tutti/c/status.h"

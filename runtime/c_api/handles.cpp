@@ -28,6 +28,8 @@ const char* to_string(Kind kind) {
       return "a tutti_buffer";
     case Kind::preemption:
       return "a tutti_preemption";
+    case Kind::pending:
+      return "a tutti_pending";
   }
   return "what is no handle of this library";
 }

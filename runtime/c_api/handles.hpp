@@ -2,11 +2,15 @@
 // What the handles point to. Each begins with its kind, so that a wrong one is recognised.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "tutti/c/kvstore.h"
+#include "tutti/c/pending.h"
 #include "tutti/c/preemption.h"
 #include "tutti/kvstore.hpp"
 #include "tutti/preemption.hpp"
@@ -21,6 +25,7 @@ enum class Kind : std::uint32_t {
   optimizer,
   buffer,
   preemption,
+  pending,
 };
 
 /// Errors: invalid_argument for NULL, or what is not a handle of this kind.
@@ -46,9 +51,11 @@ struct tutti_kvstore {
   tutti::c_api::Kind kind = kKind;
   tutti::KVStore store;
   std::string type{store.type()};
-  std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};  ///< hold shapes for C
-  bool in_updater = false;
-  tutti::LoadResult loaded{};  ///< what the last load found
+  /// Hold shapes for C. An updater may run beside the program's thread.
+  std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};
+  std::mutex mutex_of_views{};
+  std::atomic<std::thread::id> updating{};  ///< the thread that runs an updater, if any
+  tutti::LoadResult loaded{};               ///< what the last load found
   std::string warnings{};
 };
 
@@ -75,6 +82,12 @@ struct tutti_preemption {
   static constexpr auto kKind = tutti::c_api::Kind::preemption;
   tutti::c_api::Kind kind = kKind;
   tutti::PreemptionSignals signals{};
+};
+
+struct tutti_pending {
+  static constexpr auto kKind = tutti::c_api::Kind::pending;
+  tutti::c_api::Kind kind = kKind;
+  tutti::Pending pending{};
 };
 
 namespace tutti::c_api {

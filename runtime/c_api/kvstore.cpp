@@ -16,11 +16,11 @@ using tutti::KVStore;
 
 namespace {
 
-/// While it lives, the store cannot be destroyed.
+/// While it lives, this thread cannot destroy the store.
 class Running {
  public:
-  explicit Running(tutti_kvstore& kv) : kv_(kv) { kv_.in_updater = true; }
-  ~Running() { kv_.in_updater = false; }
+  explicit Running(tutti_kvstore& kv) : kv_(kv) { kv_.updating = std::this_thread::get_id(); }
+  ~Running() { kv_.updating = std::thread::id(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
@@ -110,7 +110,7 @@ int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvst
 
 int tutti_kvstore_destroy(tutti_kvstore* kv) {
   return guarded(__func__, [&](const Place& here) {
-    if (kv != nullptr && open(here, "kv", kv).in_updater) {
+    if (kv != nullptr && open(here, "kv", kv).updating == std::this_thread::get_id()) {
       throw_invalid_argument({&here, "kv"}, "a store without a call under way",
                              "one whose updater is running");
     }
@@ -177,7 +177,11 @@ int tutti_kvstore_view(tutti_kvstore* kv, const tutti_key* key, tutti_tensor* vi
     tutti_kvstore& handle = open(here, "kv", kv);
     tutti_tensor& found = required(here, "view", view);
     const tutti::Key wanted = read_key(here, key);
-    found = to_c(handle.views.insert_or_assign(wanted, handle.store.view(wanted)).first->second);
+    const tutti::ConstTensorView replica = handle.store.view(wanted);
+    const std::lock_guard lock(handle.mutex_of_views);
+    tutti::ConstTensorView& kept = handle.views.try_emplace(wanted, replica).first->second;
+    if (kept.bytes() != replica.bytes()) kept = replica;
+    found = to_c(kept);
   });
 }
 

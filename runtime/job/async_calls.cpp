@@ -27,8 +27,7 @@ constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little 
 constexpr double kNapBytes = 256 << 10;
 constexpr auto kLeastNap = std::chrono::microseconds(50);
 constexpr auto kMostNap = std::chrono::milliseconds(2);
-// For so long, a helper without a core of its own leaves jobs to the thread that will wait for
-// them: several steps of a small model, and a small part of one of a large model.
+// For so long, a helper without a core of its own leaves jobs to the thread that will wait.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
 // How often a thread that waits lets messages of the program move.
 constexpr auto kProgressEvery = std::chrono::milliseconds(1);
@@ -101,13 +100,15 @@ void AsyncCalls::remove(std::size_t client) {
   gone.client = nullptr;
 }
 
-/// A program that ends by an exception has something else to say.
+/// This fails the job, and nobody else says why; so it is said where the log is quiet, too. A
+/// program that ends by an exception has something else to say.
 void AsyncCalls::give_up() {
   if (std::uncaught_exceptions() == 0) {
-    waiting_->warn(
-        "a store or communicator is destroyed before its asynchronous calls are complete (" +
-        describe_ready() + "); they are given up, and so are all calls after them. " +
-        "wait() for them, or call barrier(), first");
+    engine_.log().write(
+        LogLevel::quiet,
+        "error: a store or communicator is destroyed before its asynchronous calls are complete (" +
+            describe_ready() + "); they are given up, and so are all calls after them. " +
+            "wait() for them, or call barrier(), first");
   }
   waiting_->patience.is_given_up.store(true);
   came_.notify_all();
@@ -243,6 +244,7 @@ void AsyncCalls::drive(std::unique_lock<std::mutex>& lock, bool beside) {
 }
 
 void AsyncCalls::turn() {
+  const auto begin = Clock::now();
   try {
     if (waiting_->patience.is_given_up.load()) {
       engine_.fail(collectives::LocalError{ErrorCode::communication,
@@ -252,7 +254,7 @@ void AsyncCalls::turn() {
     if (take_turn()) {
       in_vain_ = {};
     } else {
-      napped_in_vain();
+      napped_in_vain(begin);
     }
   } catch (...) {
     fail_for_good();

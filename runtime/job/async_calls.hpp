@@ -176,7 +176,7 @@ class AsyncCalls {
   [[noreturn]] void expire(std::span<const std::uint8_t> own);
   std::string describe_missing(std::span<const std::uint8_t> all);
   void learn_speed(std::size_t bytes, Clock::duration time);
-  void napped_in_vain();
+  void napped_in_vain(Clock::time_point begin);
   [[nodiscard]] std::string describe_ready();
   [[nodiscard]] std::string describe(std::span<const Place> batch);
   [[nodiscard]] std::string name_of(const Place& place) const;

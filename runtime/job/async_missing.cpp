@@ -13,15 +13,14 @@ namespace {
 // Ranks that have no jobs in common look again after this time.
 constexpr auto kNapInVain = std::chrono::milliseconds(1);
 constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if somebody waits
-// What counts of one nap: a job that was suspended does not expire.
+// What counts of one turn: a job that was suspended does not expire.
 constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr std::size_t kMostQueuesNamed = 3;
 
 }  // namespace
 
-/// Sleeps until a job comes, or it is time to look again.
-void AsyncCalls::napped_in_vain() {
-  const auto begin = Clock::now();
+/// Sleeps until a job comes, or it is time to look again. `begin`: of the turn.
+void AsyncCalls::napped_in_vain(Clock::time_point begin) {
   {
     std::unique_lock lock(mutex_);
     const std::uint64_t seen = submissions_;

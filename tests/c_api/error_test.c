@@ -245,6 +245,12 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_optimizer_set_lr_mult, "optimizer", (NULL, NULL, 1));
   CHECK_NO_HANDLE(tutti_optimizer_set_wd_mult, "optimizer", (NULL, NULL, 1));
   CHECK_NO_HANDLE(tutti_buffer_tensor, "buffer", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_kvstore_push_async, "kv", (NULL, NULL, 0, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_kvstore_pushpull_async, "kv", (NULL, NULL, 0, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_allreduce_async, "communicator",
+                  (NULL, NULL, NULL, 0, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_pending_ready, "pending", (NULL, NULL));
+  CHECK_NO_HANDLE(tutti_pending_wait, "pending", (NULL));
   CHECK_NO_HANDLE(tutti_preemption_pass_on, "signals", (NULL));
   CHECK_NO_HANDLE(tutti_preemption_received, "signals", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_kvstore_stop_requested, "kv", (NULL, NULL));

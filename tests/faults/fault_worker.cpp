@@ -12,6 +12,7 @@
 //   fault_worker late VICTIM       this rank creates its store when nobody waits any more
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <stdexcept>
@@ -84,6 +85,9 @@ void push_wrong(Pushes& pushes, const std::string& fault, const Tensor& value) {
   } else if (fault == "midway") {
     pushes.push("a", value);
     throw std::runtime_error("the data loader has no more images");
+  } else if (fault == "quits") {
+    pushes.push("c", value);  // as nobody else does
+    std::exit(0);
   } else {
     if (fault != "skips") pushes.push("a", value);
     pushes.push("b", value);
@@ -95,7 +99,7 @@ int run(const std::string& fault, int victim, const std::string& mode) {
   const bool has_groups = mode == "groups";
   KVStore kv = KVStore::create(has_groups ? world.split(world.rank() / 2) : world);
   const bool is_victim = world.rank() == victim;
-  kv.init({"a", "b"}, {Tensor::zeros(kShape), Tensor::zeros(kShape)});
+  kv.init({"a", "b", "c"}, {Tensor::zeros(kShape), Tensor::zeros(kShape), Tensor::zeros(kShape)});
   int step = 0;
   kv.set_updater([&](const Key&, ConstTensorView, TensorView) {
     if (fault == "updater" && is_victim && step == kStepOfFault) {
@@ -115,6 +119,10 @@ int run(const std::string& fault, int victim, const std::string& mode) {
     say_now();
     if (fault == "steps") break;
     if (fault == "exits" || fault == "finalizes") return 0;
+    if (fault == "returns") {
+      pushes.push("c", value);
+      return 0;
+    }
     do_wrong(fault);
     push_wrong(pushes, fault, value);
     pushes.wait();

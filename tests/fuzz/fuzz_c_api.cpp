@@ -92,6 +92,13 @@ int call_communicator(tutti_communicator* ranks, int number, const tutti_tensor*
   }
 }
 
+/// Where the next handle goes; a call before it may be under way still.
+tutti_pending** replaced(tutti_pending*& pending) {
+  tutti_pending_destroy(pending);
+  pending = nullptr;
+  return &pending;
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -102,6 +109,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (tutti_kvstore_create("local", kSettings, &kv) != 0) __builtin_trap();
   tutti_communicator* ranks = nullptr;
   if (tutti_communicator_self(kSettings, &ranks) != 0) __builtin_trap();
+  tutti_pending* pending = nullptr;
   for (int call = 0; call < 12 && !input.empty(); ++call) {
     AnyTensor value{};
     AnyTensor output{};
@@ -117,7 +125,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     item.outputs = number % 5 == 0 ? nullptr : outputs;
     item.num_outputs = number % 2;
     const int items = input.take<std::int8_t>() % 3 == 0 ? -1 : 1;
-    switch (input.take<std::uint8_t>() % 5) {
+    const tutti_async_options options = {number % 5, number % 2};
+    switch (input.take<std::uint8_t>() % 9) {
       case 0:
         expect_text(tutti_kvstore_init(kv, &item, items));
         break;
@@ -128,6 +137,16 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         expect_text(tutti_kvstore_pull(kv, &item, items, number & 1));
         break;
       case 3:
+        expect_text(tutti_kvstore_push_async(kv, &item, items, number % 3 == 0 ? nullptr : &options,
+                                             replaced(pending)));
+        break;
+      case 4:
+        expect_text(tutti_kvstore_pushpull_async(kv, &item, items, &options, replaced(pending)));
+        break;
+      case 5:
+        expect_text(tutti_pending_wait(pending));
+        break;
+      case 6:
         expect_text(call_communicator(ranks, number, values, number % 11 == 0 ? nullptr : outputs));
         break;
       default:
@@ -136,6 +155,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     }
   }
   tutti_communicator_destroy(ranks);
+  tutti_kvstore_barrier(kv);
   tutti_kvstore_destroy(kv);
+  tutti_pending_destroy(pending);
   return 0;
 }

@@ -16,7 +16,7 @@ using compression::Leg;
 
 namespace {
 
-constexpr std::size_t in_whole_lines(std::size_t bytes) {
+constexpr std::size_t aligned_bytes(std::size_t bytes) {
   return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
 }
 
@@ -143,7 +143,7 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
                          .count = entry.shape().count(),
                          .dtype = entry.dtype(),
                          .inputs = inputs.all});
-    bytes += in_whole_lines(entry.replica.size_bytes());
+    bytes += aligned_bytes(entry.replica.size_bytes());
   }
   choose_direct_outputs(outputs);
   consumer_.reset();
@@ -158,7 +158,7 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
 void DensePush::put_sums(std::byte* into) {
   for (collectives::Segment& segment : segments_) {
     segment.output = into;
-    into += in_whole_lines(segment.count * size_of(segment.dtype));
+    into += aligned_bytes(segment.count * size_of(segment.dtype));
   }
 }
 
