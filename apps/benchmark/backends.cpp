@@ -41,12 +41,15 @@ Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
 }
 
 /// Collectives that combine elements.
-Call reducing_call(const std::string& name, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  const std::string name = job.chosen.name;
+  const bool in_place = job.in_place;
   if (name == "allreduce") {
     return [=](Slot& slot) {
-      check_mpi(MPI_Allreduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(),
-                              count_of(slot.inputs[0]), type, op, comm),
-                "MPI_Allreduce");
+      const void* const input = in_place ? MPI_IN_PLACE : slot.inputs[0].bytes();
+      check_mpi(
+          MPI_Allreduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, comm),
+          "MPI_Allreduce");
     };
   }
   if (name == "reduce_scatter") {
@@ -56,15 +59,20 @@ Call reducing_call(const std::string& name, MPI_Datatype type, MPI_Op op, MPI_Co
                 "MPI_Reduce_scatter_block");
     };
   }
+  const int root = job.root;
+  const bool is_over_input = in_place && job.rank == root;
   return [=](Slot& slot) {
-    check_mpi(MPI_Reduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(), count_of(slot.inputs[0]),
-                         type, op, kRoot, comm),
-              "MPI_Reduce");
+    const void* const input = is_over_input ? MPI_IN_PLACE : slot.inputs[0].bytes();
+    check_mpi(
+        MPI_Reduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, root, comm),
+        "MPI_Reduce");
   };
 }
 
 /// Collectives that move elements, or nothing at all.
-Call moving_call(const std::string& name, MPI_Datatype type, MPI_Comm comm) {
+Call moving_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
+  const std::string name = job.chosen.name;
+  const int root = job.root;
   if (name == "allgather") {
     return [=](Slot& slot) {
       const int count = count_of(slot.inputs[0]);
@@ -75,7 +83,7 @@ Call moving_call(const std::string& name, MPI_Datatype type, MPI_Comm comm) {
   }
   if (name == "broadcast") {
     return [=](Slot& slot) {
-      check_mpi(MPI_Bcast(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, kRoot, comm),
+      check_mpi(MPI_Bcast(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, root, comm),
                 "MPI_Bcast");
     };
   }
@@ -137,8 +145,8 @@ Call mpi_call(const Job& job, ReduceOp op, MPI_Comm comm) {
   const MPI_Datatype type = tutti::mpi_datatype(job.pattern.dtype());
   const std::string name = job.chosen.name;
   if (name == "pushpull") return pushpull_call(job, type, comm);
-  if (job.chosen.reduces) return reducing_call(name, type, tutti::mpi_operation(op), comm);
-  return moving_call(name, type, comm);
+  if (job.chosen.reduces) return reducing_call(job, type, tutti::mpi_operation(op), comm);
+  return moving_call(job, type, comm);
 }
 
 namespace {
@@ -178,6 +186,7 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
   if (name == "pushpull")
     return pushpull_call(job, options.compression, communicator, tutti::cpu());
   auto world = communicator;
+  const int root = job.root;
   if (name == "allreduce") {
     return
         [world, op](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0], op); };
@@ -191,11 +200,11 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
     return [world](Slot& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
   }
   if (name == "broadcast") {
-    return [world](Slot& slot) mutable { world.broadcast(slot.outputs[0], kRoot); };
+    return [world, root](Slot& slot) mutable { world.broadcast(slot.outputs[0], root); };
   }
   if (name == "reduce") {
-    return [world, op](Slot& slot) mutable {
-      world.reduce(slot.inputs[0], slot.outputs[0], kRoot, op);
+    return [world, op, root](Slot& slot) mutable {
+      world.reduce(slot.inputs[0], slot.outputs[0], root, op);
     };
   }
   return [world](Slot&) mutable { world.barrier(); };

@@ -41,8 +41,8 @@ inline constexpr double kTimePerSize = 0.25;  // seconds
 /// Calls of one backend before the other's turn: from 1 to 50, about ten turns in all.
 int batch_size(int iterations);
 
-/// Seconds of each work's timed calls: the longest over the ranks, each rank's taken from a common
-/// Communicator::barrier on. Collective.
+/// Seconds of a call in each of a work's timed iterations: the longest over the ranks, each rank's
+/// taken from a common Communicator::barrier on. Collective.
 std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
                                                    std::span<Work> works,
                                                    const TimingOptions& options);
@@ -70,7 +70,7 @@ class Runner {
   Row measure(const Layout& layout);
 
  private:
-  [[nodiscard]] Job job_of(const Layout& layout) const;
+  [[nodiscard]] Job job_of(const Layout& layout, bool in_place) const;
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const Contender& contender) const;
   /// Buffers and call of a contender. Collective.
