@@ -125,6 +125,18 @@ bool is_about_memory(const Options& options, const std::vector<Layout>& layouts)
   });
 }
 
+Job job_of(const Options& pass, const Layout& layout, const Contender& contender, int rank,
+           int ranks) {
+  return {.chosen = find_case(pass.collective),
+          .layout = layout,
+          .pattern = Pattern(pass.dtype, pass.op, ranks),
+          .rank = rank,
+          .ranks = ranks,
+          .root = pass.root.value_or(0),
+          .in_place = contender.in_place,
+          .calls_per_iteration = pass.calls_per_iteration};
+}
+
 Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
                const Machine& machine, std::chrono::duration<double> timeout)
     : world_(std::move(world)),
@@ -134,17 +146,6 @@ Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
       cold_bytes_(options.cache == CacheMode::cold ? 2 * machine.cache_bytes : 0),
       timeout_(timeout) {
   if (options.cache == CacheMode::cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
-}
-
-Job Runner::job_of(const Layout& layout, bool in_place) const {
-  return {.chosen = case_,
-          .layout = layout,
-          .pattern = Pattern(options_.dtype, options_.op, world_.size()),
-          .rank = world_.rank(),
-          .ranks = world_.size(),
-          .root = options_.root.value_or(0),
-          .in_place = in_place,
-          .calls_per_iteration = options_.calls_per_iteration};
 }
 
 std::optional<std::size_t> Runner::packed_bytes(const Layout& layout) const {
@@ -232,7 +233,8 @@ Row Runner::measure(const Layout& layout) {
   std::vector<Work> works;
   for (const Contender& contender : contenders) {
     if (!can_run(contender)) continue;
-    works.push_back(prepare(job_of(layout, contender.in_place), contender));
+    works.push_back(
+        prepare(job_of(options_, layout, contender, world_.rank(), world_.size()), contender));
   }
   auto seconds = time_side_by_side(
       world_, comm_, works, {.iterations = options_.iterations, .warmups = options_.warmups});

@@ -59,6 +59,10 @@ std::vector<Layout> plan(const Options& options, int ranks);
 bool is_about_memory(const Options& options, const std::vector<Layout>& layouts);
 inline constexpr std::size_t kLeastBytesInMemory = std::size_t{1} << 20;
 
+/// What a contender does on this rank.
+Job job_of(const Options& pass, const Layout& layout, const Contender& contender, int rank,
+           int ranks);
+
 class Runner {
  public:
   /// `timeout`: the longest wait for NCCL.
@@ -70,7 +74,6 @@ class Runner {
   Row measure(const Layout& layout);
 
  private:
-  [[nodiscard]] Job job_of(const Layout& layout, bool in_place) const;
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const Contender& contender) const;
   /// Buffers and call of a contender. Collective.

@@ -99,6 +99,21 @@ TEST_CASE("there is a pass for each type, operation and root that the collective
   }
 }
 
+TEST_CASE("a job has its pass's type, operation and root, and its contender's place") {
+  const Options options = test::parse(
+      {"--collective", "reduce", "-d", "half,int8", "-o", "sum,max", "-r", "all", "--place", "in"});
+  const Options last = passes(options, 3).back();
+  const Layout layout = find_case("reduce").layout(64, 1, 3);
+  const Job job = job_of(last, layout, last.contenders().front(), 1, 3);
+  CHECK(job.pattern.dtype() == DType::int8);
+  CHECK(job.root == 2);
+  CHECK(job.rank == 1);
+  CHECK(job.ranks == 3);
+  CHECK(job.in_place);
+  CHECK(job.calls_per_iteration == 1);
+  CHECK(job_of(test::parse({"-m", "9"}), layout, {"mpi", "user"}, 0, 3).calls_per_iteration == 9);
+}
+
 TEST_CASE("each backend and kind of memory is measured out of place and in place, if asked") {
   std::string text;
   for (const Contender& contender :
