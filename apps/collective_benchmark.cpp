@@ -64,7 +64,8 @@ std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
     lines.push_back(std::to_string(wrong) + " elements are wrong");
   }
   const std::string kind = options.on_gpu ? "gpu" : options.buffers.front();
-  const bench::Result* const largest = bench::find_result(rows.back(), {"tutti", kind});
+  const bool in_place = options.places.front() == "in";
+  const bench::Result* const largest = bench::find_result(rows.back(), {"tutti", kind, in_place});
   if (largest != nullptr && largest->busbw_gbs < options.min_busbw) {
     lines.push_back(apps::format("busbw at %zu B is %.3g GB/s, below --min-busbw %g",
                                  largest->bytes, largest->busbw_gbs, options.min_busbw));
@@ -78,18 +79,23 @@ std::vector<std::string> failed_checks(std::span<const bench::Row> rows,
   return lines;
 }
 
+/// One type, operation and root, and its sizes.
+struct Pass {
+  bench::Options options;
+  std::vector<bench::Layout> layouts;
+};
+
 /// Size by size, each row printed when it is there. Collective.
-std::vector<bench::Row> measure_all(bench::Runner& runner, std::span<const bench::Layout> layouts,
-                                    const bench::Options& options, const Console& console) {
-  std::vector<bench::Row> rows;
-  for (const bench::Layout& layout : layouts) {
+void measure_pass(bench::Runner& runner, const Pass& pass, const Console& console,
+                  std::vector<bench::Row>& rows) {
+  for (std::size_t i = 0; i < pass.layouts.size(); ++i) {
+    const bench::Layout& layout = pass.layouts[i];
     console.show_progress(apps::format("measuring %s, %zu of %zu",
                                        apps::bytes_text(static_cast<double>(layout.bytes)).c_str(),
-                                       rows.size() + 1, layouts.size()));
+                                       i + 1, pass.layouts.size()));
     rows.push_back(runner.measure(layout));
-    console.say(bench::table_row(rows.back(), options));
+    console.say(bench::table_row(rows.back(), pass.options));
   }
-  return rows;
 }
 
 int collective_benchmark(int argc, char** argv) {
@@ -109,20 +115,28 @@ int collective_benchmark(int argc, char** argv) {
   world = split_world(world, settings, options);
   const MPI_Comm comm = tutti::duplicate_world();
   const bench::Machine machine = bench::describe_machine(world, comm);
-  std::vector<bench::Layout> layouts;
+  std::vector<Pass> passes;
   std::vector<bench::BaselineEntry> baseline;
   world.agree([&] {
-    layouts = bench::plan(options, world.size());
+    for (const bench::Options& pass : bench::passes(options, world.size())) {
+      passes.push_back({pass, bench::plan(pass, world.size())});
+    }
     if (world.rank() != 0) return;  // the files are rank 0's
     if (!options.baseline.empty()) baseline = bench::load_baseline(options, machine);
     bench::check_output_files(options);
   });
 
   console.say(bench::table_head(options, machine));
-  bench::Runner runner(world, comm, options, machine, settings.timeout);
-  const std::vector<bench::Row> rows = measure_all(runner, layouts, options, console);
+  std::vector<bench::Row> rows;
+  bool is_about_memory = false;
+  for (const Pass& pass : passes) {
+    console.say(bench::pass_head(options, pass.options));
+    bench::Runner runner(world, comm, pass.options, machine, settings.timeout);
+    measure_pass(runner, pass, console, rows);
+    is_about_memory = is_about_memory || bench::is_about_memory(options, pass.layouts);
+  }
   std::optional<bench::MemorySpeed> memory;
-  if (bench::is_about_memory(options, layouts)) {
+  if (is_about_memory) {
     console.show_progress("measuring the memory's own speed");
     memory = bench::measure_memory(
         world, comm, bench::plan_memory_probe(machine.cache_bytes, world.local_size()));

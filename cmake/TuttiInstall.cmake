@@ -47,7 +47,7 @@ endforeach()
 
 # The launcher with its parts, also under a name of its own in the folder of programs.
 set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
-foreach(name launch bind_gpu slurm_cpu slurm_gpu pbs_cpu pbs_gpu)
+foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu pbs_benchmark)
   install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
 endforeach()
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh

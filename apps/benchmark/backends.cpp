@@ -40,12 +40,15 @@ Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
 }
 
 /// Collectives that combine elements.
-Call reducing_call(const std::string& name, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  const std::string name = job.chosen.name;
+  const bool in_place = job.in_place;
   if (name == "allreduce") {
     return [=](Slot& slot) {
-      check_mpi(MPI_Allreduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(),
-                              count_of(slot.inputs[0]), type, op, comm),
-                "MPI_Allreduce");
+      const void* const input = in_place ? MPI_IN_PLACE : slot.inputs[0].bytes();
+      check_mpi(
+          MPI_Allreduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, comm),
+          "MPI_Allreduce");
     };
   }
   if (name == "reduce_scatter") {
@@ -55,10 +58,13 @@ Call reducing_call(const std::string& name, MPI_Datatype type, MPI_Op op, MPI_Co
                 "MPI_Reduce_scatter_block");
     };
   }
+  const int root = job.root;
+  const bool is_over_input = in_place && job.rank == root;
   return [=](Slot& slot) {
-    check_mpi(MPI_Reduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(), count_of(slot.inputs[0]),
-                         type, op, kRoot, comm),
-              "MPI_Reduce");
+    const void* const input = is_over_input ? MPI_IN_PLACE : slot.inputs[0].bytes();
+    check_mpi(
+        MPI_Reduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, root, comm),
+        "MPI_Reduce");
   };
 }
 
@@ -68,16 +74,21 @@ void divide(const tutti::TensorView& tensor, int ranks) {
 }
 
 /// What a program does that has MPI, and wants an average.
-Call averaging_call(const std::string& name, int ranks, MPI_Datatype type, MPI_Comm comm) {
-  return [ranks, sum = reducing_call(name, type, MPI_SUM, comm)](Slot& slot) {
+Call averaging_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
+  const bool has_result = std::string(job.chosen.name) != "reduce" || job.rank == job.root;
+  return [ranks = job.ranks, has_result,
+          sum = reducing_call(job, type, MPI_SUM, comm)](Slot& slot) {
     sum(slot);
+    if (!has_result) return;
     const tutti::TensorView& output = slot.outputs[0];
     output.dtype() == DType::float64 ? divide<double>(output, ranks) : divide<float>(output, ranks);
   };
 }
 
 /// Collectives that move elements, or nothing at all.
-Call moving_call(const std::string& name, MPI_Datatype type, MPI_Comm comm) {
+Call moving_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
+  const std::string name = job.chosen.name;
+  const int root = job.root;
   if (name == "allgather") {
     return [=](Slot& slot) {
       const int count = count_of(slot.inputs[0]);
@@ -88,7 +99,7 @@ Call moving_call(const std::string& name, MPI_Datatype type, MPI_Comm comm) {
   }
   if (name == "broadcast") {
     return [=](Slot& slot) {
-      check_mpi(MPI_Bcast(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, kRoot, comm),
+      check_mpi(MPI_Bcast(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, root, comm),
                 "MPI_Bcast");
     };
   }
@@ -151,9 +162,9 @@ Call mpi_call(const Job& job, ReduceOp op, MPI_Comm comm) {
   const std::string name = job.chosen.name;
   if (name == "pushpull") return pushpull_call(job, type, comm);
   if (is_block_call(job.chosen)) return mpi_block_call(job, type, comm);
-  if (op == ReduceOp::avg) return averaging_call(name, job.ranks, type, comm);
-  if (job.chosen.reduces) return reducing_call(name, type, tutti::mpi_operation(op), comm);
-  return moving_call(name, type, comm);
+  if (op == ReduceOp::avg) return averaging_call(job, type, comm);
+  if (job.chosen.reduces) return reducing_call(job, type, tutti::mpi_operation(op), comm);
+  return moving_call(job, type, comm);
 }
 
 namespace {
@@ -194,6 +205,7 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
     return pushpull_call(job, options.compression, communicator, tutti::cpu());
   if (is_block_call(job.chosen)) return tutti_block_call(job, communicator);
   auto world = communicator;
+  const int root = job.root;
   if (name == "allreduce") {
     return
         [world, op](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0], op); };
@@ -207,11 +219,11 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
     return [world](Slot& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
   }
   if (name == "broadcast") {
-    return [world](Slot& slot) mutable { world.broadcast(slot.outputs[0], kRoot); };
+    return [world, root](Slot& slot) mutable { world.broadcast(slot.outputs[0], root); };
   }
   if (name == "reduce") {
-    return [world, op](Slot& slot) mutable {
-      world.reduce(slot.inputs[0], slot.outputs[0], kRoot, op);
+    return [world, op, root](Slot& slot) mutable {
+      world.reduce(slot.inputs[0], slot.outputs[0], root, op);
     };
   }
   return [world](Slot&) mutable { world.barrier(); };

@@ -27,22 +27,25 @@ BaselineEntry entry_of(const nlohmann::json& result) {
   return {.collective = result.at("collective"),
           .backend = result.at("backend"),
           .buffers = result.at("buffers"),
+          .in_place = result.value("in_place", false),  // earlier runs were out of place, root 0
           .bytes = result.at("bytes"),
           .type = result.at("type"),
           .redop = result.at("redop"),
+          .root = result.value("root", 0),
           .p50_us = result.at("time_us").at("p50")};
 }
 
 bool matches(const BaselineEntry& entry, const Result& result) {
   return entry.collective == result.collective && entry.backend == result.backend &&
          entry.buffers == result.buffers && entry.bytes == result.bytes &&
-         entry.type == result.type && entry.redop == result.redop;
+         entry.type == result.type && entry.redop == result.redop && entry.root == result.root &&
+         entry.in_place == result.in_place;
 }
 
 std::string slower_line(const Result& result, const BaselineEntry& entry) {
   return result.backend + " " + result.collective + " " + std::to_string(result.bytes) + " B in " +
-         result.buffers + " memory: " + time_text(result.time_us.p50) + " us, was " +
-         time_text(entry.p50_us) + " us (" +
+         result.buffers + " memory" + (result.in_place ? ", in place: " : ": ") +
+         time_text(result.time_us.p50) + " us, was " + time_text(entry.p50_us) + " us (" +
          format("%+.0f %%", (result.time_us.p50 / entry.p50_us - 1.0) * 100.0) + ")";
 }
 
@@ -57,6 +60,8 @@ std::vector<BaselineEntry> parse_baseline(const std::string& text, const Options
     require_equal("ranks", environment.at("ranks"), machine.ranks);
     require_equal("nodes", environment.at("nodes"), machine.nodes);
     require_equal("--cache", config.at("cache"), to_string(options.cache));
+    require_equal("--agg_iters", config.value("calls_per_iteration", 1),
+                  options.calls_per_iteration);
     require_equal("--model", config.at("model"),
                   options.model.empty() ? nlohmann::json() : nlohmann::json(options.model));
     require_equal("--compression", config.value("compression", nlohmann::json()),

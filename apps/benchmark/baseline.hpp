@@ -18,9 +18,11 @@ struct BaselineEntry {
   std::string collective;
   std::string backend;
   std::string buffers;
+  bool in_place = false;
   std::size_t bytes = 0;
   std::string type;
   std::string redop;
+  int root = 0;
   double p50_us = 0.0;
 };
 

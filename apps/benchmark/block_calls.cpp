@@ -133,10 +133,14 @@ Call tutti_block_call(const Job& job, const tutti::Communicator& communicator) {
   const std::string name = job.chosen.name;
   auto world = communicator;
   if (name == "gather") {
-    return [world](Slot& slot) mutable { world.gather(slot.inputs[0], slot.outputs[0], kRoot); };
+    return [world, root = job.root](Slot& slot) mutable {
+      world.gather(slot.inputs[0], slot.outputs[0], root);
+    };
   }
   if (name == "scatter") {
-    return [world](Slot& slot) mutable { world.scatter(slot.inputs[0], slot.outputs[0], kRoot); };
+    return [world, root = job.root](Slot& slot) mutable {
+      world.scatter(slot.inputs[0], slot.outputs[0], root);
+    };
   }
   if (name == "alltoall") {
     return [world](Slot& slot) mutable { world.alltoall(slot.inputs[0], slot.outputs[0]); };
@@ -176,11 +180,12 @@ Call mpi_block_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
     return mpi_call_with_counts(name, job.ranks, type, comm);
   }
   const int ranks = job.ranks;
+  const int root = job.root;
   if (name == "gather") {
     return [=](Slot& slot) {
       const int count = count_of(slot.inputs[0]);
       check_mpi(MPI_Gather(slot.inputs[0].bytes(), count, type, slot.outputs[0].bytes(), count,
-                           type, kRoot, comm),
+                           type, root, comm),
                 "MPI_Gather");
     };
   }
@@ -188,7 +193,7 @@ Call mpi_block_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
     return [=](Slot& slot) {
       const int count = count_of(slot.outputs[0]);
       check_mpi(MPI_Scatter(slot.inputs[0].bytes(), count, type, slot.outputs[0].bytes(), count,
-                            type, kRoot, comm),
+                            type, root, comm),
                 "MPI_Scatter");
     };
   }

@@ -78,13 +78,15 @@ Layout no_data(std::size_t, std::size_t, int) { return {}; }
 
 // --- results ---------------------------------------------------------------------------------
 
-std::vector<Stretch> sum_everywhere(std::size_t count, int, int) { return {{count, kReduced, 0}}; }
+std::vector<Stretch> sum_everywhere(std::size_t count, int, int, int) {
+  return {{count, kReduced, 0}};
+}
 
-std::vector<Stretch> own_block_of_sum(std::size_t count, int rank, int) {
+std::vector<Stretch> own_block_of_sum(std::size_t count, int rank, int, int) {
   return {{count, kReduced, count * static_cast<std::size_t>(rank)}};
 }
 
-std::vector<Stretch> every_input(std::size_t count, int, int ranks) {
+std::vector<Stretch> every_input(std::size_t count, int, int ranks, int) {
   std::vector<Stretch> blocks;
   blocks.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -93,37 +95,39 @@ std::vector<Stretch> every_input(std::size_t count, int, int ranks) {
   return blocks;
 }
 
-std::vector<Stretch> every_input_at_root(std::size_t count, int rank, int ranks) {
-  if (rank != kRoot) return {};
-  return every_input(count, rank, ranks);
+std::vector<Stretch> every_input_at_root(std::size_t count, int rank, int ranks, int root) {
+  if (rank != root) return {};
+  return every_input(count, rank, ranks, root);
 }
 
-std::vector<Stretch> own_block_of_root(std::size_t count, int rank, int) {
-  return {{count, kRoot, count * static_cast<std::size_t>(rank)}};
+std::vector<Stretch> own_block_of_root(std::size_t count, int rank, int, int root) {
+  return {{count, root, count * static_cast<std::size_t>(rank)}};
 }
 
-/// Of every rank's input the block that is meant for this one.
-std::vector<Stretch> own_block_of_each(std::size_t count, int rank, int ranks) {
-  std::vector<Stretch> blocks = every_input(count, rank, ranks);
+/// From every rank's input the block that is meant for this one.
+std::vector<Stretch> own_block_of_each(std::size_t count, int rank, int ranks, int root) {
+  std::vector<Stretch> blocks = every_input(count, rank, ranks, root);
   for (Stretch& block : blocks) block.first = block.count * static_cast<std::size_t>(rank);
   return blocks;
 }
 
 /// An odd rank without a partner receives nothing.
-std::vector<Stretch> input_of_partner(std::size_t count, int rank, int ranks) {
+std::vector<Stretch> input_of_partner(std::size_t count, int rank, int ranks, int) {
   const int partner = partner_of(rank, ranks);
   if (partner < 0) return {};
   return {{count, partner, 0}};
 }
 
-std::vector<Stretch> input_of_root(std::size_t count, int, int) { return {{count, kRoot, 0}}; }
+std::vector<Stretch> input_of_root(std::size_t count, int, int, int root) {
+  return {{count, root, 0}};
+}
 
-std::vector<Stretch> sum_at_root(std::size_t count, int rank, int) {
-  if (rank != kRoot) return {};
+std::vector<Stretch> sum_at_root(std::size_t count, int rank, int, int root) {
+  if (rank != root) return {};
   return {{count, kReduced, 0}};
 }
 
-std::vector<Stretch> no_result(std::size_t, int, int) { return {}; }
+std::vector<Stretch> no_result(std::size_t, int, int, int) { return {}; }
 
 constexpr std::array kCases{
     Case{"allreduce", true, false, true, reduced_and_spread, vector_in_vector_out, whole_vector,
@@ -158,6 +162,11 @@ constexpr std::array kCases{
 double busbw_limit(const Case& chosen, int ranks, double memory_gbs) {
   const double moved = chosen.memory_factor(ranks);
   return moved > 0.0 ? memory_gbs / moved * chosen.bus_factor(ranks) : 0.0;
+}
+
+bool has_root(const Case& chosen) {
+  const std::string_view name = chosen.name;
+  return name == "broadcast" || name == "reduce" || name == "gather" || name == "scatter";
 }
 
 const Case& find_case(const std::string& name) {

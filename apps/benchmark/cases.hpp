@@ -23,7 +23,7 @@ struct Layout {
   std::size_t count = 0;  ///< as nccl-tests print it: elements that a call is given per rank
 };
 
-/// A collective. Root is rank 0 where there is one.
+/// A collective.
 struct Case {
   const char* name;
   bool reduces;   ///< combines elements, so that there is an operation to name
@@ -38,10 +38,11 @@ struct Case {
   /// No pairs: `bytes` are too few.
   Layout (*layout)(std::size_t bytes, std::size_t element_bytes, int ranks);
   /// What rank `rank` finds in an output of `count` elements; empty where nothing is promised.
-  std::vector<Stretch> (*expected)(std::size_t count, int rank, int ranks);
+  std::vector<Stretch> (*expected)(std::size_t count, int rank, int ranks, int root);
 };
 
-inline constexpr int kRoot = 0;
+/// True if one rank gives what others get, or gets what others give.
+bool has_root(const Case& chosen);
 
 /// Whom a rank exchanges messages with in "sendrecv": 0 with 1, 2 with 3; -1 for nobody.
 int partner_of(int rank, int ranks);

@@ -25,6 +25,13 @@ Conditions conditions_of(const nlohmann::json& config, const nlohmann::json& env
   // A collective that only moves elements has no operation, whatever the command line says.
   const nlohmann::json& any = results.at(0);
   conditions.emplace_back("redop", text_of(any.at("redop")));
+  for (const nlohmann::json& result : results) {
+    for (const char* name : {"type", "redop", "root", "in_place"}) {
+      if (result.value(name, nlohmann::json()) == any.value(name, nlohmann::json())) continue;
+      throw_usage_error(std::string("the run has results of more than one ") + name +
+                        ": expected one --datatype, --op, --root and --place");
+    }
+  }
   for (const char* name : {"collective", "type", "cache", "model", "compression", "device",
                            "iterations", "ranks_per_node"}) {
     conditions.emplace_back(name, text_of(config.at(name)));

@@ -2,10 +2,13 @@
 #include "apps/benchmark/options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include <tutti/error.hpp>
@@ -23,25 +26,40 @@ namespace {
 
 /// Options whose raw are read further once the command line is taken apart.
 struct RawOptions {
-  std::string min_bytes, max_bytes, dtype, op, backends, buffers, cache, device, ranks_per_node;
-  std::string compression;
+  std::string min_bytes, max_bytes, step_bytes, dtypes, ops, root, backends, buffers, places, times;
+  std::string cache, device, ranks_per_node, compression;
   int iterations = 0;
   int check = 1;
 };
 
-void describe_measurement(po::options_description& all, Options& options, RawOptions& raw) {
+void describe_sizes(po::options_description& all, Options& options, RawOptions& raw) {
   all.add_options()("minbytes,b", po::value(&raw.min_bytes)->default_value("8"),
                     "smallest size; bytes, or with suffix as in 64K, 1MiB, 2G")(
       "maxbytes,e", po::value(&raw.max_bytes)->default_value("128M"), "largest size")(
       "stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size")(
-      "datatype,d", po::value(&raw.dtype)->default_value("float32"),
-      "float16, bfloat16, float32, float64, int8, uint8, int32 or int64")(
-      "op,o", po::value(&raw.op)->default_value("sum"), "sum, prod, min, max or avg")(
-      "iters,n", po::value(&raw.iterations),
-      "timed calls per size and backend (default 20; small sizes up to 2000, as many as fit into "
-      "a quarter of a second)")("warmup_iters,w", po::value(&options.warmups)->default_value(5),
-                                "calls before them, per size and backend")(
-      "check,c", po::value(&raw.check)->default_value(1), "1 checks every element, 0 does not")(
+      "stepbytes,i", po::value(&raw.step_bytes),
+      "from size to size, instead of a factor: bytes, or with suffix")(
+      "datatype,d", po::value(&raw.dtypes)->default_value("float32"),
+      "float16, bfloat16, float32, float64, int8, uint8, int32 or int64; half, float and double "
+      "are "
+      "taken, too; several one after the other as in half,float, or all")(
+      "op,o", po::value(&raw.ops)->default_value("sum"),
+      "sum, prod, min, max or avg; several as in sum,max, or all")(
+      "root,r", po::value(&raw.root)->default_value("0"),
+      "rank whose input a broadcast or scatter spreads, or that gets a reduce or gather; all takes "
+      "each in turn");
+}
+
+void describe_measurement(po::options_description& all, Options& options, RawOptions& raw) {
+  all.add_options()("iters,n", po::value(&raw.iterations),
+                    "timed iterations per size and backend (default 20; small sizes up to 2000, as "
+                    "many as fit into a quarter of a second)")(
+      "warmup_iters,w", po::value(&options.warmups)->default_value(5),
+      "iterations before them, per size and backend")(
+      "agg_iters,m", po::value(&options.calls_per_iteration)->default_value(1),
+      "calls per iteration, one right after the other; times are of one call: with several, of the "
+      "rate at which calls go on")("check,c", po::value(&raw.check)->default_value(1),
+                                   "1 checks every element, 0 does not")(
       "collective", po::value(&options.collective)->default_value("allreduce"),
       "allreduce, reduce_scatter, allgather, allgatherv, broadcast, reduce, gather, scatter, "
       "alltoall, alltoallv, sendrecv (of the ranks 0 and 1, 2 and 3, ..., there and back), "
@@ -55,7 +73,11 @@ void describe_measurement(po::options_description& all, Options& options, RawOpt
                              "tutti, mpi, nccl (with --device gpu); several are measured in turn")(
       "buffers", po::value(&raw.buffers)->default_value("store"),
       "tutti's: store (memory of the node, no copies), user (ordinary memory), or both in turn as "
-      "in store,user; mpi's are ordinary memory")(
+      "in store,user; mpi's are ordinary memory")("place",
+                                                  po::value(&raw.places)->default_value("out"),
+                                                  "of allreduce and reduce: out (the result beside "
+                                                  "the input), in (over it), or both in turn as "
+                                                  "in out,in")(
       "cache", po::value(&raw.cache)->default_value("fresh"),
       "fresh: each rank writes its inputs before every timed call, as a training step does; hot: "
       "they are written once; cold: they are written, and out of the caches, before every call")(
@@ -64,9 +86,11 @@ void describe_measurement(po::options_description& all, Options& options, RawOpt
       "splits each host into nodes: 4, or 3,5; for tests and experiments");
 }
 
-void describe_results(po::options_description& all, Options& options) {
+void describe_results(po::options_description& all, Options& options, RawOptions& raw) {
   all.add_options()("json", po::value(&options.json), "file for the results, with the environment")(
       "csv", po::value(&options.csv), "file for the results")(
+      "times", po::value(&raw.times)->default_value("p50,p99"),
+      "columns of the table: p50, p99, avg, min, max, several between commas; files have all")(
       "plot", po::value(&options.plot), "file for a plot (SVG): time and busbw over size")(
       "label", po::value(&options.label), "a name for this run, which goes into the JSON")(
       "min-busbw", po::value(&options.min_busbw)->default_value(0.0),
@@ -80,8 +104,9 @@ void describe_results(po::options_description& all, Options& options) {
 
 po::options_description describe(Options& options, RawOptions& raw) {
   po::options_description all("Options", 100);
+  describe_sizes(all, options, raw);
   describe_measurement(all, options, raw);
-  describe_results(all, options);
+  describe_results(all, options, raw);
   add_common_options(all);
   return all;
 }
@@ -107,13 +132,51 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
+constexpr std::array kDTypes{tutti::DType::float16, tutti::DType::bfloat16, tutti::DType::float32,
+                             tutti::DType::float64, tutti::DType::int8,     tutti::DType::uint8,
+                             tutti::DType::int32,   tutti::DType::int64};
+constexpr std::array kOps{tutti::ReduceOp::sum, tutti::ReduceOp::prod, tutti::ReduceOp::min,
+                          tutti::ReduceOp::max, tutti::ReduceOp::avg};
+
 tutti::ReduceOp parse_op(const std::string& text) {
-  using tutti::ReduceOp;
-  for (const ReduceOp op :
-       {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
+  for (const tutti::ReduceOp op : kOps) {
     if (text == to_string(op)) return op;
   }
   throw_usage_error("--op: expected sum, prod, min, max or avg, found '" + text + "'");
+}
+
+/// The library's names, and those of nccl-tests.
+tutti::DType parse_type(const std::string& text) {
+  if (text == "half") return tutti::DType::float16;
+  if (text == "float") return tutti::DType::float32;
+  if (text == "double") return tutti::DType::float64;
+  return parse("--datatype", [&] { return tutti::parse_dtype(text); });
+}
+
+/// "all", or what `parse_one` makes of each name between commas, each there once.
+template <class Value, class Parser>
+std::vector<Value> parse_values(const std::string& option, const std::string& text,
+                                std::span<const Value> all, Parser&& parse_one) {
+  if (text == "all") return {all.begin(), all.end()};
+  std::vector<Value> values;
+  for (const std::string& name : split(text)) {
+    const Value value = parse_one(name);
+    require(std::ranges::find(values, value) == values.end(),
+            option + ": " + to_string(value) + " is there twice");
+    values.push_back(value);
+  }
+  require(!values.empty(), option + ": expected a name or all");
+  return values;
+}
+
+std::optional<int> parse_root(const std::string& text) {
+  if (text == "all") return std::nullopt;
+  int root = -1;
+  const char* const end = text.data() + text.size();
+  const auto [read_to, error] = std::from_chars(text.data(), end, root);
+  require(error == std::errc() && read_to == end && root >= 0,
+          "--root: expected a rank or all, found '" + text + "'");
+  return root;
 }
 
 CacheMode parse_cache(const std::string& text) {
@@ -150,16 +213,42 @@ std::vector<int> parse_ranks_per_node(const std::string& text) {
   });
 }
 
+bool has_average(tutti::DType dtype) {
+  using tutti::DType;
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
+         dtype == DType::float64;
+}
+
+/// "all" are the operations that all of the dtypes have.
+void read_ops(const RawOptions& raw, Options& options) {
+  options.ops = parse_values<tutti::ReduceOp>("--op", raw.ops, kOps, parse_op);
+  const auto whole = std::ranges::find_if_not(options.dtypes, has_average);
+  const auto average = std::ranges::find(options.ops, tutti::ReduceOp::avg);
+  if (whole == options.dtypes.end() || average == options.ops.end()) return;
+  require(raw.ops == "all", std::string("--op: there is no avg of ") + to_string(*whole));
+  options.ops.erase(average);
+}
+
 void read(const RawOptions& raw, const po::variables_map& values, Options& options) {
   options.min_bytes = parse("--minbytes", [&] { return tutti::parse_bytes(raw.min_bytes); });
   options.max_bytes = parse("--maxbytes", [&] { return tutti::parse_bytes(raw.max_bytes); });
-  options.dtype = parse("--datatype", [&] { return tutti::parse_dtype(raw.dtype); });
-  options.op = parse_op(raw.op);
+  if (values.contains("stepbytes")) {
+    require(values["stepfactor"].defaulted(), "--stepbytes and --stepfactor: name one of the two");
+    options.step_bytes = parse("--stepbytes", [&] { return tutti::parse_bytes(raw.step_bytes); });
+    require(options.step_bytes >= 1, "--stepbytes: expected at least 1");
+  }
+  options.dtypes = parse_values<tutti::DType>("--datatype", raw.dtypes, kDTypes, parse_type);
+  read_ops(raw, options);
+  options.dtype = options.dtypes.front();
+  options.op = options.ops.front();
+  options.root = parse_root(raw.root);
   if (values.contains("iters")) options.iterations = raw.iterations;
   require(raw.check == 0 || raw.check == 1, "--check: expected 0 or 1");
   options.check = raw.check == 1;
   options.backends = parse_list("--backend", raw.backends, {"tutti", "mpi", "nccl"});
   options.buffers = parse_list("--buffers", raw.buffers, {"store", "user"});
+  options.places = parse_list("--place", raw.places, {"out", "in"});
+  options.times = parse_list("--times", raw.times, {"p50", "p99", "avg", "min", "max"});
   options.cache = parse_cache(raw.cache);
   options.compression =
       parse("--compression", [&] { return tutti::compression::create(raw.compression); });
@@ -178,30 +267,49 @@ bool loses_values(const tutti::Compression& compression) {
          std::holds_alternative<OneBit>(compression) || std::holds_alternative<TopK>(compression);
 }
 
-bool has_average(tutti::DType dtype) {
-  using tutti::DType;
-  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 ||
-         dtype == DType::float64;
-}
-
 void check_numbers(const Options& options) {
   require(options.min_bytes >= 1, "--minbytes: expected at least 1");
   require(options.max_bytes >= options.min_bytes, "--maxbytes is less than --minbytes");
   require(options.step_factor >= 2, "--stepfactor: expected at least 2");
   require(options.iterations.value_or(1) >= 1, "--iters: expected at least 1");
   require(options.warmups >= 0, "--warmup_iters: expected at least 0");
+  require(options.calls_per_iteration >= 1, "--agg_iters: expected at least 1");
   require(std::isfinite(options.min_busbw) && options.min_busbw >= 0.0,
           "--min-busbw: expected a number of GB/s");
   require(std::isfinite(options.tolerance) && options.tolerance >= 0.0,
           "--tolerance: expected a number of percent");
 }
 
+bool is_half(tutti::DType dtype) {
+  return dtype == tutti::DType::float16 || dtype == tutti::DType::bfloat16;
+}
+
+/// Several passes, roots and places, and what they exclude.
+void check_passes(const Options& options) {
+  const Case& chosen = find_case(options.collective);
+  const bool in_place = std::ranges::find(options.places, "in") != options.places.end();
+  require(has_root(chosen) || options.root == 0,
+          "--root belongs to broadcast, reduce, gather and scatter");
+  require(!in_place || options.collective == "allreduce" || options.collective == "reduce",
+          "--place in belongs to allreduce and reduce");
+  require(!in_place || !options.on_gpu, "--place in belongs to --device cpu");
+  require(!in_place || options.cache != CacheMode::hot,
+          "--place in and --cache hot: the second call would reduce the result of the first");
+  require(!in_place || options.calls_per_iteration == 1,
+          "--place in and --agg_iters: the second call would reduce the result of the first");
+  require(options.calls_per_iteration == 1 || options.cache != CacheMode::cold,
+          "--agg_iters and --cache cold: each call has buffers of its own there");
+  require(options.has_one_pass() || (options.plot.empty() && options.min_busbw == 0.0),
+          "--plot and --min-busbw are about one type, operation and root");
+  require(!options.has_both_places() || options.plot.empty(), "--plot is about one --place");
+}
+
 void check_combination(const Options& options) {
   const Case& chosen = find_case(options.collective);
-  const bool half =
-      options.dtype == tutti::DType::float16 || options.dtype == tutti::DType::bfloat16;
-  const bool sums = (options.collective == "pushpull" || options.collective == "allreduce") &&
-                    options.op == tutti::ReduceOp::sum;
+  const bool half = std::ranges::all_of(options.dtypes, is_half);
+  const bool only_sums = options.ops == std::vector{tutti::ReduceOp::sum};
+  const bool sums =
+      (options.collective == "pushpull" || options.collective == "allreduce") && only_sums;
   require(!options.on_gpu || (sums && !options.compresses()),
           "--device gpu: on GPUs there are pushpull and allreduce, of sums, uncompressed");
   require(options.on_gpu || !options.has_backend("nccl"), "--backend nccl belongs to --device gpu");
@@ -211,14 +319,11 @@ void check_combination(const Options& options) {
           "--buffers: both belong to tutti's tensors on the CPU");
   require(options.model.empty() || options.collective == "pushpull",
           "--model belongs to --collective pushpull");
-  require(options.collective != "pushpull" || options.op == tutti::ReduceOp::sum,
+  require(options.collective != "pushpull" || only_sums,
           "--op: a push sums, whatever else there is");
-  require(options.collective != "user_allreduce" || options.op == tutti::ReduceOp::sum,
-          "--op: user_allreduce is a sum");
-  require(options.op != tutti::ReduceOp::avg || has_average(options.dtype),
-          std::string("--op: there is no avg of ") + to_string(options.dtype));
-  require(!options.compresses() ||
-              (options.collective == "pushpull" && options.dtype == tutti::DType::float32),
+  require(options.collective != "user_allreduce" || only_sums, "--op: user_allreduce is a sum");
+  require(!options.compresses() || (options.collective == "pushpull" &&
+                                    options.dtypes == std::vector{tutti::DType::float32}),
           "--compression belongs to --collective pushpull of float32");
   require(options.min_busbw == 0.0 || options.has_backend("tutti"),
           "--min-busbw is about tutti, which --backend leaves out");
@@ -248,16 +353,67 @@ bool Options::has_backend(const std::string& name) const {
 
 std::vector<Contender> Options::contenders() const {
   std::vector<Contender> all;
-  for (const std::string& backend : backends) {
-    if (on_gpu) {
-      all.push_back({backend, "gpu"});
-    } else if (backend != "tutti") {
-      all.push_back({backend, "user"});
-    } else {
-      for (const std::string& kind : buffers) all.push_back({backend, kind});
+  for (const std::string& place : places) {
+    const bool in_place = place == "in";
+    for (const std::string& backend : backends) {
+      if (on_gpu) {
+        all.push_back({backend, "gpu", in_place});
+      } else if (backend != "tutti") {
+        all.push_back({backend, "user", in_place});
+      } else {
+        for (const std::string& kind : buffers) all.push_back({backend, kind, in_place});
+      }
     }
   }
   return all;
+}
+
+bool Options::has_one_pass() const {
+  return dtypes.size() == 1 && root && (ops.size() == 1 || !find_case(collective).reduces);
+}
+
+std::vector<Options> passes(const Options& options, int ranks) {
+  const Case& chosen = find_case(options.collective);
+  if (options.root && *options.root >= ranks) {
+    throw_usage_error("--root: expected 0 to " + std::to_string(ranks - 1) +
+                      ", the ranks of this "
+                      "job, found " +
+                      std::to_string(*options.root));
+  }
+  std::vector<Options> all;
+  for (const tutti::DType dtype : options.dtypes) {
+    for (const tutti::ReduceOp op : options.ops) {
+      if (!chosen.reduces && op != options.ops.front()) continue;
+      for (int root = options.root.value_or(0); root < (options.root ? *options.root + 1 : ranks);
+           ++root) {
+        Options& pass = all.emplace_back(options);
+        pass.dtype = dtype;
+        pass.op = op;
+        pass.root = root;
+      }
+    }
+  }
+  return all;
+}
+
+std::string dtypes_text(const Options& options) {
+  std::string text;
+  for (const tutti::DType dtype : options.dtypes) {
+    text += std::string(text.empty() ? "" : ",") + to_string(dtype);
+  }
+  return text;
+}
+
+std::string ops_text(const Options& options) {
+  std::string text;
+  for (const tutti::ReduceOp op : options.ops) {
+    text += std::string(text.empty() ? "" : ",") + to_string(op);
+  }
+  return text;
+}
+
+std::string root_text(const Options& options) {
+  return options.root ? std::to_string(*options.root) : "all";
 }
 
 Options parse_options(int argc, const char* const* argv) {
@@ -270,6 +426,7 @@ Options parse_options(int argc, const char* const* argv) {
   read(raw, values, options);
   check_numbers(options);
   check_combination(options);
+  check_passes(options);
   // The pattern's small integers are exact in 16 bits, and in nothing shorter.
   if (loses_values(options.compression)) options.check = false;
   return options;
@@ -284,10 +441,15 @@ void check_output_files(const Options& options) {
 
 std::vector<std::size_t> sizes(const Options& options) {
   std::vector<std::size_t> all;
-  for (std::size_t size = options.min_bytes; size <= options.max_bytes;
-       size *= options.step_factor) {
+  for (std::size_t size = options.min_bytes; size <= options.max_bytes;) {
     all.push_back(size);
-    if (size > options.max_bytes / options.step_factor) break;  // the next might overflow
+    if (options.step_bytes > 0) {
+      if (options.max_bytes - size < options.step_bytes) break;  // the next might overflow
+      size += options.step_bytes;
+    } else {
+      if (size > options.max_bytes / options.step_factor) break;
+      size *= options.step_factor;
+    }
   }
   return all;
 }

@@ -75,7 +75,8 @@ std::string buffers_of(std::span<const Row> rows, const Options& options) {
   std::string text;
   for (const Contender& contender : options.contenders()) {
     if (find_result(rows.front(), contender) == nullptr) continue;
-    text += "  ·  " + contender.backend + ": " + contender.buffers + " buffers";
+    text += "  ·  " + contender.backend + ": " + contender.buffers + " buffers" +
+            (contender.in_place ? ", in place" : "");
     if (contender.backend == "tutti" && options.compresses()) {
       text += ", " + tutti::compression::to_string(options.compression);
     }

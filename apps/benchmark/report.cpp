@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/benchmark/report.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <vector>
 
 #include "apps/benchmark/cases.hpp"
 #include "support/text.hpp"
@@ -18,7 +20,6 @@ constexpr std::size_t kOpWidth = 6;
 constexpr std::size_t kTimeWidth = 9;
 constexpr std::size_t kRateWidth = 8;
 constexpr std::size_t kWrongWidth = 7;
-constexpr std::size_t kBackendWidth = 2 * kTimeWidth + 2 * kRateWidth + kWrongWidth;
 
 std::string size_columns(const std::string& size, const std::string& count, const std::string& type,
                          const std::string& redop) {
@@ -26,33 +27,42 @@ std::string size_columns(const std::string& size, const std::string& count, cons
          column(redop, kOpWidth);
 }
 
-std::string backend_columns(const std::string& p50, const std::string& p99,
-                            const std::string& algbw, const std::string& busbw,
-                            const std::string& wrong) {
-  return "  " + column(p50, kTimeWidth) + column(p99, kTimeWidth) + column(algbw, kRateWidth) +
-         column(busbw, kRateWidth) + column(wrong, kWrongWidth);
+std::string backend_columns(const std::vector<std::string>& times, const std::string& algbw,
+                            const std::string& busbw, const std::string& wrong) {
+  std::string text = "  ";
+  for (const std::string& time : times) text += column(time, kTimeWidth);
+  return text + column(algbw, kRateWidth) + column(busbw, kRateWidth) + column(wrong, kWrongWidth);
+}
+
+double time_of(const Times& times, const std::string& name) {
+  if (name == "p50") return times.p50;
+  if (name == "p99") return times.p99;
+  if (name == "avg") return times.avg;
+  return name == "min" ? times.min : times.max;
 }
 
 /// "----- tutti -----", over a backend's columns.
-std::string backend_title(const std::string& name) {
-  const std::size_t dashes = kBackendWidth - name.size() - 4;
+std::string backend_title(const std::string& name, std::size_t times) {
+  const std::size_t width = times * kTimeWidth + 2 * kRateWidth + kWrongWidth;
+  const std::size_t dashes = std::max(width, name.size() + 6) - name.size() - 4;
   return "    " + std::string(dashes / 2, '-') + " " + name + " " +
          std::string(dashes - dashes / 2, '-');
 }
 
 bool has_both_buffers(const Options& options) { return options.buffers.size() > 1; }
 
-/// "mpi", "tutti", or "tutti store" where there are two.
+/// "mpi", "tutti", or "tutti store" where there are two; with ", in place" where it is.
 std::string title_of(const Contender& contender, const Options& options) {
-  if (contender.backend != "tutti" || !has_both_buffers(options)) return contender.backend;
-  return contender.backend + " " + contender.buffers;
+  const std::string place = contender.in_place ? ", in place" : "";
+  if (contender.backend != "tutti" || !has_both_buffers(options)) return contender.backend + place;
+  return contender.backend + " " + contender.buffers + place;
 }
 
 /// A last column: how many times longer than Tutti another takes.
 struct RatioColumn {
   Contender own;
   Contender other;
-  std::string name;  ///< "mpi/tutti", or "mpi/store" and "mpi/user"
+  std::string name;  ///< "mpi/tutti", or "mpi/store" and "mpi/user"; in place "mpi/tutti,in"
 
   [[nodiscard]] std::size_t width() const { return name.size() + 1; }
 };
@@ -63,9 +73,9 @@ std::vector<RatioColumn> ratio_columns(const Options& options) {
   for (const Contender& own : all) {
     if (own.backend != "tutti") continue;
     for (const Contender& other : all) {
-      if (other.backend == "tutti") continue;
+      if (other.backend == "tutti" || other.in_place != own.in_place) continue;
       const std::string name = has_both_buffers(options) ? own.buffers : own.backend;
-      columns.push_back({own, other, other.backend + "/" + name});
+      columns.push_back({own, other, other.backend + "/" + name + (own.in_place ? ",in" : "")});
     }
   }
   return columns;
@@ -76,9 +86,10 @@ std::string column_names(const Options& options) {
   std::string names = "#" + size_columns("size", "count", "type", "redop").substr(1);
   std::string units = "#" + size_columns("(B)", "(elements)", "", "").substr(1);
   for (const Contender& contender : options.contenders()) {
-    titles += backend_title(title_of(contender, options));
-    names += backend_columns("p50", "p99", "algbw", "busbw", "#wrong");
-    units += backend_columns("(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    titles += backend_title(title_of(contender, options), options.times.size());
+    names += backend_columns(options.times, "algbw", "busbw", "#wrong");
+    units += backend_columns(std::vector<std::string>(options.times.size(), "(us)"), "(GB/s)",
+                             "(GB/s)", "");
   }
   for (const RatioColumn& ratios : ratio_columns(options)) {
     names += column(ratios.name, ratios.width());
@@ -88,7 +99,10 @@ std::string column_names(const Options& options) {
 }
 
 std::string iterations_text(const Options& options) {
-  const std::string warmups = ", " + std::to_string(options.warmups) + " to warm up";
+  std::string warmups = ", " + std::to_string(options.warmups) + " to warm up";
+  if (options.calls_per_iteration > 1) {
+    warmups += ", " + std::to_string(options.calls_per_iteration) + " calls in each";
+  }
   if (options.iterations) return std::to_string(*options.iterations) + " iterations" + warmups;
   return "20 to 2000 iterations" + warmups;
 }
@@ -97,9 +111,9 @@ std::string what_text(const Options& options) {
   const Case& chosen = find_case(options.collective);
   std::string text = options.collective;
   if (!options.model.empty()) text += " of " + options.model;
-  if (chosen.has_sizes) text += std::string(", ") + to_string(options.dtype);
-  if (chosen.reduces) text += std::string(" ") + to_string(options.op);
-  if (options.collective == "broadcast" || options.collective == "reduce") text += ", root 0";
+  if (chosen.has_sizes) text += ", " + dtypes_text(options);
+  if (chosen.reduces) text += " " + ops_text(options);
+  if (has_root(chosen)) text += ", root " + root_text(options);
   return text;
 }
 
@@ -121,7 +135,8 @@ std::string buffers_text(const Options& options) {
   }
   std::string text;
   for (const Contender& contender : options.contenders()) {
-    text += contender.backend + "'s in " + contender.buffers + " memory; ";
+    text += contender.backend + "'s in " + contender.buffers + " memory" +
+            (contender.in_place ? ", in place; " : "; ");
   }
   return text + cache_text(options.cache);
 }
@@ -166,16 +181,24 @@ std::string table_head(const Options& options, const Machine& machine) {
   return text + column_names(options);
 }
 
+std::string pass_head(const Options& options, const Options& pass) {
+  return options.root ? std::string() : "# root " + root_text(pass) + "\n";
+}
+
 std::string table_row(const Row& row, const Options& options) {
   std::string line =
       size_columns(std::to_string(row.bytes), std::to_string(row.count), row.type, row.redop);
   for (const auto& result : row.results) {
     if (!result) {
-      line += backend_columns("n/a", "n/a", "n/a", "n/a", "n/a");
+      line += backend_columns(std::vector<std::string>(options.times.size(), "n/a"), "n/a", "n/a",
+                              "n/a");
       continue;
     }
-    line += backend_columns(time_text(result->time_us.p50), time_text(result->time_us.p99),
-                            rate_text(result->algbw_gbs), rate_text(result->busbw_gbs),
+    std::vector<std::string> times;
+    for (const std::string& name : options.times) {
+      times.push_back(time_text(time_of(result->time_us, name)));
+    }
+    line += backend_columns(times, rate_text(result->algbw_gbs), rate_text(result->busbw_gbs),
                             result->wrong ? std::to_string(*result->wrong) : "N/A");
   }
   for (const RatioColumn& ratios : ratio_columns(options)) {
@@ -213,10 +236,13 @@ Json config_of(const Options& options) {
               {"min_bytes", options.min_bytes},
               {"max_bytes", options.max_bytes},
               {"step_factor", options.step_factor},
-              {"type", to_string(options.dtype)},
-              {"redop", to_string(options.op)},
+              {"step_bytes", nullptr},
+              {"type", dtypes_text(options)},
+              {"redop", ops_text(options)},
+              {"root", root_text(options)},
               {"iterations", nullptr},
               {"warmup_iterations", options.warmups},
+              {"calls_per_iteration", options.calls_per_iteration},
               {"check", options.check},
               {"buffers", buffers},
               {"cache", to_string(options.cache)},
@@ -225,6 +251,7 @@ Json config_of(const Options& options) {
               {"model", nullptr},
               {"compression", nullptr}};
   if (!options.label.empty()) config["label"] = options.label;
+  if (options.step_bytes > 0) config["step_bytes"] = options.step_bytes;
   if (options.iterations) config["iterations"] = *options.iterations;
   if (!options.model.empty()) config["model"] = options.model;
   if (options.compresses()) {
@@ -262,13 +289,16 @@ Json result_of(const Result& result) {
   Json json{{"collective", result.collective},
             {"backend", result.backend},
             {"buffers", result.buffers},
+            {"in_place", result.in_place},
             {"bytes", result.bytes},
             {"count", result.count},
             {"type", result.type},
             {"redop", result.redop},
+            {"root", result.root},
             {"iterations", result.iterations},
             {"time_us",
              {{"p50", result.time_us.p50},
+              {"avg", result.time_us.avg},
               {"min", result.time_us.min},
               {"p99", result.time_us.p99},
               {"max", result.time_us.max}}},
@@ -299,7 +329,7 @@ std::string to_json(std::span<const Row> rows, const Options& options, const Mac
 std::string to_csv(std::span<const Row> rows, const Options& options) {
   std::ostringstream text;
   text << "collective,backend,buffers,bytes,count,type,redop,iterations,p50_us,min_us,p99_us,"
-          "max_us,algbw_gbs,busbw_gbs,wrong,cache\n";
+          "max_us,algbw_gbs,busbw_gbs,wrong,cache,root,in_place,avg_us\n";
   for (const Row& row : rows) {
     for (const auto& result : row.results) {
       if (!result) continue;
@@ -309,7 +339,8 @@ std::string to_csv(std::span<const Row> rows, const Options& options) {
            << ',' << result->iterations << ',' << time.p50 << ',' << time.min << ',' << time.p99
            << ',' << time.max << ',' << result->algbw_gbs << ',' << result->busbw_gbs << ',';
       if (result->wrong) text << *result->wrong;
-      text << ',' << to_string(options.cache) << '\n';
+      text << ',' << to_string(options.cache) << ',' << result->root << ','
+           << (result->in_place ? 1 : 0) << ',' << time.avg << '\n';
     }
   }
   return text.str();

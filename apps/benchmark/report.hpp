@@ -15,6 +15,9 @@ namespace apps::benchmark {
 /// What is measured, where and how; then the columns' names and units. Lines that begin with '#'.
 std::string table_head(const Options& options, const Machine& machine);
 
+/// Before the rows of a pass, where that is more than its columns say: a line with the root.
+std::string pass_head(const Options& options, const Options& pass);
+
 /// One line.
 std::string table_row(const Row& row, const Options& options);
 
@@ -25,9 +28,9 @@ std::string table_foot(std::span<const Row> rows, const Options& options, const 
 // JSON has what it takes to compare runs:
 //
 //   {"config": {...}, "environment": {...},
-//    "results": [{"collective", "backend", "buffers", "bytes", "count", "type", "redop",
-//                 "iterations", "time_us": {"p50", "min", "p99", "max"}, "algbw_gbs", "busbw_gbs",
-//                 "wrong"}, ...]}
+//    "results": [{"collective", "backend", "buffers", "in_place", "bytes", "count", "type",
+//                 "redop", "root", "iterations", "time_us": {"p50", "avg", "min", "p99", "max"},
+//                 "algbw_gbs", "busbw_gbs", "wrong"}, ...]}
 //
 // "wrong" is null where results were not checked, and "memory_gbs" of the environment where the
 // memory was not measured. What a backend cannot do has no result.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace apps::benchmark {
 
@@ -15,7 +16,9 @@ double percentile(std::span<const double> sorted, double percent) {
 Times summarize(std::vector<double> seconds) {
   constexpr double kMicroseconds = 1e6;
   std::sort(seconds.begin(), seconds.end());
+  const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
   return {.p50 = percentile(seconds, 50.0) * kMicroseconds,
+          .avg = sum / static_cast<double>(seconds.size()) * kMicroseconds,
           .min = seconds.front() * kMicroseconds,
           .p99 = percentile(seconds, 99.0) * kMicroseconds,
           .max = seconds.back() * kMicroseconds};
@@ -23,7 +26,8 @@ Times summarize(std::vector<double> seconds) {
 
 const Result* find_result(const Row& row, const Contender& contender) {
   for (const auto& result : row.results) {
-    if (result && result->backend == contender.backend && result->buffers == contender.buffers) {
+    if (result && result->backend == contender.backend && result->buffers == contender.buffers &&
+        result->in_place == contender.in_place) {
       return &*result;
     }
   }

@@ -14,6 +14,7 @@ namespace apps::benchmark {
 /// Microseconds. Each iteration's time is the longest over the ranks.
 struct Times {
   double p50 = 0.0;
+  double avg = 0.0;  ///< mean
   double min = 0.0;
   double p99 = 0.0;
   double max = 0.0;
@@ -30,10 +31,12 @@ struct Result {
   std::string collective;
   std::string backend;
   std::string buffers;
+  bool in_place = false;
   std::size_t bytes = 0;
   std::size_t count = 0;
   std::string type;
   std::string redop;  ///< "none" where nothing is combined
+  int root = 0;
   std::size_t iterations = 0;
   Times time_us;
   double algbw_gbs = 0.0;              ///< bytes / p50, 1 GB = 10^9 bytes
@@ -45,6 +48,7 @@ struct Result {
 struct Contender {
   std::string backend;
   std::string buffers;  ///< "store", "user" or "gpu"
+  bool in_place = false;
 };
 
 /// One line of the table: a result per contender, in the order of the options; unset: not
@@ -54,6 +58,7 @@ struct Row {
   std::size_t count = 0;
   std::string type;
   std::string redop;
+  int root = 0;
   std::vector<std::optional<Result>> results;
   std::optional<std::size_t> packed_bytes{};  ///< what tutti's compression makes of `bytes`
 };

@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One call of all ranks, and this rank's time for it.
+/// One iteration of all ranks, and this rank's time for a call of it.
 double time_call(tutti::Communicator& world, Work& work) {
   work.refresh();
   // What lies between cold or fresh calls takes the ranks differently long, and a rank that has
@@ -30,7 +30,7 @@ double time_call(tutti::Communicator& world, Work& work) {
   work.call();
   const double seconds = seconds_since(start);
   work.renew();
-  return seconds;
+  return seconds / work.calls_per_iteration();
 }
 
 /// Calls until the library has found its way at this size. The ranks of a node learn alike, and
@@ -125,6 +125,18 @@ bool is_about_memory(const Options& options, const std::vector<Layout>& layouts)
   });
 }
 
+Job job_of(const Options& pass, const Layout& layout, const Contender& contender, int rank,
+           int ranks) {
+  return {.chosen = find_case(pass.collective),
+          .layout = layout,
+          .pattern = Pattern(pass.dtype, pass.op, ranks),
+          .rank = rank,
+          .ranks = ranks,
+          .root = pass.root.value_or(0),
+          .in_place = contender.in_place,
+          .calls_per_iteration = pass.calls_per_iteration};
+}
+
 Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
                const Machine& machine, std::chrono::duration<double> timeout)
     : world_(std::move(world)),
@@ -134,11 +146,6 @@ Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
       cold_bytes_(options.cache == CacheMode::cold ? 2 * machine.cache_bytes : 0),
       timeout_(timeout) {
   if (options.cache == CacheMode::cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
-}
-
-Job Runner::job_of(const Layout& layout) const {
-  return {case_, layout, Pattern(options_.dtype, options_.op, world_.size()), world_.rank(),
-          world_.size()};
 }
 
 std::optional<std::size_t> Runner::packed_bytes(const Layout& layout) const {
@@ -197,10 +204,12 @@ Result Runner::result_of(const Row& row, const Contender& contender, Work& work,
   Result result{.collective = case_.name,
                 .backend = contender.backend,
                 .buffers = contender.buffers,
+                .in_place = contender.in_place,
                 .bytes = row.bytes,
                 .count = row.count,
                 .type = row.type,
                 .redop = row.redop,
+                .root = row.root,
                 .iterations = seconds.size(),
                 .time_us = summarize(std::move(seconds)),
                 .wrong = std::nullopt};
@@ -217,13 +226,15 @@ Row Runner::measure(const Layout& layout) {
           .count = layout.count,
           .type = case_.has_sizes ? to_string(options_.dtype) : "none",
           .redop = case_.reduces ? to_string(options_.op) : "none",
+          .root = options_.root.value_or(0),
           .results = {},
           .packed_bytes = packed_bytes(layout)};
-  const Job job = job_of(layout);
   const std::vector<Contender> contenders = options_.contenders();
   std::vector<Work> works;
   for (const Contender& contender : contenders) {
-    if (can_run(contender)) works.push_back(prepare(job, contender));
+    if (!can_run(contender)) continue;
+    works.push_back(
+        prepare(job_of(options_, layout, contender, world_.rank(), world_.size()), contender));
   }
   auto seconds = time_side_by_side(
       world_, comm_, works, {.iterations = options_.iterations, .warmups = options_.warmups});

@@ -41,8 +41,8 @@ inline constexpr double kTimePerSize = 0.25;  // seconds
 /// Calls of one backend before the other's turn: from 1 to 50, about ten turns in all.
 int batch_size(int iterations);
 
-/// Seconds of each work's timed calls: the longest over the ranks, each rank's taken from a common
-/// Communicator::barrier on. Collective.
+/// Seconds of a call in each of a work's timed iterations: the longest over the ranks, each rank's
+/// taken from a common Communicator::barrier on. Collective.
 std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
                                                    std::span<Work> works,
                                                    const TimingOptions& options);
@@ -59,6 +59,10 @@ std::vector<Layout> plan(const Options& options, int ranks);
 bool is_about_memory(const Options& options, const std::vector<Layout>& layouts);
 inline constexpr std::size_t kLeastBytesInMemory = std::size_t{1} << 20;
 
+/// What a contender does on this rank.
+Job job_of(const Options& pass, const Layout& layout, const Contender& contender, int rank,
+           int ranks);
+
 class Runner {
  public:
   /// `timeout`: the longest wait for NCCL.
@@ -70,7 +74,6 @@ class Runner {
   Row measure(const Layout& layout);
 
  private:
-  [[nodiscard]] Job job_of(const Layout& layout) const;
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const Contender& contender) const;
   /// Buffers and call of a contender. Collective.

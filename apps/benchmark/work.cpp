@@ -60,7 +60,7 @@ std::size_t cold_slots(std::size_t slot_bytes, std::size_t cache_bytes) {
 std::size_t slot_bytes(const Job& job) {
   std::size_t count = 0;
   for (const Layout::Pair& pair : job.layout.pairs) {
-    count += (job.chosen.in_place ? 0 : pair.input.count()) + pair.output.count();
+    count += (job.has_one_buffer() ? 0 : pair.input.count()) + pair.output.count();
   }
   return count * tutti::size_of(job.pattern.dtype());
 }
@@ -71,7 +71,7 @@ Slot make_slot(const Job& job, const Allocate& allocate) {
   for (const Layout::Pair& pair : job.layout.pairs) {
     slot.memory.push_back(allocate(pair.output, dtype));
     slot.outputs.push_back(slot.memory.back().view());
-    if (!job.chosen.in_place) slot.memory.push_back(allocate(pair.input, dtype));
+    if (!job.has_one_buffer()) slot.memory.push_back(allocate(pair.input, dtype));
     slot.inputs.push_back(std::as_const(slot.memory.back()).view());
   }
   return slot;
@@ -131,7 +131,8 @@ std::size_t Work::check() {
   return wrong;
 }
 
-bool Work::has_input() const { return !job_.chosen.in_place || job_.rank == kRoot; }
+/// What is in place by itself spreads the input of one rank.
+bool Work::has_input() const { return !job_.chosen.in_place || job_.rank == job_.root; }
 
 void Work::write_inputs(Slot& slot) {
   write(slot, Pattern::Values(job_.pattern, job_.rank, turns_++));
@@ -155,7 +156,7 @@ std::size_t Work::count_wrong(const Slot& slot) const {
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
     std::optional<tutti::Tensor> image;
     const tutti::ConstTensorView output = on_cpu(slot.outputs[i], image);
-    const auto expected = job_.chosen.expected(output.count(), job_.rank, job_.ranks);
+    const auto expected = job_.chosen.expected(output.count(), job_.rank, job_.ranks, job_.root);
     wrong += job_.pattern.count_wrong(output, slot.turn, shifted(expected, i));
   }
   return wrong;

@@ -22,10 +22,15 @@ struct Job {
   Pattern pattern;
   int rank = 0;
   int ranks = 1;
+  int root = 0;
+  bool in_place = false;  ///< the output is the input, whatever the collective
+  int calls_per_iteration = 1;
+
+  [[nodiscard]] bool has_one_buffer() const { return in_place || chosen.in_place; }
 };
 
 /// The buffers of one call, a pair per tensor of the layout. The views are made once, so that a
-/// timed call makes none. An in-place collective has its buffer in `outputs`.
+/// timed call makes none. In place, inputs and outputs are views of the same memory.
 struct Slot {
   std::vector<tutti::Tensor> memory;
   std::vector<tutti::ConstTensorView> inputs;
@@ -70,8 +75,11 @@ class Work {
   /// by turns those of two, so that a result of stale inputs is seen.
   void refresh();
 
-  /// The call that is timed.
-  void call() { call_(slots_[current_]); }
+  /// What is timed: one call, or as many as an iteration has.
+  void call() {
+    for (int call = 0; call < job_.calls_per_iteration; ++call) call_(slots_[current_]);
+  }
+  [[nodiscard]] int calls_per_iteration() const noexcept { return job_.calls_per_iteration; }
 
   /// After each call, untimed. Cold: writes other inputs where the call read, moves on to the slot
   /// that was longest out of use, and sweeps.

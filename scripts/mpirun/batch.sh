@@ -45,3 +45,24 @@ warn_before_the_limit() {
   (read -r -t "$((limit > 0 ? limit : 1))" _ <> <(:); kill -USR1 "$script" 2>/dev/null) &
   trap "kill $! 2>/dev/null" EXIT
 }
+
+# run_benchmark FOLDER [OPTIONS OF collective-benchmark...]: one launch of BENCHMARK for each of
+# COLLECTIVES, with results in FOLDER. `code` is the first one that is not 0; a collective that
+# fails does not stop the others, and nothing is started again.
+run_benchmark() {
+  local folder=$1 collective files status
+  local benchmark=${BENCHMARK:-build/bin/collective-benchmark}
+  local all="allreduce reduce_scatter allgather broadcast reduce pushpull"
+  shift
+  code=0
+  mkdir -p -- "$folder" || { code=1; return; }
+  log "results in $folder"
+  for collective in ${COLLECTIVES:-$all}; do
+    files=(--json "$folder/$collective.json" --csv "$folder/$collective.csv")
+    status=0
+    "$batch_folder/launch.sh" "$benchmark" --collective "$collective" "${files[@]}" "$@" ||
+      status=$?
+    [ "$status" = 0 ] || log "$collective ended with $status"
+    [ "$code" != 0 ] || code=$status
+  done
+}

@@ -20,8 +20,8 @@ OF_BLOCKS = ["reduce_scatter", "allgather", "gather", "scatter", "alltoall", "al
              "allgatherv"]
 QUICK = ["-n", 3, "-w", 1]
 SMALL = ["-b", 8, "-e", "32K", "-f", 16, *QUICK]
-RESULT_KEYS = {"collective", "backend", "buffers", "bytes", "count", "type", "redop",
-               "iterations", "time_us", "algbw_gbs", "busbw_gbs", "wrong"}
+RESULT_KEYS = {"collective", "backend", "buffers", "in_place", "bytes", "count", "type", "redop",
+               "root", "iterations", "time_us", "algbw_gbs", "busbw_gbs", "wrong"}
 
 REFUSED = [
     (["--fast"], "unrecognised option '--fast'; --help lists"),
@@ -37,6 +37,8 @@ REFUSED = [
     (["--plot", "/nowhere/a.svg"], "/nowhere/a.svg: cannot be written: No such file"),
     (["--baseline", "/nowhere/a.json"], "--baseline: /nowhere/a.json: No such file"),
     (["--collective", "pushpull", "--model", "/nowhere/a"], "--model: /nowhere/a: No such file"),
+    (["--collective", "reduce", "-r", "9"],
+     "--root: expected 0 to 0, the ranks of this job, found 9"),
     (["--compression", "2bit"], "--compression belongs to --collective pushpull of float32"),
     (["--compression", "2bit", "--collective", "pushpull", "-d", "float64"],
      "--compression belongs to --collective pushpull of float32"),
@@ -112,6 +114,33 @@ class Benchmark(Case):
                     half = dtype in ("float16", "bfloat16")
                     self.assertEqual(rows_of(out)[0][9:].count("n/a"), 6 if half else 0)
 
+    def test_types_operations_and_roots_follow_each_other_and_are_right(self):
+        one_size = ["-b", 96, "-e", 96, *QUICK]
+        out = self.measure("-d", "all", "-o", "all", *one_size, ranks=2)
+        self.check_all_right(out, 15)
+        self.assertEqual(len({tuple(row[2:4]) for row in rows_of(out)}), 32)
+        for collective in ("broadcast", "reduce"):
+            out = self.measure("--collective", collective, "-r", "all", *one_size, ranks=3)
+            self.check_all_right(out, 15)
+            self.assertEqual(re.findall(r"(?m)^# root (\d)$", out), ["0", "1", "2"])
+            self.check_all_right(self.measure("--collective", collective, "-r", 2, *one_size,
+                                              ranks=3), 15)
+
+    def test_results_over_their_inputs_are_right(self):
+        for arguments in (["allreduce"], ["reduce", "-r", "all"]):
+            out = self.measure("--collective", *arguments, "--place", "out,in", "--buffers",
+                               "store,user", "-b", 4, "-e", "64K", "-f", 64, *QUICK, ranks=3)
+            self.check_all_right(out, 4 + 6 * 5 + 4)
+            self.assertIn(" mpi/user,in\n", out)
+        self.check_all_right(self.measure("--place", "in", "--cache", "cold", "-b", "4K", "-e",
+                                          "4K", *QUICK, ranks=2), 15)
+
+    def test_calls_in_a_row_are_right(self):
+        for collective in COLLECTIVES:
+            out = self.measure("--collective", collective, "-m", 4, *SMALL, ranks=2)
+            self.assertIn(", 4 calls in each; every element is checked", out)
+            self.check_all_right(out, 15)
+
     def test_a_process_alone_needs_no_launcher(self):
         self.check_all_right(self.measure(*SMALL), 15)
 
@@ -183,8 +212,9 @@ class BenchmarkFiles(Case):
         for result in whole["results"]:
             self.assertEqual(set(result), RESULT_KEYS)
             time = result["time_us"]
-            self.assertEqual(set(time), {"p50", "min", "p99", "max"})
+            self.assertEqual(set(time), {"p50", "avg", "min", "p99", "max"})
             self.assertTrue(0 < time["min"] <= time["p50"] <= time["p99"] <= time["max"])
+            self.assertTrue(time["min"] <= time["avg"] <= time["max"])
             self.assertEqual((result["wrong"], result["iterations"]), (0, 3))
             self.assertAlmostEqual(result["algbw_gbs"], result["bytes"] / time["p50"] / 1e3)
             self.assertAlmostEqual(result["busbw_gbs"], result["algbw_gbs"])  # 2 ranks: factor 1

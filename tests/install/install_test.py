@@ -209,7 +209,8 @@ class Launcher(Installed):
         scripts = self.prefix / "share" / "tutti" / "mpirun"
         self.assertIn(str(scripts / "bind_gpu.sh"), line)
         run(launch, "-np", 2, program)
-        for name in ("slurm_cpu.sh", "slurm_gpu.sh", "pbs_cpu.sh", "pbs_gpu.sh", "batch.sh"):
+        for name in ("slurm_cpu.sh", "slurm_gpu.sh", "slurm_benchmark.sh", "pbs_cpu.sh",
+                     "pbs_gpu.sh", "pbs_benchmark.sh", "batch.sh"):
             self.assertTrue((scripts / name).exists(), name)
 
 

@@ -94,5 +94,60 @@ class Pbs(launcher.Folder):
         self.assertIn("no walltime found for 7.server: there will be no warning", result.out)
 
 
+class Benchmarks(launcher.Folder):
+    """The templates of the benchmark, with a program that notes how it was started."""
+
+    COLLECTIVES = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "pushpull"]
+
+    def run_template(self, template, *arguments, work="exit 0", **variables):
+        noted = self.folder / "commands"
+        noted.unlink(missing_ok=True)
+        mpirun = self.fake_mpirun(body=f'printf "%s " "$@" >> {noted}; echo >> {noted}\n{work}')
+        benchmark = self.script("collective-benchmark", "")
+        nodes = self.folder / "nodes"
+        nodes.write_text("n1\nn2\n", encoding="utf-8")
+        system = ({"PBS_JOBID": "7.server", "PBS_NODEFILE": str(nodes),
+                   "PBS_O_WORKDIR": str(self.folder)} if template.startswith("pbs") else
+                  {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"})
+        done = subprocess.run(
+            ["bash", launcher.SCRIPTS / template, *arguments], capture_output=True, text=True,
+            timeout=launcher.TIMEOUT_S, stdin=subprocess.DEVNULL, check=False, cwd=self.folder,
+            env=launcher.environment(MPIRUN=mpirun, BENCHMARK=benchmark,
+                                     SCRIPTS=str(launcher.SCRIPTS), **system, **variables))
+        commands = noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
+        return done, [command.split(f"{benchmark} ")[1].split() for command in commands]
+
+    def test_each_collective_is_launched_once_with_files_of_its_own(self):
+        for template, job, options in (("slurm_benchmark.sh", "7", ["-b", "8", "-e", "1M"]),
+                                       ("pbs_benchmark.sh", "7.server", ["-b", "8", "-e", "128M"])):
+            arguments = options if template.startswith("slurm") else []
+            done, commands = self.run_template(template, *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            folder = f"tutti-benchmark-{job}"
+            self.assertTrue((self.folder / folder).is_dir())
+            self.assertEqual(commands, [
+                ["--collective", name, "--json", f"{folder}/{name}.json", "--csv",
+                 f"{folder}/{name}.csv", *options] for name in self.COLLECTIVES])
+            self.assertRegex(done.stdout, f"job {job} on n.*\n.*results in {folder}\n"
+                                          f".*job {job} ended with 0\n$")
+
+    def test_the_collectives_are_those_that_are_named(self):
+        _, commands = self.run_template("slurm_benchmark.sh", COLLECTIVES="reduce pushpull")
+        self.assertEqual([command[1] for command in commands], ["reduce", "pushpull"])
+
+    def test_one_that_fails_is_named_and_the_others_are_measured(self):
+        work = 'case "$*" in *allgather*) exit 3 ;; *pushpull*) exit 4 ;; esac'
+        done, commands = self.run_template("pbs_benchmark.sh", work=work)
+        self.assertEqual((done.returncode, len(commands)), (3, 6), done.stderr)
+        self.assertIn("allgather ended with 3\n", done.stdout)
+        self.assertIn("pushpull ended with 4\n", done.stdout)
+
+    def test_where_no_folder_can_be_made_nothing_is_measured(self):
+        (self.folder / "tutti-benchmark-7").write_text("a file", encoding="utf-8")
+        done, commands = self.run_template("slurm_benchmark.sh")
+        self.assertEqual((done.returncode, commands), (1, []))
+        self.assertIn("tutti-benchmark-7", done.stderr)
+
+
 if __name__ == "__main__":
     verdict.main()

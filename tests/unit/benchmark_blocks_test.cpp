@@ -12,16 +12,16 @@ using tutti::DType;
 using tutti::ReduceOp;
 
 TEST_CASE("blocks and messages are told by source and place") {
-  CHECK(find_case("gather").expected(12, 0, 3).size() == 3);
-  CHECK(find_case("gather").expected(12, 1, 3).empty());
-  CHECK(find_case("scatter").expected(4, 2, 3)[0].source == kRoot);
-  CHECK(find_case("scatter").expected(4, 2, 3)[0].first == 8);
-  const auto exchanged = find_case("alltoall").expected(12, 1, 3);
+  CHECK(find_case("gather").expected(12, 2, 3, 2).size() == 3);
+  CHECK(find_case("gather").expected(12, 1, 3, 2).empty());
+  CHECK(find_case("scatter").expected(4, 2, 3, 1)[0].source == 1);
+  CHECK(find_case("scatter").expected(4, 2, 3, 1)[0].first == 8);
+  const auto exchanged = find_case("alltoall").expected(12, 1, 3, 0);
   REQUIRE(exchanged.size() == 3);
   CHECK(exchanged[2].source == 2);
   CHECK(exchanged[2].first == 4);
-  CHECK(find_case("sendrecv").expected(5, 3, 4)[0].source == 2);
-  CHECK(find_case("sendrecv").expected(5, 2, 3).empty());
+  CHECK(find_case("sendrecv").expected(5, 3, 4, 0)[0].source == 2);
+  CHECK(find_case("sendrecv").expected(5, 2, 3, 0).empty());
 }
 
 TEST_CASE("averages are whole numbers that every type has") {

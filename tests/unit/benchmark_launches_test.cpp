@@ -239,6 +239,12 @@ TEST_CASE("what is no launch is refused in words") {
   CHECK(has(parse_refusal(file_of("")), "expected one that was made with --label"));
   auto stopped = nlohmann::json::parse(file_of("a"));
   stopped["results"][0]["time_us"]["p50"] = 0.0;
+  for (const char* name : {"type", "redop", "root", "in_place"}) {
+    auto several = nlohmann::json::parse(file_of("a"));
+    several["results"][2][name] = "another";
+    CHECK(has(parse_refusal(several.dump()),
+              (std::string("results of more than one ") + name + ": expected one --").c_str()));
+  }
   CHECK(has(parse_refusal(stopped.dump()), "a p50 of 8 B: expected a time above 0, found 0.0"));
 }
 

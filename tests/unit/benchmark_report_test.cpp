@@ -30,7 +30,7 @@ Result result_of(const std::string& backend, std::size_t bytes, double p50) {
           .type = "float32",
           .redop = "sum",
           .iterations = 20,
-          .time_us = {.p50 = p50, .min = p50 / 2, .p99 = p50 * 2, .max = p50 * 3},
+          .time_us = {.p50 = p50, .avg = p50 * 1.5, .min = p50 / 2, .p99 = p50 * 2, .max = p50 * 3},
           .algbw_gbs = 1.5,
           .busbw_gbs = 1.5,
           .wrong = 0};
@@ -108,6 +108,39 @@ TEST_CASE("both kinds of tutti's memory have columns, ratios and curves of their
   CHECK(count_of(svg, "series-tutti-store") == 2);
   CHECK(count_of(svg, "series-tutti-user") == 2);
   CHECK(count_of(svg, ">Tutti, user memory<") == 1);
+}
+
+TEST_CASE("the columns of times are those that are asked for") {
+  const Options options = test::parse({"--times", "avg,min,max"});
+  CHECK(table_head(options, a_machine()).find("      avg      min      max   algbw") !=
+        std::string::npos);
+  CHECK(table_row(row_of(8, 2.0, 4.0), options).find("     3.00     1.00     6.00") !=
+        std::string::npos);
+}
+
+TEST_CASE("in place has columns and a ratio of its own") {
+  const Options options = test::parse({"--place", "out,in"});
+  Row row = row_of(8, 2.0, 4.0);
+  for (const auto& [backend, p50] : {std::pair{"tutti", 1.0}, std::pair{"mpi", 5.0}}) {
+    row.results.emplace_back(result_of(backend, 8, p50));
+    row.results.back()->in_place = true;
+  }
+  const std::string head = table_head(options, a_machine());
+  CHECK(head.find("- tutti, in place -") != std::string::npos);
+  CHECK(head.find(" mpi/tutti mpi/tutti,in\n") != std::string::npos);
+  CHECK(head.find("mpi's in user memory, in place; ") != std::string::npos);
+  CHECK(table_row(row, options).ends_with("      2.00         5.00\n"));
+}
+
+TEST_CASE("several types, operations and roots stand in the head, and a root before its rows") {
+  const Options options =
+      test::parse({"--collective", "reduce", "-d", "half,float", "-o", "sum,max", "-r", "all"});
+  CHECK(table_head(options, a_machine())
+            .starts_with("# collective-benchmark: reduce, float16,float32 sum,max, root all\n"));
+  Options pass = options;
+  pass.root = 2;
+  CHECK(pass_head(options, pass) == "# root 2\n");
+  CHECK(pass_head(pass, pass).empty());
 }
 
 TEST_CASE("the label of a run is in its JSON") {
@@ -197,6 +230,9 @@ TEST_CASE("the JSON has config, environment and a result per backend and size") 
   CHECK(result.at("type") == "float32");
   CHECK(result.at("redop") == "sum");
   CHECK(result.at("time_us").at("p50") == 50.0);
+  CHECK(result.at("time_us").at("avg") == 75.0);
+  CHECK(result.at("in_place") == false);
+  CHECK(result.at("root") == 0);
   CHECK(result.at("time_us").at("min") == 25.0);
   CHECK(result.at("time_us").at("p99") == 100.0);
   CHECK(result.at("time_us").at("max") == 150.0);
@@ -209,7 +245,7 @@ TEST_CASE("the CSV has the same results, with a name per column") {
   const auto rows = two_rows();
   const std::string csv = to_csv(rows, test::parse({"--cache", "hot"}));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 5);
-  CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0,hot\n") !=
+  CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0,hot,0,0,0.6\n") !=
         std::string::npos);
 }
 
@@ -305,6 +341,33 @@ TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing els
   CHECK(compare(now, baseline, 25.0).slower.empty());
 }
 
+TEST_CASE("a result in place, or of another root, has another baseline") {
+  const Options options = test::parse({"--place", "out,in"});
+  std::vector<Row> rows = two_rows();
+  rows[0].results[0]->in_place = true;
+  rows[0].results[1]->root = 1;
+  const auto baseline =
+      parse_baseline(to_json(rows, options, a_machine(), kMemory), options, a_machine());
+  CHECK(compare(two_rows(), baseline, 10.0).compared == 2);
+  rows[0].results[0]->time_us.p50 *= 2.0;
+  const Comparison comparison = compare(rows, baseline, 10.0);
+  CHECK(comparison.compared == 4);
+  CHECK(comparison.slower ==
+        std::vector<std::string>{
+            "tutti allreduce 8 B in store memory, in place: 0.40 us, was 0.20 us (+100 %)"});
+}
+
+TEST_CASE("a baseline of an earlier version is of root 0, out of place, one call at a time") {
+  const Options options = test::parse({});
+  auto json = nlohmann::json::parse(to_json(two_rows(), options, a_machine(), kMemory));
+  json["config"].erase("calls_per_iteration");
+  for (auto& result : json["results"]) {
+    result.erase("root");
+    result.erase("in_place");
+  }
+  CHECK(compare(two_rows(), parse_baseline(json.dump(), options, a_machine()), 10.0).compared == 4);
+}
+
 TEST_CASE("a baseline of another kind of run is refused") {
   const Options options = test::parse({});
   const auto rows = two_rows();
@@ -322,6 +385,9 @@ TEST_CASE("a baseline of another kind of run is refused") {
   CHECK(refused(text, options, larger).find("ranks 2, this run has 4") != std::string::npos);
   CHECK(refused(text, test::parse({"--cache", "cold"}), a_machine()).find("--cache \"fresh\"") !=
         std::string::npos);
+  CHECK(
+      refused(text, test::parse({"-m", "4"}), a_machine()).find("--agg_iters 1, this run has 4") !=
+      std::string::npos);
   const Options packed = test::parse({"--collective", "pushpull", "--compression", "2bit"});
   CHECK(refused(text, packed, a_machine()).find("--compression null, this run has \"2bit,") !=
         std::string::npos);

@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective-benchmark: what it measures, and its options.
+// collective-benchmark: what it moves, expects and times.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <doctest/doctest.h>
-#include <initializer_list>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "tutti/error.hpp"
-
 #include "apps/benchmark/cases.hpp"
 #include "apps/benchmark/machine.hpp"
 #include "apps/benchmark/models.hpp"
-#include "apps/benchmark/options.hpp"
 #include "apps/benchmark/pattern.hpp"
 #include "apps/benchmark/result.hpp"
 #include "apps/benchmark/runner.hpp"
 #include "apps/benchmark/work.hpp"
-#include "runtime/gpu/gpus.hpp"
-#include "tests/support/fake_accelerator.hpp"
-#include "tests/unit/benchmark_arguments.hpp"
 
 using namespace apps::benchmark;
 using tutti::DType;
 using tutti::ReduceOp;
-
-// --- measuring -----------------------------------------------------------------------------------
-
-// What collective-benchmark moves, expects and times.
 
 namespace {
 
@@ -68,18 +57,19 @@ TEST_CASE("sizes are those of the whole vector, in equal blocks where a rank has
 }
 
 TEST_CASE("what a rank must find is told by source and place") {
-  const auto scattered = find_case("reduce_scatter").expected(5, 2, 4);
+  const auto scattered = find_case("reduce_scatter").expected(5, 2, 4, 0);
   REQUIRE(scattered.size() == 1);
   CHECK(scattered[0].source == kReduced);
   CHECK(scattered[0].first == 10);
-  const auto gathered = find_case("allgather").expected(12, 1, 3);
+  const auto gathered = find_case("allgather").expected(12, 1, 3, 0);
   REQUIRE(gathered.size() == 3);
   CHECK(gathered[2].source == 2);
   CHECK(gathered[2].count == 4);
   CHECK(gathered[2].first == 0);
-  CHECK(find_case("broadcast").expected(3, 2, 4)[0].source == kRoot);
-  CHECK(find_case("reduce").expected(3, 0, 4).size() == 1);
-  CHECK(find_case("reduce").expected(3, 1, 4).empty());
+  CHECK(find_case("broadcast").expected(3, 2, 4, 1)[0].source == 1);
+  CHECK(find_case("reduce").expected(3, 0, 4, 0).size() == 1);
+  CHECK(find_case("reduce").expected(3, 1, 4, 0).empty());
+  CHECK(find_case("reduce").expected(3, 1, 4, 1).size() == 1);
 }
 
 TEST_CASE("ResNet-50 has 161 tensors and BERT-base 199, with their known numbers of parameters") {
@@ -219,6 +209,45 @@ TEST_CASE("work counts what a broken call leaves wrong, wherever its inputs are"
   }
 }
 
+TEST_CASE("in place, input and output are one buffer, and each call has new inputs") {
+  const Case& allreduce = find_case("allreduce");
+  Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1), 0, 1};
+  job.in_place = true;
+  CHECK(slot_bytes(job) == 400);
+  for (const CacheMode mode : {CacheMode::cold, CacheMode::fresh}) {
+    std::vector<Slot> buffers;
+    buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
+      return tutti::Tensor::empty(shape, dtype);
+    }));
+    REQUIRE(buffers[0].inputs[0].bytes() == buffers[0].outputs[0].bytes());
+    Work work(
+        job, std::move(buffers), [](Slot& slot) { slot.outputs[0].values<float>()[7] += 1.0F; },
+        mode);
+    for (int call = 0; call < 3; ++call) {
+      work.refresh();
+      work.call();
+      work.renew();
+    }
+    CHECK(work.check() == (mode == CacheMode::cold ? 1 : 2));  // of one rank, the sum is the input
+  }
+}
+
+TEST_CASE("an iteration makes as many calls as it is asked for") {
+  const Case& allreduce = find_case("allreduce");
+  Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1), 0, 1};
+  job.calls_per_iteration = 5;
+  std::vector<Slot> buffers;
+  buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
+    return tutti::Tensor::empty(shape, dtype);
+  }));
+  int calls = 0;
+  Work work(
+      job, std::move(buffers), [&calls](Slot&) { ++calls; }, CacheMode::fresh);
+  work.refresh();
+  work.call();
+  CHECK(calls == 5);
+}
+
 TEST_CASE("a call that only worked once does not pass with its stale result") {
   const Case& allreduce = find_case("allreduce");
   const Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
@@ -296,8 +325,9 @@ TEST_CASE("percentiles are of the nearest rank") {
   CHECK(percentile(values, 99.0) == 198.0);
   CHECK(percentile(values, 100.0) == 200.0);
   CHECK(percentile(std::vector{4.0}, 99.0) == 4.0);
-  const Times times = summarize({3e-6, 1e-6, 2e-6});
+  const Times times = summarize({3e-6, 1e-6, 2e-6, 2e-6});
   CHECK(times.p50 == doctest::Approx(2.0));
+  CHECK(summarize({1e-6, 1e-6, 4e-6}).avg == doctest::Approx(2.0));
   CHECK(times.min == doctest::Approx(1.0));
   CHECK(times.p99 == doctest::Approx(3.0));
   CHECK(times.max == doctest::Approx(3.0));
@@ -353,132 +383,4 @@ TEST_CASE("the memory's limit of busbw counts what a rank must read and write") 
   CHECK(busbw_limit(find_case("broadcast"), 3, 12.0) == doctest::Approx(12.0));
   CHECK(busbw_limit(find_case("allreduce"), 1, 12.0) == 0.0);
   CHECK(busbw_limit(find_case("barrier"), 2, 12.0) == 0.0);
-}
-
-// --- options -------------------------------------------------------------------------------------
-
-// The command line of collective-benchmark.
-
-namespace {
-
-std::string refusal(std::initializer_list<const char*> arguments) {
-  try {
-    test::parse(arguments);
-    return "none";
-  } catch (const tutti::Error& error) {
-    CHECK(error.code() == tutti::ErrorCode::invalid_argument);
-    return error.what();
-  }
-}
-
-}  // namespace
-
-TEST_CASE("without options the defaults are those of the documentation") {
-  const Options options = test::parse({});
-  CHECK(options.min_bytes == 8);
-  CHECK(options.max_bytes == 128 << 20);
-  CHECK(options.step_factor == 2);
-  CHECK(options.collective == "allreduce");
-  CHECK(options.backends == std::vector<std::string>{"tutti", "mpi"});
-  CHECK(options.buffers == std::vector<std::string>{"store"});
-  CHECK(options.cache == CacheMode::fresh);
-  CHECK_FALSE(options.iterations.has_value());
-  CHECK(options.warmups == 5);
-  CHECK(options.check);
-  CHECK(options.tolerance == 10.0);
-  CHECK(sizes(options).size() == 25);
-}
-
-TEST_CASE("short and long names and suffixes are read") {
-  const Options options =
-      test::parse({"-b", "1K", "-e", "64KiB", "-f", "8", "-d", "bfloat16", "-o", "max", "-n", "7",
-                   "-w", "0", "-c", "0", "--ranks-per-node", "3,5"});
-  CHECK(sizes(options) == std::vector<std::size_t>{1024, 8192, 65536});
-  CHECK(options.dtype == tutti::DType::bfloat16);
-  CHECK(options.op == tutti::ReduceOp::max);
-  CHECK(options.iterations == 7);
-  CHECK_FALSE(options.check);
-  CHECK(options.ranks_per_node == std::vector<int>{3, 5});
-}
-
-TEST_CASE("the largest sizes do not overflow") {
-  const Options options = test::parse({"-b", "8G", "-e", "17179869183G", "-f", "1000000"});
-  CHECK(sizes(options).size() == 2);
-}
-
-TEST_CASE("a wrong option is refused in words") {
-  const auto has = [](const std::string& text, const char* part) {
-    CAPTURE(text);
-    CHECK(text.find(part) != std::string::npos);
-  };
-  has(refusal({"--fast"}), "unrecognised option '--fast'");
-  has(refusal({"-b", "many"}), "--minbytes: ");
-  has(refusal({"-b", "0"}), "--minbytes: expected at least 1");
-  has(refusal({"-b", "2K", "-e", "1K"}), "--maxbytes is less than --minbytes");
-  has(refusal({"-f", "1"}), "--stepfactor: expected at least 2");
-  has(refusal({"-d", "float8"}), "--datatype: ");
-  has(refusal({"-o", "xor"}), "--op: expected sum, prod, min, max or avg, found 'xor'");
-  has(refusal({"-n", "0"}), "--iters: expected at least 1");
-  has(refusal({"-w", "-1"}), "--warmup_iters: expected at least 0");
-  has(refusal({"-c", "2"}), "--check: expected 0 or 1");
-  has(refusal({"--collective", "gatherall"}), "--collective: expected one of allreduce, ");
-  has(refusal({"--backend", "nccl"}), "--backend nccl belongs to --device gpu");
-  has(refusal({"--backend", "gloo"}),
-      "--backend: expected tutti, mpi or nccl, or several as in tutti,mpi; found 'gloo'");
-  has(refusal({"--backend", "mpi,mpi"}), "--backend: mpi is there twice");
-  tutti::gpus::replace_gpus(nullptr);
-  has(refusal({"--device", "gpu"}), "--device gpu: none: a test has taken them away");
-  const test::FakeGpus gpus(1);
-  has(refusal({"--device", "gpu", "--collective", "broadcast"}),
-      "--device gpu: on GPUs there are pushpull and allreduce");
-  has(refusal({"--device", "gpu", "-o", "max"}), "--device gpu: on GPUs there are");
-  has(refusal({"--buffers", "pinned"}),
-      "--buffers: expected store or user, or several as in store,user; found");
-  has(refusal({"--buffers", "user,user"}), "--buffers: user is there twice");
-  has(refusal({"--buffers", "store,user", "--collective", "barrier"}), "--buffers: both belong to");
-  has(refusal({"--buffers", "store,user", "--backend", "mpi"}), "--buffers: both belong to");
-  has(refusal({"--cache", "warm"}), "--cache: expected hot, cold or fresh, found 'warm'");
-  has(refusal({"--ranks-per-node", "0"}), "--ranks-per-node: ");
-  has(refusal({"--min-busbw", "nan"}), "--min-busbw: ");
-  has(refusal({"--min-busbw", "1", "--backend", "mpi"}), "--min-busbw is about tutti");
-  has(refusal({"--tolerance", "-1"}), "--tolerance: ");
-  has(refusal({"--model", "resnet50"}), "--model belongs to --collective pushpull");
-  has(refusal({"--collective", "pushpull", "-o", "max"}), "a push sums");
-  has(refusal({"--backend", "mpi", "-d", "float16"}), "MPI cannot reduce float16");
-  has(refusal({"--collective", "barrier", "--plot", "a.svg"}), "barrier has none");
-}
-
-TEST_CASE("the memory is measured where a tensor is large and on the CPU, and else not at all") {
-  const auto measures = [](std::initializer_list<const char*> arguments) {
-    const Options options = test::parse(arguments);
-    return is_about_memory(options, plan(options, 2));
-  };
-  CHECK(measures({}));
-  CHECK(measures({"-b", "1M", "-e", "1M"}));
-  CHECK(measures({"--collective", "pushpull", "--model", "resnet50"}));
-  CHECK_FALSE(measures({"-e", "1023K"}));
-  CHECK_FALSE(measures({"--collective", "barrier"}));
-}
-
-TEST_CASE("what is measured is planned before anything is allocated") {
-  CHECK(plan(test::parse({"-b", "8", "-e", "32", "--collective", "allgather"}), 3).size() == 2);
-  CHECK(plan(test::parse({"--collective", "barrier"}), 3).size() == 1);
-  CHECK(
-      plan(test::parse({"--collective", "pushpull", "--model", "bert-base"}), 3)[0].pairs.size() ==
-      199);
-  const auto refused = [](const Options& options, const char* part) {
-    try {
-      plan(options, 2);
-      FAIL("planned");
-    } catch (const tutti::Error& error) {
-      CHECK(error.code() == tutti::ErrorCode::invalid_argument);
-      CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
-    }
-  };
-  refused(test::parse({"-e", "8", "-d", "int64", "--collective", "allgather"}),
-          "--maxbytes: too small");
-  refused(test::parse({"-b", "3G", "-e", "3G", "-d", "int8"}),
-          "MPI's calls cannot count 3221225472");
-  CHECK(plan(test::parse({"-b", "3G", "-e", "3G", "-d", "int8", "--backend", "tutti"}), 2).size() ==
-        1);
 }
