@@ -96,21 +96,22 @@ class alignas(128) RecordBook {
 
   RecordBook();
 
-  /// A call has been announced. Only its rank writes.
+  /// A call has been announced. Only its rank writes. Each word is stored with release, so a reader
+  /// that has seen a new word finds afterwards that the old sequence number is gone.
   void begin(const CallFacts& facts) noexcept {
     CallRecord& record = at(facts.sequence);
     record.sequence.store(0, kRelaxed);
-    record.phase.store(static_cast<std::uint32_t>(Phase::announced), kRelaxed);
-    record.verb_and_keys.store(static_cast<std::uint32_t>(facts.verb) | facts.keys << 8, kRelaxed);
-    record.digest.store(facts.digest, kRelaxed);
-    record.bytes.store(facts.bytes, kRelaxed);
-    record.begun.store(facts.begun, kRelaxed);
+    record.phase.store(static_cast<std::uint32_t>(Phase::announced), kRelease);
+    record.verb_and_keys.store(static_cast<std::uint32_t>(facts.verb) | facts.keys << 8, kRelease);
+    record.digest.store(facts.digest, kRelease);
+    record.bytes.store(facts.bytes, kRelease);
+    record.begun.store(facts.begun, kRelease);
     write_key(record, facts.first_key);
     record.sequence.store(facts.sequence, std::memory_order_release);
     newest_.store(facts.sequence, std::memory_order_release);
   }
   void mark(std::uint64_t sequence, Phase phase) noexcept {
-    at(sequence).phase.store(static_cast<std::uint32_t>(phase), kRelaxed);
+    at(sequence).phase.store(static_cast<std::uint32_t>(phase), kRelease);
   }
 
   /// True if the rank has announced this call and not completed it.
@@ -130,6 +131,7 @@ class alignas(128) RecordBook {
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
+  static constexpr auto kRelease = std::memory_order_release;
 
   [[nodiscard]] CallRecord& at(std::uint64_t sequence) noexcept {
     return calls_[sequence % kCalls];
@@ -145,7 +147,7 @@ class alignas(128) RecordBook {
       bytes[0] = static_cast<char>(1 + length);
       std::memcpy(bytes + 1, key->text().data(), length);
     }
-    for (std::size_t i = 0; i < words.size(); ++i) record.key[i].store(words[i], kRelaxed);
+    for (std::size_t i = 0; i < words.size(); ++i) record.key[i].store(words[i], kRelease);
   }
 
   std::uint64_t first_ticks_;
