@@ -60,6 +60,16 @@ std::string in_seconds(std::chrono::steady_clock::duration time) {
   return text;
 }
 
+std::atomic<bool (*)() noexcept>& interrupt_check() noexcept {
+  static std::atomic<bool (*)() noexcept> check{nullptr};
+  return check;
+}
+
+bool interrupted() noexcept {
+  const auto check = interrupt_check().load(std::memory_order_relaxed);
+  return check != nullptr && check();
+}
+
 Waiter::Clock::duration Waiter::deadline_of(const Settings& settings) {
   if (settings.timeout.count() == 0) return Clock::duration::max();
   return std::chrono::duration_cast<Clock::duration>(settings.timeout);
@@ -89,6 +99,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
   auto progress_at = Clock::duration(kProgressAfter);
+  auto interrupted_at = Clock::duration(kInterruptedEvery);
   while (!ready()) {
     const auto now = Clock::now();
     const auto one_poll = std::min<Clock::duration>(now - last, kLongestPoll);
@@ -112,6 +123,10 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     if (polled >= look_at) {
       check_processes(missing);
       look_at = polled + kLookEvery;
+    }
+    if (polled >= interrupted_at) {
+      if (interrupted()) interrupt();
+      interrupted_at = polled + kInterruptedEvery;
     }
     if (!warned && polled >= warn_after_) {
       warn(missing, polled);
@@ -166,6 +181,11 @@ void Waiter::give_up() {
   fail(ErrorCode::communication, call_name() + ": " + name_of(topology_, topology_.rank) +
                                      " gave it up: its store or communicator was destroyed before "
                                      "its asynchronous calls were complete; wait() for them first");
+}
+
+void Waiter::interrupt() {
+  fail(ErrorCode::communication, call_name() + ": " + name_of(topology_, topology_.rank) +
+                                     " was interrupted by a signal while it waited");
 }
 
 void Waiter::wake_sleepers() {

@@ -56,6 +56,13 @@ inline void relax() noexcept {
 /// "0.25 s", for messages.
 std::string in_seconds(std::chrono::steady_clock::duration time);
 
+/// What waits ask whether they shall end: see set_interrupt_check(). One per process, because what
+/// it tells of, a signal, is the process's.
+std::atomic<bool (*)() noexcept>& interrupt_check() noexcept;
+/// Its answer; false if nobody is asked.
+bool interrupted() noexcept;
+inline constexpr auto kInterruptedEvery = std::chrono::milliseconds(50);
+
 /// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
 struct CallInProgress {
   std::uint64_t sequence = 0;
@@ -178,6 +185,7 @@ class Waiter {
     return is_beside_ && patience_->waiters.load(std::memory_order_relaxed) == 0;
   }
   void give_up();
+  [[noreturn]] void interrupt();
   /// Beside a computing thread, on one node, the application's messages are left to that thread.
   [[nodiscard]] bool drives_transport() const {
     return transport_ != nullptr && (!is_beside_ || topology_.num_nodes() > 1);

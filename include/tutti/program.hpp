@@ -19,6 +19,13 @@ namespace tutti {
 ///     }
 TUTTI_API int run_program(const std::string& name, const std::function<int()>& body) noexcept;
 
+/// For bindings of other languages: a call that waits for other ranks asks `check` about every
+/// 50 ms, in the thread that made the call or in one of the library. True ends the wait: the call
+/// throws (communication), and the communicator has failed as after any lost rank. A wait for an
+/// asynchronous call throws alone where a thread of the library goes on with it. Null, the default,
+/// asks nobody. One per process. Any thread.
+TUTTI_API void set_interrupt_check(bool (*check)() noexcept) noexcept;
+
 /// The version of the library, "0.1.0".
 TUTTI_API std::string version();
 

@@ -11,6 +11,7 @@
 #include "tutti/gpu.hpp"
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/wait.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/mpi/session.hpp"
 
@@ -79,6 +80,10 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
   }
   constexpr int kRuntimeFailure = 2;
   end_job(kRuntimeFailure, /*reporter=*/true);
+}
+
+void set_interrupt_check(bool (*check)() noexcept) noexcept {
+  collectives::interrupt_check().store(check);
 }
 
 std::string version() { return TUTTI_VERSION; }

@@ -186,11 +186,21 @@ void AsyncCalls::drive_until(std::unique_lock<std::mutex>& lock, const Ready& re
 template <class Ready>
 void AsyncCalls::watch_driver(std::unique_lock<std::mutex>& lock, const Ready& ready) {
   const auto can_go_on = [&] { return ready() || !is_driven_; };
+  auto asked_at = Clock::now();
   while (!can_go_on()) {
-    if (has_network_ || !is_beside_) return done_.wait(lock, can_go_on);
-    if (done_.wait_for(lock, kProgressEvery, can_go_on)) return;
-    lock.unlock();
-    engine_.progress();
+    const bool lets_move = !has_network_ && is_beside_;
+    const Clock::duration look_every =
+        lets_move ? Clock::duration(kProgressEvery) : Clock::duration(collectives::kInterruptedEvery);
+    if (done_.wait_for(lock, look_every, can_go_on)) return;
+    lock.unlock();  // who is asked may need a lock that this thread's caller holds
+    if (lets_move) engine_.progress();
+    if (const auto now = Clock::now(); now - asked_at >= collectives::kInterruptedEvery) {
+      asked_at = now;
+      if (collectives::interrupted()) {
+        throw Error(ErrorCode::communication,
+                    "a wait for an asynchronous call was interrupted by a signal");
+      }
+    }
     lock.lock();
   }
 }

@@ -207,8 +207,9 @@ class AsyncCalls {
   bool is_driven_ = false;  ///< some thread has the engine
   std::thread helper_;
   std::atomic<std::thread::id> driver_{};
-  bool is_beside_ = false;      ///< who drives is the helper, beside a thread that computes
-  Clock::duration in_vain_{0};  ///< how long the ranks have had no jobs in common
+  bool is_beside_ = false;       ///< who drives is the helper, beside a thread that computes
+  Clock::duration in_vain_{0};   ///< how long the ranks have had no jobs in common
+  Clock::duration asked_at_{0};  ///< of in_vain_: when it was last asked whether to go on
 };
 
 }  // namespace tutti

@@ -29,6 +29,13 @@ void AsyncCalls::napped_in_vain(Clock::time_point begin) {
                    [&] { return ends_ || submissions_ != seen; });
   }
   in_vain_ += std::min<Clock::duration>(Clock::now() - begin, kMostCounted);
+  if (in_vain_ - asked_at_ < collectives::kInterruptedEvery && in_vain_ >= asked_at_) return;
+  asked_at_ = in_vain_;
+  if (collectives::interrupted()) {
+    engine_.fail(collectives::LocalError{
+        ErrorCode::communication,
+        "a wait for asynchronous calls that other ranks have not made was interrupted"});
+  }
 }
 
 /// All ranks are here, and some rank has waited for too long. They tell each other what they have.
