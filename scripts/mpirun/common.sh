@@ -254,8 +254,10 @@ build_folder() {
   if [ "$1" = release ]; then echo "$root/build"; else echo "$root/build-$1"; fi
 }
 
+# configure PRESET [OPTION OF cmake...]
 configure() {
   local preset=$1 folder configured_for
+  shift
   folder=$(build_folder "$preset")
   if [ -e "$folder/CMakeCache.txt" ]; then
     configured_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$folder/CMakeCache.txt")
@@ -263,7 +265,7 @@ configure() {
       fail "$folder was configured for a source tree in $configured_for: remove the folder first."
   fi
   (cd -- "$root" && run_logged "Configuring ${folder##*/}/" "$folder/configure.log" \
-    cmake --preset "$preset")
+    cmake --preset "$preset" "$@")
 }
 
 build_reason() {
@@ -274,16 +276,19 @@ build_reason() {
   fi
 }
 
+release_options=()  # of cmake, when the release build is configured
+
 # build PRESET [TARGET...]: configures and builds; everything if no target is named.
 build() {
-  local preset=$1 folder jobs target=()
+  local preset=$1 folder jobs options=() target=()
   shift
+  if [ "$preset" = release ]; then options=("${release_options[@]}"); fi
   folder=$(build_folder "$preset")
   [ ! -e "$folder" ] || [ -w "$folder" ] ||
     fail "$folder belongs to another user (was a script run with sudo?): remove it first."
   mkdir -p -- "$folder"
   require_space "$folder" 200 "the built files"
-  configure "$preset" || fail "CMake could not configure the build."
+  configure "$preset" "${options[@]}" || fail "CMake could not configure the build."
   jobs=$(build_jobs)
   if [ $# != 0 ]; then target=(--target "$@"); fi
   run_logged "Building ${folder##*/}/ with $jobs compilers at once (log: $folder/build.log)" \

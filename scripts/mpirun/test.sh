@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds everything, and runs every test.
 #
-#   scripts/mpirun/test.sh [--sanitizers] [--mpis] [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [ARGUMENTS OF ctest...]
 #   scripts/mpirun/test.sh -R kvstore
 #
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks.
 # --mpis: afterwards, a part of the MPI tests with Open MPI 5 and with MPICH, where they can be had.
+# --python: also the package for Python, where nanobind, NumPy and pytest can be had.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -49,6 +50,23 @@ run_address_sanitizer() {
   say "AddressSanitizer and UndefinedBehaviorSanitizer"
   run_ctest asan -L unit "$@"
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R '_np[23]$' "$@"
+}
+
+# --- Python --------------------------------------------------------------------------------------
+
+# What the package is built and tested with, in a virtual environment. Fails where it cannot be had;
+# why is in `skipped`.
+get_python() {
+  local home=$root/build/venv log=$root/build/venv.log
+  [ ! -x "$home/bin/pytest" ] || return 0
+  mkdir -p -- "$root/build"
+  { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
+    (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest; } >"$log" 2>&1; then
+    rm -rf -- "$home"
+    skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"
+    return 1
+  fi
 }
 
 # --- other MPIs ----------------------------------------------------------------------------------
@@ -94,11 +112,12 @@ run_mpi() {
 
 # --- what was asked for --------------------------------------------------------------------------
 
-with_sanitizers=no with_mpis=no
+with_sanitizers=no with_mpis=no with_python=no
 while [ $# != 0 ]; do
   case $1 in
     --sanitizers) with_sanitizers=yes ;;
     --mpis) with_mpis=yes ;;
+    --python) with_python=yes ;;
     *) break ;;
   esac
   shift
@@ -106,6 +125,13 @@ done
 
 install_missing
 install_test_tools
+if [ "$with_python" = yes ]; then
+  if get_python; then
+    release_options=(-DTUTTI_PYTHON=ON "-DPython_EXECUTABLE=$root/build/venv/bin/python")
+  else
+    say "$skipped"
+  fi
+fi
 build release
 build_the_others &
 builder=$!

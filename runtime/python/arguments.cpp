@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/arguments.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "tutti/error.hpp"
+
+#include "runtime/python/array.hpp"
+
+extern char** environ;
+
+namespace tutti::python {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::invalid_argument, text);
+}
+
+std::string name_of_type(nb::handle given) {
+  return nb::cast<std::string>(nb::object(given.type().attr("__name__")));
+}
+
+/// What was raised, as text; nothing is raised any more.
+std::string take_exception() {
+  const nb::python_error raised;
+  const nb::object value = nb::borrow(raised.value());
+  return nb::cast<std::string>(nb::str(value));
+}
+
+constexpr const char* kElements =
+    "float16, bfloat16, float32, float64, int8, uint8, int32 or int64";
+
+/// Of a format of the struct module, as buffers have it.
+std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) {
+  if (format == nullptr) return DType::uint8;
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (std::strlen(format) != 1) return std::nullopt;
+  switch (*format) {
+    case 'e':
+      return DType::float16;
+    case 'f':
+      return DType::float32;
+    case 'd':
+      return DType::float64;
+    case 'b':
+      return DType::int8;
+    case 'B':
+      return DType::uint8;
+    case 'i':
+    case 'l':
+    case 'q':
+      return item_bytes == 4 ? DType::int32 : DType::int64;
+    default:
+      return std::nullopt;
+  }
+}
+
+[[noreturn]] void refuse_dtype(const std::string& where, const std::string& got) {
+  refuse(where + ": expected elements of " + kElements + "; got " + got);
+}
+
+[[noreturn]] void refuse_strides(const std::string& where) {
+  refuse(where +
+         ": expected a dense row-major (C-contiguous) array; got one with gaps or in "
+         "another order; pass a copy, numpy.ascontiguousarray(a) or a.contiguous()");
+}
+
+[[noreturn]] void refuse_read_only(const std::string& where) {
+  refuse(where + ": expected a writable array; got one that is read-only");
+}
+
+bool is_row_major(const dlpack::Tensor& tensor) {
+  if (tensor.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  for (std::int32_t i = tensor.dimensions; i-- > 0;) {
+    if (tensor.shape[i] == 0) return true;
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+TensorView view_of(const dlpack::Tensor& tensor, const std::string& where) {
+  const auto dtype = dlpack::dtype_of(tensor.dtype);
+  if (!dtype) {
+    refuse_dtype(where, "DLPack's type " + std::to_string(tensor.dtype.code) + " of " +
+                            std::to_string(tensor.dtype.bits) + " bits");
+  }
+  if (!is_row_major(tensor)) refuse_strides(where);
+  Device device = cpu();
+  if (tensor.device.kind == dlpack::kCuda) {
+    device = gpu(tensor.device.index);
+  } else if (tensor.device.kind != dlpack::kCpu && tensor.device.kind != dlpack::kCudaHost) {
+    refuse(where +
+           ": expected an array in the host's memory or on a CUDA GPU; got one on DLPack's "
+           "device type " +
+           std::to_string(tensor.device.kind));
+  }
+  const auto dimensions = static_cast<std::size_t>(tensor.dimensions);
+  return {static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
+          Shape(std::span<const std::int64_t>(tensor.shape, dimensions)), *dtype, device};
+}
+
+/// The 16-bit integers that an array of NumPy with ml_dtypes' bfloat16 holds; else nothing.
+nb::object bits_of_bfloat16(nb::handle given) {
+  if (!nb::hasattr(given, "dtype") || !nb::hasattr(given, "view")) return {};
+  const nb::object dtype = given.attr("dtype");
+  if (!nb::hasattr(dtype, "name")) return {};
+  const nb::object name = dtype.attr("name");
+  if (!nb::isinstance<nb::str>(name) || std::strcmp(nb::str(name).c_str(), "bfloat16") != 0) {
+    return {};
+  }
+  return given.attr("view")("uint16");
+}
+
+nb::object export_dlpack(nb::handle given) {
+  nb::dict versioned;
+  versioned["max_version"] = nb::make_tuple(1, 0);
+  try {
+    return given.attr("__dlpack__")(**versioned);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return given.attr("__dlpack__")();  // a library of before DLPack 1.0
+}
+
+std::string setting_text(const std::string& name, nb::handle value) {
+  if (value.is_none()) return {};
+  if (PyBool_Check(value.ptr())) return value.ptr() == Py_True ? "1" : "0";
+  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
+    std::string text;
+    for (const nb::handle item : value) {
+      text += (text.empty() ? "" : ",") + setting_text(name, item);
+    }
+    return text;
+  }
+  if (nb::isinstance<nb::dict>(value)) {
+    refuse("setting " + name + ": expected text or a number; got a dict");
+  }
+  return nb::cast<std::string>(nb::str(value));
+}
+
+}  // namespace
+
+Key read_key(nb::handle given) {
+  PyObject* const object = given.ptr();
+  if (PyUnicode_Check(object) != 0) {
+    Py_ssize_t length = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(object, &length);
+    if (text == nullptr) refuse("key: expected text of UTF-8; " + take_exception());
+    return Key(std::string_view(text, static_cast<std::size_t>(length)));
+  }
+  if (PyBool_Check(object) != 0 || PyIndex_Check(object) == 0) {
+    refuse("key: expected an int or a str; got a " + name_of_type(given));
+  }
+  const nb::object number = nb::steal(PyNumber_Index(object));
+  if (!number.is_valid()) refuse("key: " + take_exception());
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0) {
+    refuse("key: expected a number of 64 bits; got " + nb::cast<std::string>(nb::str(number)));
+  }
+  return Key(std::int64_t{value});
+}
+
+Loans::Loans(Loans&& other) noexcept
+    : buffers_(std::exchange(other.buffers_, {})),
+      plain_(std::exchange(other.plain_, {})),
+      versioned_(std::exchange(other.versioned_, {})) {}
+
+Loans::~Loans() {
+  for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
+  for (dlpack::Managed* const managed : plain_) {
+    if (managed->destroy != nullptr) managed->destroy(managed);
+  }
+  for (dlpack::ManagedVersioned* const managed : versioned_) {
+    if (managed->destroy != nullptr) managed->destroy(managed);
+  }
+}
+
+TensorView Loans::borrow(nb::handle given, Access access, const std::string& where) {
+  try {
+    if (nb::isinstance<Array>(given)) {
+      const Array& own = *nb::inst_ptr<Array>(given);
+      if (access == Access::write && !own.is_writable()) refuse_read_only(where);
+      if (own.device().kind == DeviceKind::gpu || own.dtype() == DType::bfloat16) {
+        return borrow_dlpack(given, access, where);
+      }
+    }
+    std::vector<TensorView> found;
+    if (PyObject_CheckBuffer(given.ptr()) != 0 && borrow_buffer(given, access, where, found)) {
+      return found.front();
+    }
+    if (nb::hasattr(given, "__dlpack__")) return borrow_dlpack(given, access, where);
+  } catch (nb::python_error& error) {
+    refuse(where + ": its " + name_of_type(given) + " does not give its memory away: " +
+           nb::cast<std::string>(nb::str(nb::borrow(error.value()))));
+  }
+  refuse(where +
+         ": expected an array that has the buffer protocol or DLPack, such as NumPy's or "
+         "PyTorch's; got a " +
+         name_of_type(given));
+}
+
+/// False if the array has no buffer, which DLPack may still have.
+bool Loans::borrow_buffer(nb::handle given, Access access, const std::string& where,
+                          std::vector<TensorView>& found) {
+  Py_buffer buffer;
+  std::optional<DType> dtype;
+  if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+    PyErr_Clear();
+    const nb::object bits = bits_of_bfloat16(given);
+    if (!bits.is_valid()) return false;
+    if (PyObject_GetBuffer(bits.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+      throw nb::python_error();
+    }
+    dtype = DType::bfloat16;
+  } else {
+    dtype = dtype_of_format(buffer.format, buffer.itemsize);
+  }
+  buffers_.push_back(buffer);
+  if (!dtype) {
+    const std::string name = nb::hasattr(given, "dtype")
+                                 ? nb::cast<std::string>(nb::str(nb::object(given.attr("dtype"))))
+                                 : "format " + std::string(buffer.format);
+    refuse_dtype(where, name);
+  }
+  if (PyBuffer_IsContiguous(&buffer, 'C') == 0) refuse_strides(where);
+  if (access == Access::write && buffer.readonly != 0) refuse_read_only(where);
+  static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+  const std::span<const std::int64_t> dimensions(
+      reinterpret_cast<const std::int64_t*>(buffer.shape), static_cast<std::size_t>(buffer.ndim));
+  found.push_back({buffer.buf, Shape(dimensions), *dtype});
+  return true;
+}
+
+TensorView Loans::borrow_dlpack(nb::handle given, Access access, const std::string& where) {
+  const nb::object capsule = export_dlpack(given);
+  PyObject* const object = capsule.ptr();
+  if (PyCapsule_IsValid(object, dlpack::kVersionedName) != 0) {
+    auto* const managed = static_cast<dlpack::ManagedVersioned*>(
+        PyCapsule_GetPointer(object, dlpack::kVersionedName));
+    PyCapsule_SetName(object, dlpack::kUsedVersionedName);
+    versioned_.push_back(managed);
+    const bool is_read_only = (managed->flags & dlpack::kReadOnly) != 0;
+    if (access == Access::write && is_read_only) refuse_read_only(where);
+    return view_of(managed->tensor, where);
+  }
+  if (PyCapsule_IsValid(object, dlpack::kName) == 0) {
+    refuse(where + ": its __dlpack__() gave no capsule of DLPack");
+  }
+  auto* const managed = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(object, dlpack::kName));
+  PyCapsule_SetName(object, dlpack::kUsedName);
+  plain_.push_back(managed);
+  return view_of(managed->tensor, where);
+}
+
+Items::Items(nb::handle keys) {
+  nb::object list = nb::borrow(keys);
+  if (nb::isinstance<nb::dict>(keys)) {
+    of_dict_ = nb::steal(PyMapping_Values(keys.ptr()));
+    list = nb::steal(PyMapping_Keys(keys.ptr()));
+  } else if (PyUnicode_Check(keys.ptr()) != 0 || PyIndex_Check(keys.ptr()) != 0 ||
+             PyObject_HasAttrString(keys.ptr(), "__iter__") == 0) {
+    is_single_ = true;
+    keys_.push_back(read_key(keys));
+    return;
+  }
+  for (const nb::handle key : list) keys_.push_back(read_key(key));
+}
+
+std::string Items::place(const char* argument, std::size_t index) const {
+  if (is_single_) return std::string(argument) + " of key " + to_string(keys_.front());
+  if (index < keys_.size()) return std::string(argument) + " of key " + to_string(keys_[index]);
+  return std::string(argument) + "[" + std::to_string(index) + "]";
+}
+
+template <class View>
+void Items::read(nb::handle given, const char* argument, Access access, List<View>& into) {
+  if (of_dict_.is_valid()) {
+    if (!given.is_none()) {
+      refuse(std::string(argument) + ": the keys are a dict, which has them already; leave it out");
+    }
+    given = of_dict_;
+  }
+  const auto is_list = [](nb::handle item) {
+    return nb::isinstance<nb::list>(item) || nb::isinstance<nb::tuple>(item);
+  };
+  if (!is_list(given)) {
+    into.flat.push_back(loans_.borrow(given, access, place(argument, 0)));
+    return;
+  }
+  for (const nb::handle item : given) into.is_nested = into.is_nested || is_list(item);
+  std::size_t index = 0;
+  for (const nb::handle item : given) {
+    const auto where = [&] { return place(argument, index); };
+    if (!into.is_nested) {
+      into.flat.push_back(loans_.borrow(item, access, where()));
+    } else {
+      auto& group = into.nested.emplace_back();
+      if (!is_list(item)) {
+        group.push_back(loans_.borrow(item, access, where()));
+      } else {
+        for (const nb::handle one : item) group.push_back(loans_.borrow(one, access, where()));
+      }
+    }
+    ++index;
+  }
+}
+
+void Items::read_values(nb::handle given, const char* argument) {
+  read(given, argument, Access::read, values_);
+}
+
+void Items::read_outputs(nb::handle given, const char* argument) {
+  read(given, argument, Access::write, outputs_);
+}
+
+Settings read_settings(const nb::kwargs& given) {
+  if (given.size() == 0) return Settings::from_environment();
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::size_t equals = text.find('=');
+    if (text.starts_with("TUTTI_") && equals != std::string::npos) {
+      variables[text.substr(0, equals)] = text.substr(equals + 1);
+    }
+  }
+  Settings settings;
+  try {
+    std::map<std::string, std::string> own;
+    for (const auto [name, value] : given) {
+      std::string variable = nb::cast<std::string>(name);
+      const std::string text = setting_text(variable, value);
+      if (variable == "asynchronous") variable = "async";
+      for (char& letter : variable) {
+        if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+      }
+      if (!value.is_none()) own["TUTTI_" + variable] = text;
+    }
+    std::vector<std::string> misspelt;
+    settings = Settings::from_variables(own, misspelt);
+    if (!misspelt.empty()) refuse("keyword argument: " + misspelt.front());
+    for (const auto& [name, text] : own) variables[name] = text;
+    settings = Settings::from_variables(variables, misspelt);
+  } catch (const Error& error) {
+    settings = Settings{};
+    settings.environment_error = error.what();  // thrown on all ranks alike
+  }
+  return settings;
+}
+
+std::string option_text(const std::string& name, const nb::dict& given) {
+  std::string text = name;
+  for (const auto [option, value] : given) {
+    const std::string key = nb::cast<std::string>(option);
+    const bool is_list = nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value);
+    text += "," + key + "=";
+    if (value.is_none()) {
+      text += "none";
+    } else if (is_list) {
+      std::string items;
+      for (const nb::handle item : value) {
+        items += (items.empty() ? "" : ":") + setting_text(key, item);
+      }
+      text += items;
+    } else {
+      text += setting_text(key, value);
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys and arrays of Python, as the calls of a store take them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <string>
+#include <vector>
+
+#include "tutti/arguments.hpp"
+#include "tutti/row_sparse.hpp"
+#include "tutti/settings.hpp"
+
+#include "runtime/python/dlpack.hpp"
+
+namespace tutti::python {
+
+namespace nb = nanobind;
+
+enum class Access : bool { read, write };
+
+Key read_key(nb::handle given);
+
+/// Arrays of other libraries, without copies, as long as it lives. Made and destroyed with the
+/// interpreter's lock.
+class Loans {
+ public:
+  Loans() = default;
+  Loans(Loans&& other) noexcept;
+  Loans& operator=(Loans&&) = delete;
+  ~Loans();
+
+  /// Errors  invalid_argument, which says what `where` is: no array, another dtype, not
+  ///         contiguous, read-only.
+  TensorView borrow(nb::handle given, Access access, const std::string& where);
+
+ private:
+  bool borrow_buffer(nb::handle given, Access access, const std::string& where,
+                     std::vector<TensorView>& found);
+  TensorView borrow_dlpack(nb::handle given, Access access, const std::string& where);
+
+  std::vector<Py_buffer> buffers_;
+  std::vector<dlpack::Managed*> plain_;
+  std::vector<dlpack::ManagedVersioned*> versioned_;
+};
+
+/// One key or many, and what lies at each: `kv.push(3, a)`, `kv.push([5, 7], [a, b])`,
+/// `kv.push({5: a, 7: [b, c]})`.
+class Items {
+ public:
+  /// Reads the keys; of a dict also what it has for each.
+  explicit Items(nb::handle keys);
+
+  /// `given` is None where the keys were a dict.
+  void read_values(nb::handle given, const char* argument = "values");
+  void read_outputs(nb::handle given, const char* argument = "out");
+
+  [[nodiscard]] Keys keys() const {
+    return is_single_ ? Keys(keys_.front()) : Keys(std::span<const Key>(keys_));
+  }
+  [[nodiscard]] Values values() const { return list<Values>(values_); }
+  [[nodiscard]] Outputs outputs() const { return list<Outputs>(outputs_); }
+  [[nodiscard]] bool is_single() const { return is_single_; }
+  [[nodiscard]] bool has_values() const { return !values_.flat.empty(); }
+  [[nodiscard]] const std::vector<Key>& key_list() const { return keys_; }
+  [[nodiscard]] Loans& loans() { return loans_; }
+
+ private:
+  template <class View>
+  struct List {
+    bool is_nested = false;
+    std::vector<View> flat;
+    std::vector<std::vector<View>> nested;
+  };
+
+  template <class Argument, class View>
+  static Argument list(const List<View>& given) {
+    if (given.is_nested) return Argument(given.nested);
+    return Argument(std::span<const View>(given.flat));
+  }
+  template <class View>
+  void read(nb::handle given, const char* argument, Access access, List<View>& into);
+  [[nodiscard]] std::string place(const char* argument, std::size_t index) const;
+
+  bool is_single_ = false;
+  std::vector<Key> keys_;
+  nb::object of_dict_;
+  Loans loans_;
+  List<ConstTensorView> values_;
+  List<TensorView> outputs_;
+};
+
+/// Settings of the environment, and what keyword arguments say instead: `timeout=60`.
+Settings read_settings(const nb::kwargs& given);
+
+/// "sgd,learning_rate=0.1" of "sgd" and {"learning_rate": 0.1}.
+std::string option_text(const std::string& name, const nb::dict& given);
+
+}  // namespace tutti::python

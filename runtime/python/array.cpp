@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/array.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
+
+#include "runtime/python/dlpack.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+const char* format_of(DType dtype) {
+  constexpr std::array<const char*, 8> kFormats = {"e", nullptr, "f", "d", "b", "B", "i", "q"};
+  return kFormats[static_cast<std::size_t>(dtype)];
+}
+
+/// One view of an array that another library holds.
+struct Held {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;
+  Array array;
+  dlpack::Managed plain{};
+  dlpack::ManagedVersioned versioned{};
+
+  explicit Held(Array held) : array(std::move(held)) {
+    const auto dimensions = array.shape().dimensions();
+    shape.assign(dimensions.begin(), dimensions.end());
+    strides.assign(shape.size(), 1);
+    for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+    ++array.lease()->views;
+  }
+
+  [[nodiscard]] dlpack::Tensor tensor() {
+    const bool is_gpu = array.device().kind == DeviceKind::gpu;
+    return {array.view().bytes(),
+            {is_gpu ? dlpack::kCuda : dlpack::kCpu, is_gpu ? array.device().index : 0},
+            static_cast<std::int32_t>(shape.size()),
+            dlpack::type_of(array.dtype()),
+            shape.data(),
+            strides.data(),
+            0};
+  }
+
+  static void destroy(void* held) {
+    if (Py_IsInitialized() == 0) return;  // the process ends
+    const nb::gil_scoped_acquire acquired;
+    auto* const self = static_cast<Held*>(held);
+    --self->array.lease()->views;
+    delete self;
+  }
+};
+
+template <class Managed>
+void destroy_unused(PyObject* capsule, const char* name) {
+  if (PyCapsule_IsValid(capsule, name) == 0) return;  // its consumer destroys it
+  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name));
+  managed->destroy(managed);
+}
+
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) {
+  buffer->obj = nullptr;
+  return nb::inst_ptr<Array>(self)->fill(self, buffer, flags);
+}
+
+void release_buffer(PyObject* self, Py_buffer* /*buffer*/) {
+  --nb::inst_ptr<Array>(self)->lease()->views;
+}
+
+nb::tuple dimensions_of(const Array& array) {
+  nb::list dimensions;
+  for (const std::int64_t length : array.shape().dimensions()) dimensions.append(length);
+  return nb::tuple(dimensions);
+}
+
+std::string repr(const Array& array) {
+  return "<tutti.Array " + to_string(array.shape()) + " " + to_string(array.dtype()) + " on " +
+         to_string(array.device()) + (array.is_writable() ? ">" : ", read-only>");
+}
+
+nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
+                         const nb::object& max_version) {
+  if (array.device().kind == DeviceKind::gpu) {
+    const nb::gil_scoped_release released;
+    synchronize(array.device());
+  }
+  return array.to_dlpack(!max_version.is_none() && nb::cast<int>(max_version[nb::int_(0)]) >= 1);
+}
+
+}  // namespace
+
+Array::Array(std::byte* data, const Shape& shape, DType dtype, Device device, bool is_writable,
+             std::shared_ptr<void> owner)
+    : data_(data),
+      shape_(shape),
+      dtype_(dtype),
+      device_(device),
+      is_writable_(is_writable),
+      owner_(std::move(owner)),
+      dimensions_(shape.dimensions().begin(), shape.dimensions().end()),
+      strides_(dimensions_.size(), static_cast<Py_ssize_t>(size_of(dtype))) {
+  for (std::size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * dimensions_[i];
+}
+
+Array Array::of(Tensor tensor) {
+  auto owner = std::make_shared<Tensor>(std::move(tensor));
+  return {owner->bytes(), owner->shape(), owner->dtype(), owner->device(), true, owner};
+}
+
+Array Array::of(const ConstTensorView& view) {
+  auto owner = std::make_shared<ConstTensorView>(view);
+  return {const_cast<std::byte*>(view.bytes()),
+          view.shape(),
+          view.dtype(),
+          view.device(),
+          false,
+          owner};
+}
+
+Array Array::lent(const ConstTensorView& view) {
+  return {const_cast<std::byte*>(view.bytes()),
+          view.shape(),
+          view.dtype(),
+          view.device(),
+          false,
+          nullptr};
+}
+
+Array Array::lent(const TensorView& view) {
+  return {view.bytes(), view.shape(), view.dtype(), view.device(), true, nullptr};
+}
+
+Array Array::bits() const {
+  Array other = *this;
+  other.dtype_ = DType::float16;
+  return other;
+}
+
+TensorView Array::view() const {
+  require_lease();
+  return {data_, shape_, dtype_, device_};
+}
+
+void Array::require_lease() const {
+  if (!lease_->is_over) return;
+  throw Error(ErrorCode::invalid_argument,
+              "this array was an updater's, which has returned: its memory is the library's again; "
+              "keep a copy, numpy.array(array)");
+}
+
+int Array::fill(PyObject* self, Py_buffer* buffer, int flags) const {
+  std::string refused;
+  if (lease_->is_over) {
+    refused = "this array was an updater's, which has returned; keep a copy, numpy.array(array)";
+  } else if (device_.kind == DeviceKind::gpu) {
+    refused = "an array on " + to_string(device_) +
+              " has no buffer in the host's memory; use "
+              "from_dlpack() of a library for GPUs";
+  } else if ((flags & PyBUF_WRITABLE) != 0 && !is_writable_) {
+    refused = "this array is read-only: it shows what the store holds; push() changes that";
+  } else if (format_of(dtype_) == nullptr && (flags & PyBUF_FORMAT) != 0) {
+    refused =
+        "bfloat16 has no buffer format; use array.numpy(), which needs ml_dtypes, or "
+        "torch.from_dlpack(array)";
+  }
+  if (!refused.empty()) {
+    PyErr_SetString(PyExc_BufferError, refused.c_str());
+    return -1;
+  }
+  buffer->obj = Py_NewRef(self);
+  buffer->buf = data_;
+  buffer->len = static_cast<Py_ssize_t>(shape_.count() * size_of(dtype_));
+  buffer->itemsize = static_cast<Py_ssize_t>(size_of(dtype_));
+  buffer->readonly = is_writable_ ? 0 : 1;
+  buffer->format = (flags & PyBUF_FORMAT) != 0 ? const_cast<char*>(format_of(dtype_)) : nullptr;
+  buffer->ndim = (flags & PyBUF_ND) != 0 ? static_cast<int>(dimensions_.size()) : 1;
+  buffer->shape = (flags & PyBUF_ND) != 0 ? const_cast<Py_ssize_t*>(dimensions_.data()) : nullptr;
+  buffer->strides =
+      (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? const_cast<Py_ssize_t*>(strides_.data()) : nullptr;
+  buffer->suboffsets = nullptr;
+  buffer->internal = nullptr;
+  ++lease_->views;
+  return 0;
+}
+
+nb::object Array::to_dlpack(bool is_versioned) const {
+  require_lease();
+  auto* const held = new Held(*this);
+  PyObject* capsule = nullptr;
+  if (is_versioned) {
+    const std::uint64_t flags = is_writable_ ? 0 : dlpack::kReadOnly;
+    held->versioned = {1,     0,
+                       held,  [](dlpack::ManagedVersioned* self) { Held::destroy(self->owner); },
+                       flags, held->tensor()};
+    capsule = PyCapsule_New(&held->versioned, dlpack::kVersionedName, [](PyObject* unused) {
+      destroy_unused<dlpack::ManagedVersioned>(unused, dlpack::kVersionedName);
+    });
+  } else {
+    held->plain = {held->tensor(), held, [](dlpack::Managed* self) { Held::destroy(self->owner); }};
+    capsule = PyCapsule_New(&held->plain, dlpack::kName, [](PyObject* unused) {
+      destroy_unused<dlpack::Managed>(unused, dlpack::kName);
+    });
+  }
+  if (capsule == nullptr) {
+    Held::destroy(held);
+    throw nb::python_error();
+  }
+  return nb::steal(capsule);
+}
+
+DType read_dtype(nb::handle given) {
+  nb::object name = nb::borrow(given);
+  if (!nb::isinstance<nb::str>(name)) {
+    name = nb::hasattr(given, "name")       ? nb::object(given.attr("name"))
+           : nb::hasattr(given, "__name__") ? nb::object(given.attr("__name__"))
+                                            : nb::object(nb::str(given));
+  }
+  std::string text = nb::cast<std::string>(nb::str(name));
+  if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
+  return parse_dtype(text);
+}
+
+Shape read_shape(nb::handle given) {
+  const auto length = [](nb::handle item) {
+    if (PyBool_Check(item.ptr()) || PyIndex_Check(item.ptr()) == 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "shape: expected whole numbers, such as (2, 3); got " +
+                      std::string(nb::repr(item).c_str()));
+    }
+    const Py_ssize_t number = PyNumber_AsSsize_t(item.ptr(), nullptr);
+    if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+    return static_cast<std::int64_t>(number);
+  };
+  if (PyIndex_Check(given.ptr()) != 0) {
+    const std::int64_t only = length(given);
+    return Shape(std::span(&only, 1));
+  }
+  if (!nb::isinstance<nb::tuple>(given) && !nb::isinstance<nb::list>(given)) {
+    throw Error(ErrorCode::invalid_argument, "shape: expected whole numbers, such as (2, 3); got " +
+                                                 std::string(nb::repr(given).c_str()));
+  }
+  std::vector<std::int64_t> dimensions;
+  for (const nb::handle item : given) dimensions.push_back(length(item));
+  return Shape(dimensions);
+}
+
+void bind_array(nb::module_& module) {
+  static PyType_Slot slots[] = {
+      {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+      {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+      {0, nullptr},
+  };
+  nb::class_<Array>(module, "_Array", nb::type_slots(slots),
+                    "Memory of the library: dense, row-major, never copied.")
+      .def_prop_ro("shape", dimensions_of, nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro(
+          "dtype", [](const Array& array) { return to_string(array.dtype()); },
+          "The element type's name: \"float32\".")
+      .def_prop_ro(
+          "device", [](const Array& array) { return to_string(array.device()); },
+          "Where it lies: \"cpu(0)\".")
+      .def_prop_ro("readonly", [](const Array& array) { return !array.is_writable(); })
+      .def_prop_ro(
+          "size", [](const Array& array) { return array.shape().count(); }, "Number of elements.")
+      .def_prop_ro(
+          "nbytes",
+          [](const Array& array) { return array.shape().count() * size_of(array.dtype()); })
+      .def_prop_ro("ndim", [](const Array& array) { return array.shape().dimensions().size(); })
+      .def(
+          "__dlpack__",
+          [](const Array& array, const nb::object& stream, const nb::object& max_version,
+             const nb::object&,
+             const nb::object&) { return export_dlpack(array, stream, max_version); },
+          nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
+          nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
+      .def("__dlpack_device__",
+           [](const Array& array) {
+             const bool is_gpu = array.device().kind == DeviceKind::gpu;
+             return nb::make_tuple(is_gpu ? dlpack::kCuda : dlpack::kCpu,
+                                   is_gpu ? array.device().index : 0);
+           })
+      .def(
+          "_bits", [](const Array& array) { return array.bits(); },
+          "The same memory as float16, for bfloat16, which buffers have no name for.")
+      .def("__repr__", repr);
+}
+
+}  // namespace tutti::python

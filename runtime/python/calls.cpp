@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/calls.hpp"
+
+#include <exception>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "tutti/program.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+/// True while this thread is in a call without the interpreter's lock.
+thread_local bool is_blocking = false;
+thread_local bool is_in_callback = false;
+
+/// The exception that a handler of Python raised stays in this thread's state, where blocking()
+/// finds it. Python runs handlers on its main thread alone.
+bool signal_raised() noexcept {
+  if (!is_blocking) return false;
+  const nb::gil_scoped_acquire acquired;
+  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+}
+
+/// The exception of Python that is nested in an error, if there is one.
+nb::object original_of(const std::exception& error) {
+  try {
+    std::rethrow_if_nested(error);
+  } catch (nb::python_error& original) {
+    return nb::borrow(original.value());
+  } catch (...) {
+  }
+  return nb::none();
+}
+
+void raise(const Error& error) {
+  const nb::object make = nb::module_::import_("tutti._errors").attr("make");
+  const nb::object exception =
+      make(std::string(to_string(error.code())), nb::str(error.what()), error.recoverable(),
+           error.reporter(), error.scope() == ErrorScope::agreed, exit_code(error.code()),
+           original_of(error));
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
+}
+
+}  // namespace
+
+void watch_signals() { set_interrupt_check(signal_raised); }
+
+void translate_errors(nb::module_& /*module*/) {
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      raise(error);
+    } catch (const std::bad_cast&) {
+      PyErr_SetString(PyExc_TypeError, "an argument is of another type, or text that is not UTF-8");
+    }
+  });
+}
+
+Blocking::Blocking() noexcept : before_(std::exchange(is_blocking, true)) {}
+Blocking::~Blocking() { is_blocking = before_; }
+
+InCallback::InCallback() noexcept : before_(std::exchange(is_in_callback, true)) {}
+InCallback::~InCallback() { is_in_callback = before_; }
+
+Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
+  if (is_in_callback) return;
+  if (occupancy.owner_ != std::thread::id()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(what) +
+                    ": another thread is in a call of this object, which one thread uses at a "
+                    "time; hold a threading.Lock around its calls");
+  }
+  occupancy.owner_ = std::this_thread::get_id();
+  is_outermost_ = true;
+}
+
+Occupancy::Turn::~Turn() {
+  if (is_outermost_) occupancy_.owner_ = {};
+}
+
+std::shared_ptr<PyObject> shared(nb::object object) {
+  return {object.release().ptr(), [](PyObject* owned) {
+            if (Py_IsInitialized() == 0) return;
+            const nb::gil_scoped_acquire acquired;
+            Py_XDECREF(owned);
+          }};
+}
+
+}  // namespace tutti::python

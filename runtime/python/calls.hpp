@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every call from Python has around it: the interpreter's lock is given back while the library
+// works, signals of Python end a wait, and one thread at a time is in a store.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <thread>
+
+#include "tutti/error.hpp"
+
+namespace tutti::python {
+
+namespace nb = nanobind;
+
+/// Makes this module's waits look for signals of Python, such as that of Ctrl-C.
+void watch_signals();
+
+/// Registers how a tutti::Error becomes an exception of tutti._errors.
+void translate_errors(nb::module_& module);
+
+/// The interpreter's lock is free, and waits of this thread can be interrupted, while this lives.
+class Blocking {
+ public:
+  Blocking() noexcept;
+  ~Blocking();
+  Blocking(const Blocking&) = delete;
+  Blocking& operator=(const Blocking&) = delete;
+
+ private:
+  bool before_;
+  nb::gil_scoped_release released_;
+};
+
+/// Says that this thread runs Python code on behalf of a call, such as an updater.
+class InCallback {
+ public:
+  InCallback() noexcept;
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+
+ private:
+  nb::gil_scoped_acquire acquired_;
+  bool before_;
+};
+
+/// One thread at a time is in the object; a callback may call what its caller is in.
+class Occupancy {
+ public:
+  class Turn {
+   public:
+    /// Errors  invalid_argument, if another thread is in a call.
+    Turn(Occupancy& occupancy, const char* what);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Occupancy& occupancy_;
+    bool is_outermost_ = false;
+  };
+
+ private:
+  std::thread::id owner_{};  // read and written with the interpreter's lock
+};
+
+/// A Python object that threads of the library may drop.
+std::shared_ptr<PyObject> shared(nb::object object);
+
+/// Runs `call` without the interpreter's lock. A signal of Python that ended it is thrown in its
+/// place.
+template <class Call>
+decltype(auto) blocking(Call&& call) {
+  try {
+    const Blocking blocking;
+    return call();
+  } catch (const Error&) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    throw;
+  }
+}
+
+}  // namespace tutti::python

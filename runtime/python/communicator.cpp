@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti.Communicator and tutti.Pending.
+#include "runtime/python/communicator.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <string>
+
+#include "tutti/error.hpp"
+#include "tutti/mpi.hpp"
+
+#include "runtime/python/array.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+ReduceOp read_operation(const std::string& name) {
+  for (const ReduceOp known : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+    if (name == to_string(known)) return known;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "op: expected \"sum\", \"prod\", \"min\" or \"max\"; got \"" + name + "\"");
+}
+
+/// What a collective gets, without copies. Without an output it works in place.
+struct Given {
+  Loans loans;
+  std::vector<TensorView> views;
+  ReduceOp op = ReduceOp::sum;
+
+  void read(nb::handle input, nb::handle output) {
+    views.push_back(loans.borrow(input, output.is_none() ? Access::write : Access::read, "input"));
+    views.push_back(output.is_none() ? views.front() : loans.borrow(output, Access::write, "out"));
+  }
+  [[nodiscard]] const TensorView& input() const { return views[0]; }
+  [[nodiscard]] const TensorView& output() const { return views[1]; }
+};
+
+/// Reads what `read` reads, on all ranks, and runs `call(communicator, given)`.
+template <class Read, class Call>
+void with_given(PyCommunicator& self, const char* what, Read&& read, Call&& call) {
+  const Occupancy::Turn turn(self.occupancy(), what);
+  Communicator& ranks = self.get();
+  Given given;
+  read_on_all(ranks, [&] { read(given); });
+  blocking([&] { call(ranks, given); });
+}
+
+void allreduce(PyCommunicator& self, nb::handle input, nb::handle out, const std::string& op) {
+  with_given(
+      self, "allreduce",
+      [&](Given& given) {
+        given.op = read_operation(op);
+        given.read(input, out);
+      },
+      [](Communicator& ranks, const Given& given) {
+        ranks.allreduce(given.input(), given.output(), given.op);
+      });
+}
+
+void reduce(PyCommunicator& self, nb::handle input, nb::handle out, int root,
+            const std::string& op) {
+  with_given(
+      self, "reduce",
+      [&](Given& given) {
+        given.op = read_operation(op);
+        given.views.push_back(given.loans.borrow(input, Access::read, "input"));
+        if (out.is_none()) {
+          given.views.push_back({nullptr, {0}, given.input().dtype()});
+        } else {
+          given.views.push_back(given.loans.borrow(out, Access::write, "out"));
+        }
+      },
+      [&](Communicator& ranks, const Given& given) {
+        ranks.reduce(given.input(), given.output(), root, given.op);
+      });
+}
+
+void reduce_scatter(PyCommunicator& self, nb::handle input, nb::handle out, const std::string& op) {
+  with_given(
+      self, "reduce_scatter",
+      [&](Given& given) {
+        given.op = read_operation(op);
+        given.read(input, out);
+      },
+      [](Communicator& ranks, const Given& given) {
+        ranks.reduce_scatter(given.input(), given.output(), given.op);
+      });
+}
+
+void allgather(PyCommunicator& self, nb::handle input, nb::handle out) {
+  with_given(
+      self, "allgather", [&](Given& given) { given.read(input, out); },
+      [](Communicator& ranks, const Given& given) {
+        ranks.allgather(given.input(), given.output());
+      });
+}
+
+void broadcast(PyCommunicator& self, nb::handle array, int root) {
+  with_given(
+      self, "broadcast",
+      [&](Given& given) {
+        given.views.push_back(given.loans.borrow(array, Access::write, "array"));
+      },
+      [&](Communicator& ranks, const Given& given) { ranks.broadcast(given.input(), root); });
+}
+
+PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const nb::object& out,
+                          const std::string& op, int priority) {
+  const Occupancy::Turn turn(self.occupancy(), "allreduce_async");
+  Communicator& ranks = self.get();
+  ReduceOp chosen{};
+  auto items = std::make_shared<Items>(nb::int_(0));
+  read_on_all(ranks, [&] {
+    chosen = read_operation(op);
+    for (const nb::handle given : {nb::handle(input), nb::handle(out)}) {
+      if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "allreduce_async: expected one array for input and out; got a list");
+    }
+    if (out.is_none()) {
+      items->read_outputs(input, "input");
+    } else {
+      items->read_values(input, "input");
+      items->read_outputs(out, "out");
+    }
+  });
+  const Outputs to = items->outputs();
+  const Pending pending = blocking([&] {
+    const TensorView& target = to.flat().front();
+    const ConstTensorView source =
+        items->has_values() ? items->values().flat().front() : ConstTensorView(target);
+    return ranks.allreduce_async(source, target, chosen, {.priority = priority, .borrow = true});
+  });
+  PyPending call{pending, std::move(items)};
+  self.under_way().add(call);
+  return call;
+}
+
+PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
+  const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
+  const auto address = nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
+  const Settings chosen = read_settings(settings);
+  return PyCommunicator(
+      blocking([&] { return communicator_from(*reinterpret_cast<MPI_Comm*>(address), chosen); }));
+}
+
+void agree(PyCommunicator& self, const nb::object& body) {
+  const Occupancy::Turn turn(self.occupancy(), "agree");
+  Communicator& ranks = self.get();
+  blocking([&] {
+    ranks.agree([&] {
+      const InCallback callback;
+      body();
+    });
+  });
+}
+
+std::string repr(const PyCommunicator& self) {
+  const Communicator& ranks = self.get();
+  return "<tutti.Communicator rank " + std::to_string(ranks.rank()) + " of " +
+         std::to_string(ranks.size()) + ", node " + std::to_string(ranks.node()) + " of " +
+         std::to_string(ranks.num_nodes()) + ">";
+}
+
+void bind_pending(nb::module_& module) {
+  nb::class_<PyPending>(module, "Pending",
+                        "An asynchronous call. `wait()` it, ask `ready()`, or `await` it.")
+      .def(
+          "ready", [](const PyPending& self) { return self.pending.ready(); },
+          "True once the call is complete or has failed. Local.")
+      .def(
+          "wait", [](const PyPending& self) { blocking([&] { self.pending.wait(); }); },
+          "Returns when the call is complete on this rank, and raises what it failed with.")
+      .def("__repr__", [](const PyPending& self) {
+        return self.pending.ready() ? "<tutti.Pending complete>" : "<tutti.Pending under way>";
+      });
+}
+
+template <int (Communicator::*kMember)() const noexcept>
+int number(const PyCommunicator& self) {
+  return (self.get().*kMember)();
+}
+
+void bind_collectives(nb::class_<PyCommunicator>& type) {
+  constexpr const char* kSum = "sum";
+  type.def("allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
+           nb::arg("op") = kSum,
+           "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
+           "Collective. op: \"sum\", \"prod\", \"min\" or \"max\". Raises MismatchError on all "
+           "ranks if shapes, dtypes or operations differ.")
+      .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
+           nb::arg("op") = kSum, nb::arg("priority") = 0,
+           "An allreduce that goes on while the program computes. The arrays belong to the library "
+           "until it is complete. All ranks make these calls in the same order.")
+      .def("broadcast", broadcast, nb::arg("array"), nb::arg("root") = 0,
+           "Copies `array` of rank `root` into `array` of every rank. Collective.")
+      .def("reduce", reduce, nb::arg("input"), nb::arg("out") = nb::none(), nb::arg("root") = 0,
+           nb::arg("op") = kSum,
+           "Reduces `input` over all ranks into `out` of rank `root`. Other ranks need no `out`. "
+           "Collective.")
+      .def("reduce_scatter", reduce_scatter, nb::arg("input"), nb::arg("out"), nb::arg("op") = kSum,
+           "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`. Collective.")
+      .def("allgather", allgather, nb::arg("input"), nb::arg("out"),
+           "`out` gets the inputs of all ranks, one after the other. Collective.")
+      .def(
+          "barrier",
+          [](PyCommunicator& self) {
+            const Occupancy::Turn turn(self.occupancy(), "barrier");
+            Communicator& ranks = self.get();
+            blocking([&] { ranks.barrier(); });
+          },
+          "Returns when every rank has called it. Collective.")
+      .def("agree", agree, nb::arg("body"),
+           "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.");
+}
+
+void bind_groups(nb::class_<PyCommunicator>& type) {
+  type.def_static(
+          "world",
+          [](const nb::kwargs& settings) {
+            const Settings chosen = read_settings(settings);
+            return PyCommunicator(blocking([&] { return Communicator::world(chosen); }));
+          },
+          nb::arg("settings"),
+          "All ranks of the job of mpirun; else this process alone. Collective.")
+      .def_static(
+          "self",
+          [](const nb::kwargs& settings) {
+            const Settings chosen = read_settings(settings);
+            return PyCommunicator(blocking([&] { return Communicator::self(chosen); }));
+          },
+          nb::arg("settings"), "This process alone. Never touches MPI.")
+      .def_static("from_mpi", from_mpi, nb::arg("comm"), nb::arg("settings"),
+                  "The ranks of a communicator of mpi4py, in its order. Collective over it.")
+      .def(
+          "split",
+          [](PyCommunicator& self, int color, int key) {
+            const Occupancy::Turn turn(self.occupancy(), "split");
+            const Communicator& ranks = self.get();
+            return PyCommunicator(blocking([&] { return ranks.split(color, key); }));
+          },
+          nb::arg("color"), nb::arg("key") = 0,
+          "The group of all ranks that give the same colour, in the order of (key, rank). "
+          "Collective.")
+      .def(
+          "subgroup",
+          [](PyCommunicator& self, const std::vector<int>& list) {
+            const Occupancy::Turn turn(self.occupancy(), "subgroup");
+            const Communicator& ranks = self.get();
+            auto group = blocking([&] { return ranks.subgroup(list); });
+            if (!group) return std::optional<PyCommunicator>();
+            return std::optional<PyCommunicator>(PyCommunicator(std::move(*group)));
+          },
+          nb::arg("ranks"),
+          "The group of these ranks, in this order; None on the others, which call it too. "
+          "Collective.");
+}
+
+}  // namespace
+
+Communicator& PyCommunicator::get() const {
+  if (communicator_) return *communicator_;
+  throw Error(ErrorCode::invalid_argument,
+              "this communicator is closed; make a new one with Communicator.world()");
+}
+
+nb::dict to_python(const Statistics& statistics) {
+  nb::list calls;
+  for (const CallStatistics& call : statistics.calls) {
+    nb::list keys;
+    for (const Key& key : call.keys) {
+      if (key.is_string()) {
+        keys.append(key.text());
+      } else {
+        keys.append(key.number());
+      }
+    }
+    nb::list last;
+    for (const LastRank& rank : call.last) {
+      nb::dict entry;
+      entry["rank"] = rank.rank;
+      entry["calls"] = rank.calls;
+      entry["seconds"] = rank.seconds;
+      last.append(entry);
+    }
+    nb::dict entry;
+    entry["call"] = call.call;
+    entry["keys"] = keys;
+    entry["calls"] = call.calls;
+    entry["bytes"] = call.bytes;
+    entry["seconds"] = call.seconds;
+    entry["waiting_seconds"] = call.waiting_seconds;
+    entry["last"] = last;
+    calls.append(entry);
+  }
+  nb::dict all;
+  all["rank"] = statistics.rank;
+  all["seconds"] = statistics.seconds;
+  all["calls"] = calls;
+  return all;
+}
+
+void bind_communicator(nb::module_& module) {
+  bind_pending(module);
+  auto type = nb::class_<PyCommunicator>(
+      module, "Communicator", nb::is_weak_referenceable(),
+      "The ranks of an mpirun job, or a group of them. One thread uses it at a time.");
+  bind_groups(type);
+  bind_collectives(type);
+  type.def_prop_ro("rank", number<&Communicator::rank>)
+      .def_prop_ro("size", number<&Communicator::size>)
+      .def_prop_ro("job_rank", number<&Communicator::job_rank>)
+      .def_prop_ro("node", number<&Communicator::node>)
+      .def_prop_ro("num_nodes", number<&Communicator::num_nodes>)
+      .def_prop_ro("local_rank", number<&Communicator::local_rank>)
+      .def_prop_ro("local_size", number<&Communicator::local_size>)
+      .def(
+          "allocate",
+          [](PyCommunicator& self, nb::handle shape, nb::handle dtype) {
+            return Array::of(self.get().allocate(read_shape(shape), read_dtype(dtype)));
+          },
+          nb::arg("shape"), nb::arg("dtype") = "float32",
+          "An array of zeros in node-shared memory, which collectives move without copies. Local.")
+      .def(
+          "algorithms", [](const PyCommunicator& self) { return self.get().algorithms(); },
+          "How this communicator's calls move data, as text. Local.")
+      .def(
+          "statistics",
+          [](const PyCommunicator& self) {
+            return to_python(blocking([&] { return self.get().statistics(); }));
+          },
+          "What the calls of this rank have cost so far. Local.")
+      .def("stop_requested",
+           [](const PyCommunicator& self) {
+             return blocking([&] { return self.get().stop_requested(); });
+           })
+      .def("request_stop", [](const PyCommunicator& self) { self.get().request_stop(); })
+      .def("close", &PyCommunicator::close, "Leaves the group. Local.")
+      .def("__repr__", repr);
+}
+
+}  // namespace tutti::python

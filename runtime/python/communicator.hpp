@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <nanobind/nanobind.h>
+
+#include "tutti/communicator.hpp"
+#include "tutti/statistics.hpp"
+
+#include "runtime/python/calls.hpp"
+#include "runtime/python/pending.hpp"
+
+namespace tutti::python {
+
+/// A communicator as Python has it. Its destruction may wait for a thread that runs Python code.
+class PyCommunicator {
+ public:
+  explicit PyCommunicator(Communicator communicator)
+      : communicator_(std::make_unique<Communicator>(std::move(communicator))) {}
+  PyCommunicator(PyCommunicator&&) = default;
+  PyCommunicator& operator=(PyCommunicator&&) = delete;
+  ~PyCommunicator() { close(); }
+
+  void close() {
+    const nb::gil_scoped_release released;
+    communicator_.reset();
+  }
+  /// Errors  invalid_argument once it is closed.
+  [[nodiscard]] Communicator& get() const;
+  [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
+  [[nodiscard]] UnderWay& under_way() { return under_way_; }
+
+ private:
+  std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
+  UnderWay under_way_;  // its arrays outlive the calls
+  std::unique_ptr<Communicator> communicator_;
+};
+
+/// Reads arguments; what is wrong with them on this rank becomes an error of all ranks.
+template <class Ranks, class Read>
+void read_on_all(Ranks& ranks, Read&& read) {
+  try {
+    read();
+  } catch (const Error&) {
+    const std::exception_ptr error = std::current_exception();
+    blocking([&] { ranks.agree([&] { std::rethrow_exception(error); }); });
+  }
+}
+
+/// As a dict of Python's own types.
+nb::dict to_python(const Statistics& statistics);
+
+void bind_communicator(nb::module_& module);
+void bind_store(nb::module_& module);
+void bind_optimizers(nb::module_& module);
+
+}  // namespace tutti::python

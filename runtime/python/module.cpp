@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module tutti._core; tutti/__init__.py has what programs see.
+#include <memory>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <string>
+
+#include "tutti/gpu.hpp"
+#include "tutti/optimizers.hpp"
+#include "tutti/preemption.hpp"
+#include "tutti/program.hpp"
+
+#include "runtime/python/array.hpp"
+#include "runtime/python/calls.hpp"
+#include "runtime/python/communicator.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+ErrorCode code_of(const std::string& name) {
+  for (int code = 1; code <= static_cast<int>(ErrorCode::divergence); ++code) {
+    if (name == to_string(static_cast<ErrorCode>(code))) return static_cast<ErrorCode>(code);
+  }
+  return ErrorCode::user_code;
+}
+
+/// Ends the job after an exception that nobody caught; returns the exit code where all ranks have
+/// raised it, and end by themselves.
+int end_job(const std::string& program, const std::string& code, const std::string& text,
+            bool is_agreed, bool is_reporter) {
+  return run_program(program, [&]() -> int {
+    if (code.empty()) throw std::runtime_error(text);
+    throw Error(code_of(code), text, is_agreed ? ErrorScope::agreed : ErrorScope::failed,
+                is_reporter);
+  });
+}
+
+void bind_program(nb::module_& module) {
+  nb::class_<PreemptionSignals>(module, "_PreemptionSignals")
+      .def(nb::init<>())
+      .def("pass_on", &PreemptionSignals::pass_on,
+           "From now on it is as if there had never been this object.")
+      .def("received", &PreemptionSignals::received, "True once a signal has come to this rank.");
+  module.def("end_job", end_job, nb::arg("program"), nb::arg("code"), nb::arg("text"),
+             nb::arg("is_agreed"), nb::arg("is_reporter"));
+  module.def("version", version);
+  module.def("build_info", build_info, "Library version, compiler, MPI and vector instructions.");
+  module.def("num_gpus", num_gpus, "How many GPUs this process can use.");
+  module.def("describe_gpus", describe_gpus, "The GPUs, or why there are none.");
+  module.attr("EXIT_REQUEUE") = kExitRequeue;
+}
+
+}  // namespace
+
+void bind_optimizers(nb::module_& module) {
+  nb::class_<Optimizer>(module, "Optimizer",
+                        "How weights follow from gradients. All ranks change its options alike.")
+      .def_prop_ro("name", &Optimizer::name)
+      .def_prop_rw("learning_rate", &Optimizer::learning_rate, &Optimizer::set_learning_rate,
+                   "The rate before schedule and multipliers.")
+      .def(
+          "set_lr_mult",
+          [](Optimizer& self, nb::handle key, double factor) {
+            self.set_lr_mult(read_key(key), factor);
+          },
+          nb::arg("key"), nb::arg("factor"), "A factor of one key's learning rate.")
+      .def(
+          "set_wd_mult",
+          [](Optimizer& self, nb::handle key, double factor) {
+            self.set_wd_mult(read_key(key), factor);
+          },
+          nb::arg("key"), nb::arg("factor"), "A factor of one key's weight decay.")
+      .def("__repr__",
+           [](const Optimizer& self) { return "<tutti.Optimizer " + self.describe() + ">"; });
+  module.def(
+      "optimizer",
+      [](const std::string& name, const nb::kwargs& options) {
+        return optimizer::create(option_text(name, options));
+      },
+      nb::arg("name"), nb::arg("options"),
+      "An optimizer by its name: optimizer(\"sgd\", momentum=0.9, schedule=\"cosine\", "
+      "max_update=1000).");
+  module.def("optimizer_names", optimizer::names);
+  module.def("optimizer_help", optimizer::help);
+}
+
+}  // namespace tutti::python
+
+NB_MODULE(_core, module) {
+  using namespace tutti::python;
+  nb::set_leak_warnings(false);  // the process may end with stores in global variables
+  translate_errors(module);
+  bind_array(module);
+  bind_communicator(module);
+  bind_optimizers(module);
+  bind_store(module);
+  bind_program(module);
+  watch_signals();
+}

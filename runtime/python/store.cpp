@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti.KVStore.
+#include <memory>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <string>
+#include <utility>
+
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "runtime/python/array.hpp"
+#include "runtime/python/communicator.hpp"
+#include "runtime/python/updaters.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+/// A store as Python has it.
+class PyStore {
+ public:
+  explicit PyStore(KVStore store) : store_(std::make_unique<KVStore>(std::move(store))) {}
+  PyStore(PyStore&&) = default;
+  PyStore& operator=(PyStore&&) = delete;
+  ~PyStore() { close(); }
+
+  void close() {
+    const nb::gil_scoped_release released;  // a thread of the library may run an updater
+    store_.reset();
+  }
+  [[nodiscard]] KVStore& get() const {
+    if (store_) return *store_;
+    throw Error(ErrorCode::invalid_argument, "this store is closed; create a new one");
+  }
+  [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
+  [[nodiscard]] UnderWay& under_way() { return under_way_; }
+
+ private:
+  std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
+  UnderWay under_way_;  // its arrays outlive the store's calls
+  std::unique_ptr<KVStore> store_;
+};
+
+/// Reads `read(items)` on all ranks and runs `call(store, items)`.
+template <class Read, class Call>
+void collective(PyStore& self, const char* what, nb::handle keys, Read&& read, Call&& call) {
+  const Occupancy::Turn turn(self.occupancy(), what);
+  KVStore& store = self.get();
+  std::optional<Items> items;
+  read_on_all(store, [&] { read(items.emplace(keys)); });
+  blocking([&] { call(store, *items); });
+}
+
+void init(PyStore& self, nb::handle keys, nb::handle values) {
+  collective(
+      self, "init", keys, [&](Items& items) { items.read_values(values); },
+      [](KVStore& store, const Items& items) { store.init(items.keys(), items.values()); });
+}
+
+void push(PyStore& self, nb::handle keys, nb::handle values, int priority) {
+  collective(
+      self, "push", keys, [&](Items& items) { items.read_values(values); },
+      [&](KVStore& store, const Items& items) {
+        store.push(items.keys(), items.values(), priority);
+      });
+}
+
+void pushpull(PyStore& self, nb::handle keys, nb::handle values, nb::handle out, int priority) {
+  collective(
+      self, "pushpull", keys,
+      [&](Items& items) {
+        if (out.is_none()) {
+          items.read_outputs(values, "values");
+        } else {
+          items.read_values(values);
+          items.read_outputs(out);
+        }
+      },
+      [&](KVStore& store, const Items& items) {
+        if (out.is_none()) {
+          store.pushpull(items.keys(), items.outputs(), priority);
+        } else {
+          store.pushpull(items.keys(), items.values(), items.outputs(), priority);
+        }
+      });
+}
+
+void broadcast(PyStore& self, nb::handle keys, nb::handle values, nb::handle out) {
+  collective(
+      self, "broadcast", keys,
+      [&](Items& items) {
+        items.read_values(values);
+        items.read_outputs(out);
+      },
+      [](KVStore& store, const Items& items) {
+        store.broadcast(items.keys(), items.values(), items.outputs());
+      });
+}
+
+void pull(PyStore& self, nb::handle keys, nb::handle out, bool cast, bool ignore_sparse,
+          int priority) {
+  const Occupancy::Turn turn(self.occupancy(), "pull");
+  const KVStore& store = self.get();
+  Items items(keys);
+  items.read_outputs(out);
+  blocking([&] {
+    store.pull(items.keys(), items.outputs(),
+               {.cast = cast ? Cast::yes : Cast::no,
+                .ignore_sparse = ignore_sparse,
+                .priority = priority});
+  });
+}
+
+PyPending push_async(PyStore& self, nb::handle keys, nb::handle values, int priority, bool borrow) {
+  const Occupancy::Turn turn(self.occupancy(), "push_async");
+  KVStore& store = self.get();
+  auto items = std::make_shared<Items>(keys);
+  items->read_values(values);
+  const Pending pending = blocking([&] {
+    return store.push_async(items->keys(), items->values(),
+                            {.priority = priority, .borrow = borrow});
+  });
+  PyPending call{pending, std::move(items)};
+  self.under_way().add(call);
+  return call;
+}
+
+PyPending pushpull_async(PyStore& self, nb::handle keys, nb::handle values, nb::handle out,
+                         int priority, bool borrow) {
+  const Occupancy::Turn turn(self.occupancy(), "pushpull_async");
+  KVStore& store = self.get();
+  auto items = std::make_shared<Items>(keys);
+  items->read_values(values);
+  items->read_outputs(out);
+  const Pending pending = blocking([&] {
+    return store.pushpull_async(items->keys(), items->values(), items->outputs(),
+                                {.priority = priority, .borrow = borrow});
+  });
+  PyPending call{pending, std::move(items)};
+  self.under_way().add(call);
+  return call;
+}
+
+Array view(PyStore& self, nb::handle key) {
+  const Occupancy::Turn turn(self.occupancy(), "view");
+  const KVStore& store = self.get();
+  const Key asked = read_key(key);
+  return Array::of(blocking([&] { return store.view(asked); }));
+}
+
+void init_row_sparse(PyStore& self, nb::handle key, nb::handle table, nb::handle dtype) {
+  const Occupancy::Turn turn(self.occupancy(), "init_row_sparse");
+  KVStore& store = self.get();
+  const bool is_shape = nb::isinstance<nb::tuple>(table);
+  std::optional<Items> items;
+  Shape shape;
+  DType element{};
+  read_on_all(store, [&] {
+    items.emplace(key);
+    if (is_shape) {
+      shape = read_shape(table);
+      element = read_dtype(dtype);
+    } else {
+      items->read_values(table);
+    }
+  });
+  blocking([&] {
+    if (is_shape) {
+      store.init_row_sparse(items->key_list().front(), shape, element);
+    } else {
+      store.init_row_sparse(items->keys(), items->values());
+    }
+  });
+}
+
+void push_rows(PyStore& self, nb::handle key, nb::handle ids, nb::handle rows, int priority) {
+  const Occupancy::Turn turn(self.occupancy(), "push_rows");
+  KVStore& store = self.get();
+  Loans loans;
+  std::optional<Key> asked;
+  std::vector<RowSparseView> value;
+  const RowSparse none;
+  read_on_all(store, [&] {
+    asked = read_key(key);
+    if (ids.is_none() && rows.is_none()) {
+      value.push_back(none);
+    } else {
+      const TensorView which = loans.borrow(ids, Access::read, "ids");
+      value.push_back(row_sparse(which, loans.borrow(rows, Access::read, "rows")));
+    }
+  });
+  blocking([&] { store.push(*asked, std::span<const RowSparseView>(value), priority); });
+}
+
+nb::tuple pull_rows(PyStore& self, nb::handle key, nb::handle ids) {
+  const Occupancy::Turn turn(self.occupancy(), "pull_rows");
+  const KVStore& store = self.get();
+  Loans loans;
+  const Key asked = read_key(key);
+  const ConstTensorView which = loans.borrow(ids, Access::read, "ids");
+  RowSparse pulled;
+  blocking([&] { store.row_sparse_pull(asked, pulled, which); });
+  return nb::make_tuple(Array::of(std::move(pulled.ids)), Array::of(std::move(pulled.rows)));
+}
+
+void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options) {
+  const Occupancy::Turn turn(self.occupancy(), "set_gradient_compression");
+  KVStore& store = self.get();
+  std::string text;
+  if (nb::isinstance<nb::dict>(given)) {  // as MXNet has it: {"type": "2bit", "threshold": 0.5}
+    const auto rest = nb::cast<nb::dict>(given.attr("copy")());
+    if (!rest.contains("type")) {
+      throw Error(ErrorCode::invalid_argument,
+                  "set_gradient_compression: expected {\"type\": \"2bit\", ...}; got no \"type\"");
+    }
+    const std::string name = nb::cast<std::string>(nb::str(nb::object(rest["type"])));
+    PyDict_DelItemString(rest.ptr(), "type");
+    text = option_text(name, rest);
+  } else {
+    text = option_text(nb::cast<std::string>(nb::str(given)), options);
+  }
+  blocking([&] { store.set_gradient_compression(text); });
+}
+
+nb::dict load(PyStore& self, const std::string& directory, const LoadOptions& options) {
+  const Occupancy::Turn turn(self.occupancy(), "load");
+  KVStore& store = self.get();
+  const LoadResult found = blocking([&] { return store.load(directory, options); });
+  nb::dict result;
+  result["generation"] = found.generation;
+  result["metadata"] = found.metadata;
+  result["damaged"] = found.damaged;
+  result["reset_residuals"] = found.reset_residuals;
+  return result;
+}
+
+/// A call that has no arrays, in turn and without the interpreter's lock.
+template <class Call>
+auto simple(PyStore& self, const char* what, Call&& call) {
+  const Occupancy::Turn turn(self.occupancy(), what);
+  KVStore& store = self.get();
+  return blocking([&] { return call(store); });
+}
+
+nb::dict verify(PyStore& self) {
+  const VerifyResult found = simple(self, "verify", [](KVStore& store) { return store.verify(); });
+  nb::dict result;
+  result["bytes"] = found.bytes;
+  result["healed"] = found.healed;
+  result["healed_since_creation"] = found.healed_since_creation;
+  return result;
+}
+
+std::string repr(const PyStore& self) {
+  const KVStore& store = self.get();
+  return "<tutti.KVStore \"" + std::string(store.type()) + "\" rank " +
+         std::to_string(store.rank()) + " of " + std::to_string(store.num_workers()) + ">";
+}
+
+void bind_values(nb::class_<PyStore>& type) {
+  const auto keys = nb::arg("keys").none();
+  const auto priority = nb::arg("priority") = 0;
+  const auto no_values = nb::arg("values") = nb::none();
+  const auto no_out = nb::arg("out") = nb::none();
+  type.def("init", init, keys, no_values,
+           "Stores the first value of each key: rank 0's. Once per key. Collective.\n\n"
+           "keys: an int or str, a list of them, or a dict of key: value.\n"
+           "Raises InvalidArgumentError for a key that exists.")
+      .def("push", push, keys, no_values, priority,
+           "Sums each key's values over the list and over all ranks, then runs the updater.\n\n"
+           "Collective: all ranks push the same keys, shapes and dtypes, in the same order. A list "
+           "for one key is summed; a list of keys takes a list of values, or of lists.\n"
+           "Raises MismatchError on all ranks, which changes nothing.")
+      .def("pull", pull, keys, no_out, nb::kw_only(), nb::arg("cast") = false,
+           nb::arg("ignore_sparse") = true, priority,
+           "Copies this rank's replica into every array of `out`, which is written in place. "
+           "Local.\n\ncast: converts to the outputs' dtypes.")
+      .def("pushpull", pushpull, keys, no_values, no_out, priority,
+           "push, then pull of the new values; without `out`, over `values`. Collective.")
+      .def("broadcast", broadcast, keys, no_values, no_out, "init, then pull. Collective.")
+      .def("push_async", push_async, keys, no_values, priority, nb::kw_only(),
+           nb::arg("borrow") = false,
+           "A push that goes on while the program computes. Ranks may push keys in any order.\n\n"
+           "borrow: values in ordinary memory are not copied, and stay as they are until then.")
+      .def("pushpull_async", pushpull_async, keys, nb::arg("values"), nb::arg("out"), priority,
+           nb::kw_only(), nb::arg("borrow") = false,
+           "push_async, whose outputs have the new values when it is complete.")
+      .def("view", view, nb::arg("key"),
+           "This rank's replica, read-only and without a copy. It keeps the memory that it shows; "
+           "its content is valid until the next push of the key. Local.")
+      .def(
+          "allocate",
+          [](PyStore& self, nb::handle shape, nb::handle dtype) {
+            const Shape asked = read_shape(shape);
+            return Array::of(self.get().allocate(asked, read_dtype(dtype)));
+          },
+          nb::arg("shape"), nb::arg("dtype") = "float32",
+          "An array of zeros in the store's memory, which is pushed without any copy. Local.")
+      .def("init_row_sparse", init_row_sparse, nb::arg("key"), nb::arg("table"),
+           nb::arg("dtype") = "float32",
+           "A key of which pushes name rows. `table`: an array, or the shape of one of zeros, as a "
+           "tuple. Collective.")
+      .def("push_rows", push_rows, nb::arg("key"), nb::arg("ids") = nb::none(),
+           nb::arg("rows") = nb::none(), priority,
+           "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
+           "different rows, or none. Collective.")
+      .def("pull_rows", pull_rows, nb::arg("key"), nb::arg("ids"),
+           "(ids, rows) of this rank's replica: each row once, ascending. Local.");
+}
+
+void bind_updates(nb::class_<PyStore>& type) {
+  type.def(
+          "set_updater",
+          [](PyStore& self, nb::object updater, nb::object rows) {
+            Updater dense = dense_updater(std::move(updater));
+            RowSparseUpdater sparse = row_updater(std::move(rows));
+            simple(self, "set_updater",
+                   [&](KVStore& store) { store.set_updater(std::move(dense), std::move(sparse)); });
+          },
+          nb::arg("updater").none(), nb::arg("rows") = nb::none(),
+          "updater(key, merged, stored) changes `stored` in place; None assigns. It runs on every "
+          "rank and must do the same there. rows(key, ids, rows, stored) is for row-sparse keys.")
+      .def(
+          "set_optimizer",
+          [](PyStore& self, nb::handle given, const nb::kwargs& options) {
+            std::shared_ptr<Optimizer> optimizer;
+            if (nb::isinstance<nb::str>(given)) {
+              optimizer =
+                  tutti::optimizer::create(option_text(nb::cast<std::string>(given), options));
+            } else if (!nb::try_cast(given, optimizer) || !optimizer) {
+              throw Error(ErrorCode::invalid_argument,
+                          "set_optimizer: expected a name, such as \"sgd\", or what "
+                          "tutti.optimizer() made; got " +
+                              std::string(nb::repr(given).c_str()));
+            }
+            simple(self, "set_optimizer", [&](KVStore& store) { store.set_optimizer(optimizer); });
+          },
+          nb::arg("optimizer"), nb::arg("options"),
+          "Makes the store run an optimizer: kv.set_optimizer(\"sgd\", learning_rate=0.1). Call it "
+          "on every rank.")
+      .def("set_gradient_compression", set_compression, nb::arg("compression"), nb::arg("options"),
+           "Compresses what later pushes send: (\"2bit\", threshold=0.5). Call it on every rank.");
+}
+
+void bind_files(nb::class_<PyStore>& type) {
+  type.def(
+          "save",
+          [](PyStore& self, nb::handle directory,
+             const std::map<std::string, std::string>& metadata) {
+            const std::string path = nb::cast<std::string>(nb::str(directory));
+            simple(self, "save", [&](KVStore& store) { store.save(path, metadata); });
+          },
+          nb::arg("directory"), nb::arg("metadata") = nb::dict(),
+          "Saves values, states and metadata as a new generation in a directory. Collective.")
+      .def(
+          "load",
+          [](PyStore& self, nb::handle directory, bool weights_only, bool other_options,
+             bool may_be_absent) {
+            return load(self, nb::cast<std::string>(nb::str(directory)),
+                        {weights_only, other_options, may_be_absent});
+          },
+          nb::arg("directory"), nb::kw_only(), nb::arg("weights_only") = false,
+          nb::arg("other_options") = false, nb::arg("may_be_absent") = false,
+          "Takes back the newest whole generation: a dict of generation (0: none), metadata, "
+          "damaged, reset_residuals. Collective.")
+      .def(
+          "save_optimizer_states",
+          [](PyStore& self, nb::handle file) {
+            const std::string path = nb::cast<std::string>(nb::str(file));
+            simple(self, "save_optimizer_states",
+                   [&](KVStore& store) { store.save_optimizer_states(path); });
+          },
+          nb::arg("path"), "The optimizer's states alone, in one file. Collective.")
+      .def(
+          "load_optimizer_states",
+          [](PyStore& self, nb::handle file, bool other_options) {
+            const std::string path = nb::cast<std::string>(nb::str(file));
+            simple(self, "load_optimizer_states", [&](KVStore& store) {
+              store.load_optimizer_states(path, {.other_options = other_options});
+            });
+          },
+          nb::arg("path"), nb::kw_only(), nb::arg("other_options") = false,
+          "Takes them back; the store holds the same keys. Collective.")
+      .def("verify", verify,
+           "Compares all replicas between ranks: a dict of bytes, healed, healed_since_creation. "
+           "Collective. Raises DivergenceError without a majority.")
+      .def(
+          "statistics",
+          [](PyStore& self) {
+            return to_python(
+                simple(self, "statistics", [](KVStore& store) { return store.statistics(); }));
+          },
+          "What the calls of this rank have cost so far. Local.");
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  auto type = nb::class_<PyStore>(
+      module, "KVStore", nb::is_weak_referenceable(),
+      "A replicated key-value store: every rank holds a replica of every value.\n\n"
+      "Collective calls are made by every rank, in the same order, with the same keys, shapes and "
+      "dtypes. One thread uses a store at a time.");
+  bind_values(type);
+  bind_updates(type);
+  bind_files(type);
+  type.def_prop_ro("rank", [](const PyStore& self) { return self.get().rank(); })
+      .def_prop_ro("num_workers", [](const PyStore& self) { return self.get().num_workers(); })
+      .def_prop_ro("type", [](const PyStore& self) { return std::string(self.get().type()); })
+      .def("is_capable",
+           [](const PyStore& self, const std::string& capability) {
+             return self.get().is_capable(capability);
+           })
+      .def(
+          "stop_requested",
+          [](PyStore& self) {
+            return simple(self, "stop_requested",
+                          [](const KVStore& store) { return store.stop_requested(); });
+          },
+          "True once a signal or request_stop() on any rank asked the job to stop. Local.")
+      .def(
+          "request_stop", [](PyStore& self) { self.get().request_stop(); },
+          "Asks all ranks to stop; they know after the next collective call. Local.")
+      .def(
+          "barrier",
+          [](PyStore& self) { simple(self, "barrier", [](KVStore& store) { store.barrier(); }); },
+          "Returns when every rank has called it. Collective.")
+      .def(
+          "agree",
+          [](PyStore& self, const nb::object& body) {
+            simple(self, "agree", [&](KVStore& store) {
+              store.agree([&] {
+                const InCallback callback;
+                body();
+              });
+            });
+          },
+          nb::arg("body"),
+          "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.")
+      .def("close", &PyStore::close, "Leaves the job's group. Local.")
+      .def("__repr__", repr);
+  module.def(
+      "create",
+      [](const std::string& name, const nb::kwargs& settings) {
+        const Settings chosen = read_settings(settings);
+        return PyStore(blocking([&] { return KVStore::create(name, chosen); }));
+      },
+      nb::arg("type") = "local", nb::arg("settings"));
+  module.def(
+      "create_over",
+      [](const PyCommunicator& ranks) {
+        return PyStore(blocking([&] { return KVStore::create(ranks.get()); }));
+      },
+      nb::arg("communicator"));
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A replicated key-value store and collectives for training jobs that mpirun starts.
+
+    import numpy as np
+    import tutti
+
+    kv = tutti.create("dist")             # all ranks of the job; "local" is this process alone
+    kv.init(3, np.full((2, 3), 2.0, np.float32))
+    kv.push(3, np.ones((2, 3), np.float32))
+    print(np.asarray(kv.view(3)))         # the sum over the ranks
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _core, _end
+from ._array import Array
+from ._core import (
+    EXIT_REQUEUE,
+    Communicator,
+    KVStore,
+    Optimizer,
+    Pending,
+    build_info,
+    describe_gpus,
+    num_gpus,
+    optimizer,
+    optimizer_help,
+    optimizer_names,
+)
+from ._end import PreemptionSignals
+from ._errors import (
+    CommunicationError,
+    CorruptFileError,
+    DivergenceError,
+    Error,
+    InvalidArgumentError,
+    IoError,
+    MismatchError,
+    OutOfMemoryError,
+    TimeoutError,
+    UserCodeError,
+)
+
+__version__: str = _core.version()
+
+__all__ = [
+    "EXIT_REQUEUE", "Array", "Communicator", "CommunicationError", "CorruptFileError",
+    "DivergenceError", "Error", "InvalidArgumentError", "IoError", "KVStore", "MismatchError",
+    "Optimizer", "OutOfMemoryError", "Pending", "PreemptionSignals", "TimeoutError",
+    "UserCodeError", "build_info", "create", "describe_gpus", "num_gpus", "optimizer",
+    "optimizer_help", "optimizer_names",
+]
+
+
+def create(type: str | Communicator = "local", **settings: Any) -> KVStore:
+    """A store. Collective for "dist".
+
+    type: "local" and "device" are this process alone, "dist" is all ranks of the job; a
+        Communicator gives a store of its ranks, with its settings.
+    settings: TUTTI_* variables in lower case without the prefix, instead of the environment's:
+        create("dist", timeout=60, threads=2). TUTTI_ASYNC is `asynchronous`.
+
+    Raises InvalidArgumentError on all ranks for an unknown type or setting.
+    """
+    if isinstance(type, Communicator):
+        if settings:
+            raise InvalidArgumentError(
+                "create: a store over a communicator has its settings; give them to "
+                "Communicator.world(" + ", ".join(f"{name}=..." for name in settings) + ")")
+        return _end.track(_core.create_over(type))
+    if not isinstance(type, str):
+        raise InvalidArgumentError(
+            f"create: expected \"local\", \"device\", \"dist\" or a Communicator; got {type!r}")
+    return _end.track(_core.create(type, **settings))

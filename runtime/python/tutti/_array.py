@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic of the library's arrays, by NumPy, on their memory."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ._core import Pending
+from ._core import _Array as Array
+
+if TYPE_CHECKING:
+    import numpy
+
+
+def _numpy(self: Array) -> "numpy.ndarray[Any, Any]":
+    """As an array of NumPy, without a copy; bfloat16 needs the package ml_dtypes."""
+    import numpy
+
+    if self.dtype != "bfloat16":
+        return numpy.asarray(memoryview(self))
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise ImportError("NumPy has no bfloat16 of its own: pip install ml_dtypes, or use "
+                          "torch.from_dlpack(array)") from error
+    return numpy.asarray(memoryview(self._bits())).view(ml_dtypes.bfloat16)
+
+
+def _plain(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Array) else value
+
+
+def _array_ufunc(self: Array, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    out = options.get("out")
+    if out is not None:
+        options["out"] = tuple(_plain(value) for value in out)
+    result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **options)
+    return out[0] if out is not None and len(out) == 1 else result
+
+
+def _as_array(self: Array, dtype: Any = None, copy: bool | None = None) -> Any:
+    import numpy
+
+    array = self.numpy()
+    if copy:
+        return numpy.array(array, dtype=dtype)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _binary(name: str) -> Any:
+    function = getattr(operator, name)
+
+    def forward(self: Array, other: Any) -> Any:
+        return function(self.numpy(), _plain(other))
+
+    return forward
+
+
+def _reflected(name: str) -> Any:
+    function = getattr(operator, name)
+
+    def backward(self: Array, other: Any) -> Any:
+        return function(_plain(other), self.numpy())
+
+    return backward
+
+
+def _in_place(name: str) -> Any:
+    function = getattr(operator, "i" + name)
+
+    def change(self: Array, other: Any) -> Array:
+        function(self.numpy(), _plain(other))
+        return self
+
+    return change
+
+
+def _fill(self: Array, value: float) -> None:
+    """Sets every element."""
+    self.numpy()[...] = value
+
+
+def _set_item(self: Array, index: Any, value: Any) -> None:
+    self.numpy()[index] = _plain(value)
+
+
+def _complete(array: Any) -> None:
+    """Gives the class of the module its methods that are written in Python."""
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+        setattr(array, f"__{name}__", _binary(name))
+        setattr(array, f"__r{name}__", _reflected(name))
+        if name != "matmul":
+            setattr(array, f"__i{name}__", _in_place(name))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(array, f"__{name}__", _binary(name))
+    array.__hash__ = None
+    array.__neg__ = lambda self: -self.numpy()
+    array.__abs__ = lambda self: abs(self.numpy())
+    array.__len__ = lambda self: len(self.numpy())
+    array.__iter__ = lambda self: iter(self.numpy())
+    array.__float__ = lambda self: float(self.numpy())
+    array.__getitem__ = lambda self, index: self.numpy()[index]
+    array.__setitem__ = _set_item
+    array.__array__ = _as_array
+    array.__array_ufunc__ = _array_ufunc
+    array.numpy = _numpy
+    array.asnumpy = lambda self: self.numpy().copy()
+    array.fill = _fill
+    array.__name__ = array.__qualname__ = "Array"
+    array.__module__ = "tutti"
+
+
+_complete(Array)
+
+
+def _await(self: Pending) -> Any:
+    """`await kv.push_async(...)`: other tasks run meanwhile."""
+    import asyncio
+
+    pause = 1e-4
+    while not self.ready():
+        yield from asyncio.sleep(pause).__await__()
+        pause = min(2 * pause, 0.01)
+    self.wait()
+
+
+setattr(Pending, "__await__", _await)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a program of an mpirun job ends: what nobody caught ends the job, and says why once."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _core
+from ._errors import Error
+
+_Closable = TypeVar("_Closable")
+_open: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_process = os.getpid()
+
+
+def track(closable: _Closable) -> _Closable:
+    """Closed at the latest when Python ends, before MPI is."""
+    _open.add(closable)
+    return closable
+
+
+@atexit.register
+def _close_all() -> None:
+    if os.getpid() != _process:
+        return  # a forked child: what it has of the store is its parent's
+    for closable in list(_open):
+        closable.close()
+
+
+def _in_job() -> bool:
+    return any(int(os.environ.get(name, "1")) > 1
+               for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"))
+
+
+def _on_exception(kind: type[BaseException], error: BaseException,
+                  trace: TracebackType | None) -> None:
+    is_ours = isinstance(error, Error)
+    if not is_ours or error.reporter:  # type: ignore[attr-defined]
+        _before(kind, error, trace)
+    if os.getpid() != _process or not _in_job():
+        return
+    if is_ours and error.agreed:  # type: ignore[attr-defined]
+        return  # every rank raises it, and ends by itself
+    sys.stdout.flush()
+    program = os.path.basename(sys.argv[0]) or "python"
+    code = error.code if is_ours else ""  # type: ignore[attr-defined]
+    reporter = error.reporter if is_ours else True  # type: ignore[attr-defined]
+    text = f"{kind.__name__}: {error}" if not is_ours else str(error)
+    _core.end_job(program, code, text, False, reporter)
+
+
+_before = sys.excepthook
+sys.excepthook = _on_exception
+
+
+class PreemptionSignals(_core._PreemptionSignals):
+    """While it lives, SIGTERM and SIGUSR1 ask the job to stop: kv.stop_requested() is true on all
+    ranks from the next collective call on. Save, and end with EXIT_REQUEUE. At most one lives."""

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of MXNet that programs with a KVStore use: `from tutti import mxnet as mx`.
+
+mx.kv.create, mx.nd, mx.np, mx.npx, mx.cpu(i), ctx=, asnumpy() and kv._set_updater. Arrays are
+NumPy's, of float32 unless said; there is no autograd, and no network.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, Callable
+
+import numpy
+
+import tutti
+
+
+class Context:
+    """A device. Several cpu(i) are one memory: the index only tells values apart."""
+
+    def __init__(self, device_type: str, device_id: int = 0) -> None:
+        self.device_type = device_type
+        self.device_id = device_id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __repr__(self) -> str:
+        return f"{self.device_type}({self.device_id})"
+
+
+def cpu(device_id: int = 0) -> Context:
+    """The host's memory."""
+    return Context("cpu", device_id)
+
+
+def gpu(device_id: int = 0) -> Context:
+    """Raises InvalidArgumentError: these arrays are NumPy's."""
+    raise tutti.InvalidArgumentError(
+        f"gpu({device_id}): expected cpu(i); tutti.mxnet has arrays of NumPy alone; give arrays "
+        "on GPUs, such as PyTorch's, to tutti.create()")
+
+
+class NDArray(numpy.ndarray):
+    """An array of NumPy that also has MXNet's methods."""
+
+    context: Context
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.context = getattr(source, "context", Context("cpu"))
+
+    @property
+    def ctx(self) -> Context:
+        """Where it lies."""
+        return self.context
+
+    def asnumpy(self) -> "numpy.ndarray[Any, Any]":
+        """A copy as an array of NumPy."""
+        return numpy.array(self)
+
+    def asscalar(self) -> Any:
+        """The one element."""
+        return self.item()
+
+    def as_in_context(self, context: Context) -> "NDArray":
+        """A copy that is said to lie elsewhere."""
+        return _on(self.copy(), context)
+
+    def wait_to_read(self) -> None:
+        """Returns at once: nothing is computed later."""
+
+    def __repr__(self) -> str:
+        return repr(numpy.asarray(self)).replace(", dtype=float32", "")
+
+
+def _on(values: Any, context: Context | None) -> NDArray:
+    array: NDArray = numpy.asarray(values).view(NDArray)
+    array.context = context if context is not None else Context("cpu")
+    return array
+
+
+def _maker(function: Callable[..., Any]) -> Callable[..., NDArray]:
+    def make(shape: Any, ctx: Context | None = None, dtype: Any = "float32",
+             **options: Any) -> NDArray:
+        return _on(function(shape, dtype=dtype, **options), ctx)
+
+    make.__doc__ = f"As numpy.{function.__name__}; float32 unless said."
+    return make
+
+
+def array(values: Any, ctx: Context | None = None, dtype: Any = "float32") -> NDArray:
+    """A copy of the values."""
+    return _on(numpy.array(values, dtype=dtype), ctx)
+
+
+def full(shape: Any, value: float, ctx: Context | None = None, dtype: Any = "float32") -> NDArray:
+    """An array whose elements are all `value`."""
+    return _on(numpy.full(shape, value, dtype=dtype), ctx)
+
+
+def arange(*bounds: Any, ctx: Context | None = None, dtype: Any = "float32") -> NDArray:
+    """As numpy.arange; float32 unless said."""
+    return _on(numpy.arange(*bounds, dtype=dtype), ctx)
+
+
+class KVStore:
+    """A store with the names of MXNet's. `store` is the tutti.KVStore that it calls."""
+
+    def __init__(self, store: tutti.KVStore) -> None:
+        self.store = store
+
+    def _set_updater(self, updater: Callable[[Any, Any, Any], None]) -> None:
+        def update(key: Any, merged: Any, stored: Any) -> None:
+            updater(key, _on(merged, None), _on(stored, None))
+
+        self.store.set_updater(update)
+
+    set_updater = _set_updater
+
+    def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
+        """{"type": "2bit", "threshold": 0.5}"""
+        self.store.set_gradient_compression(compression_params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def __repr__(self) -> str:
+        return repr(self.store)
+
+
+def _create(name: str = "local", **settings: Any) -> KVStore:
+    """As mxnet.kv.create: "local", "device" or "dist" and its aliases."""
+    return KVStore(tutti.create(name, **settings))
+
+
+def _module(name: str, doc: str, **names: Any) -> ModuleType:
+    module = ModuleType(f"{__name__}.{name}", doc)
+    module.__dict__.update(names)
+    sys.modules[module.__name__] = module
+    return module
+
+
+_names: dict[str, Any] = {
+    "NDArray": NDArray, "array": array, "ones": _maker(numpy.ones), "zeros": _maker(numpy.zeros),
+    "empty": _maker(numpy.empty), "full": full, "arange": arange,
+}
+nd = _module("nd", "Arrays, as mxnet.nd.", **_names)
+np = _module("np", "Arrays, as mxnet.np.", ndarray=NDArray, **_names)
+npx = _module("npx", "Devices, as mxnet.npx.", cpu=cpu, gpu=gpu, set_np=lambda *_, **__: None,
+              reset_np=lambda *_: None, waitall=lambda: None, num_gpus=lambda: 0)
+kv = _module("kv", "Stores, as mxnet.kv.", create=_create, KVStore=KVStore)
+kvstore = kv

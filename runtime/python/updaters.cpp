@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/updaters.hpp"
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "runtime/python/array.hpp"
+#include "runtime/python/calls.hpp"
+
+namespace tutti::python {
+
+namespace {
+
+/// Lends an updater's arrays, and takes them back.
+class Lending {
+ public:
+  nb::object lend(Array array) {
+    leases_.push_back(array.lease());
+    return nb::cast(std::move(array));
+  }
+  /// Errors  user_code: somebody kept a view of them.
+  void take_back(const Key& key) {
+    bool is_kept = false;
+    for (const auto& lease : leases_) {
+      lease->is_over = true;
+      is_kept = is_kept || lease->views != 0;
+    }
+    if (!is_kept) return;
+    throw std::runtime_error("it kept a view of an array that it was given for key " +
+                             to_string(key) +
+                             ", whose memory is the library's again; keep a copy, "
+                             "numpy.array(array)");
+  }
+
+ private:
+  std::vector<std::shared_ptr<Lease>> leases_;
+};
+
+nb::object key_of(const Key& key) {
+  if (key.is_string()) return nb::str(key.text().c_str(), key.text().size());
+  return nb::int_(key.number());
+}
+
+}  // namespace
+
+Updater dense_updater(nb::object function) {
+  if (function.is_none()) return nullptr;
+  return [function = shared(std::move(function))](const Key& key, const ConstTensorView& merged,
+                                                  const TensorView& stored) {
+    const InCallback callback;
+    Lending lending;
+    nb::handle(function.get())(key_of(key), lending.lend(Array::lent(merged)),
+                               lending.lend(Array::lent(stored)));
+    lending.take_back(key);
+  };
+}
+
+RowSparseUpdater row_updater(nb::object function) {
+  if (function.is_none()) return nullptr;
+  return [function = shared(std::move(function))](const Key& key, const RowSparseView& merged,
+                                                  const TensorView& stored) {
+    const InCallback callback;
+    Lending lending;
+    const nb::object ids = lending.lend(Array::lent(merged.ids()));
+    const nb::object rows = lending.lend(Array::lent(merged.rows()));
+    nb::handle(function.get())(key_of(key), ids, rows, lending.lend(Array::lent(stored)));
+    lending.take_back(key);
+  };
+}
+
+}  // namespace tutti::python

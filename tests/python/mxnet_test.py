@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of MXNet's pages about its KVStore, in their order and with their numbers. Under
+mpirun the numbers are those of one rank, because each rank has a "local" store of its own."""
+
+from tutti import mxnet as mx
+
+SHAPE = (2, 3)
+
+
+def all_are(array, value):
+    return array.asnumpy().tolist() == [[value] * 3] * 2
+
+
+def walk(make, contexts, capsys):
+    kv = mx.kv.create("local")
+    kv.init(3, make.ones(SHAPE) * 2)
+    a = make.zeros(SHAPE)
+    kv.pull(3, out=a)
+    assert all_are(a, 2) and str(a) == "[[2. 2. 2.]\n [2. 2. 2.]]"
+    kv.push(3, make.ones(SHAPE) * 8)
+    kv.pull(3, out=a)
+    assert all_are(a, 8)
+    kv.push(3, [make.ones(SHAPE, ctx=context) for context in contexts])
+    kv.pull(3, out=a)
+    assert all_are(a, 4)
+
+    def update(key, merged, stored):
+        print(f"update on key: {key}")
+        stored += merged * 2
+
+    kv._set_updater(update)
+    kv.pull(3, out=a)
+    assert all_are(a, 4)
+    kv.push(3, make.ones(SHAPE))
+    kv.pull(3, out=a)
+    assert all_are(a, 6) and capsys.readouterr().out == "update on key: 3\n"
+    b = [make.ones(SHAPE, ctx=context) for context in contexts]
+    kv.pull(3, out=b)
+    assert all_are(b[1], 6) and b[1].context == mx.cpu(1)
+    keys = [5, 7, 9]
+    kv.init(keys, [make.ones(SHAPE)] * len(keys))
+    kv.push(keys, [make.ones(SHAPE)] * len(keys))
+    b = [make.zeros(SHAPE)] * len(keys)
+    kv.pull(keys, out=b)
+    assert all_are(b[1], 3)
+    b = [[make.ones(SHAPE, ctx=context) for context in contexts]] * len(keys)
+    kv.push(keys, b)
+    kv.pull(keys, out=b)
+    assert all_are(b[1][1], 11)
+    assert capsys.readouterr().out == "".join(f"update on key: {key}\n" for key in keys * 2)
+
+
+def test_the_calls_with_np(capsys):
+    mx.npx.set_np()
+    walk(mx.np, [mx.npx.cpu(i) for i in range(4)], capsys)
+
+
+def test_the_calls_with_nd(capsys):
+    walk(mx.nd, [mx.cpu(i) for i in range(4)], capsys)
+
+
+def test_the_calls_of_a_device_store():
+    kv = mx.kv.create("device")
+    kv.init(3, mx.np.ones(SHAPE) * (-2))
+    a = mx.np.zeros(SHAPE)
+    kv.pull(3, out=a)
+    assert repr(a) == "array([[-2., -2., -2.],\n       [-2., -2., -2.]])"
+    kv.push(3, mx.np.ones(SHAPE) * (-7))
+    kv.pull(3, out=a)
+    assert all_are(a, -7)
+    contexts = [mx.cpu(i) for i in range(3)]
+    kv.push(3, [mx.np.ones(SHAPE, ctx=context) for context in contexts])
+    kv.pull(3, out=a)
+    assert all_are(a, 3)
+    keys = [7, 11, 13, 17]
+    kv.init(keys, [mx.np.ones(SHAPE) * (-3)] * len(keys))
+    c = [mx.np.zeros(SHAPE)] * len(keys)
+    kv.pull(keys, out=c)
+    assert all_are(c[0], -3)
+    d = [[mx.np.ones(SHAPE, ctx=context) * (-0.1) for context in contexts]] * len(keys)
+    kv.push(keys, d)
+    kv.pull(keys, out=c)
+    assert repr(c[0]) == "array([[-0.3, -0.3, -0.3],\n       [-0.3, -0.3, -0.3]])"
+
+    def update(key, merged, stored):
+        stored += merged * 0.01
+
+    kv._set_updater(update)
+    kv.push(3, mx.nd.ones(SHAPE) * 5)
+    kv.pull(3, out=a)
+    assert abs(a.asnumpy() - 3.05).max() < 1e-6

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: values in and out, updaters, optimizers, files, rows, asynchronous pushes."""
+
+import numpy as np
+import pytest
+
+import tutti
+
+SHAPE = (2, 3)
+
+
+def ones(factor=1.0):
+    return np.full(SHAPE, factor, np.float32)
+
+
+@pytest.fixture
+def kv():
+    store = tutti.create("dist")
+    yield store
+    store.close()
+
+
+def test_a_push_replaces_the_value_by_the_sum_over_ranks(kv):
+    kv.init(3, ones(2))
+    out = ones(0)
+    kv.pull(3, out)
+    assert (out == 2).all()
+    kv.push(3, ones(8))
+    kv.pull(3, out=out)
+    assert (out == 8 * kv.num_workers).all()
+
+
+def test_lists_and_dicts_of_keys_have_a_value_each(kv):
+    kv.init(["a", "b"], [ones(), ones()])
+    kv.push({"a": ones(2), "b": [ones(3), ones(4)]})
+    outs = {"a": ones(0), "b": ones(0)}
+    kv.pull(outs)
+    assert (outs["a"] == 2 * kv.num_workers).all()
+    assert (outs["b"] == 7 * kv.num_workers).all()
+    kv.push("a", [ones(), ones()])
+    assert (kv.view("a").numpy() == 2 * kv.num_workers).all()
+
+
+def test_pushpull_and_broadcast_write_their_outputs(kv):
+    first = ones(0)
+    kv.broadcast(1, ones(5), first)
+    assert (first == 5).all()
+    kv.pushpull(1, ones(3), first)
+    assert (first == 3 * kv.num_workers).all()
+    kv.pushpull(1, first)
+    assert (first == 3 * kv.num_workers**2).all()
+
+
+def test_an_updater_changes_what_is_stored_and_sees_the_sum(kv):
+    seen = []
+
+    def update(key, merged, stored):
+        seen.append(key)
+        stored += merged * 2
+
+    kv.init([5, 7], [ones(), ones()])
+    kv.set_updater(update)
+    kv.push([7, 5], [ones(), ones()])
+    assert seen == [5, 7]
+    assert (kv.view(5).numpy() == 1 + 2 * kv.num_workers).all()
+
+
+def test_an_optimizer_has_keyword_options(kv):
+    kv.init(3, ones())
+    kv.set_optimizer("sgd", learning_rate=0.5)
+    kv.push(3, ones())
+    assert (kv.view(3).numpy() == 1 - 0.5 * kv.num_workers).all()
+    made = tutti.optimizer("adam", learning_rate=0.1, schedule="cosine", max_update=10)
+    assert made.name == "adam" and made.learning_rate == 0.1 and "cosine" in repr(made)
+    kv.set_optimizer(made)
+    with pytest.raises(tutti.InvalidArgumentError, match="schedule"):
+        made.learning_rate = 0.2
+    with pytest.raises(tutti.InvalidArgumentError, match="momentum"):
+        tutti.optimizer("sgd", momentun=0.9)
+
+
+def test_compression_has_names_and_the_dict_of_mxnet(kv):
+    kv.init(3, ones(0))
+    kv.set_gradient_compression("2bit", threshold=0.5)
+    kv.push(3, ones(0.7))
+    assert (kv.view(3).numpy() == 0.5 * kv.num_workers).all()
+    kv.set_gradient_compression({"type": "2bit", "threshold": 0.25})
+    with pytest.raises(tutti.InvalidArgumentError, match="type"):
+        kv.set_gradient_compression({"threshold": 0.25})
+
+
+def test_rows_are_pushed_and_pulled_alone(kv):
+    kv.init_row_sparse("table", (1000, 4))
+    kv.push_rows("table", np.array([7, 999]), np.ones((2, 4), np.float32))
+    ids, rows = kv.pull_rows("table", np.array([999, 7, 999]))
+    assert ids.numpy().tolist() == [7, 999]
+    assert (rows.numpy() == kv.num_workers).all()
+
+
+def test_asynchronous_pushes_are_handles(kv):
+    kv.init([0, 1], [ones(0), ones(0)])
+    handles = [kv.push_async(key, ones(), priority=-key) for key in (1, 0)]
+    for handle in handles:
+        handle.wait()
+        assert handle.ready() and "complete" in repr(handle)
+    out = ones(0)
+    kv.pushpull_async(1, ones(2), out).wait()
+    assert (out == 2 * kv.num_workers).all()
+
+
+def test_a_handle_may_be_dropped_and_its_arrays_too(kv):
+    kv.init(0, np.zeros(100000, np.float32))
+    for _ in range(20):
+        kv.push_async(0, np.ones(100000, np.float32), borrow=True)
+    assert (kv.view(0).numpy() == kv.num_workers).all()
+
+
+def test_a_handle_can_be_awaited(kv):
+    import asyncio
+
+    async def train():
+        await kv.push_async(0, ones(3))
+
+    kv.init(0, ones(0))
+    asyncio.run(train())
+    assert (kv.view(0).numpy() == 3 * kv.num_workers).all()
+
+
+def test_a_checkpoint_comes_back_with_its_metadata(kv, tmp_path):
+    base = tmp_path if kv.num_workers == 1 else None
+    if base is None:
+        pytest.skip("ranks have directories of their own here")
+    assert kv.load(base / "run", may_be_absent=True)["generation"] == 0
+    kv.init(3, ones(4))
+    kv.save(base / "run", {"epoch": "2"})
+    kv.push(3, ones(9))
+    found = kv.load(base / "run")
+    assert found["metadata"] == {"epoch": "2"} and found["generation"] == 1
+    assert (kv.view(3).numpy() == 4).all()
+
+
+def test_a_store_tells_what_it_is(kv):
+    assert kv.type == "dist" and 0 <= kv.rank < kv.num_workers
+    assert repr(kv) == f'<tutti.KVStore "dist" rank {kv.rank} of {kv.num_workers}>'
+    assert kv.is_capable("optimizer") and not kv.stop_requested()
+    kv.init(3, ones())
+    kv.push(3, ones())
+    assert any(call["call"] == "push" for call in kv.statistics()["calls"])
+    assert kv.verify()["healed"] == 0
+    kv.request_stop()
+    kv.barrier()
+    assert kv.stop_requested()
+
+
+def test_a_closed_store_says_so(kv):
+    kv.close()
+    with pytest.raises(tutti.InvalidArgumentError, match="closed"):
+        kv.barrier()
+
+
+def test_settings_are_keyword_arguments():
+    tutti.create("local", timeout=5, reproducible=True, asynchronous=False).close()
+    with pytest.raises(tutti.InvalidArgumentError, match="TUTTI_TIMEOUT"):
+        tutti.create("dist", timeuot=5)
+    with pytest.raises(tutti.InvalidArgumentError, match="TUTTI_THREADS"):
+        tutti.create("dist", threads="many")
+
+
+def test_collectives_need_no_keys():
+    world = tutti.Communicator.world()
+    array = np.full(4, world.rank + 1.0, np.float32)
+    total = world.size * (world.size + 1) / 2
+    world.allreduce(array)
+    assert (array == total).all()
+    world.allreduce_async(array, op="max").wait()
+    assert (array == total).all()
+    everyone = np.zeros(world.size, np.int64)
+    world.allgather(np.array([world.rank]), everyone)
+    assert everyone.tolist() == list(range(world.size))
+    part = np.zeros(1, np.float32)
+    world.reduce_scatter(np.ones(world.size, np.float32), part)
+    assert part[0] == world.size
+    world.broadcast(array, 0)
+    world.reduce(array, array.copy() if world.rank == 0 else None, root=0)
+    world.barrier()
+    alone = world.split(world.rank)
+    assert alone.size == 1 and alone.job_rank == world.rank
+    assert (world.subgroup([0]) is None) == (world.rank != 0)
+    with pytest.raises(tutti.InvalidArgumentError, match="sum"):
+        world.allreduce(array, op="mean")

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values: what speaks the buffer protocol or DLPack, without copies."""
+
+import array as arrays
+import gc
+
+import numpy as np
+import pytest
+
+import tutti
+
+
+@pytest.fixture
+def kv():
+    store = tutti.create()
+    store.init("w", np.zeros((2, 3), np.float32))
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32",
+                                   "int64"])
+def test_all_element_types_go_in_and_out(kv, dtype):
+    value = np.arange(6).reshape(2, 3).astype(dtype)
+    kv.init(dtype, value)
+    view = kv.view(dtype)
+    assert view.dtype == dtype and view.shape == (2, 3) and view.nbytes == value.nbytes
+    assert (np.asarray(view) == value).all()
+    assert (np.from_dlpack(view) == value).all()
+
+
+def test_bfloat16_has_an_array_of_its_own(kv):
+    own = kv.allocate((2, 3), "bfloat16")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    own[...] = 1.5
+    kv.init("b", own)
+    kv.push("b", np.full((2, 3), 2.5, ml_dtypes.bfloat16))
+    assert kv.view("b").dtype == "bfloat16"
+    assert (kv.view("b").numpy() == 2.5).all()
+    with pytest.raises(BufferError, match="ml_dtypes"):
+        memoryview(own)
+
+
+def test_a_view_shares_the_memory_and_keeps_it(kv):
+    view = kv.view("w")
+    shown = np.asarray(view)
+    kv.push("w", np.full((2, 3), 4, np.float32))
+    assert (shown == 4).all() and not shown.flags.writeable
+    kv.close()
+    del view
+    gc.collect()
+    assert (shown == 4).all()
+
+
+def test_an_allocated_array_is_written_in_place(kv):
+    own = kv.allocate((2, 3))
+    assert (own.numpy() == 0).all() and not own.readonly
+    own += 2
+    own[0] = 5
+    np.multiply(own, 2, out=own)
+    assert own.numpy().tolist() == [[10] * 3, [4] * 3]
+    assert np.shares_memory(np.asarray(own), np.from_dlpack(own))
+    kv.push("w", own)
+    assert (kv.view("w") == own).all()
+    assert repr(own) == "<tutti.Array (2, 3) float32 on cpu(0)>"
+
+
+def test_torch_shares_both(kv):
+    torch = pytest.importorskip("torch")
+    own = torch.from_dlpack(kv.allocate((2, 3)))
+    own.fill_(3)
+    kv.push("w", own)
+    assert (torch.from_dlpack(kv.view("w")) == 3).all()
+
+
+def test_other_buffers_are_values_too(kv):
+    kv.init("array", arrays.array("f", [1, 2]))
+    kv.init("bytes", b"\x01\x02")
+    assert kv.view("array").numpy().tolist() == [1, 2]
+    assert kv.view("bytes").dtype == "uint8"
+
+
+@pytest.mark.parametrize("value, text", [
+    (np.ones((3, 2), np.float32).T, "ascontiguousarray"),
+    (np.ones((2, 3), np.uint16), "uint16"),
+    (np.ones((2, 3), np.complex64), "complex64"),
+    (np.ones((2, 3), bool), "bool"),
+    (1.0, "got a float"),
+    (None, "got a NoneType"),
+    (np.ones((2, 2), np.float32), r"\(2, 2\)"),
+])
+def test_a_value_that_does_not_fit_is_one_sentence(kv, value, text):
+    with pytest.raises(tutti.InvalidArgumentError, match=text) as raised:
+        kv.push("w", value)
+    assert raised.value.key == "w" and raised.value.recoverable
+    kv.push("w", np.ones((2, 3), np.float32))
+
+
+def test_an_output_is_writable(kv):
+    frozen = np.zeros((2, 3), np.float32)
+    frozen.flags.writeable = False
+    for output in (frozen, kv.view("w")):
+        with pytest.raises(tutti.InvalidArgumentError, match="read-only"):
+            kv.pull("w", output)
+    with pytest.raises(ValueError, match="read-only"):
+        kv.view("w")[...] = 1
+    with pytest.raises(tutti.InvalidArgumentError, match="float64"):
+        kv.pull("w", np.zeros((2, 3)))
+    converted = np.zeros((2, 3))
+    kv.pull("w", converted, cast=True)
+
+
+@pytest.mark.parametrize("key, text", [
+    (True, "got a bool"), (1.5, "got a float"), (None, "got a NoneType"), (2**64, "64 bits"),
+    ("\ud800", "UTF-8"), (object(), "got a object"), ([b"bytes"], "got a bytes"),
+])
+def test_a_key_is_an_int_or_a_str(kv, key, text):
+    with pytest.raises(tutti.InvalidArgumentError, match=text):
+        kv.push(key, np.ones((2, 3), np.float32))
+
+
+def test_what_an_updater_was_given_is_not_kept(kv):
+    kept = []
+    kv.set_updater(lambda key, merged, stored: kept.append(merged))
+    kv.push("w", np.ones((2, 3), np.float32))
+    with pytest.raises((tutti.InvalidArgumentError, BufferError), match="updater"):
+        kept[0].numpy()
+    kv.set_updater(lambda key, merged, stored: kept.append(np.asarray(merged)))
+    with pytest.raises(tutti.UserCodeError, match="kept a view"):
+        kv.push("w", np.ones((2, 3), np.float32))
+
+
+def test_what_an_updater_raises_comes_out_with_its_traceback(kv):
+    def update(key, merged, stored):
+        raise KeyError("oops")
+
+    kv.set_updater(update)
+    with pytest.raises(tutti.UserCodeError, match="oops") as raised:
+        kv.push("w", np.ones((2, 3), np.float32))
+    assert isinstance(raised.value.__cause__, KeyError) and not raised.value.recoverable
+    assert raised.value.__cause__.__traceback__.tb_frame.f_code.co_name == "update"
