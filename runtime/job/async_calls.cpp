@@ -20,13 +20,6 @@ constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
 // Before the first batch has told how fast the link is.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
 constexpr double kFirstGuessInNode = 4e9;  // in a node
-constexpr double kWeightOfNewest = 0.25;
-constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little of a link
-// Pieces that a share has under way between two nodes, 16 of 32 KiB: see lane.cpp. A nap takes as
-// long as half of them.
-constexpr double kNapBytes = 256 << 10;
-constexpr auto kLeastNap = std::chrono::microseconds(50);
-constexpr auto kMostNap = std::chrono::milliseconds(2);
 // For so long, a helper without a core of its own leaves jobs to the thread that will wait.
 constexpr auto kLateStart = std::chrono::milliseconds(5);
 // How often a thread that waits lets messages of the program move.
@@ -189,8 +182,8 @@ void AsyncCalls::watch_driver(std::unique_lock<std::mutex>& lock, const Ready& r
   auto asked_at = Clock::now();
   while (!can_go_on()) {
     const bool lets_move = !has_network_ && is_beside_;
-    const Clock::duration look_every =
-        lets_move ? Clock::duration(kProgressEvery) : Clock::duration(collectives::kInterruptedEvery);
+    const Clock::duration look_every = lets_move ? Clock::duration(kProgressEvery)
+                                                 : Clock::duration(collectives::kInterruptedEvery);
     if (done_.wait_for(lock, look_every, can_go_on)) return;
     lock.unlock();  // who is asked may need a lock that this thread's caller holds
     if (lets_move) engine_.progress();
@@ -493,19 +486,6 @@ void AsyncCalls::fail_all(const std::exception_ptr& error) {
     for (const auto& state : states) state->end_part(error);
   }
   done_.notify_all();
-}
-
-// --- how fast the link is ------------------------------------------------------------------------
-
-void AsyncCalls::learn_speed(std::size_t bytes, Clock::duration time) {
-  if (bytes < kLeastTimed) return;
-  const double seconds = std::chrono::duration<double>(time).count();
-  const double speed = static_cast<double>(bytes) / std::max(seconds, 1e-6);
-  bytes_per_second_ += kWeightOfNewest * (speed - bytes_per_second_);
-  const std::chrono::duration<double> nap(kNapBytes / bytes_per_second_);
-  const auto bounded = std::clamp<Clock::duration>(std::chrono::duration_cast<Clock::duration>(nap),
-                                                   kLeastNap, kMostNap);
-  waiting_->patience.nap.store(std::chrono::nanoseconds(bounded).count());
 }
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asynchronous calls that ranks do not have in common: naps, and the report when the deadline
-// passes.
+// passes; and how fast the link is, which naps depend on.
 #include <algorithm>
 
 #include "collectives/fused_layout.hpp"
@@ -16,6 +16,13 @@ constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if so
 // What counts of one turn: a job that was suspended does not expire.
 constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr std::size_t kMostQueuesNamed = 3;
+constexpr double kWeightOfNewest = 0.25;
+constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little of a link
+// Pieces that a share has under way between two nodes, 16 of 32 KiB: see lane.cpp. A nap takes as
+// long as half of them.
+constexpr double kNapBytes = 256 << 10;
+constexpr auto kLeastNap = std::chrono::microseconds(50);
+constexpr auto kMostNap = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -113,6 +120,19 @@ std::string AsyncCalls::name_of(const Place& place) const {
   const AsyncClient* client = clients_[place.client].client;
   if (client == nullptr) return "a call of a store that this rank has destroyed";
   return client->name_of_queue(place.queue);
+}
+
+// --- how fast the link is ------------------------------------------------------------------------
+
+void AsyncCalls::learn_speed(std::size_t bytes, Clock::duration time) {
+  if (bytes < kLeastTimed) return;
+  const double seconds = std::chrono::duration<double>(time).count();
+  const double speed = static_cast<double>(bytes) / std::max(seconds, 1e-6);
+  bytes_per_second_ += kWeightOfNewest * (speed - bytes_per_second_);
+  const std::chrono::duration<double> nap(kNapBytes / bytes_per_second_);
+  const auto bounded = std::clamp<Clock::duration>(std::chrono::duration_cast<Clock::duration>(nap),
+                                                   kLeastNap, kMostNap);
+  waiting_->patience.nap.store(std::chrono::nanoseconds(bounded).count());
 }
 
 }  // namespace tutti

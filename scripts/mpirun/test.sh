@@ -62,7 +62,8 @@ get_python() {
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
     (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest; } >"$log" 2>&1; then
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest; } \
+    >"$log" 2>&1; then
     rm -rf -- "$home"
     skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"
     return 1
