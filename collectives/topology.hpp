@@ -26,6 +26,9 @@ struct Topology {
   /// ranks.
   int cores_per_rank = 1;
 
+  /// This rank's rank in the job.
+  [[nodiscard]] int job_rank() const { return job_ranks.empty() ? rank : job_ranks[rank]; }
+
   [[nodiscard]] int num_nodes() const { return static_cast<int>(nodes.size()); }
   [[nodiscard]] const std::vector<int>& local_ranks() const { return nodes[node]; }
   [[nodiscard]] int local_size() const { return static_cast<int>(nodes[node].size()); }

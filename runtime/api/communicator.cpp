@@ -69,10 +69,7 @@ std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) c
   return Communicator(std::move(group));
 }
 
-int Communicator::job_rank() const noexcept {
-  const collectives::Topology& topology = group_->topology();
-  return topology.job_ranks.empty() ? topology.rank : topology.job_ranks[topology.rank];
-}
+int Communicator::job_rank() const noexcept { return group_->topology().job_rank(); }
 int Communicator::rank() const noexcept { return group_->topology().rank; }
 int Communicator::size() const noexcept { return group_->topology().size; }
 int Communicator::node() const noexcept { return group_->topology().node; }

@@ -60,8 +60,11 @@ std::string json_text(const std::string& text) {
 
 class Writer {
  public:
-  Writer(const collectives::StatisticsCollector& statistics, int rank, std::int64_t origin_ns)
+  /// `rank`: in the job. A group of its ranks, if `group` is not 0, is a thread of its own.
+  Writer(const collectives::StatisticsCollector& statistics, int rank, int group,
+         std::int64_t origin_ns)
       : process_(std::to_string(rank + 1)),
+        thread_(group == 0 ? process_ : std::to_string(kThreadsPerGroup * group + rank + 1)),
         first_ticks_(static_cast<double>(statistics.first_ticks())),
         ns_per_tick_(statistics.seconds_per_tick() * 1e9),
         first_ns_(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -72,7 +75,7 @@ class Writer {
   void metadata(const char* name, const std::string& argument) {
     begin();
     text_ += std::string(R"({"ph":"M","name":")") + name + R"(","pid":)" + process_ + R"(,"tid":)" +
-             process_ + R"(,"args":{)" + argument + "}}";
+             thread_ + R"(,"args":{)" + argument + "}}";
   }
 
   void span(const Span& span) {
@@ -80,7 +83,7 @@ class Writer {
     const std::int64_t length = std::max<std::int64_t>(ns_at(span.end) - from, 0);
     begin();
     text_ += R"({"ph":"X","name":)" + name_of(span) + R"(,"pid":)" + process_ + R"(,"tid":)" +
-             process_ + R"(,"ts":)" + microseconds(from) + R"(,"dur":)" + microseconds(length);
+             thread_ + R"(,"ts":)" + microseconds(from) + R"(,"dur":)" + microseconds(length);
     if (span.activity == Activity::call) {
       text_ += R"(,"args":{"bytes":)" + std::to_string(span.value) + "}";
     } else if (span.activity == Activity::wait_for_ranks) {
@@ -116,7 +119,10 @@ class Writer {
     return name;
   }
 
+  static constexpr std::int64_t kThreadsPerGroup = 1'000'000;
+
   std::string process_;
+  std::string thread_;
   double first_ticks_;
   double ns_per_tick_;
   std::int64_t first_ns_;
@@ -139,11 +145,13 @@ std::vector<Span> in_order(std::span<const Span> spans) {
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   const collectives::Topology& topology = engine.topology();
   const std::string& host = topology.hosts[static_cast<std::size_t>(topology.rank)];
-  Writer writer(engine.statistics(), topology.rank, origin_ns);
-  writer.metadata("process_name", R"("name":)" + json_text("rank " + std::to_string(topology.rank) +
-                                                           ", host " + host));
-  writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(topology.rank));
-  writer.metadata("thread_name", R"("name":"calls")");
+  const int rank = topology.job_rank();
+  Writer writer(engine.statistics(), rank, topology.group, origin_ns);
+  const std::string name = "rank " + std::to_string(rank) + ", host " + host;
+  writer.metadata("process_name", R"("name":)" + json_text(name));
+  writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(rank));
+  const std::string calls = "calls" + of_group(topology);
+  writer.metadata("thread_name", R"("name":)" + json_text(calls));
   for (const Span& span : in_order(engine.statistics().spans()->spans())) writer.span(span);
   return writer.take();
 }

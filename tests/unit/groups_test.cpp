@@ -10,6 +10,7 @@
 
 #include "tutti/kvstore.hpp"
 
+#include "runtime/observe/trace.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -328,6 +329,55 @@ TEST_CASE("a group lives on when the communicator that it comes from has ended")
   });
   CHECK(test::all_returned(outcomes));
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a trace has a group's calls under the rank of the job, on a line of their own") {
+  std::atomic<int> fine{0};
+  const auto outcomes = test::as_ranks({3}, small_pieces(), [&](Communicator& world) {
+    Communicator group = world.split(world.rank() == 1 ? 1 : 0, -world.rank());
+    collectives::Engine& engine = group.group()->engine();
+    engine.keep_spans(100);
+    group.barrier();
+    const std::string text = observe::trace_events(engine, 0);
+    const std::string process = R"("pid":)" + std::to_string(world.rank() + 1) + ",";
+    const std::string thread = R"("tid":)" + std::to_string(1'000'001 + world.rank()) + ",";
+    const char* const name = world.rank() == 1
+                                 ? R"("calls of the group of rank 1 of the job")"
+                                 : R"("calls of the group of ranks 2 and 0 of the job")";
+    for (const std::string& part : {process, thread, std::string(name), std::string("barrier")}) {
+      if (text.find(part) != text.npos) ++fine;
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(fine == 3 * 4);
+}
+
+TEST_CASE("blocks, messages and averages go between a group's ranks") {
+  for (const auto& nodes : kLayouts) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
+      const int rank = world.rank();
+      Communicator row = world.split(rank / kColumns);
+      Communicator column = world.split(rank % kColumns);
+      Tensor mine = Tensor::full({1}, rank);
+      Tensor theirs = Tensor::zeros({1});
+      const int other = 1 - column.rank();
+      if (column.rank() == 0) column.send(mine, other);
+      column.receive(theirs, other);
+      if (column.rank() == 1) column.send(mine, other);
+      if (theirs.value() != (rank + kColumns) % kRanks) ++wrong;
+      Tensor given = Tensor::full({kColumns}, rank);
+      Tensor taken = Tensor::zeros({kColumns});
+      row.alltoall(given, taken);
+      for (int i = 0; i < kColumns; ++i) {
+        if (taken.values<float>()[i] != static_cast<float>(row_of(rank)[i])) ++wrong;
+      }
+      row.allreduce(mine, ReduceOp::avg);
+      if (mine.value() != row_of(rank)[0] + 1.5) ++wrong;
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("one thread of a process makes groups at a time") {
