@@ -173,7 +173,7 @@ class AsyncCalls {
   void end(std::span<const Place> batch, const std::exception_ptr& error);
   void count_waits();
   void fail_all(const std::exception_ptr& error);
-  [[noreturn]] void expire(std::span<const std::uint8_t> own);
+  [[noreturn]] void expire(std::vector<std::uint8_t> own);
   std::string describe_missing(std::span<const std::uint8_t> all);
   void learn_speed(std::size_t bytes, Clock::duration time);
   void napped_in_vain(Clock::time_point begin);

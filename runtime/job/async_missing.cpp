@@ -45,20 +45,30 @@ void AsyncCalls::napped_in_vain(Clock::time_point begin) {
   }
 }
 
-/// All ranks are here, and some rank has waited for too long. They tell each other what they have.
-void AsyncCalls::expire(std::span<const std::uint8_t> own) {
+/// All ranks are here, and some rank has waited for too long. They tell each other what they have,
+/// and whether a thread waits, which can say what is wrong: a program that is ending may have none.
+void AsyncCalls::expire(std::vector<std::uint8_t> own) {
   const Patiently patiently(engine_, waiting_->patience, is_beside_);
-  const int ranks = engine_.topology().size;
+  const collectives::Topology& topology = engine_.topology();
+  const int ranks = topology.size;
+  own.back() = waiting_->patience.waiters.load() != 0 ? 1 : 0;
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(ranks));
   const auto segments = collectives::allgather_segments(
       ranks, reinterpret_cast<const std::byte*>(own.data()),
       reinterpret_cast<std::byte*>(all.data()), own.size(), DType::uint8);
   const auto describe = [] { return std::string("report of asynchronous calls that do not come"); };
   engine_.run({.kind = collectives::Kind::allgather, .segments = segments, .describe = describe});
-  engine_.fail(collectives::LocalError{
-      ErrorCode::timeout, "asynchronous calls have waited " + collectives::in_seconds(deadline_) +
-                              " for the same call on all ranks. " + describe_missing(all) +
-                              ". Make the same calls on every rank, or raise TUTTI_TIMEOUT"});
+  int reporter = 0;
+  while (reporter < ranks && all[static_cast<std::size_t>(reporter + 1) * own.size() - 1] == 0) {
+    ++reporter;
+  }
+  if (reporter == ranks) reporter = 0;
+  const std::string text =
+      collectives::name_of(topology, reporter) + ": asynchronous calls have waited " +
+      collectives::in_seconds(deadline_) + " for the same call on all ranks. " +
+      describe_missing(all) + ". Make the same calls on every rank, or raise TUTTI_TIMEOUT";
+  engine_.raise_failure(ErrorCode::timeout, text);
+  throw Error(ErrorCode::timeout, text, ErrorScope::failed, topology.rank == reporter);
 }
 
 /// `all`: what own_counts() gave on each rank.

@@ -123,7 +123,7 @@ choose_configurations() {
 
 # Ranks that wait for a core must leave it to the others.
 choose_yielding() {
-  local cores several_hosts=no
+  local cores several_hosts=no dialect=openmpi  # its options are what is compared
   yielding=()
   if [ -z "$np" ] || has_allocation; then return; fi
   cores=$(usable_cores)

@@ -344,7 +344,7 @@ class Limits(unittest.TestCase):
 EXPECTED = (r"tutti: rank 1 \(host \S+, pid \d+\) is stopped",
             r"tutti:   rank 1 call 15, push of key b, 4800 bytes: done, begun \d+\.\d{3} s ago",
             r"tutti: rank 0 \(host \S+, pid \d+\) is ",
-            r"tutti:   rank 0 call 1, init of key a and 1 more, 9600 bytes: done",
+            r"tutti:   rank 0 call 1, init of key a and 2 more, 14400 bytes: done",
             r"tutti:   rank 0 call 16, push of key a, 4800 bytes: waiting for the other ranks")
 
 
