@@ -46,7 +46,7 @@ class Job {
   /// Elements `begin` ..< `begin + count` into `target`; count <= tile_count().
   void reduce_tile(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
     if (sources_.size() <= kMaxSources) {
-      reduce_block(kernels_, 0, sources_.size(), to_, begin, count, target);
+      reduce_block(kernels_[pair_index(from_, to_)], 0, sources_.size(), begin, count, target);
     } else {
       reduce_blocks(begin, count, target);
     }
@@ -55,8 +55,8 @@ class Job {
  private:
   using KernelsOfTypes = const Kernel (&)[kPairs];
 
-  void reduce_block(KernelsOfTypes kernels, std::size_t first, std::size_t num_sources, DType to,
-                    std::size_t begin, std::size_t count, std::byte* target) const noexcept;
+  void reduce_block(Kernel kernel, std::size_t first, std::size_t num_sources, std::size_t begin,
+                    std::size_t count, std::byte* target) const noexcept;
   void reduce_blocks(std::size_t begin, std::size_t count, std::byte* target) const noexcept;
   void convert(const std::byte* accumulated, std::size_t count, std::byte* target) const noexcept {
     if (accumulator_ == to_) {
@@ -80,13 +80,13 @@ class Job {
   SourceList sources_;
 };
 
-void Job::reduce_block(KernelsOfTypes kernels, std::size_t first, std::size_t num_sources, DType to,
-                       std::size_t begin, std::size_t count, std::byte* target) const noexcept {
+void Job::reduce_block(Kernel kernel, std::size_t first, std::size_t num_sources, std::size_t begin,
+                       std::size_t count, std::byte* target) const noexcept {
   const std::byte* block[kMaxSources];
   for (std::size_t s = 0; s < num_sources; ++s) {
     block[s] = sources_[first + s] + begin * size_of(from_);
   }
-  kernels[pair_index(from_, to)](block, num_sources, &target, 1, count);
+  kernel(block, num_sources, &target, 1, count);
 }
 
 // The tree over n > 8 sources is the tree over the partial results of its ceil(n/8) blocks of 8:
@@ -110,7 +110,8 @@ void Job::reduce_blocks(std::size_t begin, std::size_t count, std::byte* target)
     }
     const std::size_t first = block * kMaxSources;
     const std::size_t num_sources = std::min(kMaxSources, sources_.size() - first);
-    reduce_block(combining_, first, num_sources, accumulator_, begin, count, stack[height++]);
+    reduce_block(combining_[pair_index(from_, accumulator_)], first, num_sources, begin, count,
+                 stack[height++]);
   }
   for (; height > 2; --height) {
     merge(accumulator_, stack[height - 2], stack[height - 1], count, stack[height - 2]);
