@@ -25,7 +25,7 @@ class PeerReader {
   /// Copies pieces of a local rank's memory here. Errors: communication, which names the rank.
   virtual void read(int local_rank, std::span<const Piece> pieces) = 0;
 
-  /// The same for a group of some of these ranks: `peers` are its local ranks, as they are numbered
+  /// A reader for a group of some of these ranks: `peers` are its local ranks, as they are numbered
   /// here.
   [[nodiscard]] virtual std::unique_ptr<PeerReader> for_group(const Topology& group,
                                                               std::span<const int> peers) const = 0;

@@ -31,7 +31,7 @@ struct Options {
   std::vector<tutti::DType> dtypes{tutti::DType::float32};  ///< each once
   std::vector<tutti::ReduceOp> ops{tutti::ReduceOp::sum};   ///< each once
   std::optional<int> root = 0;                              ///< unset: each rank in turn
-  /// Of a pass: one of `dtypes` and one of `ops`. Before, the first of them.
+  /// What a pass measures: one of `dtypes` and one of `ops`. Before, the first of them.
   tutti::DType dtype = tutti::DType::float32;
   tutti::ReduceOp op = tutti::ReduceOp::sum;
   std::optional<int> iterations;  ///< unset: as many as the time allows

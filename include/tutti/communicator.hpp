@@ -99,7 +99,7 @@ class TUTTI_API Communicator {
     allreduce(tensor, tensor, op);
   }
 
-  /// The same with an operation of the program's own. Elementwise, each rank combines a share of
+  /// As above, with an operation of the program's own. Elementwise, each rank combines a share of
   /// the elements; otherwise rank 0 combines all. Between the two data moves the ranks agree that
   /// no operation threw. Errors  user_code, on all ranks: the operation threw. invalid_argument: it
   /// is empty.
@@ -133,7 +133,7 @@ class TUTTI_API Communicator {
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       ReduceOp op = ReduceOp::sum);
   void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
-  /// The same with blocks of counts[r] elements, of which some may be 0. All ranks give the same
+  /// As above, with blocks of counts[r] elements, of which some may be 0. All ranks give the same
   /// counts, which add up to input.count(); output has counts[rank()] elements.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       std::span<const std::size_t> counts, ReduceOp op = ReduceOp::sum);
@@ -141,7 +141,7 @@ class TUTTI_API Communicator {
   /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
-  /// The same with an input of counts[r] elements on rank r. All ranks give the same counts, which
+  /// As above, with an input of counts[r] elements on rank r. All ranks give the same counts, which
   /// add up to output.count(). Without counts they are exchanged first, in a call of their own.
   void allgatherv(const ConstTensorView& input, const TensorView& output,
                   std::span<const std::size_t> counts);
@@ -162,10 +162,10 @@ class TUTTI_API Communicator {
   /// apart.
   /// Shape   both have size() equal blocks. Collective.
   void alltoall(const ConstTensorView& input, const TensorView& output);
-  /// The same with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
-  /// come from it. Blocks lie one after the other. Collective: a small call, which compares the
-  /// counts of all ranks, and one that moves the blocks.
-  /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
+  /// As above, with blocks of any sizes: input_counts[r] elements go to rank r, and
+  /// output_counts[r] come from it. Blocks lie one after the other. Collective: a small call, which
+  /// compares the counts of all ranks, and one that moves the blocks. Errors  invalid_argument, on
+  /// all ranks: what one rank gives is not what another expects.
   void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
                  const TensorView& output, std::span<const std::size_t> output_counts);
 

@@ -43,16 +43,16 @@ inline bool fit(const ConstTensorView& input, const ConstTensorView& output) {
 bool has_average(DType dtype);
 
 std::string refusal(const ConstTensorView& tensor);
-/// Of two that must be alike, and the same memory or apart.
+/// For two that must be alike, and the same memory or apart.
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output);
 std::string refusal_of_op(ReduceOp op, DType dtype);
 std::string refusal_of_root(int root, int size);
 /// For collectives in which one side holds a block per rank.
 std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorView& output,
                               bool counts_fit);
-/// Of two that must have one dtype and be apart.
+/// For two that must have one dtype and be apart.
 std::string refusal_of_pair(const ConstTensorView& input, const ConstTensorView& output);
-/// Of the elements of each rank's block: `side` ("input") must hold all of them.
+/// For the elements of each rank's block: `side` ("input") must hold all of them.
 std::string refusal_of_counts(const char* side, const ConstTensorView& tensor,
                               std::span<const std::size_t> counts, int size);
 

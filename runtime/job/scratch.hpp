@@ -15,7 +15,7 @@ namespace tutti {
 /// it, so that it goes back to the arena when the last of them has left the group.
 class Scratch {
  public:
-  /// Of the group that the arena was made for: its control block is there already.
+  /// For the group that the arena was made for: its control block is there already.
   static std::unique_ptr<Scratch> first_of(std::shared_ptr<Arena> arena);
   /// With a control block of its own. Errors: out_of_memory.
   static std::unique_ptr<Scratch> another(std::shared_ptr<Arena> arena);

@@ -35,7 +35,7 @@ std::string take_exception() {
 constexpr const char* kElements =
     "float16, bfloat16, float32, float64, int8, uint8, int32 or int64";
 
-/// Of a format of the struct module, as buffers have it.
+/// From a format of the struct module, as buffers have it.
 std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) {
   if (format == nullptr) return DType::uint8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;

@@ -50,7 +50,7 @@ TUTTI_API int tutti_communicator_reduce_scatterv(tutti_communicator* communicato
 TUTTI_API int tutti_communicator_alltoall(tutti_communicator* communicator,
                                           const tutti_tensor* input, const tutti_tensor* output);
 
-/// The same with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
+/// As above, with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
 /// come from it. Collective.
 /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
 TUTTI_API int tutti_communicator_alltoallv(tutti_communicator* communicator,
