@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -31,6 +32,18 @@ Settings small_pieces(double seconds = 60) {
   settings.reproducible = true;
   settings.log = LogLevel::quiet;
   return settings;
+}
+
+/// Runs `body` as every rank, in each layout; it counts what it finds wrong.
+void in_layouts(const std::vector<std::vector<int>>& layouts,
+                const std::function<void(Communicator&, std::atomic<int>& wrong)>& body) {
+  for (const auto& nodes : layouts) {
+    std::atomic<int> wrong{0};
+    const auto outcomes =
+        test::as_ranks(nodes, small_pieces(), [&](Communicator& world) { body(world, wrong); });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
 }
 
 /// The canonical sum over these ranks of the job, in this order.
@@ -84,107 +97,87 @@ bool throws(Body body, ErrorCode code, const std::vector<std::string>& words) {
 }  // namespace
 
 TEST_CASE("rows and columns of a grid sum with the bits of a job of their ranks") {
-  for (const auto& nodes : kLayouts) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      const int rank = world.rank();
-      Communicator row = world.split(rank / kColumns);
-      Communicator column = world.split(rank % kColumns);
-      if (row.size() != kColumns || row.rank() != rank % kColumns) ++wrong;
-      if (column.size() != kRows || column.rank() != rank / kColumns) ++wrong;
-      if (row.job_rank() != rank || world.job_rank() != rank) ++wrong;
-      for (const std::size_t count : {0u, 1u, 6u, 257u, 5003u, 40001u}) {
-        for (const bool shared : {true, false, rank % 3 == 0}) {
-          if (!sums(row, world, row_of(rank), count, shared)) ++wrong;
-          if (!sums(column, world, column_of(rank), count, shared)) ++wrong;
-        }
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    const int rank = world.rank();
+    Communicator row = world.split(rank / kColumns);
+    Communicator column = world.split(rank % kColumns);
+    if (row.size() != kColumns || row.rank() != rank % kColumns) ++wrong;
+    if (column.size() != kRows || column.rank() != rank / kColumns) ++wrong;
+    if (row.job_rank() != rank || world.job_rank() != rank) ++wrong;
+    for (const std::size_t count : {0u, 1u, 6u, 257u, 5003u, 40001u}) {
+      for (const bool shared : {true, false, rank % 3 == 0}) {
+        if (!sums(row, world, row_of(rank), count, shared)) ++wrong;
+        if (!sums(column, world, column_of(rank), count, shared)) ++wrong;
       }
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+    }
+  });
 }
 
 TEST_CASE("random calls of rows and columns in turn, with delays, are right and end") {
   const int calls = test::kFewRounds ? 200 : 10'000;
   const std::vector<std::size_t> counts{0, 1, 5, 100, 1500};
-  for (const auto& nodes : {std::vector<int>{8}, std::vector<int>{4, 4}, std::vector<int>{3, 5}}) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      const int rank = world.rank();
-      Communicator row = world.split(rank / kColumns);
-      Communicator column = world.split(rank % kColumns);
-      std::vector<std::vector<float>> of_row;
-      std::vector<std::vector<float>> of_column;
-      for (const std::size_t count : counts) {
-        of_row.push_back(sum_over(row_of(rank), count));
-        of_column.push_back(sum_over(column_of(rank), count));
-      }
-      std::mt19937 common(17);                            // who calls what
-      std::mt19937 own(static_cast<unsigned>(rank) + 1);  // when
-      Tensor tensor = world.allocate({1500});
-      for (int call = 0; call < calls / 3; ++call) {
-        const std::size_t which = common() % counts.size();
-        const bool is_row = common() % 2 == 0;
-        if (own() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
-        const std::span<float> values = tensor.values<float>().first(counts[which]);
-        std::ranges::copy(test::values_of(rank, counts[which]), values.begin());
-        const Shape shape{static_cast<std::int64_t>(counts[which])};
-        (is_row ? row : column).allreduce(TensorView(tensor.bytes(), shape, DType::float32));
-        if (!test::same_bits(values, (is_row ? of_row : of_column)[which])) ++wrong;
-      }
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts({{8}, {4, 4}, {3, 5}}, [&](Communicator& world, std::atomic<int>& wrong) {
+    const int rank = world.rank();
+    Communicator row = world.split(rank / kColumns);
+    Communicator column = world.split(rank % kColumns);
+    std::vector<std::vector<float>> of_row;
+    std::vector<std::vector<float>> of_column;
+    for (const std::size_t count : counts) {
+      of_row.push_back(sum_over(row_of(rank), count));
+      of_column.push_back(sum_over(column_of(rank), count));
+    }
+    std::mt19937 common(17);                            // who calls what
+    std::mt19937 own(static_cast<unsigned>(rank) + 1);  // when
+    Tensor tensor = world.allocate({1500});
+    for (int call = 0; call < calls / 3; ++call) {
+      const std::size_t which = common() % counts.size();
+      const bool is_row = common() % 2 == 0;
+      if (own() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
+      const std::span<float> values = tensor.values<float>().first(counts[which]);
+      std::ranges::copy(test::values_of(rank, counts[which]), values.begin());
+      const Shape shape{static_cast<std::int64_t>(counts[which])};
+      (is_row ? row : column).allreduce(TensorView(tensor.bytes(), shape, DType::float32));
+      if (!test::same_bits(values, (is_row ? of_row : of_column)[which])) ++wrong;
+    }
+  });
 }
 
 TEST_CASE("the key orders a group's ranks, and the order of summation with them") {
-  for (const auto& nodes : kLayouts) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      Communicator reversed = world.split(7, -world.rank());
-      if (reversed.rank() != kRanks - 1 - world.rank()) ++wrong;
-      if (reversed.job_rank() != world.rank()) ++wrong;
-      std::vector<int> ranks(kRanks);
-      std::iota(ranks.rbegin(), ranks.rend(), 0);
-      for (const std::size_t count : {3u, 1000u, 20000u}) {
-        if (!sums(reversed, world, ranks, count, count == 1000u)) ++wrong;
-      }
-      Tensor all = Tensor::empty({kRanks}, DType::int32);
-      Tensor mine = Tensor::empty({1}, DType::int32);
-      mine.values<std::int32_t>()[0] = world.rank();
-      reversed.allgather(mine, all);
-      for (int i = 0; i < kRanks; ++i) {
-        if (all.values<std::int32_t>()[i] != kRanks - 1 - i) ++wrong;
-      }
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    Communicator reversed = world.split(7, -world.rank());
+    if (reversed.rank() != kRanks - 1 - world.rank()) ++wrong;
+    if (reversed.job_rank() != world.rank()) ++wrong;
+    std::vector<int> ranks(kRanks);
+    std::iota(ranks.rbegin(), ranks.rend(), 0);
+    for (const std::size_t count : {3u, 1000u, 20000u}) {
+      if (!sums(reversed, world, ranks, count, count == 1000u)) ++wrong;
+    }
+    Tensor all = Tensor::empty({kRanks}, DType::int32);
+    Tensor mine = Tensor::empty({1}, DType::int32);
+    mine.values<std::int32_t>()[0] = world.rank();
+    reversed.allgather(mine, all);
+    for (int i = 0; i < kRanks; ++i) {
+      if (all.values<std::int32_t>()[i] != kRanks - 1 - i) ++wrong;
+    }
+  });
 }
 
 TEST_CASE("a subgroup has the ranks that are listed, in that order; groups of groups too") {
-  for (const auto& nodes : kLayouts) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      const std::vector<int> listed{6, 1, 4, 3};
-      std::optional<Communicator> group = world.subgroup(listed);
-      const auto place = std::ranges::find(listed, world.rank());
-      if (group.has_value() != (place != listed.end())) ++wrong;
-      if (!group) return;
-      if (group->rank() != place - listed.begin()) ++wrong;
-      if (!sums(*group, world, listed, 7000, true)) ++wrong;
-      Communicator half = group->split(group->rank() % 2);
-      const std::vector<int> ranks =
-          group->rank() % 2 == 0 ? std::vector<int>{6, 4} : std::vector<int>{1, 3};
-      if (half.job_rank() != world.rank()) ++wrong;
-      if (!sums(half, world, ranks, 7000, false)) ++wrong;
-      if (!sums(*group, world, listed, 70, true)) ++wrong;
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    const std::vector<int> listed{6, 1, 4, 3};
+    std::optional<Communicator> group = world.subgroup(listed);
+    const auto place = std::ranges::find(listed, world.rank());
+    if (group.has_value() != (place != listed.end())) ++wrong;
+    if (!group) return;
+    if (group->rank() != place - listed.begin()) ++wrong;
+    if (!sums(*group, world, listed, 7000, true)) ++wrong;
+    Communicator half = group->split(group->rank() % 2);
+    const std::vector<int> ranks =
+        group->rank() % 2 == 0 ? std::vector<int>{6, 4} : std::vector<int>{1, 3};
+    if (half.job_rank() != world.rank()) ++wrong;
+    if (!sums(half, world, ranks, 7000, false)) ++wrong;
+    if (!sums(*group, world, listed, 70, true)) ++wrong;
+  });
 }
 
 TEST_CASE("lists that name no group are refused on all ranks, and change nothing") {
@@ -262,32 +255,27 @@ TEST_CASE("a group that has failed leaves the others, and the job, as they were"
 }
 
 TEST_CASE("stores over groups and over the job work beside each other") {
-  for (const auto& nodes : kLayouts) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      const int rank = world.rank();
-      Communicator row = world.split(rank / kColumns);
-      KVStore of_row = KVStore::create(row);
-      KVStore of_job = KVStore::create(world);
-      Tensor value = of_job.allocate({3000});
-      of_row.init("w", value);
-      of_job.init("w", value);
-      for (int step = 0; step < 3; ++step) {
-        std::ranges::copy(test::values_of(rank, 3000), value.values<float>().begin());
-        of_row.push("w", value);
-        of_job.push("w", value);
-      }
-      std::vector<int> all(kRanks);
-      std::iota(all.begin(), all.end(), 0);
-      const auto holds = [&](KVStore& store, const std::vector<int>& ranks) {
-        return test::same_bits(store.view("w").values<float>(), sum_over(ranks, 3000));
-      };
-      if (!holds(of_row, row_of(rank)) || !holds(of_job, all)) ++wrong;
-      if (of_row.num_workers() != kColumns) ++wrong;
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    const int rank = world.rank();
+    Communicator row = world.split(rank / kColumns);
+    KVStore of_row = KVStore::create(row);
+    KVStore of_job = KVStore::create(world);
+    Tensor value = of_job.allocate({3000});
+    of_row.init("w", value);
+    of_job.init("w", value);
+    for (int step = 0; step < 3; ++step) {
+      std::ranges::copy(test::values_of(rank, 3000), value.values<float>().begin());
+      of_row.push("w", value);
+      of_job.push("w", value);
+    }
+    std::vector<int> all(kRanks);
+    std::iota(all.begin(), all.end(), 0);
+    const auto holds = [&](KVStore& store, const std::vector<int>& ranks) {
+      return test::same_bits(store.view("w").values<float>(), sum_over(ranks, 3000));
+    };
+    if (!holds(of_row, row_of(rank)) || !holds(of_job, all)) ++wrong;
+    if (of_row.num_workers() != kColumns) ++wrong;
+  });
 }
 
 TEST_CASE("the memory of groups that have ended is used again") {
@@ -353,31 +341,26 @@ TEST_CASE("a trace has a group's calls under the rank of the job, on a line of t
 }
 
 TEST_CASE("blocks, messages and averages go between a group's ranks") {
-  for (const auto& nodes : kLayouts) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      const int rank = world.rank();
-      Communicator row = world.split(rank / kColumns);
-      Communicator column = world.split(rank % kColumns);
-      Tensor mine = Tensor::full({1}, rank);
-      Tensor theirs = Tensor::zeros({1});
-      const int other = 1 - column.rank();
-      if (column.rank() == 0) column.send(mine, other);
-      column.receive(theirs, other);
-      if (column.rank() == 1) column.send(mine, other);
-      if (theirs.value() != (rank + kColumns) % kRanks) ++wrong;
-      Tensor given = Tensor::full({kColumns}, rank);
-      Tensor taken = Tensor::zeros({kColumns});
-      row.alltoall(given, taken);
-      for (int i = 0; i < kColumns; ++i) {
-        if (taken.values<float>()[i] != static_cast<float>(row_of(rank)[i])) ++wrong;
-      }
-      row.allreduce(mine, ReduceOp::avg);
-      if (mine.value() != row_of(rank)[0] + 1.5) ++wrong;
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    const int rank = world.rank();
+    Communicator row = world.split(rank / kColumns);
+    Communicator column = world.split(rank % kColumns);
+    Tensor mine = Tensor::full({1}, rank);
+    Tensor theirs = Tensor::zeros({1});
+    const int other = 1 - column.rank();
+    if (column.rank() == 0) column.send(mine, other);
+    column.receive(theirs, other);
+    if (column.rank() == 1) column.send(mine, other);
+    if (theirs.value() != (rank + kColumns) % kRanks) ++wrong;
+    Tensor given = Tensor::full({kColumns}, rank);
+    Tensor taken = Tensor::zeros({kColumns});
+    row.alltoall(given, taken);
+    for (int i = 0; i < kColumns; ++i) {
+      if (taken.values<float>()[i] != static_cast<float>(row_of(rank)[i])) ++wrong;
+    }
+    row.allreduce(mine, ReduceOp::avg);
+    if (mine.value() != row_of(rank)[0] + 1.5) ++wrong;
+  });
 }
 
 TEST_CASE("one thread of a process makes groups at a time") {
@@ -390,24 +373,19 @@ TEST_CASE("one thread of a process makes groups at a time") {
 }
 
 TEST_CASE("asynchronous pushes of a group go on beside calls of the job") {
-  for (const auto& nodes : {std::vector<int>{4}, std::vector<int>{2, 2}}) {
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::as_ranks(nodes, small_pieces(), [&](Communicator& world) {
-      Communicator pair = world.split(world.rank() % 2);
-      const std::vector<int> ranks =
-          world.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
-      KVStore store = KVStore::create(pair);
-      store.init("w", Tensor::zeros({4000}));
-      Tensor value = Tensor::empty({4000});
-      std::ranges::copy(test::values_of(world.rank(), 4000), value.values<float>().begin());
-      for (int step = 0; step < 5; ++step) {
-        const Pending sent = store.push_async("w", value);
-        if (!sums(world, world, {0, 1, 2, 3}, 2000, true)) ++wrong;
-        sent.wait();
-        if (!test::same_bits(store.view("w").values<float>(), sum_over(ranks, 4000))) ++wrong;
-      }
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-  }
+  in_layouts({{4}, {2, 2}}, [&](Communicator& world, std::atomic<int>& wrong) {
+    Communicator pair = world.split(world.rank() % 2);
+    const std::vector<int> ranks =
+        world.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
+    KVStore store = KVStore::create(pair);
+    store.init("w", Tensor::zeros({4000}));
+    Tensor value = Tensor::empty({4000});
+    std::ranges::copy(test::values_of(world.rank(), 4000), value.values<float>().begin());
+    for (int step = 0; step < 5; ++step) {
+      const Pending sent = store.push_async("w", value);
+      if (!sums(world, world, {0, 1, 2, 3}, 2000, true)) ++wrong;
+      sent.wait();
+      if (!test::same_bits(store.view("w").values<float>(), sum_over(ranks, 4000))) ++wrong;
+    }
+  });
 }
