@@ -15,6 +15,7 @@
 
 #include "apps/benchmark/result.hpp"
 #include "support/command_line.hpp"
+#include "support/idle_time.hpp"
 #include "support/progress.hpp"
 #include "support/text.hpp"
 #include "support/urgent_push.hpp"
@@ -66,6 +67,8 @@ std::string help() {
           "  sync   all parts are computed, then one push of all keys\n"
           "  async  each part is pushed as soon as it is computed, the last with the highest "
           "priority\n"
+          "  idle   how long a push leaves a rank's share of the processors idle (/proc/stat): "
+          "what can\n         be hidden. On a machine that is quiet otherwise\n"
           "With --case priority, a small urgent key is pushed ten times in each turn:\n"
           "  idle    nothing else is under way\n"
           "  behind  it overtakes a push of all others, which was made before\n"
@@ -148,14 +151,16 @@ class Steps {
   }
 
   /// The longest over the ranks, from a common barrier on. Collective. Elements that are not the
-  /// sum over the ranks are counted.
-  double seconds_of(void (Steps::*step)()) {
+  /// sum over the ranks are counted. `idle`, if not null, hears of the step.
+  double seconds_of(void (Steps::*step)(), apps::IdleTime* idle = nullptr) {
     ++turn_;
     for (Tensor& gradient : gradients_) gradient.fill(turn_ % 100 + world_.rank());
     world_.barrier();
+    if (idle != nullptr) idle->begin();
     const apps::Stopwatch watch;
     (this->*step)();
     double seconds = watch.seconds();
+    if (idle != nullptr) idle->end(seconds);
     world_.allreduce(tutti::view(&seconds, {1}), tutti::ReduceOp::max);
     const int ranks = world_.size();
     const int expected = ranks * (turn_ % 100) + ranks * (ranks - 1) / 2;
@@ -207,6 +212,15 @@ std::string line(const std::string& name, double push, double computing, double 
                       100 * hidden);
 }
 
+/// What can be hidden at most is the time in which a push leaves the processors idle: what the
+/// kernel takes for messages, it takes of the computing, too.
+std::string line_of_idle(double idle, double computing, double saved) {
+  if (idle < 0) return "idle: /proc/stat cannot be read\n";
+  const double hideable = std::min(idle, computing);
+  return apps::format("idle     %9.2f of a push; the step became shorter by %.0f %% of it\n",
+                      idle / kMillisecond, hideable <= 0 ? 0 : 100 * saved / hideable);
+}
+
 /// On rank 0.
 void say(const tutti::Communicator& world, const std::string& text) {
   if (world.rank() == 0) std::cout << text << std::flush;
@@ -227,8 +241,9 @@ std::int64_t measure_overlap(tutti::Communicator& world, const Options& options)
   say(world,
       heading(world, options) + "repeat        push   compute      sync     async    hidden\n");
   Times times;
+  apps::IdleTime idle(world);
   for (int repeat = 1 - kWarmups; repeat <= options.repeats; ++repeat) {
-    const double push = steps.seconds_of(&Steps::push);
+    const double push = steps.seconds_of(&Steps::push, repeat > 0 ? &idle : nullptr);
     if (options.compute_ms == 0 && repeat <= 0) steps.set_compute_seconds(2 * push);
     const double sync = steps.seconds_of(&Steps::sync);
     const double async = steps.seconds_of(&Steps::async);
@@ -238,8 +253,10 @@ std::int64_t measure_overlap(tutti::Communicator& world, const Options& options)
     times.sync.push_back(sync);
     times.async.push_back(async);
   }
-  say(world,
-      line("p50", p50(times.push), steps.compute_seconds(), p50(times.sync), p50(times.async)));
+  const double sync = p50(times.sync);
+  const double async = p50(times.async);
+  say(world, line("p50", p50(times.push), steps.compute_seconds(), sync, async));
+  say(world, line_of_idle(idle.per_stretch(), steps.compute_seconds(), sync - async));
   return steps.wrong();
 }
 

@@ -2,8 +2,10 @@
 // When this rank did what, for a trace of the job.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -38,6 +40,37 @@ struct Span {
   Activity activity = Activity::call;
 };
 
+/// How an asynchronous call of one key went: in ticks, 0 if it has not come so far.
+struct AsyncTimes {
+  std::uint64_t submitted = 0;  ///< by the program
+  std::uint64_t met = 0;        ///< all ranks have made it
+  std::uint64_t begun = 0;      ///< its turn has come
+  std::uint64_t moved = 0;      ///< the sum is there; what is left is the update
+  std::uint64_t done = 0;
+  int last_rank = -1;  ///< a rank that had not made it when others had; -1: none was seen
+};
+
+struct AsyncSpan {
+  AsyncTimes times;
+  const CallTotals* totals = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+/// Asynchronous calls from the first one until none was left: a step of a training loop.
+struct AsyncStep {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t busy = 0;    ///< the part in which a thread carried them out
+  std::uint64_t waited = 0;  ///< for how long the program waited for them
+};
+
+/// The share of communication that took place while the program did something else.
+inline double hidden_share(double busy, double waited) {
+  return busy <= 0 ? 0 : std::max(0.0, 1 - waited / busy);
+}
+
 /// The spans of a rank, in memory, up to a number. A call is a span, and so is each activity inside
 /// it. Activities follow each other without gaps, so each costs one reading of the clock.
 class SpanLog {
@@ -67,7 +100,12 @@ class SpanLog {
     add({begun, now, &totals, bytes, Activity::call});
   }
 
+  void add(const AsyncSpan& span) noexcept { add_to(async_spans_, span); }
+  void add(const AsyncStep& step) noexcept { add_to(async_steps_, step); }
+
   [[nodiscard]] std::span<const Span> spans() const { return spans_; }
+  [[nodiscard]] std::span<const AsyncSpan> async_spans() const { return async_spans_; }
+  [[nodiscard]] std::span<const AsyncStep> async_steps() const { return async_steps_; }
   /// Spans for which there was no room.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
@@ -86,8 +124,20 @@ class SpanLog {
     }
   }
 
+  /// Asynchronous calls are few beside what they are made of: memory is taken as they come.
+  template <class One>
+  void add_to(std::vector<One>& all, const One& one) noexcept {
+    try {
+      if (all.size() < most_) return all.push_back(one);
+    } catch (const std::bad_alloc&) {
+    }
+    ++dropped_;
+  }
+
   std::size_t most_;
   std::vector<Span> spans_;
+  std::vector<AsyncSpan> async_spans_;
+  std::vector<AsyncStep> async_steps_;
   std::uint64_t dropped_ = 0;
   Activity activity_ = Activity::call;
   std::uint64_t since_ = 0;

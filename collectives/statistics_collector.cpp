@@ -53,12 +53,39 @@ CallTotals& StatisticsCollector::totals_for(std::uint64_t id, FunctionRef<CallTo
 }
 
 CallTotals& StatisticsCollector::find_default_totals() {
-  if (name_ != nullptr) {
-    const std::uint64_t id = std::hash<std::string_view>()(name_);
-    return totals_for(id, [&] { return CallTotals{.call = name_, .keys = {}}; });
-  }
+  if (name_ != nullptr) return totals_of_name(name_);
   order_.push_back(std::make_unique<CallTotals>(CallTotals{.call = name_of(kind_), .keys = {}}));
   return *(of_kind_[static_cast<std::size_t>(kind_)] = order_.back().get());
+}
+
+CallTotals& StatisticsCollector::totals_of_name(const char* name) {
+  const std::uint64_t id = std::hash<std::string_view>()(name);
+  return totals_for(id, [&] { return CallTotals{.call = name, .keys = {}}; });
+}
+
+void StatisticsCollector::count_async(CallTotals& totals, const AsyncTimes& times,
+                                      std::uint64_t bytes) {
+  ++totals.calls;
+  totals.bytes += bytes;
+  totals.ticks += times.done - times.submitted;
+  totals.waited_ticks += times.begun - times.submitted;
+  if (times.last_rank >= 0) {
+    Lateness& late = totals.late[times.last_rank];
+    ++late.calls;
+    late.waited_ticks += times.met - times.submitted;
+  }
+  if (spans_ != nullptr) spans_->add({times, &totals, bytes});
+}
+
+void StatisticsCollector::trace_async(const char* name, const AsyncTimes& times,
+                                      std::uint64_t bytes) {
+  if (spans_ != nullptr) spans_->add({times, &totals_of_name(name), bytes});
+}
+
+void StatisticsCollector::count_async_waits(std::uint64_t waits, std::uint64_t waited_ticks) {
+  CallTotals& totals = totals_of_name("async_wait");
+  totals.calls += waits;
+  totals.ticks += waited_ticks;
 }
 
 /// A lack of memory for counting does not end the job.

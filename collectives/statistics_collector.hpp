@@ -132,6 +132,17 @@ class StatisticsCollector {
     return now;
   }
 
+  /// An asynchronous call is done. It counts from the program's call on, and waits until its turn
+  /// comes. Errors: std::bad_alloc.
+  void count_async(CallTotals& totals, const AsyncTimes& times, std::uint64_t bytes);
+  /// The trace alone has it: what carried it out is counted by itself. Errors: std::bad_alloc.
+  void trace_async(const char* name, const AsyncTimes& times, std::uint64_t bytes);
+  /// The program has waited for asynchronous calls. Errors: std::bad_alloc.
+  void count_async_waits(std::uint64_t waits, std::uint64_t waited_ticks);
+
+  /// The rank that the last call waited for; -1 if it did not wait.
+  [[nodiscard]] int waited_for() const noexcept { return waited_ != 0 ? last_rank_ : -1; }
+
   /// Keeps from now on what happens when, up to this many spans.
   void keep_spans(std::size_t most) { spans_ = std::make_unique<SpanLog>(most); }
   /// Null if they are not kept.
@@ -170,6 +181,7 @@ class StatisticsCollector {
     return is_known ? *of_kind_[static_cast<std::size_t>(kind_)] : find_default_totals();
   }
   CallTotals& find_default_totals();
+  CallTotals& totals_of_name(const char* name);
 
   const std::uint64_t first_ticks_;
   const std::chrono::steady_clock::time_point first_time_;

@@ -210,9 +210,7 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
               .describe = describe});
 }
 
-Statistics Communicator::statistics() const {
-  return statistics_of(group_->engine().statistics(), rank());
-}
+Statistics Communicator::statistics() const { return statistics_of(group_->statistics(), rank()); }
 
 bool Communicator::stop_requested() const noexcept { return group_->engine().stop_requested(); }
 void Communicator::request_stop() noexcept { group_->engine().request_stop(); }

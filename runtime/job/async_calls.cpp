@@ -64,6 +64,7 @@ void AsyncCalls::close() {
     engine_.raise_failure(ErrorCode::communication, text);
     fail_all(std::make_exception_ptr(Error(ErrorCode::communication, text, ErrorScope::failed)));
   }
+  settle();
   waiting_->close();
 }
 
@@ -282,9 +283,12 @@ void AsyncCalls::fail_for_good() {
 }
 
 bool AsyncCalls::take_turn() {
+  begin_step();
   const std::vector<std::uint8_t> own = own_counts();
   std::vector<std::uint8_t> counts = own;
+  const std::uint64_t begun = collectives::ticks();
   meet(counts);
+  step_.busy += collectives::ticks() - begun;
   if (counts.back() == 0) expire(own);
   const Batch batch = choose(counts);
   drop_gone(counts);
@@ -292,10 +296,11 @@ bool AsyncCalls::take_turn() {
   return !batch.places.empty();
 }
 
-/// For each client whether it is gone and how many jobs each queue has, then what learn_speed() and
+/// For each client whether it is gone and what each queue has, then what learn_speed() and
 /// napped_in_vain() found.
 std::vector<std::uint8_t> AsyncCalls::own_counts() {
   const std::lock_guard lock(mutex_);
+  const auto rank = std::min<std::size_t>(engine_.topology().rank, kSomeRank);
   std::vector<std::uint8_t> counts;
   for (Client& client : clients_) {
     if (client.is_dropped) continue;
@@ -304,7 +309,7 @@ std::vector<std::uint8_t> AsyncCalls::own_counts() {
     }
     counts.push_back(client.client == nullptr ? 1 : 0);
     for (const Queue& queue : client.queues) {
-      counts.push_back(static_cast<std::uint8_t>(std::min<std::size_t>(queue.size(), 255)));
+      counts.push_back(queue.empty() ? static_cast<std::uint8_t>(rank) : kHasJob);
     }
   }
   const auto bytes = static_cast<std::uint64_t>(bytes_per_second_ * kSecondsPerBatch);
@@ -357,12 +362,15 @@ void AsyncCalls::drop_gone(std::span<const std::uint8_t> counts) {
 AsyncCalls::Batch AsyncCalls::choose(std::span<const std::uint8_t> counts) {
   const std::lock_guard lock(mutex_);
   std::vector<Place> common;
+  const std::uint64_t now = collectives::ticks();
   std::size_t index = 0;
   for (std::size_t client = 0; client < clients_.size(); ++client) {
     if (clients_[client].is_dropped) continue;
     ++index;
-    for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
-      if (counts[index++] != 0) common.push_back({client, queue});
+    for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue, ++index) {
+      const Place place{client, queue};
+      if (!clients_[client].queues[queue].empty()) note(*at(place).front(), counts[index], now);
+      if (counts[index] == kHasJob) common.push_back(place);
     }
   }
   if (common.empty()) return {};
@@ -401,7 +409,7 @@ void AsyncCalls::carry_out(const Batch& batch) {
   }
   const std::uint64_t begun = collectives::ticks();
   for (AsyncJob* job : jobs) {
-    if (job->begun == 0) job->begun = begun;
+    if (job->times.begun == 0) job->times.begun = begun;
     bytes += job->bytes;
   }
   bool is_complete = true;
@@ -418,10 +426,11 @@ void AsyncCalls::carry_out(const Batch& batch) {
       is_complete = jobs.front()->done == bytes;
       if (!is_complete) learn_speed(batch.slice, Clock::now() - begin);  // without an update
     }
-    count_waits();
+    step_.waited += count_waits();
   } catch (...) {
     error = std::current_exception();
   }
+  step_.busy += collectives::ticks() - begun;
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
   if (error != nullptr) confirm(batch.places);
   if (error != nullptr || is_complete) end(batch.places, error);
@@ -445,27 +454,18 @@ void AsyncCalls::confirm(std::span<const Place> batch) {
                .describe = describe});
 }
 
-/// What the program has waited since the last batch, as calls named "async_wait".
-void AsyncCalls::count_waits() {
-  const std::uint64_t waits = waiting_->waits.exchange(0);
-  const std::uint64_t ticks = waiting_->waited_ticks.exchange(0);
-  if (waits == 0) return;
-  collectives::CallTotals& totals = engine_.statistics().totals_for(
-      Digest().add(std::string_view("async_wait")).value(),
-      [] { return collectives::CallTotals{.call = "async_wait", .keys = {}}; });
-  totals.calls += waits;
-  totals.ticks += ticks;
-}
-
 /// Jobs are gone before anybody finds them complete: they refer to the program's data.
 void AsyncCalls::end(std::span<const Place> batch, const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
     for (const Place& place : batch) {
       const std::shared_ptr<AsyncState> state = at(place).front()->state;
+      step_.bytes += at(place).front()->bytes;
       at(place).pop_front();
       state->end_part(error);
     }
+    step_.calls += batch.size();
+    if (jobs_.load() == batch.size()) step_.end = collectives::ticks();
     jobs_.fetch_sub(batch.size());
   }
   done_.notify_all();

@@ -13,11 +13,11 @@
 //                  |              |                                    |
 //   driver         +-- round: what do all ranks have? -- batch: a, b --+-- round -- ...
 //
-// Nobody coordinates. A round is an allreduce of one byte per queue: how many jobs this rank has
-// there, and the minimum is how many all have. So all ranks know the same, sort by priority and
-// queue, and carry out the first jobs, as many as the link takes in about 10 ms, as one call. A
-// rank takes part in rounds as long as it has jobs. Where ranks have none in common, they look
-// again after a nap.
+// Nobody coordinates. A round is an allreduce of one byte per queue, which is the number of the
+// rank if it has no job there. The minimum says whether all have one, and else who has none. So all
+// ranks know the same, sort by priority and queue, and carry out the first jobs, as many as the
+// link takes in about 10 ms, as one call. A rank takes part in rounds as long as it has jobs. Where
+// ranks have none in common, they look again after a nap.
 //
 // A job that the link takes much longer for may go in slices of about 10 ms, one after each round.
 // So more urgent jobs overtake it on its way.
@@ -60,8 +60,7 @@ struct AsyncJob {
   bool has_slices = false;  ///< may go in slices, if it is large; equal on all ranks
   std::size_t done = 0;     ///< bytes of slices that are done
   std::shared_ptr<AsyncState> state;
-  std::uint64_t submitted = collectives::ticks();
-  std::uint64_t begun = 0;  ///< in ticks: all ranks have it, and its turn has come
+  collectives::AsyncTimes times{.submitted = collectives::ticks()};
 };
 
 /// Who can carry out jobs: a store. It has queues with the same numbers and meanings on all ranks,
@@ -95,6 +94,11 @@ class Patiently {
   collectives::Engine& engine_;
 };
 
+/// In a round: this rank has a job in the queue. Without one it gives its number, if that is less.
+inline constexpr std::uint8_t kHasJob = 255;
+inline constexpr int kLastNamed = 253;  ///< of the ranks that a round can name
+inline constexpr std::uint8_t kSomeRank = 254;
+
 /// The queues and the helper thread of one rank's end of a group.
 class AsyncCalls {
  public:
@@ -127,6 +131,9 @@ class AsyncCalls {
 
   /// True if slices give the bits of the whole.
   [[nodiscard]] bool may_slice() const;
+
+  /// Counts what the program has waited until now. While nothing is under way.
+  void settle() noexcept;
 
   /// Returns when a queue has no jobs, or none has. Local, but what it waits for is collective.
   /// Errors: invalid_argument on the thread that drives, in an updater.
@@ -168,10 +175,13 @@ class AsyncCalls {
     std::size_t slice = 0;  ///< bytes of the only job; 0: all of every job
   };
   Batch choose(std::span<const std::uint8_t> counts);
+  void note(AsyncJob& job, std::uint8_t count, std::uint64_t now) const;
+  void begin_step();
+  void tell_step();
   void carry_out(const Batch& batch);
   void confirm(std::span<const Place> batch);
   void end(std::span<const Place> batch, const std::exception_ptr& error);
-  void count_waits();
+  std::uint64_t count_waits();
   void fail_all(const std::exception_ptr& error);
   [[noreturn]] void expire(std::vector<std::uint8_t> own);
   std::string describe_missing(std::span<const std::uint8_t> all);
@@ -207,9 +217,10 @@ class AsyncCalls {
   bool is_driven_ = false;  ///< some thread has the engine
   std::thread helper_;
   std::atomic<std::thread::id> driver_{};
-  bool is_beside_ = false;       ///< who drives is the helper, beside a thread that computes
-  Clock::duration in_vain_{0};   ///< how long the ranks have had no jobs in common
-  Clock::duration asked_at_{0};  ///< of in_vain_: when it was last asked whether to go on
+  collectives::AsyncStep step_{};  ///< under way, or the last one until it is told
+  bool is_beside_ = false;         ///< who drives is the helper, beside a thread that computes
+  Clock::duration in_vain_{0};     ///< how long the ranks have had no jobs in common
+  Clock::duration asked_at_{0};    ///< of in_vain_: when it was last asked whether to go on
 };
 
 }  // namespace tutti

@@ -87,7 +87,7 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
       std::vector<int> lack;
       for (int rank = 0; rank < ranks; ++rank) {
         const auto count = all[static_cast<std::size_t>(rank) * each + index];
-        (count != 0 ? have : lack).push_back(rank);
+        (count == kHasJob ? have : lack).push_back(rank);
       }
       if (have.empty() || lack.empty() || ++named > kMostQueuesNamed) continue;
       text += (text.empty() ? "" : "; ") + name_of({client, queue}) + ": " +

@@ -7,6 +7,8 @@ namespace tutti {
 
 namespace {
 
+constexpr const char* kCall = "allreduce_async";
+
 struct ReduceJob final : AsyncJob {
   ConstTensorView input;
   TensorView output;
@@ -42,22 +44,29 @@ void AsyncReduces::carry_out(std::span<AsyncJob* const> jobs) {
     engine_.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce_async: " + job.refusal);
   }
   reduce(job, job.bytes);
+  trace(*jobs.front());
 }
 
 /// What is done of the output cannot be undone.
 void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
   try {
     reduce(job, bytes);
+    if (job.done + bytes == job.bytes) trace(job);
   } catch (const Error& error) {
     if (job.done > 0) engine_.raise_failure(error.code(), error.what());
     throw;
   }
 }
 
+void AsyncReduces::trace(AsyncJob& job) {
+  job.times.moved = job.times.done = collectives::ticks();
+  engine_.statistics().trace_async(kCall, job.times, job.bytes);
+}
+
 /// So many bytes, from job.done on.
 void AsyncReduces::reduce(const AsyncJob& one, std::size_t bytes) {
   const auto& job = static_cast<const ReduceJob&>(one);
-  const collectives::CountedCall counted(engine_.statistics(), "allreduce_async");
+  const collectives::CountedCall counted(engine_.statistics(), kCall);
   engine_.statistics().count_bytes(bytes);
   const collectives::Segment segment{job.input.bytes() + job.done, job.output.bytes() + job.done,
                                      bytes / size_of(job.input.dtype()), job.input.dtype()};

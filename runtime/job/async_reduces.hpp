@@ -28,6 +28,7 @@ class AsyncReduces : public AsyncClient {
 
  private:
   void reduce(const AsyncJob& job, std::size_t bytes);
+  void trace(AsyncJob& job);
 
   collectives::Engine& engine_;
   AsyncCalls& calls_;

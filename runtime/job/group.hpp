@@ -91,7 +91,13 @@ class Group {
   [[nodiscard]] bool has_engine() const { return !makes_async_calls_ || async_->has_engine(); }
   /// The asynchronous calls, to add to or leave their clients.
   AsyncCalls& async_calls() { return *async_; }
-  /// The same, to make one. Errors: invalid_argument if MPI does not allow them.
+  /// Statistics, when no asynchronous call is under way, with the waits for them.
+  [[nodiscard]] const collectives::StatisticsCollector& statistics() {
+    collectives::Engine& settled = engine();
+    async_->settle();
+    return settled.statistics();
+  }
+  /// The asynchronous calls, to make one. Errors: invalid_argument if MPI does not allow them.
   AsyncCalls& async();
   /// True on the thread that carries out asynchronous calls, while it does.
   [[nodiscard]] bool is_async_thread() const { return makes_async_calls_ && async_->is_driver(); }

@@ -57,6 +57,23 @@ std::string last_to_string(const CallStatistics& call) {
   return text.data();
 }
 
+std::string hidden_to_string(const Statistics& statistics) {
+  double busy = 0;
+  double waited = 0;
+  for (const CallStatistics& one : statistics.calls) {
+    if (one.call == "async_wait") waited += one.seconds;
+    const bool carries_out = one.call == "async_agreement" || one.call == "async_batch" ||
+                             (one.call == "allreduce_async" && one.keys.empty());
+    if (carries_out) busy += one.seconds;
+  }
+  if (busy <= 0) return {};
+  std::array<char, 48> share{};
+  std::snprintf(share.data(), share.size(), "%.0f %%",
+                100 * collectives::hidden_share(busy, waited));
+  return "asynchronous calls took " + seconds_to_string(busy) + ", of which " + share.data() +
+         " was hidden behind the program's own work";
+}
+
 std::string columns(std::initializer_list<std::string> words) {
   constexpr std::size_t kWidth = 12;
   std::string text;
@@ -145,7 +162,8 @@ std::string to_string(const Statistics& statistics, std::size_t most_lines) {
   if (statistics.calls.size() > most_lines) {
     text += "  and " + std::to_string(statistics.calls.size() - most_lines) + " more\n";
   }
-  return text;
+  const std::string hidden = observe::hidden_to_string(statistics);
+  return hidden.empty() ? text : text + "  " + hidden + "\n";
 }
 
 }  // namespace tutti

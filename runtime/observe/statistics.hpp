@@ -29,6 +29,8 @@ inline std::string call_to_string(const CallStatistics& call) {
 }
 /// "last rank 3 in 90 % of the calls", for the rank that was waited for most.
 std::string last_to_string(const CallStatistics& call);
+/// "asynchronous calls took 1.20 s, 93 % of it hidden ...", of one rank; empty without such calls.
+std::string hidden_to_string(const Statistics& statistics);
 /// Right-aligns words in columns of twelve characters.
 std::string columns(std::initializer_list<std::string> words);
 

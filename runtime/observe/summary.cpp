@@ -133,6 +133,15 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
   return text;
 }
 
+/// What is hidden on the first rank that made asynchronous calls.
+std::string line_of_hidden(const std::vector<Statistics>& ranks) {
+  for (const Statistics& rank : ranks) {
+    const std::string hidden = hidden_to_string(rank);
+    if (!hidden.empty()) return "  on rank " + std::to_string(rank.rank) + ", " + hidden + "\n";
+  }
+  return {};
+}
+
 json to_json_value(const CallStatistics& calls) {
   json keys = json::array();
   for (const Key& key : calls.keys) {
@@ -189,7 +198,7 @@ std::string summary_table(const std::vector<Statistics>& ranks,
   return "tutti: statistics of " + std::to_string(ranks.size()) +
          (ranks.size() == 1 ? " rank, " : " ranks, ") + seconds_to_string(seconds) +
          "; bytes and times are of one rank: least, mean and most over the ranks\n" +
-         lines_of_calls(ranks) + lines_of_ranks(ranks, hosts);
+         lines_of_calls(ranks) + lines_of_ranks(ranks, hosts) + line_of_hidden(ranks);
 }
 
 void print_summary(const std::string& target, const std::string& table) {

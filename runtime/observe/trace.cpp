@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,9 @@ namespace tutti::observe {
 namespace {
 
 using collectives::Activity;
+using collectives::AsyncSpan;
+using collectives::AsyncStep;
+using collectives::AsyncTimes;
 using collectives::CallTotals;
 using collectives::Span;
 
@@ -81,9 +85,8 @@ class Writer {
   void span(const Span& span) {
     const std::int64_t from = ns_at(span.begin);
     const std::int64_t length = std::max<std::int64_t>(ns_at(span.end) - from, 0);
-    begin();
-    text_ += R"({"ph":"X","name":)" + name_of(span) + R"(,"pid":)" + process_ + R"(,"tid":)" +
-             thread_ + R"(,"ts":)" + microseconds(from) + R"(,"dur":)" + microseconds(length);
+    event('X', name_of(span), span.begin);
+    text_ += R"(,"dur":)" + microseconds(length);
     if (span.activity == Activity::call) {
       text_ += R"(,"args":{"bytes":)" + std::to_string(span.value) + "}";
     } else if (span.activity == Activity::wait_for_ranks) {
@@ -92,11 +95,69 @@ class Writer {
     text_ += "}";
   }
 
+  /// A call's name once more, with what it waited for below it.
+  void async_span(const AsyncSpan& span) {
+    const AsyncTimes& times = span.times;
+    const std::string& name = name_of(*span.totals);
+    const std::uint64_t begun = std::max(times.begun, times.submitted);
+    ++async_calls_;
+    async_event('b', name, times.submitted, R"("bytes":)" + std::to_string(span.bytes));
+    if (times.last_rank >= 0 && times.met != 0) {
+      async_part("wait for ranks", times.submitted, times.met,
+                 R"("last rank":)" + std::to_string(times.last_rank));
+      async_part("queued", times.met, begun);
+    } else {
+      async_part("queued", times.submitted, begun);
+    }
+    async_part("move", begun, times.moved);
+    if (times.moved < times.done) async_part("update", times.moved, times.done);
+    async_event('e', name, times.done);
+  }
+
+  /// From the first asynchronous call until none was left, and a graph of what was hidden.
+  void async_step(const AsyncStep& step) {
+    const double share =
+        collectives::hidden_share(static_cast<double>(step.busy), static_cast<double>(step.waited));
+    const std::string hidden = R"("hidden %":)" + std::to_string(std::lround(100 * share));
+    ++async_calls_;
+    async_event('b', R"("asynchronous calls")", step.begin,
+                R"("calls":)" + std::to_string(step.calls) + R"(,"bytes":)" +
+                    std::to_string(step.bytes) + R"(,"busy us":)" + length(step.busy) +
+                    R"(,"waited us":)" + length(step.waited) + "," + hidden);
+    async_event('e', R"("asynchronous calls")", step.end);
+    event('C', R"("hidden %")", step.end);
+    text_ += R"(,"args":{)" + hidden + "}}";
+  }
+
   std::string take() { return std::move(text_); }
 
  private:
   void begin() {
     if (!text_.empty()) text_ += ",\n";
+  }
+  /// The begin of an event, without its closing brace.
+  void event(char phase, const std::string& name, std::uint64_t ticks) {
+    begin();
+    text_ += std::string(R"({"ph":")") + phase + R"(","name":)" + name + R"(,"pid":)" + process_ +
+             R"(,"tid":)" + thread_ + R"(,"ts":)" + microseconds(ns_at(ticks));
+  }
+  /// One end of what may overlap with others; `arguments` may be empty.
+  void async_event(char phase, const std::string& name, std::uint64_t ticks,
+                   const std::string& arguments = {}) {
+    event(phase, name, ticks);
+    text_ += R"(,"cat":"async","id2":{"local":")" + thread_ + "." + std::to_string(async_calls_) +
+             R"("})";
+    if (!arguments.empty()) text_ += R"(,"args":{)" + arguments + "}";
+    text_ += "}";
+  }
+  void async_part(const char* name, std::uint64_t from, std::uint64_t to,
+                  const std::string& arguments = {}) {
+    const std::string quoted = std::string("\"") + name + "\"";
+    async_event('b', quoted, from, arguments);
+    async_event('e', quoted, to);
+  }
+  [[nodiscard]] std::string length(std::uint64_t ticks) const {
+    return microseconds(static_cast<std::int64_t>(static_cast<double>(ticks) * ns_per_tick_));
   }
   [[nodiscard]] std::int64_t ns_at(std::uint64_t ticks) const {
     return first_ns_ +
@@ -110,12 +171,14 @@ class Writer {
     return text.data();
   }
   const std::string& name_of(const Span& span) {
-    std::string& name =
-        span.totals != nullptr ? calls_[span.totals] : activities_[static_cast<int>(span.activity)];
-    if (name.empty()) {
-      name = json_text(span.totals != nullptr ? call_to_string(span.totals->call, span.totals->keys)
-                                              : to_string(span.activity));
-    }
+    if (span.totals != nullptr) return name_of(*span.totals);
+    std::string& name = activities_[static_cast<int>(span.activity)];
+    if (name.empty()) name = json_text(to_string(span.activity));
+    return name;
+  }
+  const std::string& name_of(const CallTotals& totals) {
+    std::string& name = calls_[&totals];
+    if (name.empty()) name = json_text(call_to_string(totals.call, totals.keys));
     return name;
   }
 
@@ -128,6 +191,7 @@ class Writer {
   std::int64_t first_ns_;
   std::unordered_map<const CallTotals*, std::string> calls_;
   std::unordered_map<int, std::string> activities_;
+  std::uint64_t async_calls_ = 0;
   std::string text_;
 };
 
@@ -152,7 +216,10 @@ std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   writer.metadata("process_sort_index", R"("sort_index":)" + std::to_string(rank));
   const std::string calls = "calls" + of_group(topology);
   writer.metadata("thread_name", R"("name":)" + json_text(calls));
-  for (const Span& span : in_order(engine.statistics().spans()->spans())) writer.span(span);
+  const collectives::SpanLog& log = *engine.statistics().spans();
+  for (const Span& span : in_order(log.spans())) writer.span(span);
+  for (const AsyncSpan& span : log.async_spans()) writer.async_span(span);
+  for (const AsyncStep& step : log.async_steps()) writer.async_step(step);
   return writer.take();
 }
 

@@ -23,6 +23,8 @@ namespace tutti::observe {
 ///
 ///   process  rank + 1 (0 is the idle process to some viewers), named "rank 3, host a"
 ///   slice    a call: "push of key 3", with its bytes; inside it, one after the other, what it did
+///   async    an asynchronous call of one key, from the program's call to its completion; and from
+///            the first such call until none was left, with a counter of the share that was hidden
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns);
 
 /// A trace without events, which replaces what is there. Errors: io.

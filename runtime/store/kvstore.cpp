@@ -177,9 +177,7 @@ bool KVStore::is_capable(std::string_view capability) const noexcept {
 bool KVStore::stop_requested() const noexcept { return impl_->group->engine().stop_requested(); }
 void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
 void KVStore::barrier() { impl_->barrier(); }
-Statistics KVStore::statistics() const {
-  return statistics_of(impl_->group->engine().statistics(), rank());
-}
+Statistics KVStore::statistics() const { return statistics_of(impl_->group->statistics(), rank()); }
 VerifyResult KVStore::verify() { return impl_->verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
 

@@ -34,7 +34,9 @@ class OverlapBenchmark(unittest.TestCase):
                     self.assertEqual((result.code, result.err), (0, ""))
                     lines = result.out.splitlines()
                     self.assertRegex(lines[0], r"^\d.* in \d+ keys, \d+ ranks? on \d nodes?; mill")
-                    rows = [ROW.fullmatch(line) for line in lines[2:-1]]
+                    rows = [ROW.fullmatch(line) for line in lines[2:-2]]
+                    self.assertRegex(lines[-2], r"^idle +\d+\.\d\d of a push; the step became "
+                                     r"shorter by -?\d+ % of it$")
                     self.assertTrue(all(rows), result.out)
                     self.assertEqual([row[1] for row in rows],
                                      ["warm-up", "warm-up", "1", "2", "p50"])

@@ -53,6 +53,25 @@ class Trace:
                 if phase[1] >= call[1] - 0.002 and phase[2] <= call[2] + 0.002]
 
 
+def asynchronous_calls(path):
+    """By rank, each call with its stages: lists of (name, begin, end, args)."""
+    lives, open_ends = defaultdict(dict), defaultdict(list)
+    for event in json.loads(Path(path).read_text(encoding="utf-8")):
+        if event["ph"] not in "be":
+            continue
+        place = event["pid"] - 1, event["id2"]["local"]
+        if event["ph"] == "b":
+            stage = [event["name"], event["ts"], None, event.get("args", {})]
+            lives[place[0]].setdefault(place[1], []).append(stage)
+            open_ends[place].append(stage)
+        else:
+            stage = open_ends[place].pop()
+            assert stage[0] == event["name"], (stage, event)
+            stage[2] = event["ts"]
+    assert not any(open_ends.values()), "some stage has no end"
+    return {rank: list(of_rank.values()) for rank, of_rank in lives.items()}
+
+
 class Reports(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -119,6 +138,46 @@ class Reports(unittest.TestCase):
                                        if name in ("wait for ranks", "wait for nodes"))
                 self.assertEqual(waited.index(min(waited)), late, waited)
                 self.check_one_clock(trace, ranks)
+
+    def test_the_trace_shows_the_life_of_each_asynchronous_push(self):
+        for ranks, per_node in ((1, ""), (2, ""), (4, ""), (4, "2")):
+            with self.subTest(ranks=ranks, per_node=per_node):
+                file = self.folder / "trace.json"
+                late = ranks - 1
+                self.run_job(ranks, "async", str(late), TRACE=file, RANKS_PER_NODE=per_node)
+                lives = asynchronous_calls(file)
+                for rank in range(ranks):
+                    named = [life[0][0] for life in lives[rank]]
+                    self.assertEqual(named.count("push_async of key weight"), 5)
+                    self.assertEqual(named.count("push_async of key bias"), 5)
+                    self.assertEqual(named.count("allreduce_async"), 5)
+                    for life in lives[rank]:
+                        self.check_life(life, rank, late)
+
+    def check_life(self, life, rank, late):
+        """A call, and without gaps in it what it waited for, for whom, and what moved it."""
+        name, begin, end, args = life[0]
+        self.assertLessEqual(begin, end)
+        if name == "asynchronous calls":
+            self.assertEqual(len(life), 1)
+            self.assertIn(args["hidden %"], range(101))
+            self.assertIn(args["calls"], range(1, 4))
+            self.assertGreaterEqual(end - begin, args["busy us"] - 1)
+            return
+        stages = [stage[0] for stage in life[1:]]
+        self.assertEqual(stages[-3:-1] if stages[-1] == "update" else stages[-2:],
+                         ["queued", "move"])
+        self.assertEqual(life[1][1], begin)
+        self.assertEqual(life[-1][2], end)
+        for one, following in zip(life[1:], life[2:]):
+            self.assertEqual(one[2], following[1])
+        if "push" not in name:
+            return
+        self.assertEqual(args["bytes"], 4000)
+        waits = [stage for stage in life if stage[0] == "wait for ranks"]
+        if rank != late:
+            self.assertEqual([wait[3]["last rank"] for wait in waits], [late])
+            self.assertGreater(waits[0][2] - waits[0][1], SLEEP_US / 2)
 
     def check_one_clock(self, trace, ranks, error_us=0):
         """A push ends on a rank only after it began on all: in every step, on one clock."""
@@ -219,6 +278,14 @@ class Reports(unittest.TestCase):
                     self.assertRegex(done.stderr, rf"rank {late} \(host \S+\) came last in "
                                      r"\d+ calls; each rank waited \d+ ms for it")
                 self.assertRegex(done.stderr, r"\n +10     40.0 kB .* pull of key weight\n")
+
+    def test_statistics_name_who_was_late_with_a_key_and_what_was_hidden(self):
+        done = self.run_job(3, "async", "2", STATISTICS=1)
+        row = next(line for line in done.stderr.splitlines()
+                   if line.endswith("push_async of key weight"))
+        self.assertRegex(row, r"^ +5     20.0 kB .*rank 2 \(\d+ %\)")
+        self.assertRegex(done.stderr, r"on rank 0, asynchronous calls took \S+ m?s, of which \d+ % "
+                         "was hidden behind the program's own work")
 
     def test_statistics_go_to_a_file(self):
         file = self.folder / "statistics.txt"

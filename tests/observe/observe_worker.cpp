@@ -8,6 +8,7 @@
 //   observe_worker two            two stores, one after the other
 //   observe_worker remove FOLDER  one store; FOLDER is gone when it ends
 //   observe_worker many           more calls than a rank keeps
+//   observe_worker async RANK     five steps, of two keys, which RANK pushes 50 ms after the others
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -82,6 +83,23 @@ int many() {
   return 0;
 }
 
+int async(int late) {
+  Communicator world = Communicator::world();
+  auto kv = KVStore::create(world);
+  const Tensor value = Tensor::ones({1000});
+  kv.init({"weight", "bias"}, {value, value});
+  for (int step = 0; step < 5; ++step) {
+    if (kv.rank() == late) std::this_thread::sleep_for(kSleep);
+    Pending sent = kv.push_async({"weight", "bias"}, {value, value});
+    if (kv.rank() != late) std::this_thread::sleep_for(2 * kSleep);
+    sent.wait();
+    Tensor sum = Tensor::ones({10});
+    world.allreduce_async(sum).wait();
+  }
+  const Statistics seen = kv.statistics();
+  return seen.total("async_wait").calls >= 5 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,6 +110,7 @@ int main(int argc, char** argv) {
     if (what == "many") return many();
     if (what == "remove" && argc == 3) return remove_folder(argv[2]);
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
+    if (what == "async") return async(std::stoi(argv[2]));
     return steps(what, std::stoi(argv[2]));
   });
 }

@@ -14,6 +14,20 @@ namespace {
 constexpr const char* kCall = "push_async";
 constexpr const char* kBatch = "async_batch";  // in statistics
 
+/// The steps of a push, and when its sum was there.
+struct MovedAt {
+  DensePush& push;
+  std::uint64_t moved = 0;
+
+  void agree() { push.agree(); }
+  void prepare() { push.prepare(); }
+  void sum() {
+    push.sum();
+    moved = collectives::ticks();
+  }
+  void update() { push.update(); }
+};
+
 void require_cpu(const Entry& entry, const ConstTensorView& tensor) {
   if (tensor.device().kind == DeviceKind::cpu && !entry.is_on_gpu()) return;
   throw_invalid_argument(entry,
@@ -131,8 +145,7 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
   return Pending(std::move(state));
 }
 
-// --- the thread that drives
-// -----------------------------------------------------------------------
+// --- the thread that drives ----------------------------------------------------------------------
 
 std::string AsyncPushes::name_of_queue(std::size_t queue) const {
   for (const auto& [key, entry] : table_) {
@@ -151,8 +164,12 @@ void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
     plan_.take(std::move(items), kBatch);
     push_.take({});
   });
-  tutti::carry_out(push_, together);
-  for (AsyncJob* const job : jobs) complete(static_cast<const Job&>(*job));
+  MovedAt timed{push_};
+  tutti::carry_out(timed, together);
+  for (AsyncJob* const job : jobs) {
+    job->times.moved = timed.moved;
+    complete(static_cast<Job&>(*job));
+  }
 }
 
 void AsyncPushes::carry_slice(AsyncJob& one, std::size_t bytes) {
@@ -163,6 +180,7 @@ void AsyncPushes::carry_slice(AsyncJob& one, std::size_t bytes) {
   const std::size_t size = size_of(job.entry->dtype());
   job.slices->push.sum_slice(job.done / size, bytes / size);
   if (job.done + bytes < job.bytes) return;
+  job.times.moved = collectives::ticks();
   job.slices->push.update();
   complete(job);
 }
@@ -190,20 +208,12 @@ PushItem AsyncPushes::item_of(const Job& job) {
 }
 
 /// What follows the update.
-void AsyncPushes::complete(const Job& job) {
+void AsyncPushes::complete(Job& job) {
   for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
-  count(job);
-}
-
-/// From the program's call to here; what is waited until all ranks have the push, and its turn has
-/// come.
-void AsyncPushes::count(const Job& job) {
+  job.times.done = collectives::ticks();
   Entry* const entry = job.entry;
-  auto& totals = totals_of(group_.engine().statistics(), kCall, {&entry, 1});
-  ++totals.calls;
-  totals.bytes += job.bytes;
-  totals.ticks += collectives::ticks() - job.submitted;
-  totals.waited_ticks += job.begun - job.submitted;
+  collectives::StatisticsCollector& statistics = group_.engine().statistics();
+  statistics.count_async(totals_of(statistics, kCall, {&entry, 1}), job.times, job.bytes);
 }
 
 }  // namespace tutti

@@ -68,8 +68,7 @@ class AsyncPushes : public AsyncClient {
   struct Slices;
   [[nodiscard]] static PushItem item_of(const Job& job);
   void begin_slices(Job& job);
-  void complete(const Job& job);
-  void count(const Job& job);
+  void complete(Job& job);
   [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, Stays stays);
 
   Group& group_;
