@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A communication hook for DistributedDataParallel over whatever backend it has."""
 
-from __future__ import annotations
-
-from typing import Any
+# No deferred annotations here: torch checks those of a hook.
+from typing import Optional
 
 import torch
+import torch.distributed as dist
 
 from .. import Communicator, KVStore, create
 from ._job import world
@@ -22,16 +22,18 @@ class AllreduceState:
     Collective.
     """
 
-    def __init__(self, ranks: Communicator | None = None, compression: str | None = None):
+    def __init__(self, ranks: Optional[Communicator] = None,
+                 compression: Optional[str] = None):
         self.ranks = world() if ranks is None else ranks
-        self.store: KVStore | None = None
+        self.store: Optional[KVStore] = None
         if compression is not None:
             self.store = create(self.ranks)
             self.store.set_gradient_compression(compression)
         self.buckets: set[str] = set()
 
 
-def allreduce_hook(state: AllreduceState, bucket: Any) -> Any:
+def allreduce_hook(state: AllreduceState,
+                   bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The average over the ranks, while the backward pass goes on."""
     buffer = bucket.buffer()
     is_spread = state.ranks.num_nodes > 1

@@ -28,9 +28,9 @@ def world() -> Communicator:
 
 def find_job() -> None:
     """Sets the variables that init_process_group reads, where they are not set. Collective."""
-    if not _in_job() or "RANK" in os.environ:
+    if "RANK" in os.environ:
         return
-    ranks = world()
+    ranks = world() if _in_job() else Communicator.self()
     address = np.zeros(256, np.uint8)
     if ranks.rank == 0:
         text = _free_address(ranks.num_nodes).encode()
