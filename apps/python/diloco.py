@@ -26,7 +26,8 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 ranks = tutti.torch.world()
 images, labels = fashion_mnist.read("train", args.data)
-mine = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[ranks.rank::ranks.size]
+order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+mine = order[ranks.rank::ranks.size]
 model = fashion_mnist.mlp()
 names, weights = zip(*model.named_parameters())
 inner = torch.optim.SGD(weights, 0.05, momentum=0.9)

@@ -99,8 +99,9 @@ void bind_blocks(nb::class_<PyCommunicator>& type) {
       .def(
           "send",
           [](PyCommunicator& self, nb::handle array, int to_rank) {
-            message(self, "send", array, Access::read,
-                    [&](Communicator& ranks, const TensorView& view) { ranks.send(view, to_rank); });
+            message(
+                self, "send", array, Access::read,
+                [&](Communicator& ranks, const TensorView& view) { ranks.send(view, to_rank); });
           },
           nb::arg("array"), nb::arg("to_rank"),
           "A message to another rank; returns when that rank has received it. Messages from one "

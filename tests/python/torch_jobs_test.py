@@ -16,13 +16,14 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "apps" / "python"
 MPIRUN = shlex.split(os.environ["TUTTI_TEST_MPIRUN"])
 DATA = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
-needs_images = pytest.mark.skipif(not DATA.exists(), reason="dataset-fashion-mnist is not installed")
+needs_images = pytest.mark.skipif(not DATA.exists(), reason="no dataset-fashion-mnist here")
 
 
 def job(ranks, *command, **environment):
     """The outcome of a job of this interpreter."""
     exported = [word for name in environment for word in ("-x", name)]
-    return subprocess.run([*MPIRUN, *exported, "-np", str(ranks), sys.executable, *map(str, command)],
+    program = [sys.executable, *map(str, command)]
+    return subprocess.run([*MPIRUN, *exported, "-np", str(ranks), *program],
                           capture_output=True, text=True, timeout=120, check=False,
                           env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
 
