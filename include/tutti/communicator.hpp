@@ -60,6 +60,14 @@ class TUTTI_API Communicator {
   /// Errors  also invalid_argument: an empty list, what is no rank, a rank that is named twice.
   [[nodiscard]] std::optional<Communicator> subgroup(std::span<const int> ranks) const;
 
+  /// The same group, made by its ranks alone, as by MPI_Comm_create_group: no other rank takes
+  /// part. They tell each other what they need by messages, 2 log2 P of them in a row.
+  /// Order   collective over the listed ranks, which give the same list.
+  /// Errors  invalid_argument, on this rank alone: as subgroup(), or this rank is not listed. On
+  ///         all listed ranks, after which nothing has changed: out_of_memory, and settings that
+  ///         do not fit the group.
+  [[nodiscard]] Communicator create_group(std::span<const int> ranks) const;
+
   explicit Communicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
   [[nodiscard]] int rank() const noexcept;

@@ -69,6 +69,10 @@ std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) c
   return Communicator(std::move(group));
 }
 
+Communicator Communicator::create_group(std::span<const int> ranks) const {
+  return Communicator(make_group_of_members(*group_, ranks));
+}
+
 int Communicator::job_rank() const noexcept { return group_->topology().job_rank(); }
 int Communicator::rank() const noexcept { return group_->topology().rank; }
 int Communicator::size() const noexcept { return group_->topology().size; }

@@ -7,12 +7,19 @@
 //             ranks find it
 //   members   each finds the blocks of its node
 //
+// Where only the members call, they agree by messages of the parent along a binomial tree: 2 log2 P
+// in a row, and the number is the largest of theirs. Two groups may then have one number, but no
+// two ranks have both.
+//
 // So messages, memory and peers' mappings are the parent's; there is no call of MPI's that could
 // wait for ever, and nothing to free that others must be asked for.
 #include "runtime/job/subgroup.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +27,8 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/function_ref.hpp"
+#include "collectives/local_error.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/agree.hpp"
 
@@ -34,11 +43,15 @@ using collectives::Segment;
 /// The right to draw a number: one thread of a process at a time.
 class Drawing {
  public:
-  Drawing(Group& parent, const std::string& what) : numbers_(parent.numbers()) {
+  enum class With { all, members };
+  /// Errors: invalid_argument, on this rank alone or on all.
+  Drawing(Group& parent, const std::string& what, With with = With::all)
+      : numbers_(parent.numbers()) {
     if (!numbers_.is_drawing.exchange(true)) return;
-    parent.engine().throw_on_all_ranks(
-        ErrorCode::invalid_argument,
-        what + ": another thread of this process is making a group; make them one after the other");
+    const std::string why =
+        "another thread of this process is making a group; make them one after the other";
+    if (with == With::members) throw Error(ErrorCode::invalid_argument, why);
+    parent.engine().throw_on_all_ranks(ErrorCode::invalid_argument, what + ": " + why);
   }
   ~Drawing() { numbers_.is_drawing.store(false); }
   Drawing(const Drawing&) = delete;
@@ -60,11 +73,15 @@ void find_blocks(GroupParts& parts, const collectives::NodeMemory& memory) {
   }
 }
 
-/// `members`: empty if this rank is in no group. Collective over the parent.
-std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int number) {
+using Agree = collectives::FunctionRef<void(const std::function<void()>& body)>;
+
+/// `members`: empty if this rank is in no group. Collective over those who agree: all ranks of the
+/// parent, or the members.
+std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int number,
+                            Agree agree) {
   Engine& engine = parent.engine();
   std::optional<GroupParts> parts;
-  agree(engine, [&] {
+  agree([&] {
     if (members.empty()) return;
     parts = parent.parts_for(members, number);
     engine.memory().control().subgroup = parts->scratch->offset_of_control();
@@ -77,12 +94,17 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
     }
   }
   std::shared_ptr<Group> group;
-  agree(engine, [&] {
+  agree([&] {
     if (!parts) return;
     find_blocks(*parts, engine.memory());
     group = std::make_shared<Group>(std::move(*parts));
   });
   return group;
+}
+
+std::shared_ptr<Group> make_with_all(Group& parent, const std::vector<int>& members, int number) {
+  return make(parent, members, number,
+              [&](const std::function<void()>& body) { tutti::agree(parent.engine(), body); });
 }
 
 /// "0, 2, 4".
@@ -104,6 +126,88 @@ std::string refusal(std::span<const int> ranks, int size) {
   const auto twice = std::ranges::adjacent_find(sorted);
   return twice == sorted.end() ? "" : "rank " + std::to_string(*twice) + " is named twice";
 }
+
+/// What members without the other ranks tell each other: the largest number, and the error of the
+/// first of them that has one.
+class Members {
+ public:
+  Members(Group& parent, std::span<const int> ranks, const std::string& what)
+      : engine_(parent.engine()), ranks_(ranks), what_(what) {
+    const auto own = std::ranges::find(ranks, parent.topology().rank);
+    index_ = static_cast<int>(own - ranks.begin());
+  }
+
+  /// Collective over the members.
+  std::int32_t largest(std::int32_t number) {
+    Said said = nothing_said();
+    said.number = number;
+    return meet(said).number;
+  }
+  /// If `body` throws on any member, all throw that error. Collective over the members.
+  void agree(const std::function<void()>& body) {
+    Said said = nothing_said();
+    if (const auto error = collectives::caught(body)) {
+      said.failed = index_;
+      said.code = static_cast<std::int32_t>(error->code);
+      error->text.copy(said.text.data(), said.text.size() - 1);
+    }
+    said = meet(said);
+    if (said.failed == kNobody) return;
+    const int rank = ranks_[static_cast<std::size_t>(said.failed)];
+    throw Error(
+        static_cast<ErrorCode>(said.code),
+        what_ + ": " + collectives::name_of(engine_.topology(), rank) + ": " + said.text.data(),
+        ErrorScope::agreed, said.failed == index_);
+  }
+
+ private:
+  static constexpr std::int32_t kNobody = std::numeric_limits<std::int32_t>::max();
+  struct Said {
+    std::int32_t number;
+    std::int32_t failed;  ///< index of a member
+    std::int32_t code;
+    std::array<char, 500> text;
+  };
+  static Said nothing_said() { return {.number = 0, .failed = kNobody, .code = 0, .text = {}}; }
+
+  static void take(Said& said, const Said& other) {
+    const std::int32_t number = std::max(said.number, other.number);
+    if (other.failed < said.failed) said = other;
+    said.number = number;
+  }
+  /// Up and down the tree whose root is the first member.
+  Said meet(Said said) {
+    const int count = static_cast<int>(ranks_.size());
+    int step = 1;
+    for (; step < count && (index_ & step) == 0; step *= 2) {
+      if (index_ + step < count) take(said, receive(index_ + step));
+    }
+    if (index_ != 0) {
+      send(index_ - step, said);
+      said = receive(index_ - step);
+    }
+    for (step /= 2; step > 0; step /= 2) {
+      if (index_ + step < count) send(index_ + step, said);
+    }
+    return said;
+  }
+  void send(int member, Said said) {
+    engine_.send(ranks_[static_cast<std::size_t>(member)], message(said), [&] { return what_; });
+  }
+  Said receive(int member) {
+    Said said{};
+    engine_.receive(ranks_[static_cast<std::size_t>(member)], message(said), [&] { return what_; });
+    return said;
+  }
+  static collectives::Message message(Said& said) {
+    return {reinterpret_cast<std::byte*>(&said), sizeof said, DType::uint8};
+  }
+
+  Engine& engine_;
+  std::span<const int> ranks_;
+  const std::string& what_;
+  int index_;
+};
 
 /// What a rank says in a split.
 struct Choice {
@@ -137,7 +241,7 @@ std::shared_ptr<Group> split(Group& parent, int color, int key) {
   }
   std::ranges::stable_sort(members, {}, [&](int rank) { return all[rank].key; });
   drawing.take(number);
-  return make(parent, members, number);
+  return make_with_all(parent, members, number);
 }
 
 std::shared_ptr<Group> make_subgroup(Group& parent, std::span<const int> ranks) {
@@ -161,7 +265,25 @@ std::shared_ptr<Group> make_subgroup(Group& parent, std::span<const int> ranks) 
   if (std::ranges::find(ranks, parent.topology().rank) != ranks.end()) {
     members.assign(ranks.begin(), ranks.end());
   }
-  return make(parent, members, number);
+  return make_with_all(parent, members, number);
+}
+
+std::shared_ptr<Group> make_group_of_members(Group& parent, std::span<const int> ranks) {
+  const std::string what = "create_group(" + listed(ranks) + ")";
+  std::string why = refusal(ranks, parent.topology().size);
+  if (why.empty() && std::ranges::find(ranks, parent.topology().rank) == ranks.end()) {
+    why = "this rank, " + std::to_string(parent.topology().rank) +
+          ", is not in the list; only the group's ranks make this call";
+  }
+  if (!why.empty()) throw Error(ErrorCode::invalid_argument, what + ": " + why);
+  parent.await_async();
+  Members members(parent, ranks, what);
+  std::optional<Drawing> drawing;
+  members.agree([&] { drawing.emplace(parent, what, Drawing::With::members); });
+  const std::int32_t number = members.largest(drawing->next());
+  drawing->take(number);
+  return make(parent, {ranks.begin(), ranks.end()}, number,
+              [&](const std::function<void()>& body) { members.agree(body); });
 }
 
 }  // namespace tutti

@@ -18,4 +18,9 @@ std::shared_ptr<Group> split(Group& parent, int color, int key);
 /// `parent`, with the same list on all its ranks. Errors: as above.
 std::shared_ptr<Group> make_subgroup(Group& parent, std::span<const int> ranks);
 
+/// The same group, made by its members alone: no other rank takes part. Collective over them.
+/// Errors  invalid_argument, on this rank alone: a list that is none, or that this rank is not in.
+///         On all members: out_of_memory; or the parent's failure.
+std::shared_ptr<Group> make_group_of_members(Group& parent, std::span<const int> ranks);
+
 }  // namespace tutti

@@ -11,42 +11,11 @@
 #include "tutti/mpi.hpp"
 
 #include "runtime/python/array.hpp"
+#include "runtime/python/given.hpp"
 
 namespace tutti::python {
 
 namespace {
-
-ReduceOp read_operation(const std::string& name) {
-  for (const ReduceOp known : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
-    if (name == to_string(known)) return known;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "op: expected \"sum\", \"prod\", \"min\" or \"max\"; got \"" + name + "\"");
-}
-
-/// What a collective gets, without copies. Without an output it works in place.
-struct Given {
-  Loans loans;
-  std::vector<TensorView> views;
-  ReduceOp op = ReduceOp::sum;
-
-  void read(nb::handle input, nb::handle output) {
-    views.push_back(loans.borrow(input, output.is_none() ? Access::write : Access::read, "input"));
-    views.push_back(output.is_none() ? views.front() : loans.borrow(output, Access::write, "out"));
-  }
-  [[nodiscard]] const TensorView& input() const { return views[0]; }
-  [[nodiscard]] const TensorView& output() const { return views[1]; }
-};
-
-/// Reads what `read` reads, on all ranks, and runs `call(communicator, given)`.
-template <class Read, class Call>
-void with_given(PyCommunicator& self, const char* what, Read&& read, Call&& call) {
-  const Occupancy::Turn turn(self.occupancy(), what);
-  Communicator& ranks = self.get();
-  Given given;
-  read_on_all(ranks, [&] { read(given); });
-  blocking([&] { call(ranks, given); });
-}
 
 void allreduce(PyCommunicator& self, nb::handle input, nb::handle out, const std::string& op) {
   with_given(
@@ -78,15 +47,20 @@ void reduce(PyCommunicator& self, nb::handle input, nb::handle out, int root,
       });
 }
 
-void reduce_scatter(PyCommunicator& self, nb::handle input, nb::handle out, const std::string& op) {
+void reduce_scatter(PyCommunicator& self, nb::handle input, nb::handle out, const std::string& op,
+                    const std::optional<std::vector<std::size_t>>& counts) {
   with_given(
       self, "reduce_scatter",
       [&](Given& given) {
         given.op = read_operation(op);
         given.read(input, out);
       },
-      [](Communicator& ranks, const Given& given) {
-        ranks.reduce_scatter(given.input(), given.output(), given.op);
+      [&](Communicator& ranks, const Given& given) {
+        if (counts) {
+          ranks.reduce_scatter(given.input(), given.output(), *counts, given.op);
+        } else {
+          ranks.reduce_scatter(given.input(), given.output(), given.op);
+        }
       });
 }
 
@@ -189,8 +163,8 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
   type.def("allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum,
            "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
-           "Collective. op: \"sum\", \"prod\", \"min\" or \"max\". Raises MismatchError on all "
-           "ranks if shapes, dtypes or operations differ.")
+           "Collective. op: \"sum\", \"prod\", \"min\", \"max\" or \"avg\". Raises MismatchError "
+           "on all ranks if shapes, dtypes or operations differ.")
       .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum, nb::arg("priority") = 0,
            "An allreduce that goes on while the program computes. The arrays belong to the library "
@@ -202,7 +176,9 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
            "Reduces `input` over all ranks into `out` of rank `root`. Other ranks need no `out`. "
            "Collective.")
       .def("reduce_scatter", reduce_scatter, nb::arg("input"), nb::arg("out"), nb::arg("op") = kSum,
-           "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`. Collective.")
+           nb::arg("counts") = nb::none(),
+           "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`, or of blocks of "
+           "counts[r] elements. Collective.")
       .def("allgather", allgather, nb::arg("input"), nb::arg("out"),
            "`out` gets the inputs of all ranks, one after the other. Collective.")
       .def(
@@ -256,7 +232,16 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
           },
           nb::arg("ranks"),
           "The group of these ranks, in this order; None on the others, which call it too. "
-          "Collective.");
+          "Collective.")
+      .def(
+          "create_group",
+          [](PyCommunicator& self, const std::vector<int>& list) {
+            const Occupancy::Turn turn(self.occupancy(), "create_group");
+            const Communicator& ranks = self.get();
+            return PyCommunicator(blocking([&] { return ranks.create_group(list); }));
+          },
+          nb::arg("ranks"),
+          "The group of these ranks, in this order, which alone call it. Collective over them.");
 }
 
 }  // namespace
@@ -310,6 +295,7 @@ void bind_communicator(nb::module_& module) {
       "The ranks of an mpirun job, or a group of them. One thread uses it at a time.");
   bind_groups(type);
   bind_collectives(type);
+  bind_blocks(type);
   type.def_prop_ro("rank", number<&Communicator::rank>)
       .def_prop_ro("size", number<&Communicator::size>)
       .def_prop_ro("job_rank", number<&Communicator::job_rank>)

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds everything, and runs every test.
 #
-#   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [--torch] [ARGUMENTS OF ctest...]
 #   scripts/mpirun/test.sh -R kvstore
 #
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks.
 # --mpis: afterwards, a part of the MPI tests with Open MPI 5 and with MPICH, where they can be had.
 # --python: also the package for Python, where nanobind, NumPy and pytest can be had.
+# --torch: as --python, and also its parts for PyTorch, which is a download of some gigabytes.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -58,17 +59,20 @@ run_address_sanitizer() {
 # why is in `skipped`.
 get_python() {
   local home=$root/build/venv log=$root/build/venv.log
-  [ ! -x "$home/bin/pytest" ] || return 0
+  if [ -x "$home/bin/pytest" ] && ! is_without_torch "$home"; then return 0; fi
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
     (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest; } \
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest "${torch[@]}"; } \
     >"$log" 2>&1; then
     rm -rf -- "$home"
     skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"
     return 1
   fi
 }
+
+# Torch was asked for, and is not there.
+is_without_torch() { [ "${#torch[@]}" != 0 ] && [ ! -x "$1/bin/torchrun" ]; }
 
 # --- other MPIs ----------------------------------------------------------------------------------
 
@@ -113,12 +117,13 @@ run_mpi() {
 
 # --- what was asked for --------------------------------------------------------------------------
 
-with_sanitizers=no with_mpis=no with_python=no
+with_sanitizers=no with_mpis=no with_python=no torch=()
 while [ $# != 0 ]; do
   case $1 in
     --sanitizers) with_sanitizers=yes ;;
     --mpis) with_mpis=yes ;;
     --python) with_python=yes ;;
+    --torch) with_python=yes torch=(torch) ;;
     *) break ;;
   esac
   shift

@@ -180,6 +180,47 @@ TEST_CASE("a subgroup has the ranks that are listed, in that order; groups of gr
   });
 }
 
+TEST_CASE("members make their group without the other ranks, in any order of groups") {
+  in_layouts(kLayouts, [&](Communicator& world, std::atomic<int>& wrong) {
+    const std::vector<std::vector<int>> all{{6, 1, 4, 3}, {1, 2}, {0, 5, 7}, {3}, {1, 6, 5}};
+    for (const std::vector<int>& listed : all) {
+      const auto place = std::ranges::find(listed, world.rank());
+      if (place == listed.end()) continue;
+      Communicator group = world.create_group(listed);
+      if (group.rank() != place - listed.begin()) ++wrong;
+      if (!sums(group, world, listed, 7000, true)) ++wrong;
+      Communicator again = world.create_group(listed);
+      if (!sums(again, world, listed, 70, true)) ++wrong;
+      if (!sums(group, world, listed, 70, true)) ++wrong;
+    }
+    Communicator row = world.split(world.rank() / kColumns);  // numbers differ between ranks now
+    if (!sums(row, world, row_of(world.rank()), 7000, true)) ++wrong;
+  });
+}
+
+TEST_CASE("what is wrong with a list of members, or on one of them, is told") {
+  std::atomic<int> fine{0};
+  const auto outcomes = test::as_ranks({2, 2}, small_pieces(), [&](Communicator& world) {
+    const auto with = [&](const std::vector<int>& ranks) {
+      return [&world, ranks] { static_cast<void>(world.create_group(ranks)); };
+    };
+    constexpr auto kInvalid = ErrorCode::invalid_argument;
+    fine += throws(with({}), kInvalid, {"create_group()", "a group needs a rank"});
+    fine += throws(with({world.rank(), 4}), kInvalid, {"4 is not a rank; expected 0 to 3"});
+    const std::vector<int> others{(world.rank() + 1) % 4};
+    fine += throws(with(others), kInvalid, {"this rank,", "is not in the list"});
+    if (world.rank() == 0) return;
+    world.group()->numbers().is_drawing = world.rank() == 2;
+    fine += throws(with({1, 2, 3}), kInvalid,
+                   {"create_group(1, 2, 3): rank 2", "another thread of this process is making"});
+    world.group()->numbers().is_drawing = false;
+    Communicator group = world.create_group(std::vector<int>{1, 2, 3});
+    fine += sums(group, world, {1, 2, 3}, 3000, true);
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(fine == 4 * 3 + 3 * 2);
+}
+
 TEST_CASE("lists that name no group are refused on all ranks, and change nothing") {
   std::atomic<int> fine{0};
   const auto outcomes = test::as_ranks({2, 2}, small_pieces(), [&](Communicator& world) {

@@ -46,12 +46,21 @@ def _on_exception(kind: type[BaseException], error: BaseException,
         return
     if is_ours and error.agreed:  # type: ignore[attr-defined]
         return  # every rank raises it, and ends by itself
+    _flush_captured()
     sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "python"
     code = error.code if is_ours else ""  # type: ignore[attr-defined]
     reporter = error.reporter if is_ours else True  # type: ignore[attr-defined]
     text = f"{kind.__name__}: {error}" if not is_ours else str(error)
     _core.end_job(program, code, text, False, reporter)
+
+
+def _flush_captured() -> None:
+    """What another hook, such as torch.distributed's, has captured to print it after this one."""
+    captured = getattr(sys.stderr, "getvalue", None)
+    if captured is not None and sys.__stderr__ is not None:
+        sys.__stderr__.write(captured())
+        sys.__stderr__.flush()
 
 
 _before = sys.excepthook

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Data-parallel training with parameters in the store: no copies, the store's optimizer,
+checkpoints, and an end by SIGTERM after which the job goes on where it was.
+
+    mpirun -np 2 python train_store.py --model resnet --epochs 2 --checkpoint run
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+from torch.nn.functional import cross_entropy
+
+import tutti
+import tutti.torch
+
+import fashion_mnist
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--model", default="mlp", choices=fashion_mnist.MODELS)
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--steps", type=int, help="at most so many in an epoch")
+parser.add_argument("--batch", type=int, default=128, help="images per rank and step")
+parser.add_argument("--lr", type=float, default=0.05)
+parser.add_argument("--checkpoint", help="a folder: saved after each epoch and on SIGTERM")
+parser.add_argument("--data", default=fashion_mnist.FOLDER)
+parser.add_argument("--threads", type=int, default=1, help="of torch, per rank")
+args = parser.parse_args()
+
+torch.set_num_threads(args.threads)
+torch.manual_seed(1)
+ranks = tutti.torch.world()
+images, labels = fashion_mnist.read("train", args.data)
+model = fashion_mnist.MODELS[args.model]()
+optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=args.lr,
+                                  momentum=0.9)
+signals = tutti.PreemptionSignals()
+first = 0
+if args.checkpoint:
+    found = optimizer.load(args.checkpoint, may_be_absent=True)
+    first = int(found["metadata"].get("step", 0))  # 0 without a checkpoint
+
+per_epoch = len(images) // (args.batch * ranks.size)
+if args.steps:
+    per_epoch = min(per_epoch, args.steps)
+begin = time.perf_counter()
+for step in range(first, args.epochs * per_epoch):
+    epoch, index = divmod(step, per_epoch)
+    if index == 0 or step == first:
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        batches = order[ranks.rank::ranks.size].split(args.batch)
+    optimizer.zero_grad()
+    loss = cross_entropy(model(images[batches[index]]), labels[batches[index]])
+    loss.backward()
+    optimizer.step()
+    ends = optimizer.store.stop_requested()  # the same on all ranks after a push
+    if args.checkpoint and (ends or index + 1 == per_epoch):
+        optimizer.save(args.checkpoint, {"step": str(step + 1)})
+    if ends:
+        sys.exit(tutti.EXIT_REQUEUE if args.checkpoint else 1)
+    if index + 1 == per_epoch and ranks.rank == 0:
+        seconds = time.perf_counter() - begin
+        print(f"epoch {epoch + 1}: loss {loss.item():.6f}, "
+              f"{ranks.size * args.batch * (step + 1 - first) / seconds:,.0f} images/s", flush=True)
+if ranks.rank == 0:
+    test = fashion_mnist.read("t10k", args.data)
+    print(f"accuracy {100 * fashion_mnist.accuracy(model, *test):.2f} %")

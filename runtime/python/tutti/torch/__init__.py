@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch jobs of mpirun: the backend "tutti" of torch.distributed, hooks, and optimizers.
+
+    import torch.distributed as dist
+    import tutti.torch
+
+    dist.init_process_group("tutti")     # rank, size and address come from mpirun
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+In a job of mpirun, the import finds the job's ranks, so every rank imports it. It sets RANK,
+WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT where they are not set.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as _dist
+
+from ._group import ProcessGroup
+from ._hooks import AllreduceState, allreduce_hook
+from ._job import create_group as _create_group
+from ._job import find_job as _find_job
+from ._job import world
+from ._optimizer import Optimizer
+
+__all__ = ["AllreduceState", "Optimizer", "ProcessGroup", "allreduce_hook", "world"]
+
+if not hasattr(_dist.Backend, "TUTTI"):
+    _dist.Backend.register_backend("tutti", _create_group, extended_api=True, devices=["cpu"])
+    _find_job()

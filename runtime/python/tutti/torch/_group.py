@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process group of torch.distributed whose collectives are a tutti.Communicator's.
+
+It is written in Python against torch's public base class, so that one package serves the versions
+of torch. An all_reduce with async_op=True goes on while the program computes; every other
+collective has taken place when it returns, and its Work is complete. isend and irecv take place in
+wait(), in an order that is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+from .. import Communicator, InvalidArgumentError
+from ._messages import Message, Messages
+from ._work import Done, Reduction
+
+_NAMES = {dist.ReduceOp.RedOpType.SUM: "sum", dist.ReduceOp.RedOpType.AVG: "avg",
+          dist.ReduceOp.RedOpType.PRODUCT: "prod", dist.ReduceOp.RedOpType.MIN: "min",
+          dist.ReduceOp.RedOpType.MAX: "max"}
+_NAMES_OF_BOOL = {dist.ReduceOp.RedOpType.MIN: "min", dist.ReduceOp.RedOpType.MAX: "max",
+                  dist.ReduceOp.RedOpType.BAND: "min", dist.ReduceOp.RedOpType.BOR: "max",
+                  dist.ReduceOp.RedOpType.PRODUCT: "min"}
+_AS_BUFFER = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
+              torch.float16}
+_AS_THEY_ARE = _AS_BUFFER | {torch.bfloat16}
+
+
+def _refuse(text: str) -> None:
+    raise InvalidArgumentError(text)
+
+
+def _operation(call: str, op: Any, dtype: torch.dtype) -> str:
+    kind = getattr(op, "op", op)
+    name = (_NAMES_OF_BOOL if dtype is torch.bool else _NAMES).get(kind)
+    if name is None:
+        _refuse(f"{call}: expected one of SUM, AVG, PRODUCT, MIN, MAX (of bool: MIN, MAX, PRODUCT, "
+                f"BAND, BOR); got {kind} of {dtype}")
+    return str(name)
+
+
+def _elements(call: str, tensor: torch.Tensor) -> Any:
+    """Memory to reduce: an array whose elements the library adds."""
+    dtype = tensor.dtype
+    if dtype in _AS_BUFFER and tensor.layout is torch.strided and not tensor.is_cuda:
+        return tensor.detach().numpy()
+    if dtype is torch.bool:
+        return tensor.detach().view(torch.uint8).numpy()
+    if tensor.layout is not torch.strided:
+        _refuse(f"{call}: expected a dense tensor; got one of {tensor.layout}; use to_dense()")
+    if dtype not in _AS_THEY_ARE:
+        _refuse(f"{call}: expected elements of float16, bfloat16, float32, float64, int8, uint8, "
+                f"int32, int64 or bool; got {dtype}; convert it with to()")
+    return tensor.detach()
+
+
+def _data(call: str, tensor: torch.Tensor) -> Any:
+    """Memory to move: elements of any dtype, as bytes where the library does not know it."""
+    if tensor.dtype in _AS_THEY_ARE or tensor.layout is not torch.strided:
+        return _elements(call, tensor)
+    if not tensor.is_contiguous():
+        _refuse(f"{call}: expected a contiguous tensor; pass tensor.contiguous()")
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def _one(call: str, tensors: Any) -> Any:
+    if len(tensors) != 1:
+        _refuse(f"{call}: expected one tensor per rank; got {len(tensors)}")
+    return tensors[0]
+
+
+def _apart(output: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The input, in memory of its own where it is a part of the output."""
+    same = output.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+    return value.clone() if same else value
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """The ranks of one group."""
+
+    def __init__(self, ranks: Communicator):
+        super().__init__(ranks.rank, ranks.size)
+        self.communicator = ranks
+        self._messages = Messages(ranks, lambda tensor: _data("send and recv", tensor))
+        self._lock = threading.RLock()
+        self._is_spread = ranks.num_nodes > 1
+
+    def getBackendName(self) -> str:  # the names here are torch's own
+        return "tutti"
+
+    def name(self) -> str:
+        return "tutti"
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<tutti.torch.ProcessGroup over {self.communicator!r}>"
+
+    def shutdown(self) -> None:
+        """Leaves the group. Local."""
+        self.communicator.close()
+
+    abort = shutdown
+
+    # --- reductions ------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        opts = dist.AllreduceOptions() if opts is None else opts
+        tensor = _one("all_reduce", tensors)
+        op = _operation("all_reduce", opts.reduceOp, tensor.dtype)
+        array = _elements("all_reduce", tensor)
+        with self._lock:
+            if not getattr(opts, "asyncOp", True):
+                self.communicator.allreduce(array, op=op)
+                return Done(tensors)
+            return Reduction([self.communicator.allreduce_async(array, op=op)], tensors,
+                             self._is_spread)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        opts = dist.AllreduceCoalescedOptions() if opts is None else opts
+        with self._lock:
+            pending = [self.communicator.allreduce_async(
+                _elements("all_reduce", tensor),
+                op=_operation("all_reduce", opts.reduceOp, tensor.dtype)) for tensor in tensors]
+        return Reduction(pending, tensors, self._is_spread)
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        opts = dist.ReduceOptions() if opts is None else opts
+        tensor = _one("reduce", tensors)
+        array = _elements("reduce", tensor)
+        out = array if self.rank() == opts.rootRank else None
+        with self._lock:
+            self.communicator.reduce(array, out, opts.rootRank,
+                                     _operation("reduce", opts.reduceOp, tensor.dtype))
+        return Done(tensors)
+
+    def _reduce_scatter_base(self, output: Any, value: Any, opts: Any = None) -> Any:
+        opts = dist.ReduceScatterOptions() if opts is None else opts
+        op = _operation("reduce_scatter", opts.reduceOp, output.dtype)
+        source = _apart(output, value).contiguous()
+        with self._lock:
+            self.communicator.reduce_scatter(_elements("reduce_scatter", source),
+                                             _elements("reduce_scatter", output), op)
+        return Done([output])
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = dist.ReduceScatterOptions() if opts is None else opts
+        output, parts = _one("reduce_scatter", outputs), _one("reduce_scatter", inputs)
+        op = _operation("reduce_scatter", opts.reduceOp, output.dtype)
+        source = torch.cat([part.reshape(-1) for part in parts])
+        counts = [part.numel() for part in parts]
+        with self._lock:
+            self.communicator.reduce_scatter(_elements("reduce_scatter", source),
+                                             _elements("reduce_scatter", output), op, counts)
+        return Done([output])
+
+    # --- copies ----------------------------------------------------------------------------------
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        opts = dist.BroadcastOptions() if opts is None else opts
+        with self._lock:
+            self.communicator.broadcast(_data("broadcast", _one("broadcast", tensors)),
+                                        opts.rootRank)
+        return Done(tensors)
+
+    def _allgather_base(self, output: Any, value: Any, opts: Any = None) -> Any:
+        source = _apart(output, value).contiguous()
+        with self._lock:
+            self.communicator.allgather(_data("all_gather", source), _data("all_gather", output))
+        return Done([output])
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        parts, value = _one("all_gather", outputs), _one("all_gather", inputs)
+        flat = torch.empty(sum(part.numel() for part in parts), dtype=value.dtype)
+        unit = 1 if value.dtype in _AS_THEY_ARE else value.element_size()
+        counts = [part.numel() * unit for part in parts]
+        with self._lock:
+            self.communicator.allgatherv(_data("all_gather", value.contiguous()),
+                                         _data("all_gather", flat), counts)
+        self._spread_out(flat, parts)
+        return Done(parts)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = dist.GatherOptions() if opts is None else opts
+        value = _one("gather", inputs).contiguous()
+        parts = _one("gather", outputs) if self.rank() == opts.rootRank else []
+        flat = torch.empty(value.numel() * len(parts), dtype=value.dtype)
+        with self._lock:
+            self.communicator.gather(_data("gather", value),
+                                     _data("gather", flat) if parts else None, opts.rootRank)
+        self._spread_out(flat, parts)
+        return Done(parts)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = dist.ScatterOptions() if opts is None else opts
+        output = _one("scatter", outputs)
+        source = None
+        if self.rank() == opts.rootRank:
+            source = torch.cat([part.reshape(-1) for part in _one("scatter", inputs)])
+        with self._lock:
+            self.communicator.scatter(None if source is None else _data("scatter", source),
+                                      _data("scatter", output), opts.rootRank)
+        return Done([output])
+
+    def alltoall_base(self, output: Any, value: Any, output_sizes: Any, input_sizes: Any,
+                      opts: Any = None) -> Any:
+        """Sizes are of the first dimension, and empty for equal blocks."""
+        source = value.contiguous()
+        with self._lock:
+            self.communicator.alltoallv(
+                _data("all_to_all", source), self._counts(source, input_sizes),
+                _data("all_to_all", output), self._counts(output, output_sizes))
+        return Done([output])
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        source = torch.cat([part.reshape(-1) for part in inputs])
+        flat = torch.empty(sum(part.numel() for part in outputs), dtype=source.dtype)
+        self.alltoall_base(flat, source, [part.numel() for part in outputs],
+                           [part.numel() for part in inputs])
+        self._spread_out(flat, outputs)
+        return Done(outputs)
+
+    def _counts(self, tensor: torch.Tensor, sizes: Any) -> list[int]:
+        unit = 1 if tensor.dtype in _AS_THEY_ARE else tensor.element_size()
+        if not sizes:
+            if tensor.numel() % self.size() != 0:
+                _refuse(f"all_to_all: expected {self.size()} equal blocks; got {tensor.numel()} "
+                        "elements; give the sizes")
+            return [tensor.numel() // self.size() * unit] * self.size()
+        rows = tensor.shape[0] if tensor.dim() > 0 else 0
+        if len(sizes) != self.size() or sum(sizes) != rows:
+            _refuse(f"all_to_all: expected {self.size()} sizes that add up to the first dimension, "
+                    f"{rows}; got {list(sizes)}")
+        row = tensor.numel() // rows * unit if rows > 0 else 0
+        return [size * row for size in sizes]
+
+    @staticmethod
+    def _spread_out(flat: torch.Tensor, parts: Any) -> None:
+        with torch.no_grad():
+            for part, block in zip(parts, torch.split(flat, [part.numel() for part in parts])):
+                part.copy_(block.view(part.shape))
+
+    def barrier(self, opts: Any = None) -> Any:
+        with self._lock:
+            self.communicator.barrier()
+        return Done([])
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def send(self, tensors: Any, to_rank: int, tag: int = 0) -> Any:
+        return self._message("send", tensors, to_rank, tag, True)
+
+    def recv(self, tensors: Any, from_rank: int, tag: int = 0) -> Any:
+        return self._message("recv", tensors, from_rank, tag, False)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        _refuse("recv: expected the rank to receive from (src); messages from any rank are not "
+                "supported")
+
+    def _message(self, call: str, tensors: Any, rank: int, tag: int, is_send: bool) -> Any:
+        if tag != 0:
+            _refuse(f"{call}: expected tag 0; got {tag}: messages of two ranks arrive in the order "
+                    "in which they were sent, and have no tags")
+        return Message(self._messages, _one(call, tensors), rank, is_send)
+
+    # --- as other versions of torch name them, and lists of tensors -------------------------------
+
+    def _each(self, call: Callable[[Any, Any, Any], Any], outputs: Any, inputs: Any,
+              opts: Any) -> Any:
+        for output, value in zip(outputs, inputs):
+            call(output, value, opts)
+        return Done(list(outputs))
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._each(self._allgather_base, outputs, inputs, opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._each(self._reduce_scatter_base, outputs, inputs, opts)
+
+    all_gather_single = _allgather_base
+    reduce_scatter_single = _reduce_scatter_base
+    all_to_all_single = alltoall_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks there are: the job of mpirun, as torch.distributed wants to know it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+from typing import Any
+
+import numpy as np
+
+from .. import Communicator, InvalidArgumentError
+from .._end import _in_job
+from ._group import ProcessGroup
+
+_world: Communicator | None = None
+
+
+def world() -> Communicator:
+    """All ranks of the job, on which the groups are made. Collective at the first call."""
+    global _world
+    if _world is None:
+        _world = Communicator.world()
+        atexit.register(_world.close)
+    return _world
+
+
+def find_job() -> None:
+    """Sets the variables that init_process_group reads, where they are not set. Collective."""
+    if "RANK" in os.environ:
+        return
+    ranks = world() if _in_job() else Communicator.self()
+    address = np.zeros(256, np.uint8)
+    if ranks.rank == 0:
+        text = _free_address(ranks.num_nodes).encode()
+        address[:len(text)] = np.frombuffer(text, np.uint8)
+    ranks.broadcast(address, 0)
+    host, port = bytes(address).rstrip(b"\0").decode().split(" ")
+    found = {"RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_RANK": ranks.local_rank,
+             "LOCAL_WORLD_SIZE": ranks.local_size, "MASTER_ADDR": host, "MASTER_PORT": port}
+    for name, value in found.items():
+        os.environ.setdefault(name, str(value))
+
+
+def _free_address(nodes: int) -> str:
+    """Where torch's store of rank 0 may listen, as "host port"."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    return f"{_own_address() if nodes > 1 else '127.0.0.1'} {port}"
+
+
+def _own_address() -> str:
+    """This host, as others reach it: what its name means, or else where packets would leave."""
+    try:
+        found = socket.gethostbyname(socket.gethostname())
+        if not found.startswith("127."):
+            return found
+    except OSError:
+        pass
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))  # sends nothing
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def create_group(options: Any, _: Any) -> ProcessGroup:
+    """What init_process_group and new_group call: collective over the group's ranks."""
+    everyone = world()
+    members = list(options.global_ranks_in_group) or list(range(options.group_size))
+    if len(members) > everyone.size or not options.group_rank < len(members):
+        raise InvalidArgumentError(
+            f"init_process_group: torch was told of {options.group_size} ranks, and the job has "
+            f"{everyone.size}; start the program with mpirun, and leave RANK and WORLD_SIZE unset")
+    if members[options.group_rank] != everyone.rank:
+        raise InvalidArgumentError(
+            f"init_process_group: torch was told that this is rank {members[options.group_rank]}, "
+            f"and it is rank {everyone.rank} of the job; leave RANK and WORLD_SIZE unset")
+    return ProcessGroup(everyone.create_group(members))

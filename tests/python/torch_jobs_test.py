@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs with torch: the examples of apps/python for a few steps, bits, a lost rank."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "apps" / "python"
+MPIRUN = shlex.split(os.environ["TUTTI_TEST_MPIRUN"])
+DATA = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
+needs_images = pytest.mark.skipif(not DATA.exists(), reason="no dataset-fashion-mnist here")
+
+
+def job(ranks, *command, **environment):
+    """The outcome of a job of this interpreter."""
+    exported = [word for name in environment for word in ("-x", name)]
+    program = [sys.executable, *map(str, command)]
+    return subprocess.run([*MPIRUN, *exported, "-np", str(ranks), *program],
+                          capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
+
+
+def digests(ranks, what="bits", **environment):
+    done = job(ranks, HERE / "torch_worker.py", what, **environment)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"digest ([0-9a-f]{64})", done.stdout)
+    assert len(found) == ranks, done.stdout
+    return set(found)
+
+
+def test_every_layout_of_four_ranks_trains_to_the_same_bits():
+    alone = digests(4, TUTTI_REPRODUCIBLE="1")
+    assert len(alone) == 1
+    for per_node in ("2", "1"):
+        assert digests(4, TUTTI_REPRODUCIBLE="1", TUTTI_RANKS_PER_NODE=per_node) == alone
+
+
+def test_two_ranks_train_to_the_bits_that_gloo_gives():
+    assert digests(2) == digests(2, "gloo")
+
+
+def test_a_lost_rank_is_named():
+    done = job(3, HERE / "torch_worker.py", "lost", TUTTI_TIMEOUT="20")
+    assert done.returncode != 0
+    assert re.search(r"rank 2 \(host \S+, pid \d+\)|signal 9", done.stderr), done.stderr
+
+
+@needs_images
+@pytest.mark.parametrize("model", ["mlp", "resnet"])
+def test_the_same_script_runs_over_both_backends(model):
+    losses = []
+    for backend in ("tutti", "gloo"):
+        done = job(2, EXAMPLES / "train_ddp.py", "--backend", backend, "--model", model, "--steps",
+                   "4", "--batch", "16")
+        assert done.returncode == 0, done.stderr
+        losses.append(re.search(r"epoch 1: loss ([\d.]+), [\d,]+ images/s", done.stdout)[1])
+        assert re.search(r"^accuracy [\d.]+ %$", done.stdout, re.M)
+    assert losses[0] == losses[1]
+
+
+@needs_images
+def test_a_job_goes_on_from_its_checkpoint(tmp_path):
+    def train(folder, epochs):
+        done = job(2, EXAMPLES / "train_store.py", "--steps", "6", "--batch", "16", "--epochs",
+                   str(epochs), "--checkpoint", folder)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"loss ([\d.]+)", done.stdout)
+    whole = train(tmp_path / "whole", 2)
+    assert [*train(tmp_path / "parts", 1), *train(tmp_path / "parts", 2)] == whole
+
+
+@needs_images
+def test_few_pushes_train_too():
+    done = job(2, EXAMPLES / "diloco.py", "--steps", "60", "--every", "10")
+    assert done.returncode == 0, done.stderr
+    assert "6 pushes in 60 steps" in done.stdout
+    assert float(re.search(r"accuracy ([\d.]+) %", done.stdout)[1]) > 60

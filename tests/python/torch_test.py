@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed over the backend tutti: alone, and on the ranks of a job."""
+
+import datetime
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+import tutti
+import tutti.torch
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.uint8,
+          torch.int32, torch.int64]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    torch.set_num_threads(1)
+    dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=60))
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def rank():
+    return dist.get_rank()
+
+
+@pytest.fixture
+def ranks():
+    return dist.get_world_size()
+
+
+def same(tensor, expected):
+    return torch.equal(tensor, torch.full_like(tensor, expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 7, 70001])
+def test_all_reduce_sums_every_dtype(dtype, count, rank, ranks):
+    tensor = torch.full((count,), rank + 1).to(dtype)
+    dist.all_reduce(tensor)
+    assert same(tensor, ranks * (ranks + 1) // 2)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_all_reduce_has_five_operations(asynchronous, rank, ranks):
+    expected = {ReduceOp.SUM: ranks * (ranks + 1) / 2, ReduceOp.AVG: (ranks + 1) / 2,
+                ReduceOp.MIN: 1, ReduceOp.MAX: ranks}
+    for op, value in expected.items():
+        tensor = torch.full((2, 3), float(rank + 1))
+        work = dist.all_reduce(tensor, op, async_op=asynchronous)
+        if asynchronous:
+            assert work.wait()
+            assert work.is_completed() and work.is_success()
+        assert same(tensor, value)
+    tensor = torch.full((3,), 2)
+    dist.all_reduce(tensor, ReduceOp.PRODUCT)
+    assert same(tensor, 2**ranks)
+    flag = torch.tensor(rank == 0)
+    dist.all_reduce(flag, ReduceOp.MAX)
+    assert flag
+    dist.all_reduce(flag := torch.tensor(rank == 0), ReduceOp.MIN)
+    assert bool(flag) == (ranks == 1)
+
+
+def test_a_future_has_the_sum(rank, ranks):
+    tensor = torch.full((1000,), float(rank))
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    assert same(future.wait()[0], ranks * (ranks - 1) / 2)
+
+
+def test_blocks_go_where_they_belong(rank, ranks):
+    out = torch.zeros(ranks * 3)
+    dist.all_gather_into_tensor(out, torch.full((3,), float(rank)))
+    assert torch.equal(out, torch.arange(ranks).repeat_interleave(3).float())
+    dist.all_gather_into_tensor(out, out[3 * rank:3 * rank + 3])  # a part of the output
+    assert torch.equal(out, torch.arange(ranks).repeat_interleave(3).float())
+    parts = [torch.zeros(2, 2, dtype=torch.int16) for _ in range(ranks)]  # no dtype of the library
+    dist.all_gather(parts, torch.full((2, 2), rank, dtype=torch.int16))
+    assert all(same(part, index) for index, part in enumerate(parts))
+    out = torch.zeros(3)
+    dist.reduce_scatter_tensor(out, torch.arange(3.0 * ranks))
+    assert torch.equal(out, ranks * torch.arange(3.0 * rank, 3.0 * rank + 3))
+    dist.reduce_scatter(out, [torch.full((3,), float(index)) for index in range(ranks)])
+    assert same(out, rank * ranks)
+    everyone = torch.full((3,), rank)
+    dist.broadcast(everyone, ranks - 1)
+    assert same(everyone, ranks - 1)
+    total = torch.full((5,), rank + 1)
+    dist.reduce(total, ranks - 1)
+    assert rank != ranks - 1 or same(total, ranks * (ranks + 1) // 2)
+
+
+def test_roots_gather_and_scatter(rank, ranks):
+    parts = [torch.zeros(2) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(torch.full((2,), float(rank)), parts, 0)
+    assert rank != 0 or all(same(part, index) for index, part in enumerate(parts))
+    out = torch.zeros(2)
+    dist.scatter(out, parts, 0)
+    assert same(out, rank)
+
+
+def test_all_to_all_takes_blocks_of_any_size(rank, ranks):
+    out = torch.zeros(ranks)
+    dist.all_to_all_single(out, torch.arange(float(ranks)) + 10 * rank)
+    assert torch.equal(out, 10 * torch.arange(float(ranks)) + rank)
+    parts = [torch.zeros(rank + 1) for _ in range(ranks)]
+    dist.all_to_all(parts, [torch.full((to + 1,), float(rank)) for to in range(ranks)])
+    assert all(same(part, index) for index, part in enumerate(parts))
+    out = torch.zeros((rank + 1) * ranks, 2)
+    dist.all_to_all_single(out, torch.full((ranks * (ranks + 1) // 2, 2), float(rank)),
+                           [rank + 1] * ranks, [to + 1 for to in range(ranks)])
+    assert torch.equal(out[:, 0], torch.arange(ranks).repeat_interleave(rank + 1).float())
+
+
+def test_objects_travel(rank, ranks):
+    found = [None] * ranks
+    dist.all_gather_object(found, {"rank": rank})
+    assert found == [{"rank": index} for index in range(ranks)]
+    given = [f"from {rank}"]
+    dist.broadcast_object_list(given, ranks - 1)
+    assert given == [f"from {ranks - 1}"]
+    dist.barrier()
+
+
+def test_messages_of_a_ring_take_place_whoever_begins(rank, ranks):
+    if ranks == 1:
+        pytest.skip("a message needs two ranks")
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    for first in ("isend", "irecv"):
+        sent, taken = torch.full((1000,), float(rank)), torch.zeros(1000)
+        begun = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, taken, before)]
+        for work in dist.batch_isend_irecv(begun if first == "isend" else begun[::-1]):
+            work.wait()
+        assert same(taken, before)
+    if rank == 0:
+        dist.send(torch.arange(4), 1)
+    elif rank == 1:
+        dist.recv(taken := torch.zeros(4, dtype=torch.int64), 0)
+        assert torch.equal(taken, torch.arange(4))
+
+
+def test_groups_are_made_by_their_members_and_alternate(rank, ranks):
+    ends = sorted({0, ranks - 1})
+    pair = dist.new_group(ends)
+    alone = [dist.new_group([index]) for index in range(ranks)]
+    for _ in range(3):
+        if rank in ends:
+            tensor = torch.ones(100)
+            dist.all_reduce(tensor, group=pair)
+            assert same(tensor, len(ends))
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=alone[rank])
+        assert same(tensor, 1)
+        dist.all_reduce(tensor)
+        assert same(tensor, ranks)
+
+
+REFUSED = [
+    (lambda: dist.all_reduce(torch.ones(4, 4).t()), "expected a dense row-major"),
+    (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), "expected one of SUM, AVG"),
+    (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "got torch.int16; convert it"),
+    (lambda: dist.all_reduce(torch.eye(3).to_sparse()), "expected a dense tensor"),
+    (lambda: dist.broadcast(torch.ones(4, 4).t(), 0), "expected a dense row-major"),
+    (lambda: dist.broadcast(torch.ones(4, 4, dtype=torch.int16).t(), 0), "expected a contiguous"),
+    (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=5),
+     "expected tag 0; got 5"),
+    (lambda: dist.recv(torch.ones(2)), "messages from any rank are not supported"),
+    (lambda: dist.all_to_all_single(torch.ones(3, 2), torch.ones(3, 2), [9] * dist.get_world_size(),
+                                    [9] * dist.get_world_size()), "add up to the first dimension"),
+]
+
+
+@pytest.mark.parametrize("call, text", REFUSED)
+def test_what_cannot_be_done_is_one_sentence_on_all_ranks(call, text, ranks):
+    if ranks == 1 and "tag" in text:
+        pytest.skip("torch itself refuses a message to this rank")
+    with pytest.raises(Exception, match=text):
+        call()
+    dist.all_reduce(tensor := torch.ones(2))
+    assert same(tensor, ranks)
+
+
+def test_all_to_all_needs_equal_blocks(ranks):
+    if ranks == 1:
+        pytest.skip("one rank divides everything")
+    with pytest.raises(tutti.InvalidArgumentError, match="equal blocks; got"):
+        tensor = torch.ones(2 * ranks + 1)
+        tutti.torch.ProcessGroup.alltoall_base(dist.group.WORLD, tensor.clone(), tensor, [], [])
+
+
+def network():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 5))
+
+
+def steps_of(model, optimizer, rank, ranks, count=6):
+    """A batch per step, of which each rank has its part; a plain model has all of it."""
+    torch.manual_seed(7)
+    data, labels = torch.randn(count, 8 * ranks, 20), torch.randint(0, 5, (count, 8 * ranks))
+    part = slice(8 * rank, 8 * rank + 8) if rank is not None else slice(None)
+    for step in range(count):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(data[step, part]), labels[step, part]).backward()
+        optimizer.step()
+    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+
+
+@pytest.fixture
+def expected(ranks):
+    model = network()
+    return steps_of(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), None, ranks)
+
+
+def agree(tensor):
+    everyone = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, tensor)
+    return all(torch.equal(tensor, other) for other in everyone)
+
+
+@pytest.mark.parametrize("hook", [None, "plain", "fp16"])
+def test_ddp_trains_as_one_process_with_the_whole_batch(hook, rank, ranks, expected):
+    model = torch.nn.parallel.DistributedDataParallel(network())
+    if hook is not None:
+        state = tutti.torch.AllreduceState(compression=None if hook == "plain" else hook)
+        model.register_comm_hook(state, tutti.torch.allreduce_hook)
+    weights = steps_of(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), rank, ranks)
+    assert torch.allclose(weights, expected, atol=1e-6 if hook != "fp16" else 1e-3)
+    assert agree(weights)
+
+
+def test_zero_redundancy_optimizer_trains_alike(rank, ranks, expected):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    model = torch.nn.parallel.DistributedDataParallel(network())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    assert torch.allclose(steps_of(model, optimizer, rank, ranks), expected, atol=1e-6)
+
+
+def test_fully_sharded_models_train_alike(rank, ranks, expected):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    model = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    steps_of(model, optimizer, rank, ranks)
+    with FullyShardedDataParallel.summon_full_params(model):
+        weights = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+    assert torch.allclose(weights, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_stores_optimizer_trains_alike(overlap, rank, ranks, expected):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=0.1,
+                                      momentum=0.9, overlap=overlap)
+    weights = steps_of(model, optimizer, rank, ranks)
+    assert torch.allclose(weights, expected, atol=1e-6)
+    assert agree(weights)
+    assert optimizer.store.verify()["healed"] == 0
+    assert model[0].weight.data_ptr() == optimizer.store.view("0.weight").numpy().ctypes.data
+
+
+def test_rates_follow_torchs_schedules_and_groups(rank, ranks):
+    def train(model, make):
+        groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}]
+        optimizer = make(groups)
+        optimizer.param_groups[1]["lr"] = 0.01
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        for _ in range(3):
+            weights = steps_of(model, optimizer, 0, 1, 2)
+            schedule.step()
+        return weights
+    plain = train(network(), lambda groups: torch.optim.SGD(groups, 0.1))
+    stored = train(network(), lambda groups: tutti.torch.Optimizer(groups, learning_rate=0.1))
+    assert torch.allclose(stored, plain, atol=1e-6)
+
+
+def test_passes_add_up_under_no_push(rank, ranks):
+    for overlap in (False, True):
+        model = network()
+        optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0, overlap=overlap)
+        before = model[2].bias.detach().clone()
+        for index in range(2):
+            inside = optimizer.no_push() if index == 0 else torch.enable_grad()
+            with inside:
+                model(torch.ones(1, 20)).sum().backward()
+        optimizer.step()
+        assert torch.allclose(before - model[2].bias.detach(), torch.full((5,), 2.0))
+
+
+def test_a_step_without_its_gradients_says_so(ranks):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.parameters(), overlap=True)
+    with pytest.raises(tutti.InvalidArgumentError, match="expected one backward pass"):
+        optimizer.step()
+    model[0].weight.requires_grad_(False)
+    with pytest.raises(tutti.InvalidArgumentError, match="that requires a gradient"):
+        tutti.torch.Optimizer(model.parameters())
+
+
+def test_checkpoints_bring_parameters_back(tmp_path_factory, ranks):
+    folder = [str(tmp_path_factory.mktemp("run"))]
+    dist.broadcast_object_list(folder, 0)
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.named_parameters(), "adam", learning_rate=0.1)
+    steps_of(model, optimizer, 0, 1, 2)
+    optimizer.save(folder[0], {"step": "2"})
+    saved = steps_of(model, optimizer, 0, 1, 0)
+    after = steps_of(model, optimizer, 0, 1, 2)
+    assert not torch.equal(saved, after)
+    fresh = network()
+    again = tutti.torch.Optimizer(fresh.named_parameters(), "adam", learning_rate=0.1)
+    assert again.load(folder[0])["metadata"] == {"step": "2"}
+    assert torch.equal(steps_of(fresh, again, 0, 1, 0), saved)
+    assert torch.equal(steps_of(fresh, again, 0, 1, 2), after)
