@@ -64,6 +64,15 @@ int tutti_communicator_subgroup(tutti_communicator* communicator, const int* mem
   });
 }
 
+int tutti_communicator_create_group(tutti_communicator* communicator, const int* members, int count,
+                                    tutti_communicator** group) {
+  return on_communicator(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
+    tutti_communicator*& place = required(here, "group", group);
+    const auto list = read_list({&here, "ranks"}, members, count);
+    place = new tutti_communicator{.communicator = ranks.create_group(list)};
+  });
+}
+
 int tutti_communicator_job_rank(const tutti_communicator* communicator, int* rank) {
   return on_communicator(__func__, communicator, [&](const Place& here, const Communicator& ranks) {
     required(here, "rank", rank) = ranks.job_rank();

@@ -186,6 +186,16 @@ void test_groups(void) {
   CHECK(value == (float)(test_size * (test_size + 1)) / 2);
   if (first != NULL) CHECK_OK(tutti_communicator_barrier(first));
   CHECK_OK(tutti_communicator_destroy(first));
+  if (test_rank != 0) {  // counted in `reversed`: all but its last
+    int later[8];
+    for (int i = 0; i < test_size - 1; ++i) later[i] = i;
+    tutti_communicator* members = NULL;
+    CHECK_OK(tutti_communicator_create_group(reversed, later, test_size - 1, &members));
+    CHECK_OK(tutti_communicator_topology(members, &at));
+    CHECK(at.rank == test_size - 1 - test_rank && at.size == test_size - 1);
+    CHECK_OK(tutti_communicator_barrier(members));
+    CHECK_OK(tutti_communicator_destroy(members));
+  }
   CHECK_OK(tutti_communicator_destroy(reversed));
 }
 

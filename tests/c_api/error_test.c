@@ -173,6 +173,12 @@ void test_bad_collective_arguments(void) {
                 "is not a rank; expected 0 to");
   CHECK_REFUSED(tutti_communicator_subgroup(world, ranks, last ? 0 : 1, &group),
                 "a group needs a rank");
+  CHECK_ERROR(tutti_communicator_create_group(world, ranks, 1, NULL), TUTTI_ERROR_INVALID_ARGUMENT,
+              "tutti_communicator_create_group: group: expected a pointer, got NULL");
+  CHECK_ERROR(tutti_communicator_create_group(world, NULL, 1, &group), TUTTI_ERROR_INVALID_ARGUMENT,
+              "tutti_communicator_create_group: ranks: expected a list of 1, got NULL");
+  CHECK_ERROR(tutti_communicator_create_group(world, ranks, 0, &group),
+              TUTTI_ERROR_INVALID_ARGUMENT, "create_group(): a group needs a rank");
   CHECK(group == NULL);
   CHECK_OK(tutti_communicator_allreduce(world, &in, &out, TUTTI_SUM));
   CHECK(all_are(cells[1], test_size));
@@ -218,6 +224,7 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_communicator_topology, "communicator", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_split, "communicator", (NULL, 0, 0, NULL));
   CHECK_NO_HANDLE(tutti_communicator_subgroup, "communicator", (NULL, NULL, 0, NULL));
+  CHECK_NO_HANDLE(tutti_communicator_create_group, "communicator", (NULL, NULL, 0, NULL));
   CHECK_NO_HANDLE(tutti_communicator_job_rank, "communicator", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_algorithms, "communicator", (NULL, NULL));
   CHECK_NO_HANDLE(tutti_communicator_allocate, "communicator", (NULL, NULL, 0, 1, NULL));

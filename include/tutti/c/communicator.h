@@ -54,6 +54,13 @@ TUTTI_API int tutti_communicator_split(tutti_communicator* communicator, int col
 TUTTI_API int tutti_communicator_subgroup(tutti_communicator* communicator, const int* ranks,
                                           int num_ranks, tutti_communicator** group);
 
+/// The same group, made by its ranks alone: no other rank takes part. Collective over the
+/// `num_ranks` listed ranks, which give the same list.
+/// Errors  invalid_argument, on this rank alone: as subgroup, or this rank is not listed. On all
+///         listed ranks, after which nothing has changed: out_of_memory.
+TUTTI_API int tutti_communicator_create_group(tutti_communicator* communicator, const int* ranks,
+                                              int num_ranks, tutti_communicator** group);
+
 /// This rank's rank in the job that a group comes from. Local.
 TUTTI_API int tutti_communicator_job_rank(const tutti_communicator* communicator, int* rank);
 
