@@ -41,8 +41,9 @@ OWN_MPI = """
 #include <iostream>
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  const int code = tutti::run_program("own-mpi", [] {
+  const int code = tutti::run_program("own-mpi", [&] {
     auto ranks = tutti::Communicator(tutti::communicator_from(MPI_COMM_WORLD));
+    if (argc > 1 && ranks.rank() == 1) return 0;  // leaves the others alone
     tutti::Tensor ones = tutti::Tensor::full({3}, 1);
     ranks.allreduce(ones, ones);
     if (ranks.rank() == 0) {
@@ -159,6 +160,9 @@ class Plugins(Library):
                 done = run(*MPIS[name].launcher, "-n", 2, program)
                 self.assertEqual(done.code, 0, done.err)
                 self.assertTrue(done.out.startswith(f"2 {MPIS[name].says}"), done.out)
+                done = run(*MPIS[name].launcher, "-n", 2, program, "leave", TUTTI_TIMEOUT="5")
+                self.assertNotEqual(done.code, 0)
+                self.assertRegex(done.err, "own-mpi: error: allreduce .*: rank 1 .* left before")
                 other = "mpich" if name == "openmpi" else "openmpi"
                 done = run(program, TUTTI_MPI=other)
                 self.assertEqual(done.code, 1, done.out + done.err)
@@ -222,6 +226,15 @@ class Faults(Library):
                 done = self.tour(**launched)
                 self.assertEqual(done.code, 1, done.err)
                 self.assertEqual("has started 2 processes (" in done.err, rank == 0, done.err)
+
+    def test_an_mpi_that_is_not_the_launchers(self):
+        for name in self.names:
+            for other in self.names:
+                if other == name:
+                    continue
+                done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=other)
+                self.refused(done, "has started 2 processes (", "but to the MPI of this program, "
+                             f"{MPIS[other].says}")
 
     def test_without_any_plug_in_a_process_alone_goes_on(self):
         shutil.rmtree(self.folder / FOLDER)
