@@ -7,7 +7,7 @@
 #include <iostream>
 #include <optional>
 
-#include <tutti/mpi.hpp>
+#include <tutti/mpi_abi.hpp>
 #include <tutti/tutti.hpp>
 
 #include "apps/doctor/gather.hpp"
@@ -25,12 +25,6 @@ namespace doctor = apps::doctor;
 constexpr int kHealthy = 0;
 constexpr int kErrorFound = 2;
 constexpr std::chrono::duration<double> kLongestWait{60};
-
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
 
 /// All ranks have the same command line, and fail alike.
 doctor::Options parse_on_all(int argc, char** argv, bool reporter) {
@@ -114,7 +108,7 @@ void require_tunable(const tutti::Communicator& world, const tutti::Settings& se
 }
 
 /// A file that is there is read by the library first, which refuses what is not a tuning file.
-Workbench prepare(MPI_Comm comm, const std::filesystem::path& file) {
+Workbench prepare(const tutti::MpiMessages& job, const std::filesystem::path& file) {
   tutti::Settings settings = settings_of_job();
   settings.tuning = "at-once";
   Workbench bench{tutti::Communicator::world(settings), {}};
@@ -124,18 +118,18 @@ Workbench prepare(MPI_Comm comm, const std::filesystem::path& file) {
     bench.old = doctor::read_if_there(file);
     doctor::require_writable(file);
   });
-  if (doctor::share(comm, bench.old.empty() ? 0 : 1) == 0) return bench;
+  if (doctor::share(job, bench.old.empty() ? 0 : 1) == 0) return bench;
   settings.tuning = std::filesystem::absolute(file);
   tutti::Communicator::world(settings);
   return bench;
 }
 
-void tune(MPI_Comm comm, const doctor::Options& options, Workbench bench,
+void tune(const tutti::MpiMessages& job, const doctor::Options& options, Workbench bench,
           const std::vector<doctor::RankInfo>& ranks) {
   const bool is_root = bench.world.rank() == 0;
   const doctor::Tuning result =
       doctor::tune(bench.world, {.seconds = options.tune_seconds,
-                                 .share = [&](int value) { return doctor::share(comm, value); },
+                                 .share = [&](int value) { return doctor::share(job, value); },
                                  .is_root = is_root,
                                  .is_watched = apps::stdout_is_watched()});
   bench.world.agree([&] {
@@ -147,9 +141,29 @@ void tune(MPI_Comm comm, const doctor::Options& options, Workbench bench,
   if (is_root) std::cout << doctor::to_lines(result, options.tune, bench.world.size());
 }
 
+/// The MPI that this process needs cannot be had: each rank is alone, and rank 0 speaks for all.
+int report_no_mpi(const tutti::Error& error) {
+  if (!error.reporter()) return kErrorFound;
+  const std::string text = error.what();
+  const auto remedy = text.find("; ");
+  const doctor::Findings findings = {
+      {doctor::Level::error, "launcher", text.substr(0, remedy),
+       remedy == std::string::npos ? "" : text.substr(remedy + 2)},
+      {doctor::Level::error, "self-test", "not run: no MPI joins the ranks", ""}};
+  std::cout << doctor::to_lines(findings, apps::stdout_is_watched()) << doctor::verdict(findings)
+            << std::endl;
+  return kErrorFound;
+}
+
 int tutti_doctor(int argc, char** argv) {
-  const MPI_Comm comm = tutti::duplicate_world();
-  const bool is_root = rank_in(comm) == 0;
+  std::optional<tutti::MpiMessages> messages;
+  try {
+    messages.emplace(kLongestWait);
+  } catch (const tutti::Error& error) {
+    return report_no_mpi(error);
+  }
+  const tutti::MpiMessages& job = *messages;
+  const bool is_root = job.rank() == 0;
   const doctor::Options options = parse_on_all(argc, argv, is_root);
   if (options.help || options.version) {
     if (is_root) std::cout << (options.help ? doctor::help() : tutti::build_info());
@@ -157,7 +171,7 @@ int tutti_doctor(int argc, char** argv) {
   }
   doctor::RankInfo mine = doctor::collect_rank_info(options.plan.directory);
   mine.library = tutti::version();
-  std::vector<doctor::RankInfo> ranks = doctor::gather(comm, std::move(mine));
+  std::vector<doctor::RankInfo> ranks = doctor::gather(job, std::move(mine));
   // Each process is rank 0 of a job of its own: the one that the launcher calls so speaks for all.
   if (is_root && !doctor::launch_error(ranks.front()).empty() && ranks.front().launch.rank > 0) {
     return kErrorFound;
@@ -165,11 +179,11 @@ int tutti_doctor(int argc, char** argv) {
   doctor::Findings findings;
   if (is_root) doctor::check_launch(ranks, findings);
   if (is_root) doctor::check_settings(ranks, findings);
-  World world = open_world(doctor::share(comm, doctor::has_error(findings) ? 0 : 1) != 0);
+  World world = open_world(doctor::share(job, doctor::has_error(findings) ? 0 : 1) != 0);
   const auto& own = world.communicator;
-  doctor::gather_nodes(comm, own ? own->node() : -1, own ? own->why_unreadable() : "", ranks);
+  doctor::gather_nodes(job, own ? own->node() : -1, own ? own->why_unreadable() : "", ranks);
   std::optional<Workbench> bench;
-  if (own && !options.tune.empty()) bench.emplace(prepare(comm, options.tune));
+  if (own && !options.tune.empty()) bench.emplace(prepare(job, options.tune));
 
   const bool colour = apps::stdout_is_watched();
   if (is_root) {
@@ -185,8 +199,8 @@ int tutti_doctor(int argc, char** argv) {
     write(options.json, doctor::to_json(findings, ranks));
   }
   const int code =
-      doctor::share(comm, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);
-  if (bench && code == kHealthy) tune(comm, options, std::move(*bench), ranks);
+      doctor::share(job, is_root && doctor::has_error(findings) ? kErrorFound : kHealthy);
+  if (bench && code == kHealthy) tune(job, options, std::move(*bench), ranks);
   if (is_root && !options.tune.empty() && code != kHealthy) {
     std::cout << "not tuned, because of what was found\n";
   }

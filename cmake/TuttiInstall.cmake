@@ -12,6 +12,8 @@ set_target_properties(tutti_shared PROPERTIES EXPORT_NAME shared)
 install(TARGETS tutti EXPORT tutti-static-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tutti_shared EXPORT tutti-shared-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${TUTTI_PLUGINS}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${TUTTI_PLUGIN_FOLDER})
 foreach(kind static shared)
   install(EXPORT tutti-${kind}-targets NAMESPACE tutti:: DESTINATION ${TUTTI_PACKAGE_DIR})
 endforeach()

@@ -4,10 +4,14 @@
 #   MPI_HOME             else its bin/mpicxx, from -DMPI_HOME or from the environment
 #   PATH                 else the first mpicxx in it, as a module system would have it
 #   MPIEXEC_EXECUTABLE   the launcher, if it is given; else the one beside that compiler
+#   TUTTI_MPIS           the mpicxx of other MPIs that the shared library shall serve as well
 #
 # The compiler, the header, the library and the launcher are asked who they are. CMake prints it and
 # stops where they disagree. Sets TUTTI_MPI_FAMILY (openmpi or mpich: what launchers and libraries
-# of Intel, Cray and MVAPICH speak, too), TUTTI_MPI_VERSION and TUTTI_MPI_LAUNCHER_VERSION.
+# of Intel, Cray and MVAPICH speak, too), TUTTI_MPI_VERSION and TUTTI_MPI_LAUNCHER_VERSION; for
+# plug-ins TUTTI_MPI_FAMILIES, the first of them this one, TUTTI_MPI_INCLUDES_${family},
+# TUTTI_MPI_FOLDERS, those of libraries outside of the system's, and TUTTI_PLUGINS, the targets.
+set(TUTTI_MPIS "" CACHE STRING "mpicxx of other MPIs that the shared library shall serve as well")
 
 # Who speaks in the text: sets `family`, `name` and `version`, empty where the text is nobody's.
 function(tutti_mpi_identify text)
@@ -252,3 +256,72 @@ if(NOT TUTTI_MPI_FAMILY)
 endif()
 message(STATUS "MPI: ${TUTTI_MPI_NAME} ${TUTTI_MPI_VERSION} of ${compiler}, launcher: "
                "${launcher_text}")
+
+# --- the MPIs that the shared library has plug-ins for -------------------------------------------
+
+# Sets `includes` and `folders` to what the compiler says that it would use.
+function(tutti_mpi_flags compiler)
+  tutti_mpi_ask(text ${compiler} -show)
+  foreach(kind I L)
+    string(REGEX MATCHALL "(^| )-${kind} *[^ \n]+" flags "${text}")
+    set(found "")
+    foreach(flag IN LISTS flags)
+      string(REGEX REPLACE "^ ?-${kind} *" "" folder "${flag}")
+      list(APPEND found ${folder})
+    endforeach()
+    set(found_${kind} "${found}")
+  endforeach()
+  set(includes "${found_I}" PARENT_SCOPE)
+  set(folders "${found_L}" PARENT_SCOPE)
+endfunction()
+
+set(TUTTI_MPI_FAMILIES "${TUTTI_MPI_FAMILY}")
+if(NOT TUTTI_MPI_FAMILIES)
+  set(TUTTI_MPI_FAMILIES openmpi)  # cross-compiled: the header has been asked, see above
+  if(header_family)
+    set(TUTTI_MPI_FAMILIES ${header_family})
+  endif()
+endif()
+set(TUTTI_MPI_INCLUDES_${TUTTI_MPI_FAMILIES} ${MPI_CXX_INCLUDE_DIRS})
+set(TUTTI_MPI_FOLDERS "")
+foreach(file IN LISTS MPI_CXX_LIBRARIES)
+  get_filename_component(folder ${file} DIRECTORY)
+  list(APPEND TUTTI_MPI_FOLDERS ${folder})
+endforeach()
+foreach(given IN LISTS TUTTI_MPIS)
+  unset(other)
+  find_program(other NAMES ${given} NO_CACHE)
+  if(NOT other)
+    message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${given} is no program. Name the mpicxx of an "
+                        "MPI, such as mpicxx.mpich or /opt/mpich/bin/mpicxx.")
+  endif()
+  tutti_mpi_ask(text ${other} --showme:version)
+  if(NOT text MATCHES "Open MPI")
+    tutti_mpi_ask(text ${other} -v)
+  endif()
+  tutti_mpi_identify("${text}")
+  if(NOT family)
+    message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${other} does not say which MPI it is of. It "
+                        "must be the mpicxx of Open MPI, MPICH or Intel MPI.")
+  endif()
+  if(family IN_LIST TUTTI_MPI_FAMILIES)
+    continue()  # one plug-in serves a family: Open MPI 4 and 5, MPICH and Intel MPI
+  endif()
+  tutti_mpi_flags(${other})
+  find_path(header_folder mpi.h PATHS ${includes} NO_DEFAULT_PATH NO_CACHE)
+  if(NOT header_folder)
+    message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${other} -show names no folder with mpi.h. "
+                        "Install the headers of that MPI.")
+  endif()
+  unset(header_folder)
+  list(APPEND TUTTI_MPI_FAMILIES ${family})
+  set(TUTTI_MPI_INCLUDES_${family} ${includes})
+  list(APPEND TUTTI_MPI_FOLDERS ${folders})
+  message(STATUS "MPI: also ${name} ${version} of ${other}, as a plug-in")
+endforeach()
+list(FILTER TUTTI_MPI_FOLDERS EXCLUDE REGEX "^/usr/lib")
+list(REMOVE_DUPLICATES TUTTI_MPI_FOLDERS)
+
+# Plug-ins are files in a folder beside the shared library, which has the version in its name.
+set(TUTTI_PLUGIN_FOLDER tutti-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+list(TRANSFORM TUTTI_MPI_FAMILIES PREPEND tutti_mpi_ OUTPUT_VARIABLE TUTTI_PLUGINS)

@@ -16,6 +16,7 @@ struct TUTTI_API Launch {
   std::string evidence;  ///< the variables that say so: "OMPI_COMM_WORLD_SIZE=2"
   int size = 0;          ///< processes that it has started; 0: it does not say
   int rank = -1;         ///< number of this one; -1: it does not say
+  std::string mpi;       ///< whose programs it starts: "openmpi", "mpich", or empty: any
 };
 
 /// The value of a variable, or null.

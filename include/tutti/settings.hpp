@@ -127,6 +127,12 @@ struct TUTTI_API Settings {
   /// alone. Default check.
   std::string launcher = "check";
 
+  /// TUTTI_MPI: the MPI that the job uses, of those that the library was built for: "openmpi",
+  /// "mpich", or the path of an MPI's library, such as /opt/mpi/lib/libmpi.so. "auto" is the one
+  /// that the program has loaded; else that of the launcher that has started this process; else
+  /// that of the build. Default auto. Ranks may differ.
+  std::string mpi = "auto";
+
   /// Not a variable: what from_environment() could not read, with what was expected. Whatever is
   /// created with these settings then throws it as invalid_argument: a "dist" store or
   /// Communicator::world() on all ranks alike, so that a job says it once.

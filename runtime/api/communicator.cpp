@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/communicator.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "tutti/error.hpp"
@@ -14,6 +15,7 @@
 #include "runtime/job/tuning_file.hpp"
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
+#include "runtime/mpi/library.hpp"
 #include "runtime/observe/statistics.hpp"
 
 namespace tutti {
@@ -49,10 +51,26 @@ namespace {
   engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
 }
 
+/// A job of one rank on a machine without an MPI. Reports are made in MPI_Finalize.
+std::shared_ptr<Group> make_lone_group(const Settings& settings) {
+  auto group = make_self_group(settings);
+  for (const auto& [variable, value] : {std::pair("TUTTI_STATISTICS", &settings.statistics),
+                                        std::pair("TUTTI_PROMETHEUS", &settings.prometheus),
+                                        std::pair("TUTTI_TRACE", &settings.trace)}) {
+    if (value->empty()) continue;
+    throw Error(ErrorCode::invalid_argument, std::string(variable) + "=" + *value +
+                                                 ": only a job with an MPI writes this; " +
+                                                 mpi::why_none());
+  }
+  group->log().write(LogLevel::info, "a job of one rank, without an MPI: " + mpi::why_none());
+  return group;
+}
+
 }  // namespace
 
 Communicator Communicator::world(const Settings& settings) {
-  return Communicator(mpi::make_world_group(settings));
+  std::shared_ptr<Group> group = mpi::make_world_group(settings);
+  return Communicator(group != nullptr ? std::move(group) : make_lone_group(settings));
 }
 
 Communicator Communicator::self(const Settings& settings) {

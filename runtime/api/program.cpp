@@ -88,9 +88,22 @@ void set_interrupt_check(bool (*check)() noexcept) noexcept {
 
 std::string version() { return TUTTI_VERSION; }
 
+namespace {
+
+/// The version, and where it comes from; or why there is none.
+std::string describe_mpi() {
+  try {
+    return mpi::version() + " (" + mpi::plugin_file() + ")";
+  } catch (const Error& error) {
+    return std::string("none: ") + error.what();
+  }
+}
+
+}  // namespace
+
 std::string build_info() {
   return std::string("tutti ") + TUTTI_VERSION + "\ncompiler: " + __VERSION__ +
-         "\nMPI: " + mpi::version() +
+         "\nMPI: " + describe_mpi() +
          "\nvector instructions: " + collectives::vector_instructions() +
          "\nGPUs: " + describe_gpus() + "\n";
 }

@@ -17,18 +17,19 @@ struct Trace {
   const char* launcher;
   const char* size;
   const char* rank;
+  const char* mpi;  ///< as Launch::mpi
 };
 
 /// jsrun of IBM sets what Open MPI's mpirun does. Of ALPS and PALS only the rank is known. PMIx's
 /// variables tell nothing: Open MPI sets them itself in a process that nobody has launched.
 constexpr std::array kTraces = {
-    Trace{"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-    Trace{"mpiexec of MPICH, Intel MPI or another one with PMI", "PMI_SIZE", "PMI_RANK"},
-    Trace{"mpiexec of MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
-    Trace{"flux run", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"},
-    Trace{"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-    Trace{"mpiexec of PALS", nullptr, "PALS_RANKID"},
-    Trace{"aprun", nullptr, "ALPS_APP_PE"},
+    Trace{"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "openmpi"},
+    Trace{"mpiexec of MPICH, Intel MPI or another one with PMI", "PMI_SIZE", "PMI_RANK", "mpich"},
+    Trace{"mpiexec of MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "mpich"},
+    Trace{"flux run", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", ""},
+    Trace{"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ""},
+    Trace{"mpiexec of PALS", nullptr, "PALS_RANKID", "mpich"},
+    Trace{"aprun", nullptr, "ALPS_APP_PE", "mpich"},
 };
 
 /// -1 if there is no such variable, or no number in it.
@@ -54,7 +55,8 @@ std::optional<Launch> find(const Trace& trace, const Variable& variable) {
   const long long rank = number_in(variable, trace.rank);
   if (trace.size == nullptr ? rank < 0 : size < 1) return std::nullopt;
   if (std::strcmp(trace.launcher, "srun") == 0 && !is_step_of_srun(variable)) return std::nullopt;
-  Launch launch{trace.launcher, "", static_cast<int>(std::max(0LL, size)), static_cast<int>(rank)};
+  Launch launch{trace.launcher, "", static_cast<int>(std::max(0LL, size)), static_cast<int>(rank),
+                trace.mpi};
   if (size > 0) launch.evidence = std::string(trace.size) + "=" + std::to_string(size);
   if (rank >= 0) {
     launch.evidence +=

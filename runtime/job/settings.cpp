@@ -142,6 +142,17 @@ struct Algorithms {
   static std::string write(const std::string& text) { return text; }
 };
 
+/// Which kinds there are is known to runtime/mpi; a file has a slash in its name.
+struct Mpi {
+  static std::string values() { return "auto, openmpi, mpich, or the path of an MPI's library"; }
+  static std::optional<std::string> read(const std::string& text) {
+    const bool is_name = text == "auto" || text == "openmpi" || text == "mpich";
+    if (is_name || text.find('/') != std::string::npos) return text;
+    return std::nullopt;
+  }
+  static std::string write(const std::string& text) { return text; }
+};
+
 struct File {
   static std::string values() { return "a file"; }
   static std::optional<std::string> read(const std::string& text) { return text; }
@@ -285,6 +296,11 @@ constexpr std::array kSettings = {
         "TUTTI_LAUNCHER",
         "where a launcher has started several processes and MPI knows one rank: "
         "an error, or each is alone"),
+    setting<&Settings::mpi, forms::Mpi>(
+        "TUTTI_MPI",
+        "the MPI that the job uses; auto: the program's own, else that of the launcher, else that "
+        "of the build",
+        "", Ranks::may_differ),
 };
 
 struct AnyValue {

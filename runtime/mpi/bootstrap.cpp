@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <random>
 
-#include "tutti/mpi.hpp"
+#include "tutti/mpi_abi.hpp"
 
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
@@ -188,7 +187,7 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   ranks.agree("prepare their messages",
               [&] { parts.transport = std::make_unique<MpiTransport>(ranks.comm()); });
   if (parts.topology.num_nodes() > 1) parts.let_threads_call = let_threads_call;
-  if (parts.topology.num_nodes() > 1 && thread_level() < MPI_THREAD_SERIALIZED) {
+  if (parts.topology.num_nodes() > 1 && thread_level() < ThreadLevel::serialized) {
     parts.why_not_async =
         "they are made by a thread of their own, which MPI does not allow as the program has "
         "initialised it; give MPI_Init_thread MPI_THREAD_SERIALIZED or more, or leave MPI_Init to "
@@ -212,39 +211,19 @@ void log_choices(Group& group) {
   }
 }
 
-/// The ranks of a communicator in MPI_COMM_WORLD; empty if they are its ranks.
-std::vector<int> ranks_in_job(MPI_Comm comm) {
-  MPI_Group members = MPI_GROUP_NULL;
-  MPI_Group job = MPI_GROUP_NULL;
-  check(MPI_Comm_group(comm, &members), "MPI_Comm_group");
-  check(MPI_Comm_group(MPI_COMM_WORLD, &job), "MPI_Comm_group");
-  int size = 0;
-  int result = MPI_UNEQUAL;
-  check(MPI_Group_size(members, &size), "MPI_Group_size");
-  check(MPI_Group_compare(members, job, &result), "MPI_Group_compare");
-  std::vector<int> own(static_cast<std::size_t>(size));
-  std::vector<int> in_job(own.size());
-  std::iota(own.begin(), own.end(), 0);
-  check(MPI_Group_translate_ranks(members, size, own.data(), job, in_job.data()),
-        "MPI_Group_translate_ranks");
-  check(MPI_Group_free(&members), "MPI_Group_free");
-  check(MPI_Group_free(&job), "MPI_Group_free");
-  if (result == MPI_IDENT) in_job.clear();
-  return in_job;
-}
-
 }  // namespace
 
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
+  if (!load(settings)) return nullptr;
   ensure_initialized();
   require_launch(settings);
-  auto group = make_group(MPI_COMM_WORLD, settings);
+  auto group = make_group(calls().world(), settings);
   finalize_together();  // all ranks of the job know of each other
   return group;
 }
 
 /// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
-std::shared_ptr<Group> make_group(MPI_Comm comm, const Settings& settings) {
+std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   EarlyCollectives ranks(comm, settings.timeout);
   ranks.agree("look at their settings", [&] { require_valid(settings); });
   const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
@@ -256,7 +235,8 @@ std::shared_ptr<Group> make_group(MPI_Comm comm, const Settings& settings) {
     backings = backings_for(settings);
     parts.settings = settings;
     parts.topology = topology_of(infos, ranks.rank(), settings);
-    parts.topology.job_ranks = ranks_in_job(ranks.comm());
+    check(calls().ranks_in_world(ranks.comm(), &parts.topology.job_ranks),
+          "MPI_Group_translate_ranks");
   });
   std::vector<int> mapped;
   for (const Backing backing : backings) {
@@ -286,21 +266,25 @@ std::shared_ptr<Group> make_group(MPI_Comm comm, const Settings& settings) {
 
 namespace tutti {
 
-Communicator communicator_from(MPI_Comm comm, const Settings& settings) {
+Communicator communicator_from_address(const void* comm, MpiAbi abi, const Settings& settings) {
+  const mpi::Calls& calls = mpi::load_or_throw();
   if (!mpi::is_running()) {
     throw Error(ErrorCode::invalid_argument,
                 "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
                 "exists between MPI_Init and MPI_Finalize");
   }
-  int between = 0;
-  if (comm != MPI_COMM_NULL) mpi::check(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
-  if (comm == MPI_COMM_NULL || between != 0) {
+  mpi::require_abi(abi, "communicator_from");
+  const mpi::Comm given = calls.comm_at(comm);
+  const bool is_null = calls.is_null(given);
+  bool between = false;
+  if (!is_null) mpi::check(calls.is_intercommunicator(given, &between), "MPI_Comm_test_inter");
+  if (is_null || between) {
     throw Error(ErrorCode::invalid_argument,
                 std::string("communicator_from: expected the ranks of one group, got ") +
-                    (between != 0 ? "an intercommunicator; MPI_Intercomm_merge makes one of it"
-                                  : "MPI_COMM_NULL, which MPI gives to ranks outside of a group"));
+                    (between ? "an intercommunicator; MPI_Intercomm_merge makes one of it"
+                             : "MPI_COMM_NULL, which MPI gives to ranks outside of a group"));
   }
-  return Communicator(mpi::make_group(comm, settings));
+  return Communicator(mpi::make_group(given, settings));
 }
 
 }  // namespace tutti

@@ -30,15 +30,16 @@ struct Messages {
 };
 
 void send(EarlyCollectives& ranks, int to_rank, Messages& messages) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(&messages.sent, 1, MPI_INT64_T, to_rank, kTag, ranks.comm(), &request),
+  Request request;
+  check(calls().send(&messages.sent, sizeof messages.sent, to_rank, kTag, ranks.comm(), &request),
         "MPI_Isend of the clock");
   ranks.wait(kStep, request);
 }
 
 void receive(EarlyCollectives& ranks, int from_rank, Messages& messages) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(&messages.received, 1, MPI_INT64_T, from_rank, kTag, ranks.comm(), &request),
+  Request request;
+  check(calls().receive(&messages.received, sizeof messages.received, from_rank, kTag, ranks.comm(),
+                        &request),
         "MPI_Irecv of the clock");
   ranks.wait(kStep, request);
 }

@@ -58,7 +58,7 @@ std::string name_of_process(int rank) {
 
 /// What MPI may still write to or read from after a deadline has passed.
 struct EarlyCollectives::Buffers {
-  MPI_Comm copy = MPI_COMM_NULL;
+  Comm copy;
   std::uint64_t own = 0;
   std::uint64_t least = 0;
   Report report{};
@@ -71,41 +71,40 @@ struct EarlyCollectives::RollCall {
   char step[92];
 };
 
-EarlyCollectives::EarlyCollectives(MPI_Comm parent, Seconds timeout)
-    : timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
-  MPI_Comm_rank(parent, &rank_);
-  MPI_Comm_size(parent, &size_);
+EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
+    : mpi_(calls()), timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
+  check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
+  check(mpi_.size(parent, &size_), "MPI_Comm_size");
   name_ = name_of_process(rank_);
   seen_at_.resize(static_cast<std::size_t>(size_));
   buffers_->sent.resize(kMostBytes);
   buffers_->received.resize(static_cast<std::size_t>(size_) * kMostBytes);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Comm_idup(parent, &buffers_->copy, &request), "MPI_Comm_idup");
+  Request request;
+  check(mpi_.start_duplicate(parent, &buffers_->copy, &request), "MPI_Comm_idup");
   wait("begin to create their store or communicator", request);
   comm_ = buffers_->copy;
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(mpi_.return_errors(comm_), "MPI_Comm_set_errhandler");
   free_at_finalize(comm_);
 }
 
-MPI_Comm EarlyCollectives::duplicate(const char* step) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Comm_idup(comm_, &buffers_->copy, &request), "MPI_Comm_idup");
+Comm EarlyCollectives::duplicate(const char* step) {
+  Request request;
+  check(mpi_.start_duplicate(comm_, &buffers_->copy, &request), "MPI_Comm_idup");
   wait(step, request);
-  check(MPI_Comm_set_errhandler(buffers_->copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(mpi_.return_errors(buffers_->copy), "MPI_Comm_set_errhandler");
   return buffers_->copy;
 }
 
 void EarlyCollectives::barrier(const char* step) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+  Request request;
+  check(mpi_.start_barrier(comm_, &request), "MPI_Ibarrier");
   wait(step, request);
 }
 
 std::uint64_t EarlyCollectives::minimum(const char* step, std::uint64_t own) {
   buffers_->own = own;
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(&buffers_->own, &buffers_->least, 1, MPI_UINT64_T, MPI_MIN, comm_, &request),
-        "MPI_Iallreduce");
+  Request request;
+  check(mpi_.start_minimum(&buffers_->own, &buffers_->least, comm_, &request), "MPI_Iallreduce");
   wait(step, request);
   return buffers_->least;
 }
@@ -114,9 +113,9 @@ void EarlyCollectives::allgather_bytes(const char* step, std::span<const std::by
                                        std::span<std::byte> all) {
   const int bytes = static_cast<int>(own.size());
   std::memcpy(buffers_->sent.data(), own.data(), own.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(buffers_->sent.data(), bytes, MPI_BYTE, buffers_->received.data(), bytes,
-                       MPI_BYTE, comm_, &request),
+  Request request;
+  check(mpi_.start_allgather(buffers_->sent.data(), bytes, buffers_->received.data(), comm_,
+                             &request),
         "MPI_Iallgather");
   wait(step, request);
   std::memcpy(all.data(), buffers_->received.data(), all.size());
@@ -125,8 +124,8 @@ void EarlyCollectives::allgather_bytes(const char* step, std::span<const std::by
 void EarlyCollectives::broadcast_bytes(const char* step, int root, std::span<std::byte> bytes) {
   std::byte* buffer = buffers_->received.data();
   if (rank_ == root) std::memcpy(buffer, bytes.data(), bytes.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Ibcast(buffer, static_cast<int>(bytes.size()), MPI_BYTE, root, comm_, &request),
+  Request request;
+  check(mpi_.start_broadcast(buffer, static_cast<int>(bytes.size()), root, comm_, &request),
         "MPI_Ibcast");
   wait(step, request);
   std::memcpy(bytes.data(), buffer, bytes.size());
@@ -149,12 +148,12 @@ void EarlyCollectives::agree(const char* step, collectives::FunctionRef<void()> 
 }
 
 /// The deadline counts time spent polling, so that a job that was suspended does not expire.
-void EarlyCollectives::wait(const char* step, MPI_Request request) {
+void EarlyCollectives::wait(const char* step, Request request) {
   Seconds waited{0};
   auto last = Clock::now();
-  for (int done = 0;;) {
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0) break;
+  for (bool done = false;;) {
+    check(mpi_.test(&request, &done), "MPI_Test");
+    if (done) break;
     const auto now = Clock::now();
     waited += std::min<Seconds>(now - last, kLongestPoll);
     last = now;
@@ -171,27 +170,27 @@ void EarlyCollectives::wait(const char* step, MPI_Request request) {
 void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
   auto roll_call = std::make_shared<RollCall>(RollCall{asks ? 1 : 0, {}});
   std::snprintf(roll_call->step, sizeof roll_call->step, "%s", step);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(roll_call.get(), sizeof *roll_call, MPI_BYTE, to_rank, kRollCallTag, comm_,
-                  &request),
+  Request request;
+  check(mpi_.send(roll_call.get(), sizeof *roll_call, to_rank, kRollCallTag, comm_, &request),
         "MPI_Isend of a roll call");
-  check(MPI_Request_free(&request), "MPI_Request_free");
+  check(mpi_.release(&request), "MPI_Request_free");
   collectives::leak_until_exit(std::move(roll_call));
 }
 
 /// A rank that waits says so to those who ask, and remembers who did.
 void EarlyCollectives::answer_roll_calls(const char* step) {
-  if (comm_ == MPI_COMM_NULL) return;
-  for (int found = 0;;) {
-    MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, kRollCallTag, comm_, &found, &status), "MPI_Iprobe");
-    if (found == 0) return;
+  if (!comm_.is_set()) return;
+  for (;;) {
+    int from = kAnyRank;
+    bool found = false;
+    check(mpi_.probe(&from, kRollCallTag, comm_, &found), "MPI_Iprobe");
+    if (!found) return;
     RollCall theirs;
-    check(MPI_Recv(&theirs, sizeof theirs, MPI_BYTE, status.MPI_SOURCE, kRollCallTag, comm_,
-                   MPI_STATUS_IGNORE),
-          "MPI_Recv of a roll call");
-    seen_at_[static_cast<std::size_t>(status.MPI_SOURCE)] = theirs.step;
-    if (theirs.asks != 0) tell(status.MPI_SOURCE, step, /*asks=*/false);
+    Request request;
+    check(mpi_.receive(&theirs, sizeof theirs, from, kRollCallTag, comm_, &request), "MPI_Irecv");
+    check(mpi_.wait(&request), "MPI_Wait of a roll call");
+    seen_at_[static_cast<std::size_t>(from)] = theirs.step;
+    if (theirs.asks != 0) tell(from, step, /*asks=*/false);
   }
 }
 
@@ -222,9 +221,8 @@ std::string EarlyCollectives::call_roll(const char* step) {
 /// Before there is a communicator of our own, a question could meet a receive of the program's.
 void EarlyCollectives::expire(const char* step, Seconds waited) {
   collectives::leak_until_exit(buffers_);
-  const std::string missing = comm_ == MPI_COMM_NULL
-                                  ? "which of them have not come cannot be seen from here"
-                                  : call_roll(step);
+  const std::string missing =
+      !comm_.is_set() ? "which of them have not come cannot be seen from here" : call_roll(step);
   throw Error(ErrorCode::timeout,
               name_ + " waited " + in_seconds(waited) + " for all ranks to " + step + ": " +
                   missing + "; see what they are doing, or raise TUTTI_TIMEOUT",

@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mpi.h>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "collectives/function_ref.hpp"
+#include "runtime/mpi/plugin/calls.hpp"
 
 namespace tutti::mpi {
 
@@ -26,15 +26,15 @@ namespace tutti::mpi {
 class EarlyCollectives {
  public:
   /// Duplicates `parent`; MPI_Finalize frees the copy. No deadline if `timeout` is 0.
-  EarlyCollectives(MPI_Comm parent, std::chrono::duration<double> timeout);
+  EarlyCollectives(const Comm& parent, std::chrono::duration<double> timeout);
 
   /// A communicator of our own, which returns errors.
-  [[nodiscard]] MPI_Comm comm() const { return comm_; }
+  [[nodiscard]] const Comm& comm() const { return comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
   /// Another copy, which is the caller's to free.
-  [[nodiscard]] MPI_Comm duplicate(const char* step);
+  [[nodiscard]] Comm duplicate(const char* step);
   void barrier(const char* step);
   [[nodiscard]] std::uint64_t minimum(const char* step, std::uint64_t own);
   /// all[i] becomes what rank i has; `all` has room for every rank already.
@@ -55,7 +55,7 @@ class EarlyCollectives {
   void agree(const char* step, collectives::FunctionRef<void()> body);
 
   /// Waits for a message of the caller's own, whose buffer lives until the process ends.
-  void wait(const char* step, MPI_Request request);
+  void wait(const char* step, Request request);
 
  private:
   static constexpr std::size_t kMostBytes = 2048;
@@ -69,8 +69,9 @@ class EarlyCollectives {
   [[nodiscard]] std::string call_roll(const char* step);
   [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);
 
+  const Calls& mpi_;
   std::chrono::duration<double> timeout_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  Comm comm_;
   int rank_ = 0;
   int size_ = 1;
   std::string name_;  ///< this rank's, for messages

@@ -68,20 +68,8 @@ void fill(RankInfo& own, const Settings& settings) {
 /// nonblocking form; all ranks are there when it begins.
 int first_rank_of_host(EarlyCollectives& ranks) {
   ranks.barrier("find out which of them share a host");
-  MPI_Comm host = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(ranks.comm(), MPI_COMM_TYPE_SHARED, ranks.rank(), MPI_INFO_NULL, &host),
-        "MPI_Comm_split_type");
-  MPI_Group members = MPI_GROUP_NULL;
-  MPI_Group everybody = MPI_GROUP_NULL;
-  check(MPI_Comm_group(host, &members), "MPI_Comm_group");
-  check(MPI_Comm_group(ranks.comm(), &everybody), "MPI_Comm_group");
-  const int lowest = 0;  // the host's members are in the order of ranks
   int first = ranks.rank();
-  check(MPI_Group_translate_ranks(members, 1, &lowest, everybody, &first),
-        "MPI_Group_translate_ranks");
-  check(MPI_Group_free(&members), "MPI_Group_free");
-  check(MPI_Group_free(&everybody), "MPI_Group_free");
-  check(MPI_Comm_free(&host), "MPI_Comm_free");
+  check(calls().first_of_host(ranks.comm(), ranks.rank(), &first), "MPI_Comm_split_type");
   return first;
 }
 

@@ -21,33 +21,36 @@ namespace {
 
 /// A group's statistics, from its end to MPI_Finalize.
 struct Summary {
-  MPI_Comm comm = MPI_COMM_NULL;
+  Comm comm;
   std::string target;
   std::vector<std::string> hosts;
   std::optional<Statistics> own;
 };
 
 /// The texts of all ranks, on rank 0.
-std::vector<std::string> gather(MPI_Comm comm, const std::string& own) {
+std::vector<std::string> gather(const Comm& comm, const std::string& own) {
+  constexpr int kTextTag = 0;
+  const Calls& mpi = calls();
   int rank = 0;
   int size = 1;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
+  check(mpi.rank(comm, &rank), "MPI_Comm_rank");
+  check(mpi.size(comm, &size), "MPI_Comm_size");
   std::vector<std::string> texts;
+  Request request;
   if (rank != 0) {
-    check(MPI_Send(own.data(), static_cast<int>(own.size()), MPI_CHAR, 0, 0, comm),
-          "MPI_Send of the statistics");
+    check(mpi.send(own.data(), static_cast<int>(own.size()), 0, kTextTag, comm, &request),
+          "MPI_Isend of the statistics");
+    check(mpi.wait(&request), "MPI_Wait of the statistics");
     return texts;
   }
   texts.push_back(own);
   for (int other = 1; other < size; ++other) {
-    MPI_Status status;
     int length = 0;
-    check(MPI_Probe(other, 0, comm, &status), "MPI_Probe");
-    check(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
+    check(mpi.wait_for_message(other, kTextTag, comm, &length), "MPI_Probe");
     texts.emplace_back(static_cast<std::size_t>(length), '\0');
-    check(MPI_Recv(texts.back().data(), length, MPI_CHAR, other, 0, comm, MPI_STATUS_IGNORE),
-          "MPI_Recv of the statistics");
+    check(mpi.receive(texts.back().data(), length, other, kTextTag, comm, &request),
+          "MPI_Irecv of the statistics");
+    check(mpi.wait(&request), "MPI_Wait of the statistics");
   }
   return texts;
 }
@@ -66,10 +69,10 @@ void print(const Summary& summary) {
     observe::print_summary(summary.target, observe::summary_table(ranks, summary.hosts));
 }
 
-/// MPI_Finalize deletes the attributes of MPI_COMM_SELF while messages can still be sent. It is
-/// collective, so that ranks which meet here wait for nobody that they would not wait for anyway;
-/// and like all of MPI_Finalize this has no deadline.
-int print_and_free(MPI_Comm, int, void* value, void*) {
+/// MPI_Finalize calls it while messages can still be sent. It is collective, so that ranks which
+/// meet here wait for nobody that they would not wait for anyway; and like all of MPI_Finalize this
+/// has no deadline.
+void print_and_free(void* value) noexcept {
   const std::unique_ptr<std::shared_ptr<Summary>> summary(
       static_cast<std::shared_ptr<Summary>*>(value));
   try {
@@ -77,16 +80,12 @@ int print_and_free(MPI_Comm, int, void* value, void*) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tutti: warning: TUTTI_STATISTICS: %s\n", error.what());
   }
-  MPI_Comm_free(&(*summary)->comm);
-  return MPI_SUCCESS;
+  calls().free(&(*summary)->comm);
 }
 
 /// From now on MPI_Finalize prints it. Local.
 void print_at_finalize(const std::shared_ptr<Summary>& summary) {
-  int key = MPI_KEYVAL_INVALID;
-  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, print_and_free, &key, nullptr),
-        "MPI_Comm_create_keyval");
-  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new std::shared_ptr<Summary>(summary)),
+  check(calls().call_at_finalize(print_and_free, new std::shared_ptr<Summary>(summary)),
         "MPI_Comm_set_attr");
 }
 
@@ -129,7 +128,7 @@ std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
   if (is_file && topology.rank == 0) {
     prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
   }
-  return std::make_shared<Summary>(Summary{MPI_COMM_NULL, target, topology.hosts, {}});
+  return std::make_shared<Summary>(Summary{{}, target, topology.hosts, {}});
 }
 
 }  // namespace

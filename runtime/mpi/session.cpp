@@ -7,14 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
 
 #include "tutti/error.hpp"
 #include "tutti/launch.hpp"
-#include "tutti/mpi.hpp"
+#include "tutti/mpi_abi.hpp"
 
 namespace tutti::mpi {
 
@@ -25,27 +24,21 @@ namespace {
 /// tests/faults/README.md has how often.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
 /// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
-void wait_for_all_ranks() {
-  MPI_Request barrier = MPI_REQUEST_NULL;
-  MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
-  int all_came = 0;
-  MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
-  while (all_came == 0) {
+void wait_for_all_ranks() noexcept {
+  const Calls& mpi = calls();
+  Request barrier;
+  if (mpi.start_barrier(mpi.world(), &barrier) != 0) return;
+  for (bool all_came = false; mpi.test(&barrier, &all_came) == 0 && !all_came;) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    MPI_Test(&barrier, &all_came, MPI_STATUS_IGNORE);
   }
 }
 
-/// MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else.
-int wait_at_finalize(MPI_Comm, int, void*, void*) {
-  wait_for_all_ranks();
-  return MPI_SUCCESS;
-}
+void wait_at_finalize(void* /*unused*/) noexcept { wait_for_all_ranks(); }
 
 void at_exit() {
   if (!is_running()) return;
   wait_for_all_ranks();
-  MPI_Finalize();
+  calls().finalize();
 }
 
 /// With fewer, MPI_Init ends the process itself, or waits.
@@ -58,73 +51,68 @@ void require_open_files() {
                                  "the shell or batch script that starts the job");
 }
 
-/// Called with an attribute of MPI_COMM_SELF, as the one above.
-int free_attribute(MPI_Comm, int, void* value, void*) {
-  const std::unique_ptr<MPI_Comm> comm(static_cast<MPI_Comm*>(value));
-  MPI_Comm_free(comm.get());
-  return MPI_SUCCESS;
+void free_comm(void* given) noexcept {
+  const std::unique_ptr<Comm> comm(static_cast<Comm*>(given));
+  calls().free(comm.get());
 }
 
 }  // namespace
 
 void throw_error(int code, const std::string& call) {
-  char text[MPI_MAX_ERROR_STRING] = "unknown error";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw Error(ErrorCode::communication, call + ": " + text);
+  throw Error(ErrorCode::communication, call + ": " + calls().error_text(code));
 }
 
-std::string version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  const std::string whole(text, static_cast<std::size_t>(length));
-  std::istringstream words(whole.substr(0, whole.find_first_of(",\n")));
-  std::string line;
-  for (std::string word; words >> word;) {  // MPICH says "MPICH Version:" and a tab
-    if (word != "Version:") line += (line.empty() ? "" : " ") + word;
-  }
-  return line;
-}
+std::string version() { return short_version(load_or_throw().version()); }
 
 void require_launch(const Settings& settings) {
   if (settings.launcher == "ignore") return;
   int size = 0;
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  check(calls().size(calls().world(), &size), "MPI_Comm_size");
   const std::optional<Launch> launch = find_launch();
-  const std::string text = launch_mismatch(launch, size, version());
+  const std::string text = launch_mismatch(launch, size, short_version(calls().version()));
   if (text.empty()) return;
   const bool is_reporter = launch->size == 0 || launch->rank <= 0;
   throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed, is_reporter);
 }
 
-bool is_running() {
-  int initialized = 0;
-  int finalized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  return initialized != 0 && finalized == 0;
+/// A program that has MPI of its own may not have made a store yet.
+bool is_running() noexcept {
+  const Calls* mpi = loaded_calls();
+  if (mpi == nullptr) {
+    try {
+      if (mpi_of_program()) mpi = &load_or_throw();
+    } catch (const std::exception&) {
+      return false;  // an MPI that the library cannot use
+    }
+  }
+  return mpi != nullptr && mpi->is_initialized() && !mpi->is_finalized();
 }
 
 void ensure_initialized() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized != 0) {
+  if (calls().is_finalized()) {
     throw Error(ErrorCode::communication,
                 "MPI is finalised; a store must be created before MPI_Finalize");
   }
   if (is_running()) return;
   require_open_files();
-  int provided = 0;
   // Asynchronous calls are made by a thread of their own.
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
   std::atexit(at_exit);
 }
 
-int thread_level() {
-  int level = MPI_THREAD_SINGLE;
-  check(MPI_Query_thread(&level), "MPI_Query_thread");
+ThreadLevel thread_level() {
+  ThreadLevel level{};
+  check(calls().thread_level(&level), "MPI_Query_thread");
   return level;
+}
+
+void require_abi(MpiAbi abi, const char* call) {
+  if (abi == calls().abi()) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(call) + ": the caller was compiled with the mpi.h of " + name_of(abi) +
+                  ", and this process uses " + short_version(calls().version()) +
+                  "; start it with the launcher of " + name_of(abi) + ", or compile it for " +
+                  name_of(calls().abi()));
 }
 
 namespace {
@@ -143,7 +131,7 @@ Turns& turns() noexcept {
 }  // namespace
 
 std::shared_ptr<void> let_threads_call() {
-  if (thread_level() >= MPI_THREAD_MULTIPLE) return std::make_shared<int>();
+  if (thread_level() == ThreadLevel::multiple) return std::make_shared<int>();
   ++turns().holders;
   return {&turns(), [](Turns* held) { --held->holders; }};
 }
@@ -153,25 +141,19 @@ Turn::Turn() {
   if (all.holders.load(std::memory_order_acquire) != 0) lock_ = std::unique_lock(all.mutex);
 }
 
-void free_at_finalize(MPI_Comm comm) {
-  int key = MPI_KEYVAL_INVALID;
-  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_attribute, &key, nullptr),
-        "MPI_Comm_create_keyval");
-  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Comm(comm)), "MPI_Comm_set_attr");
+void free_at_finalize(const Comm& comm) {
+  check(calls().call_at_finalize(free_comm, new Comm(comm)), "MPI_Comm_set_attr");
 }
 
 void finalize_together() {
   static std::once_flag once;
   std::call_once(once, [] {
-    int key = MPI_KEYVAL_INVALID;
-    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, wait_at_finalize, &key, nullptr),
-          "MPI_Comm_create_keyval");
-    check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+    check(calls().call_at_finalize(wait_at_finalize, nullptr), "MPI_Comm_set_attr");
   });
 }
 
 void abort_job(int exit_code) {
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  calls().abort(exit_code);
   std::_Exit(exit_code);
 }
 
@@ -180,31 +162,23 @@ void abort_job(int exit_code) {
 namespace tutti {
 
 std::string mpi_version() { return mpi::version(); }
+std::string mpi_of_build() { return mpi::load_or_throw().header_version(); }
+MpiAbi mpi_abi() { return mpi::load_or_throw().abi(); }
 
-std::string mpi_of_build() {
-#if defined(OMPI_MAJOR_VERSION)
-  return "Open MPI v" + std::to_string(OMPI_MAJOR_VERSION) + "." +
-         std::to_string(OMPI_MINOR_VERSION) + "." + std::to_string(OMPI_RELEASE_VERSION);
-#elif defined(I_MPI_VERSION)
-  return std::string("Intel(R) MPI Library ") + I_MPI_VERSION;
-#elif defined(MVAPICH_VERSION)
-  return std::string("MVAPICH ") + MVAPICH_VERSION;
-#elif defined(MVAPICH2_VERSION)
-  return std::string("MVAPICH2 ") + MVAPICH2_VERSION;
-#elif defined(MPICH_VERSION)
-  return std::string("MPICH ") + MPICH_VERSION;
-#else
-  return "an MPI of version " + std::to_string(MPI_VERSION) + "." + std::to_string(MPI_SUBVERSION);
-#endif
+std::string mpi_plugin() {
+  mpi::load_or_throw();
+  return mpi::plugin_file();
 }
 
-MPI_Comm duplicate_world() {
+void duplicate_world_to_address(void* comm, MpiAbi abi) {
+  const mpi::Calls& calls = mpi::load_or_throw();
+  mpi::require_abi(abi, "duplicate_world");
   mpi::ensure_initialized();
-  MPI_Comm copy = MPI_COMM_NULL;
-  mpi::check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  mpi::check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi::Comm copy;
+  mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");
+  mpi::check(calls.return_errors(copy), "MPI_Comm_set_errhandler");
   mpi::free_at_finalize(copy);
-  return copy;
+  calls.store_comm(copy, comm);
 }
 
 }  // namespace tutti

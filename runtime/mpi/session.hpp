@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <mpi.h>
 #include <mutex>
 #include <string>
 #include <type_traits>
@@ -12,38 +11,44 @@
 #include "tutti/error.hpp"
 #include "tutti/settings.hpp"
 
+#include "runtime/mpi/library.hpp"
+
 namespace tutti::mpi {
 
-/// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is MPI_SUCCESS. Everything
+/// Throws Error(communication, "MPI_Isend to rank 3: ...") unless `code` is 0. Everything
 /// in this folder uses a communicator of our own with MPI_ERRORS_RETURN; without that, MPI would
 /// end the job before a code is returned.
 [[noreturn]] void throw_error(int code, const std::string& call);
 inline void check(int code, const char* call) {
-  if (code != MPI_SUCCESS) throw_error(code, call);
+  if (code != 0) throw_error(code, call);
 }
 /// `call()` makes the text, if it is needed.
 template <class Text>
 requires std::is_invocable_r_v<std::string, Text&>
 void check(int code, Text&& call) {
-  if (code != MPI_SUCCESS) throw_error(code, call());
+  if (code != 0) throw_error(code, call());
 }
 
 /// The MPI library that is loaded, such as "Open MPI v4.1.4". May be called before MPI_Init.
+/// Errors: there is none.
 std::string version();
 
 /// Throws the invalid_argument of launch_mismatch() if MPI_COMM_WORLD is one rank and the launcher
 /// has started several, unless the settings say to ignore it. The launcher's rank 0 reports it.
 void require_launch(const Settings& settings);
 
-/// Initialises MPI if the program has not; then MPI is also finalised, when the process exits.
-/// Errors: communication if MPI cannot be initialised or is finalised already.
+/// Throws invalid_argument unless a handle of this kind of MPI is one of the MPI that is loaded.
+void require_abi(MpiAbi abi, const char* call);
+
+/// Initialises MPI, which is loaded, if the program has not; then MPI is also finalised, when the
+/// process exits. Errors: communication if MPI cannot be initialised or is finalised already.
 void ensure_initialized();
 
-/// True between MPI_Init and MPI_Finalize.
-bool is_running();
+/// True between MPI_Init and MPI_Finalize. Loads nothing unless the program has loaded an MPI.
+bool is_running() noexcept;
 
-/// What MPI allows threads to do: MPI_THREAD_SINGLE and so on.
-int thread_level();
+/// What MPI allows threads to do.
+ThreadLevel thread_level();
 
 /// As long as somebody holds one, several threads of the library may call MPI: groups over several
 /// nodes have a thread of their own for asynchronous calls. Any thread.
@@ -61,7 +66,7 @@ class Turn {
 
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
 /// make.
-void free_at_finalize(MPI_Comm comm);
+void free_at_finalize(const Comm& comm);
 
 /// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
 /// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.

@@ -3,19 +3,19 @@
 #pragma once
 
 #include <memory>
-#include <mpi.h>
 #include <vector>
 
 #include "collectives/transport.hpp"
+#include "runtime/mpi/plugin/calls.hpp"
 
 namespace tutti::mpi {
 
 class MpiTransport final : public collectives::Transport {
  public:
   /// `comm` is ours alone and returns errors; its ranks are the group's ranks.
-  explicit MpiTransport(MPI_Comm comm);
+  explicit MpiTransport(const Comm& comm);
   /// The group of some of its ranks. Errors: invalid_argument, see for_group().
-  MpiTransport(MPI_Comm comm, std::vector<int> members, int number);
+  MpiTransport(const Comm& comm, std::vector<int> members, int number);
   /// Requests that are still under way are left to MPI: a cancelled send may never complete.
   ~MpiTransport() override;
 
@@ -34,20 +34,21 @@ class MpiTransport final : public collectives::Transport {
   std::optional<collectives::Notice> poll_notice() override;
 
  private:
-  Request keep(MPI_Request request);
+  Request keep(const mpi::Request& request);
   void listen();
 
   [[nodiscard]] int in_comm(int rank) const { return members_.empty() ? rank : members_[rank]; }
 
-  MPI_Comm comm_;
+  const Calls& mpi_;
+  Comm comm_;
   std::vector<int> members_;  ///< ranks in comm_; empty if they are the group's
   int first_tag_;             ///< a group's tags begin here
-  MPI_Comm lane_ = MPI_COMM_NULL;
-  std::vector<MPI_Request> requests_;
+  Comm lane_;
+  std::vector<mpi::Request> requests_;
   std::vector<Request> free_;
   /// The notice that is listened for, on the heap, because MPI may outlive this object.
   collectives::Notice* incoming_;
-  MPI_Request listening_ = MPI_REQUEST_NULL;
+  mpi::Request listening_;
 };
 
 }  // namespace tutti::mpi

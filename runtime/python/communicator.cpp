@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tutti/error.hpp"
-#include "tutti/mpi.hpp"
+#include "tutti/mpi_abi.hpp"
 
 #include "runtime/python/array.hpp"
 #include "runtime/python/given.hpp"
@@ -117,8 +117,10 @@ PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
   const auto address = nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
   const Settings chosen = read_settings(settings);
-  return PyCommunicator(
-      blocking([&] { return communicator_from(*reinterpret_cast<MPI_Comm*>(address), chosen); }));
+  return PyCommunicator(blocking([&] {
+    const auto* comm = reinterpret_cast<const void*>(address);
+    return communicator_from_address(comm, mpi_abi(), chosen);
+  }));
 }
 
 void agree(PyCommunicator& self, const nb::object& body) {

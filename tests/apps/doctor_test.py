@@ -161,6 +161,9 @@ class AnotherLauncher(unittest.TestCase):
 
     def setUp(self):
         self.is_mpich = "\nMPI: Open MPI" not in programs.run("tutti-doctor", "--version").out
+        said = [programs.run_command(["env", f"TUTTI_MPI={name}", programs.program("kvstore-tour"),
+                                      "--version"]).out for name in ("openmpi", "mpich")]
+        self.has_both = not any("\nMPI: none" in text for text in said)
         self.names = (("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK") if self.is_mpich else
                       ("PMI_SIZE", "PMI_RANK"))
 
@@ -173,11 +176,14 @@ class AnotherLauncher(unittest.TestCase):
 
     def test_stores_and_communicators_throw_on_each_rank_and_rank_0_says_it(self):
         size_name, rank_name = self.names
-        for name in ("kvstore-tour", "overlap-benchmark"):
+        for name, why in (("kvstore-tour", "this build of Tutti has no plug-in for "),
+                          ("overlap-benchmark", "to the MPI of this program, ")):
+            if why.startswith("this build") and self.has_both:
+                continue
             said = self.run_as(0, name)
             self.assertEqual(said.code, 1, said.out + said.err)
-            self.assertIn(f"has started 2 processes ({size_name}=2, {rank_name}=0), but to the MPI "
-                          "of this program, ", said.err)
+            self.assertIn(f"has started 2 processes ({size_name}=2, {rank_name}=0), but {why}",
+                          said.err)
             self.assertIn("TUTTI_LAUNCHER=ignore", said.err)
             other = self.run_as(1, name)
             self.assertEqual((other.code, other.out, other.err), (1, "", ""))
@@ -192,8 +198,8 @@ class AnotherLauncher(unittest.TestCase):
         found = self.run_as(0, "tutti-doctor", *QUICK)
         self.assertEqual(found.code, 2, found.out + found.err)
         self.assertRegex(found.out, r"(?m)^error +launcher +.* has started 2 processes \(.*\n"
-                                    r" +-> start it with the launcher of ")
-        self.assertRegex(found.out, r"(?m)^error +self-test +not run: launcher or settings")
+                                    r" +-> (start it with the launcher of |build Tutti with )")
+        self.assertRegex(found.out, r"(?m)^error +self-test +not run: ")
         self.assertEqual(self.run_as(1, "tutti-doctor", *QUICK), (2, "", ""))
 
     def test_the_doctor_says_which_launcher_and_which_mpi(self):
@@ -209,6 +215,8 @@ class AnotherLauncher(unittest.TestCase):
         launcher = next(filter(None, map(shutil.which, names)), None)
         if launcher is None:
             self.skipTest(f"none of {names} is here")
+        if self.has_both:
+            self.skipTest("they run there: tests/launch/plugins_test.py")
         for name in ("kvstore-tour", "tutti-doctor"):
             result = programs.run_command([launcher, "-n", "2", programs.program(name)])
             self.assertNotEqual(result.code, 0)

@@ -22,6 +22,13 @@ cmake_minimum_required(VERSION 3.22)
 project(meet LANGUAGES CXX)
 set(TUTTI_BUILD_TESTS ON)
 include({source}/cmake/TuttiMpi.cmake)
+set(text "")
+foreach(family IN LISTS TUTTI_MPI_FAMILIES)
+  list(GET TUTTI_MPI_INCLUDES_${{family}} 0 folder)
+  list(APPEND text "${{family}} ${{folder}}")
+endforeach()
+list(JOIN text ", " text)
+message(STATUS "plug-ins: ${{text}}; ${{TUTTI_MPI_FOLDERS}}")
 """
 HEADERS = {"Open MPI": "#define OMPI_MAJOR_VERSION {0}\n#define OMPI_MINOR_VERSION {1}\n"
                        "#define OMPI_RELEASE_VERSION {2}\n",
@@ -141,6 +148,31 @@ class FindMpi(unittest.TestCase):
                             "MPI_HOME=/nowhere, but there is no /nowhere/bin/mpicxx")
         self.assert_refused(self.configure("-DMPI_CXX_COMPILER=mpicxx.none"),
                             "MPI_CXX_COMPILER=mpicxx.none: no such program.")
+
+    def test_others_get_a_plug_in_one_for_each_kind(self):
+        own, other = self.mpi("Open MPI", "5.0.11"), self.mpi("MPICH", "4.2.1")
+        intel = self.mpi("Intel MPI", "2021.11")
+        compilers = ";".join(f"{home}/bin/mpicxx" for home in (own, other, intel))
+        done = self.configure(f"-DTUTTI_MPIS={compilers}", path=[own])
+        self.assert_taken(done, "Open MPI 5.0.11", own)
+        self.assertEqual(done.stdout.count("-- MPI: also "), 1)
+        self.assertIn(f"-- MPI: also MPICH 4.2.1 of {other}/bin/mpicxx, as a plug-in\n",
+                      done.stdout)
+        self.assertIn(f"-- plug-ins: openmpi {own}/include, mpich {other}/include; "
+                      f"{own}/lib;{other}/lib\n", done.stdout)
+
+    def test_what_cannot_become_a_plug_in_is_refused(self):
+        own, other = self.mpi("Open MPI", "5.0.11"), self.mpi("MPICH", "4.2.1")
+        self.assert_refused_plugin(own, "/no/mpicxx", "/no/mpicxx is no program. Name the mpicxx")
+        self.assert_refused_plugin(own, "/bin/true", "does not say which MPI it is of")
+        (other / "include" / "mpi.h").unlink()
+        self.assert_refused_plugin(own, f"{other}/bin/mpicxx", "names no folder with mpi.h")
+
+    def assert_refused_plugin(self, own, given, text):
+        done = self.configure(f"-DTUTTI_MPIS={given}", path=[own])
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn(f"TUTTI_MPIS={given}: ", " ".join(done.stderr.split()))
+        self.assertIn(text, " ".join(done.stderr.split()))
 
     def test_a_header_of_another_mpi_than_the_library_is_refused(self):
         home = self.mpi("MPICH", "4.2.1")

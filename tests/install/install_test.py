@@ -98,10 +98,20 @@ class Exports(Installed):
     def test_the_name_that_programs_ask_for_has_the_version_in_it(self):
         dynamic = run(tool("READELF"), "-d", self.library / "libtutti.so").stdout
         self.assertIn("Library soname: [libtutti.so.0.1]", dynamic)
-        self.assertRegex(dynamic, r"Shared library: \[libmpi\.so")
+        self.assertNotIn("libmpi", dynamic)
         self.assertEqual((self.library / "libtutti.so").readlink().name, "libtutti.so.0.1")
         self.assertRegex((self.library / "libtutti.so.0.1").readlink().name,
                          r"^libtutti\.so\.0\.1\.\d+$")
+
+
+    def test_plug_ins_lie_beside_it_export_one_name_and_link_no_mpi(self):
+        plugins = sorted((self.library / "tutti-0.1").iterdir())
+        self.assertTrue(plugins)
+        for plugin in plugins:
+            self.assertRegex(plugin.name, r"^libtutti-mpi-(openmpi|mpich)\.so$")
+            self.assertNotRegex(run(tool("READELF"), "-d", plugin).stdout, r"\[libmpi")
+            lines = run(tool("NM"), "-D", "--defined-only", plugin).stdout.splitlines()
+            self.assertEqual([line.split()[2] for line in lines], ["tutti_mpi_plugin"])
 
 
 class Headers(Installed):

@@ -169,6 +169,22 @@ class Choice(Launchers):
         self.assertEqual(taken, f"{self.folder}/m/mpirun")
         self.assertNotIn("was built with", said)
 
+    def test_a_program_of_the_shared_library_is_of_its_plug_in_if_there_is_one_alone(self):
+        first = self.stand_in("hydra", "mpirun", "m")
+        other = self.stand_in("openmpi", "mpirun.openmpi", "m")
+        library = self.folder / "a folder" / "libtutti.so.0.1"
+        plugins = library.parent / "tutti-0.1"
+        plugins.mkdir(parents=True)
+        self.script("ldd", f"echo '\tlibtutti.so.0.1 => {library} (0x00007f)'\n")
+        path = ":".join([str(self.folder), str(self.folder / "m"), self.tools()])
+        self.assertEqual(self.chosen("true", PATH=path)[0], first)
+        (plugins / "libtutti-mpi-openmpi.so").touch()
+        taken, said = self.chosen("true", PATH=path)
+        self.assertEqual(taken, other)
+        self.assertIn("is MPICH's, and true was built with Open MPI", said)
+        (plugins / "libtutti-mpi-mpich.so").touch()
+        self.assertEqual(self.chosen("true", PATH=path), (first, ""))
+
     def test_the_program_may_stand_behind_other_words(self):
         self.stand_in("hydra", "mpirun", "m")
         other = self.stand_in("openmpi", "mpirun.openmpi", "m")
@@ -239,6 +255,9 @@ class Mpich(launcher.Folder):
         doctor = programs.program("tutti-doctor")
         if "\nMPI: Open MPI" not in programs.run("tutti-doctor", "--version").out:
             self.skipTest("this build is not Open MPI's")
+        said = programs.run_command(["env", "TUTTI_MPI=mpich", doctor, "--version"]).out
+        if "\nMPI: MPICH" in said:
+            self.skipTest("this build is MPICH's as well")
         result = launch("-np", 2, doctor, MPIRUN=self.mpiexec)
         self.assertEqual((result.code, result.out), (1, ""))
         self.assertIn(f"MPIRUN={self.mpiexec} is MPICH's launcher, and {doctor} was built with "

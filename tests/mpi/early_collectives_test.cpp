@@ -4,7 +4,6 @@
 #include "runtime/mpi/early_collectives.hpp"
 
 #include <chrono>
-#include <mpi.h>
 #include <new>
 #include <optional>
 #include <span>
@@ -12,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/mpi/library.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::ErrorCode;
 using tutti::ErrorScope;
+using tutti::mpi::Calls;
 using tutti::mpi::EarlyCollectives;
+using tutti::mpi::Request;
 
 namespace {
 
@@ -36,10 +38,13 @@ bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope s
   return true;
 }
 
+const Calls& mpi() { return tutti::mpi::load_or_throw(); }
+tutti::mpi::Comm world() { return mpi().world(); }
+
 }  // namespace
 
 TEST_CASE("every rank learns what the others have") {
-  EarlyCollectives ranks(MPI_COMM_WORLD, kLong);
+  EarlyCollectives ranks(world(), kLong);
   std::vector<int> all(static_cast<std::size_t>(test::size()), -1);
   ranks.allgather("exchange numbers", 10 + test::rank(), all);
   bool is_right = true;
@@ -53,7 +58,7 @@ TEST_CASE("every rank learns what the others have") {
 
 TEST_CASE("what one rank throws, of whatever type, all throw") {
   struct Unknown {};
-  EarlyCollectives ranks(MPI_COMM_WORLD, kLong);
+  EarlyCollectives ranks(world(), kLong);
   const auto outcome = [&](auto fault) {
     return test::error_of([&] {
       ranks.agree("do something", [&] {
@@ -75,7 +80,7 @@ TEST_CASE("what one rank throws, of whatever type, all throw") {
 
 TEST_CASE("a rank that stays away from a step is named, with the step") {
   const bool is_missing = test::rank() == kMissing;
-  EarlyCollectives ranks(MPI_COMM_WORLD, is_missing ? kLong : kBrief);
+  EarlyCollectives ranks(world(), is_missing ? kLong : kBrief);
   std::optional<tutti::Error> error;
   if (!is_missing) error = test::error_of([&] { ranks.agree("meet here", [] {}); });
   const std::vector<std::string> words = {"rank " + std::to_string(test::rank()) + " (host ",
@@ -85,18 +90,22 @@ TEST_CASE("a rank that stays away from a step is named, with the step") {
 }
 
 TEST_CASE("a rank that waits in another step is not said to be missing") {
-  EarlyCollectives ranks(MPI_COMM_WORLD, test::rank() == kMissing ? kLong : kBrief);
+  EarlyCollectives ranks(world(), test::rank() == kMissing ? kLong : kBrief);
   std::optional<tutti::Error> error;
   if (test::rank() == kMissing) {
     // Nobody sends this message until the others have given up.
     static int value = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Irecv(&value, 1, MPI_INT, 0, 7, ranks.comm(), &request);
+    Request request;
+    mpi().receive(&value, sizeof value, 0, 7, ranks.comm(), &request);
     ranks.wait("hear from rank 0", request);
   } else {
     error = test::error_of([&] { ranks.barrier("meet here"); });
     const int value = 1;
-    if (test::rank() == 0) MPI_Send(&value, 1, MPI_INT, kMissing, 7, ranks.comm());
+    Request request;
+    if (test::rank() == 0) {
+      mpi().send(&value, sizeof value, kMissing, 7, ranks.comm(), &request);
+      mpi().wait(&request);
+    }
   }
   const bool is_told = says(error, ErrorCode::timeout, ErrorScope::failed,
                             {"meet here: rank 1 waits for all to hear from rank 0;"});

@@ -197,6 +197,22 @@ TEST_CASE("what is no group of MPI's ranks is refused") {
   const auto none = test::error_of(
       [] { static_cast<void>(tutti::communicator_from(MPI_COMM_NULL, test::settings())); });
   CHECK(test::agree(test::is_refusal(none, ErrorCode::invalid_argument, {"MPI_COMM_NULL"})));
+  const bool is_openmpi = tutti::kMpiAbi == tutti::MpiAbi::openmpi;
+  const auto foreign = is_openmpi ? tutti::MpiAbi::mpich : tutti::MpiAbi::openmpi;
+  const MPI_Comm all = MPI_COMM_WORLD;
+  const auto other =
+      test::error_of([&] { static_cast<void>(tutti::communicator_from_address(&all, foreign)); });
+  CHECK(test::agree(test::is_refusal(
+      other, ErrorCode::invalid_argument,
+      {"communicator_from: the caller was compiled with the mpi.h of ", ", and this process uses ",
+       is_openmpi ? "start it with the launcher of MPICH" : "launcher of Open MPI"})));
+  tutti::Settings settings = test::settings();
+  settings.mpi = to_string(foreign);
+  const auto second =
+      test::error_of([&] { static_cast<void>(tutti::Communicator::world(settings)); });
+  CHECK(test::agree(
+      test::is_refusal(second, ErrorCode::invalid_argument,
+                       {"TUTTI_MPI=" + settings.mpi + ", but this process uses ", "already"})));
   if (test::size() < 2) return;
   const MPI_Comm job = tutti::duplicate_world();
   MPI_Comm half = MPI_COMM_NULL;

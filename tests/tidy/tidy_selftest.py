@@ -36,9 +36,11 @@ GOOD = {
                                 "#include <immintrin.h>\n#include <cstdint>\n",
     "collectives/a.hpp": SPDX + "//" + "x" * 98 + "\n" + "//\n" * 498,
     "collectives/wait.cpp": SPDX + "#include <linux/futex.h>\n",
-    "runtime/README.md": "Adapters.\n 2 | mpi cuda |\n 1 | . | remark\n 0 | collectives\n",
-    "runtime/CMakeLists.txt": "add_library(r mpi/b.cpp\n  cuda/d.cpp)\n",
-    "runtime/mpi/b.cpp": SPDX + '#include <mpi.h>\n#include "collectives/a.hpp"\n'
+    "runtime/README.md": "Adapters.\n 2 | mpi mpi/plugin cuda |\n 1 | . | remark\n"
+                         " 0 | collectives\n",
+    "runtime/CMakeLists.txt": "add_library(r mpi/b.cpp\n  mpi/plugin/e.cpp cuda/d.cpp)\n",
+    "runtime/mpi/plugin/e.cpp": SPDX + "#include <mpi.h>\n",
+    "runtime/mpi/b.cpp": SPDX + '#include <vector>\n#include "collectives/a.hpp"\n'
                                 '#include <sys/mman.h>\n#include "runtime/b.hpp"\n',
     "runtime/b.hpp": SPDX + "#define TUTTI_CHECK(x) x\nint x = TUTTI_YES;\n",
     "runtime/cuda/d.cpp": SPDX + "#include <cuda_runtime.h>\n#include <nccl.h>\n",
@@ -77,7 +79,7 @@ BAD = [
     ("floors", "runtime/b.hpp", 2, SPDX + '#include "runtime/mpi/b.hpp"\n'),
     ("floors", "runtime/cuda/d.cpp", 2, SPDX + '#include "runtime/mpi/b.hpp"\n'),
     ("floors", "runtime/README.md", 1, {"runtime/new/b.hpp": SPDX}),
-    ("floors", "runtime/README.md", 2, "2 | mpi |\n 2 | gone cuda\n"
+    ("floors", "runtime/README.md", 2, "2 | mpi mpi/plugin |\n 2 | gone cuda\n"
                                        "1 | .\n0 | collectives\n"),
     ("standard_only", "include/tutti/x.hpp", 2, SPDX + "#include <boost/any.hpp>\n"),
     ("standard_only", "include/tutti/x.hpp", 2, SPDX + "#include <immintrin.h>\n"),
@@ -89,6 +91,7 @@ BAD = [
     ("layer_in_brackets", "apps/p.cpp", 2, SPDX + "#include <runtime/b.hpp>\n"),
     ("layer_in_brackets", "runtime/b.hpp", 2, SPDX + "#include <tutti/settings.hpp>\n"),
     ("vendor_headers", "runtime/b.hpp", 2, SPDX + "#include <mpi.h>\n"),
+    ("vendor_headers", "runtime/mpi/b.cpp", 2, SPDX + "#include <mpi.h>\n"),
     ("vendor_headers", "apps/p.cpp", 2, SPDX + "#include <mpi.h>\n"),
     ("vendor_headers", "runtime/mpi.hpp", 2, SPDX + "#include <mpi.h>\n"),
     ("standard_only", "include/tutti/mpi.hpp", 2, SPDX + "#include <sys/mman.h>\n"),

@@ -31,7 +31,7 @@ std::vector<RankInfo> healthy() {
     info.mpi = "Open MPI v4.1.4";
     info.mpi_of_build = "Open MPI v4.1.2";
     info.world_size = 4;
-    info.launch = {"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE=4", 4, rank};
+    info.launch = {"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE=4", 4, rank, "openmpi"};
     info.thread_level = 1;
     info.processors = {rank % 2};
     info.host_processors = 2;
@@ -110,7 +110,7 @@ TEST_CASE("ranks that another MPI's launcher has started, each alone, are found"
   const Mistake alone = [](auto& ranks, auto&) {
     ranks.resize(1);
     ranks[0].world_size = 1;
-    ranks[0].launch = {"mpiexec of MPICH", "PMI_SIZE=2, PMI_RANK=0", 2, 0};
+    ranks[0].launch = {"mpiexec of MPICH", "PMI_SIZE=2, PMI_RANK=0", 2, 0, "mpich"};
   };
   CHECK(finds(Level::error, "launcher",
               {"mpiexec of MPICH has started 2 processes (PMI_SIZE=2, PMI_RANK=0)",

@@ -57,7 +57,8 @@ const Variables kOthers = {{"TUTTI_TIMEOUT", "2.5"},
                            {"TUTTI_TRACE", "a.json"},
                            {"TUTTI_TUNING", "static"},
                            {"TUTTI_THREADS", "3"},
-                           {"TUTTI_LAUNCHER", "ignore"}};
+                           {"TUTTI_LAUNCHER", "ignore"},
+                           {"TUTTI_MPI", "mpich"}};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -119,11 +120,12 @@ TEST_CASE("every variable is read") {
   CHECK(settings.tuning == "static");
   CHECK(settings.threads == 3);
   CHECK(settings.launcher == "ignore");
+  CHECK(settings.mpi == "mpich");
 }
 
 TEST_CASE("each setting changes its own line of what ranks compare, unless they may differ") {
   const std::vector<std::string> usual = lines_of(settings_to_compare(Settings{}));
-  CHECK(usual.size() == kOthers.size() - 2);
+  CHECK(usual.size() == kOthers.size() - 3);
   for (const auto& [variable, value] : kOthers) {
     const auto& name = variable;  // clang before version 16 captures no structured binding
     CAPTURE(name);
@@ -133,7 +135,7 @@ TEST_CASE("each setting changes its own line of what ranks compare, unless they 
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (lines[i] != usual[i]) changed.push_back(lines[i]);
     }
-    if (name == "TUTTI_LOG" || name == "TUTTI_PROMETHEUS") {
+    if (name == "TUTTI_LOG" || name == "TUTTI_PROMETHEUS" || name == "TUTTI_MPI") {
       CHECK(changed.empty());
     } else {
       CHECK(changed == std::vector<std::string>{std::string(name).append("=").append(value)});
@@ -160,6 +162,10 @@ TEST_CASE("what a program fills in itself has the limits of the variables") {
   settings = {};
   settings.threads = -1;
   CHECK(invalid(settings) == "TUTTI_THREADS=-1: expected 0 (automatic) to 256");
+  settings = {};
+  settings.mpi = "lam";
+  CHECK(invalid(settings) ==
+        "TUTTI_MPI=lam: expected auto, openmpi, mpich, or the path of an MPI's library");
 }
 
 TEST_CASE("what the environment has wrong is kept, and thrown by what is created with it") {

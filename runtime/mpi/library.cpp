@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mpi/library.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+/// Global, as MPI is. The pointer is still read when the process exits.
+constinit std::atomic<const Calls*> the_calls{nullptr};
+
+/// How it came to be.
+struct State {
+  std::mutex mutex;
+  Opened opened;
+  std::string wanted;
+};
+
+State& state() {
+  static State state;
+  return state;
+}
+
+bool load(const std::string& wanted, bool looks_at_launcher) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (const Calls* calls = loaded_calls()) {
+    if (wanted == "auto" || wanted == all.wanted || wanted == to_string(calls->abi())) return true;
+    throw Error(ErrorCode::invalid_argument, "TUTTI_MPI=" + wanted + ", but this process uses " +
+                                                 short_version(calls->version()) +
+                                                 " already, as of its first call");
+  }
+  all.opened = open_mpi(wanted, looks_at_launcher);
+  all.wanted = wanted;
+  the_calls.store(all.opened.calls, std::memory_order_release);
+  return all.opened.calls != nullptr;
+}
+
+}  // namespace
+
+bool load(const Settings& settings) { return load(settings.mpi, settings.launcher != "ignore"); }
+
+bool load_by_variables() {
+  const char* wanted = std::getenv("TUTTI_MPI");
+  const char* launcher = std::getenv("TUTTI_LAUNCHER");
+  std::vector<std::string> warnings;
+  std::map<std::string, std::string> variables;
+  if (wanted != nullptr) variables["TUTTI_MPI"] = wanted;
+  if (launcher != nullptr) variables["TUTTI_LAUNCHER"] = launcher;
+  return load(Settings::from_variables(variables, warnings));
+}
+
+const Calls& load_or_throw() {
+  if (!load_by_variables()) throw Error(ErrorCode::io, why_none());
+  return calls();
+}
+
+const Calls* loaded_calls() noexcept { return the_calls.load(std::memory_order_acquire); }
+const Calls& calls() noexcept { return *loaded_calls(); }
+
+std::string plugin_file() {
+  const std::lock_guard lock(state().mutex);
+  return state().opened.file;
+}
+
+std::string why_none() {
+  const std::lock_guard lock(state().mutex);
+  return state().opened.why;
+}
+
+}  // namespace tutti::mpi

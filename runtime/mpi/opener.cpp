@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of the shared library: finds the MPI that is in the process, or loads one, and its plug-in.
+//
+// A plug-in names no library that it needs. The MPI is loaded first, with RTLD_GLOBAL, which Open
+// MPI's own parts need, and the plug-in finds its functions there: in libmpi.so.12 as well as in
+// Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. The system
+// looks for it in LD_LIBRARY_PATH, in the RUNPATH of this library (the MPI of the build, where that
+// has a folder of its own), and in the folders of the system.
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <link.h>
+
+#include "tutti/error.hpp"
+
+#include "runtime/mpi/library.hpp"
+
+namespace tutti::mpi {
+
+namespace {
+
+/// The libraries of an MPI, by the names that programs ask for.
+struct Names {
+  MpiAbi abi;
+  std::vector<const char*> names;
+  const char* package;
+};
+
+const std::array<Names, 2>& all_names() {
+  static const std::array<Names, 2> names = {
+      Names{MpiAbi::openmpi, {"libmpi.so.40"}, "openmpi-bin"},
+      Names{MpiAbi::mpich, {"libmpi.so.12", "libmpich.so.12"}, "mpich"}};
+  return names;
+}
+
+const Names& names_of(MpiAbi abi) {
+  return all_names()[0].abi == abi ? all_names()[0] : all_names()[1];
+}
+
+/// What an open library says of itself; empty if it is no MPI.
+std::string version_in(void* library) {
+  using GetVersion = int(char*, int*);
+  constexpr std::size_t kMost = 8192;  // of all MPIs that there are
+  auto* get = reinterpret_cast<GetVersion*>(dlsym(library, "MPI_Get_library_version"));
+  if (get == nullptr) return {};
+  std::string text(kMost + 1, '\0');
+  int length = 0;
+  get(text.data(), &length);
+  return short_version(text.c_str());
+}
+
+std::string last_error() {
+  const char* text = dlerror();
+  return text == nullptr ? "unknown error" : text;
+}
+
+/// Of the library that this function is in.
+std::filesystem::path folder_of_plugins() {
+  Dl_info info{};
+  std::filesystem::path own;
+  if (dladdr(reinterpret_cast<const void*>(&folder_of_plugins), &info) != 0) own = info.dli_fname;
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::canonical(own, error);
+  return (error ? own : whole).parent_path() / TUTTI_PLUGIN_FOLDER;
+}
+
+std::vector<MpiAbi> plugins_in(const std::filesystem::path& folder) {
+  std::vector<MpiAbi> found;
+  for (const Names& row : all_names()) {
+    std::error_code error;
+    if (!std::filesystem::exists(folder / plugin_name(row.abi), error)) continue;
+    const bool is_default = std::strcmp(to_string(row.abi), TUTTI_DEFAULT_MPI) == 0;
+    found.insert(is_default ? found.begin() : found.end(), row.abi);
+  }
+  return found;
+}
+
+/// Collects the files of this process that are named like an MPI.
+int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
+  const std::string file = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+  const std::string name = file.substr(file.rfind('/') + 1);
+  if (name.starts_with("libmpi.so") || name.starts_with("libmpich.so")) {
+    static_cast<std::vector<std::string>*>(files)->push_back(file);
+  }
+  return 0;
+}
+
+/// Open for all that is loaded from now on. Null if there is no such library.
+void* open_for_all(const char* file) { return dlopen(file, RTLD_NOW | RTLD_GLOBAL); }
+
+/// Loads the library, unless the program has, in which case it is opened for the plug-in as well.
+/// Returns why not, or nothing.
+std::string open_library(const Choice& choice) {
+  if (!choice.library.empty()) {
+    return open_for_all(choice.library.c_str()) == nullptr ? last_error() : "";
+  }
+  std::string why;
+  for (const char* name : names_of(choice.abi).names) {
+    void* library = open_for_all(name);
+    if (library == nullptr) {
+      why += (why.empty() ? "" : "; ") + last_error();
+      continue;
+    }
+    const std::string version = version_in(library);
+    if (abi_of(version) == choice.abi) return {};
+    why += std::string(why.empty() ? "" : "; ") + name + " is " +
+           (version.empty() ? "no MPI" : version);
+  }
+  return why;
+}
+
+std::string remedy_for(MpiAbi abi) {
+  return std::string("install it (Debian, Ubuntu: apt-get install ") + names_of(abi).package +
+         "), load its module, put its folder into LD_LIBRARY_PATH, or name the file: "
+         "TUTTI_MPI=/path/to/libmpi.so";
+}
+
+const Calls* open_plugin(const std::filesystem::path& file, MpiAbi abi) {
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Error(ErrorCode::io, "the plug-in for " + std::string(name_of(abi)) +
+                                   " cannot be loaded: " + last_error() +
+                                   "; install Tutti as a whole");
+  }
+  auto* function = reinterpret_cast<PluginFunction*>(dlsym(library, kPluginSymbol));
+  const Plugin* plugin = function == nullptr ? nullptr : function();
+  if (plugin == nullptr || plugin->layout != kLayout ||
+      std::strcmp(plugin->version, TUTTI_VERSION) != 0 || plugin->calls->abi() != abi) {
+    const bool is_other = plugin != nullptr;
+    throw Error(
+        ErrorCode::io,
+        file.string() + ": expected the plug-in of Tutti " TUTTI_VERSION " for " + name_of(abi) +
+            ", got " +
+            (is_other ? std::string("one of Tutti ") + plugin->version : "another library") +
+            "; install Tutti as a whole");
+  }
+  return plugin->calls;
+}
+
+/// TUTTI_MPI names a file: which MPI that is decides.
+Library open_file(const std::string& wanted) {
+  void* library = open_for_all(wanted.c_str());
+  if (library == nullptr) {
+    throw Error(ErrorCode::io, "TUTTI_MPI=" + wanted + " cannot be loaded: " + last_error() +
+                                   "; name the library of an MPI, such as /path/to/libmpi.so");
+  }
+  const std::string version = version_in(library);
+  if (!version.empty()) return {version, wanted};
+  throw Error(
+      ErrorCode::invalid_argument,
+      "TUTTI_MPI=" + wanted + ": expected the library of an MPI, which has " +
+          "MPI_Get_library_version, got another one; it is called libmpi.so or libmpich.so");
+}
+
+}  // namespace
+
+std::optional<Library> mpi_of_program() {
+  const std::string contained = version_in(RTLD_DEFAULT);
+  std::vector<std::string> files;
+  dl_iterate_phdr(collect_mpi, &files);
+  for (const std::string& file : files) {
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    const std::string version = version_in(library);
+    dlclose(library);
+    if (!version.empty()) return Library{version, file};
+  }
+  if (contained.empty()) return std::nullopt;
+  return Library{contained, ""};
+}
+
+Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
+  const std::filesystem::path folder = folder_of_plugins();
+  Surroundings here;
+  here.wanted = wanted;
+  here.loaded = mpi_of_program();
+  if (looks_at_launcher) here.launch = find_launch();
+  here.has_pmix = looks_at_launcher && std::getenv("PMIX_RANK") != nullptr;
+  here.plugins = plugins_in(folder);
+  here.folder = folder.string();
+  const bool is_file = wanted.find('/') != std::string::npos;
+  std::error_code error;
+  if (is_file && here.loaded && !std::filesystem::equivalent(wanted, here.loaded->file, error)) {
+    throw Error(ErrorCode::invalid_argument,
+                "TUTTI_MPI=" + wanted + ", but this process has loaded " + here.loaded->version +
+                    " (" + here.loaded->file + "), and cannot have two MPIs; unset TUTTI_MPI");
+  }
+  if (is_file && !here.loaded) here.loaded = open_file(wanted);
+  Choice choice = choose_mpi(here);
+  if (here.plugins.empty()) {
+    return {nullptr, "", "there is no plug-in for any MPI in " + folder.string()};
+  }
+  const bool is_contained = here.loaded && here.loaded->file.empty();
+  std::string why = is_contained ? "" : open_library(choice);
+  const MpiAbi first = choice.abi;
+  for (const MpiAbi other : here.plugins) {  // a job of one rank takes any MPI that is there
+    if (why.empty() || !choice.may_be_none) break;
+    if (other == first) continue;
+    choice.abi = other;
+    if (open_library(choice).empty()) why.clear();
+  }
+  if (why.empty()) {
+    const std::filesystem::path file = folder / plugin_name(choice.abi);
+    return {open_plugin(file, choice.abi), file.string(), ""};
+  }
+  const std::string text = std::string("the library of ") + name_of(first) + " cannot be loaded (" +
+                           why + "); " + remedy_for(first);
+  if (!choice.may_be_none) throw Error(ErrorCode::io, text);
+  return {nullptr, "", text};
+}
+
+}  // namespace tutti::mpi

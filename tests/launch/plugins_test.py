@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One build of the library under the launchers of several MPIs, and what is wrong with plug-ins.
+
+The library is copied with its plug-ins; a plug-in that the build does not have is compiled here, if
+the machine has its MPI. Environment: as launcher.py; PLUGINS_LIBRARY, the shared library;
+PLUGINS_FOLDER, the name of the folder of its plug-ins; PLUGINS_SOURCE, the tree; PLUGINS_VERSION;
+PLUGINS_FLAGS, what programs are built with.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import unittest
+from collections import namedtuple
+from pathlib import Path
+
+import programs
+import verdict
+
+TIMEOUT_S = 120
+SOURCE = Path(os.environ["PLUGINS_SOURCE"])
+FOLDER = os.environ["PLUGINS_FOLDER"]
+VERSION = os.environ["PLUGINS_VERSION"]
+FLAGS = shlex.split(os.environ["PLUGINS_FLAGS"])
+TOUR = programs.program("kvstore-tour")
+# By the name of the plug-in: the compiler, the launcher, what the MPI says of itself, its library,
+# and what a launcher leaves that started two processes.
+Mpi = namedtuple("Mpi", "compiler launcher says library launched")
+MPIS = {
+    "openmpi": Mpi("mpicxx.openmpi", ["mpirun.openmpi", "--oversubscribe"], "Open MPI v",
+                   "libmpi.so.40", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}),
+    "mpich": Mpi("mpicxx.mpich", ["mpiexec.mpich"], "MPICH ", "libmpich.so.12",
+                 {"PMI_SIZE": "2", "PMI_RANK": "0"}),
+}
+OWN_MPI = """
+#include <tutti/mpi.hpp>
+#include <tutti/tutti.hpp>
+#include <iostream>
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int code = tutti::run_program("own-mpi", [&] {
+    auto ranks = tutti::Communicator(tutti::communicator_from(MPI_COMM_WORLD));
+    if (argc > 1 && ranks.rank() == 1) return 0;  // leaves the others alone
+    tutti::Tensor ones = tutti::Tensor::full({3}, 1);
+    ranks.allreduce(ones, ones);
+    if (ranks.rank() == 0) {
+      std::cout << ones.values<float>()[2] << " " << tutti::mpi_version() << std::endl;
+    }
+    return 0;
+  });
+  MPI_Finalize();
+  return code;
+}
+"""
+
+
+def run(*command, **variables):
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("TUTTI_", "OMPI_COMM", "PMI", "SLURM_"))}
+    environment = {**kept, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "MPIR_CVAR_POLLS_BEFORE_YIELD": "1", **variables}
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, check=False, env=environment)
+    return programs.Result(done.returncode, done.stdout, done.stderr)
+
+
+def build(*command):
+    done = run(*command)
+    if done.code != 0:
+        raise AssertionError(f"{command}: {done.code}\n{done.out}\n{done.err}")
+
+
+def has(name):
+    return bool(shutil.which(MPIS[name].compiler) and shutil.which(MPIS[name].launcher[0]))
+
+
+def compile_plugin(name, file):
+    folder = SOURCE / "runtime" / "mpi" / "plugin"
+    build(MPIS[name].compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden",
+          *FLAGS, "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", f'-DTUTTI_VERSION="{VERSION}"',
+          f"-I{SOURCE}", f"-I{SOURCE / 'include'}", folder / "calls.cpp", folder / "entry.cpp",
+          "-o", file)
+
+
+class Library(unittest.TestCase):
+    """The library in a folder of its own, with a plug-in for each MPI of this machine."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="plugins_test.")
+        cls.addClassCleanup(folder.cleanup)
+        cls.whole = Path(folder.name) / "whole"
+        cls.whole.mkdir()
+        given = Path(os.environ["PLUGINS_LIBRARY"])
+        shutil.copy(given, cls.whole / "libtutti.so.0.1")
+        shutil.copytree(given.parent / FOLDER, cls.whole / FOLDER)
+        for name in MPIS:
+            if has(name) and not cls.plugin(cls.whole, name).exists():
+                compile_plugin(name, cls.plugin(cls.whole, name))
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="plugins_test.")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "library"
+        shutil.copytree(self.whole, self.folder)
+        self.names = [name for name in MPIS if has(name)]
+
+    @staticmethod
+    def plugin(folder, name):
+        return folder / FOLDER / f"libtutti-mpi-{name}.so"
+
+    def tour(self, *launcher, **variables):
+        return run(*launcher, TOUR, **{"LD_LIBRARY_PATH": str(self.folder), **variables})
+
+    def refused(self, done, *words, code=1):
+        self.assertEqual(done.code, code, done.out + done.err)
+        self.assertEqual(done.err.count("kvstore-tour: error: "), 1, done.err)
+        for word in words:
+            self.assertIn(word, done.err)
+
+
+class Plugins(Library):
+    def test_one_program_runs_under_each_launcher(self):
+        for name in self.names:
+            for ranks in (2, 4):
+                with self.subTest(mpi=name, ranks=ranks):
+                    done = self.tour(*MPIS[name].launcher, "-n", ranks)
+                    self.assertEqual(done.code, 0, done.err)
+                    self.assertRegex(done.out, f"checks right on {ranks} ranks\n$")
+        self.assertTrue(self.names)
+
+    def test_the_doctor_says_so_too(self):
+        for name in self.names:
+            done = run(*MPIS[name].launcher, "-n", 2, programs.program("tutti-doctor"),
+                       "--seconds", "0", LD_LIBRARY_PATH=str(self.folder))
+            self.assertEqual(done.code, 0, done.out + done.err)
+            self.assertRegex(done.out, r"(?m)^ok +launcher +built with "
+                             rf"{MPIS[name].says}.* \(libtutti-mpi-{name}.so\), started by mpi")
+
+    def test_it_says_which_mpi_and_which_plug_in(self):
+        for name in self.names:
+            done = run(TOUR, "--version", LD_LIBRARY_PATH=str(self.folder), TUTTI_MPI=name)
+            self.assertIn(f"\nMPI: {MPIS[name].says}", done.out)
+            self.assertIn(f"/{FOLDER}/libtutti-mpi-{name}.so)", done.out)
+
+    def test_a_program_with_an_mpi_of_its_own_uses_that_one(self):
+        for name in self.names:
+            with self.subTest(mpi=name):
+                source = self.folder / "own.cpp"
+                source.write_text(OWN_MPI, encoding="utf-8")
+                program = self.folder / f"own-{name}"
+                (self.folder / "libtutti.so").symlink_to("libtutti.so.0.1")
+                build(MPIS[name].compiler, "-std=c++20", *FLAGS, "-DOMPI_SKIP_MPICXX",
+                      "-DMPICH_SKIP_MPICXX", f"-I{SOURCE / 'include'}", source, "-o", program,
+                      f"-L{self.folder}", "-ltutti", f"-Wl,-rpath,{self.folder}")
+                (self.folder / "libtutti.so").unlink()
+                done = run(*MPIS[name].launcher, "-n", 2, program)
+                self.assertEqual(done.code, 0, done.err)
+                self.assertTrue(done.out.startswith(f"2 {MPIS[name].says}"), done.out)
+                done = run(*MPIS[name].launcher, "-n", 2, program, "leave", TUTTI_TIMEOUT="5")
+                self.assertNotEqual(done.code, 0)
+                self.assertRegex(done.err, "own-mpi: error: allreduce .*: rank 1 .* left before")
+                other = "mpich" if name == "openmpi" else "openmpi"
+                done = run(program, TUTTI_MPI=other)
+                self.assertEqual(done.code, 1, done.out + done.err)
+                self.assertIn(f"TUTTI_MPI={other}, but this process has loaded {MPIS[name].says}",
+                              done.err)
+                self.plugin(self.folder, name).unlink()
+                done = run(program)
+                self.assertEqual(done.code, 1, done.out + done.err)
+                self.assertRegex(done.err, f"this process has loaded {MPIS[name].says}.*, and this "
+                                           "build of Tutti has no plug-in for ")
+
+    def test_a_module_that_keeps_its_mpi_to_itself_is_seen(self):
+        """As mpi4py does: the names of its MPI are not those of the process."""
+        script = ("import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_LOCAL)\n"
+                  "tutti = ctypes.CDLL(sys.argv[2]); kv = ctypes.c_void_p()\n"
+                  "assert tutti.tutti_kvstore_create(b'dist', None, ctypes.byref(kv)) == 0\n"
+                  "size = ctypes.c_int(); tutti.tutti_kvstore_num_workers(kv, ctypes.byref(size))\n"
+                  "maps = open('/proc/self/maps').read(); tutti.tutti_kvstore_destroy(kv)\n"
+                  "names = [name for name in ('openmpi', 'mpich')\n"
+                  "         if f'libtutti-mpi-{name}.so' in maps]\n"
+                  "sys.stdout.write(f'{size.value} {\" \".join(names)}\\n')\n")
+        if FLAGS:
+            raise unittest.SkipTest("a library with sanitizers is not for Python")
+        for name in self.names:
+            for launcher in ([], [*MPIS[name].launcher, "-n", "2"]):
+                done = run(*launcher, "python3", "-c", script, MPIS[name].library,
+                           self.folder / "libtutti.so.0.1")
+                expected = f"{2 if launcher else 1} {name}\n"
+                self.assertEqual(done.out, expected * (2 if launcher else 1), done.err)
+
+    def test_a_file_of_an_mpi_can_be_named(self):
+        for name in self.names:
+            found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True,
+                                   env={**os.environ, "PATH": os.environ["PATH"] + ":/sbin"}).stdout
+            files = [line.split("=> ")[1] for line in found.splitlines()
+                     if line.split(" (")[0].strip() == MPIS[name].library]
+            if not files:
+                raise unittest.SkipTest(f"{MPIS[name].library} is in no folder of the system")
+            done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=files[0])
+            self.assertRegex(done.out, "checks right on 2 ranks\n$", done.err)
+
+
+class Faults(Library):
+    def test_files_that_are_no_mpi(self):
+        self.refused(self.tour(TUTTI_MPI="/no/libmpi.so"), "TUTTI_MPI=/no/libmpi.so cannot be "
+                     "loaded: /no/libmpi.so: ", "name the library of an MPI", code=2)
+        other = str(self.folder / "libtutti.so.0.1")
+        self.refused(self.tour(TUTTI_MPI=other), f"TUTTI_MPI={other}: expected the library of an "
+                     "MPI, which has MPI_Get_library_version, got another one")
+        self.refused(self.tour(TUTTI_MPI="lam"), "TUTTI_MPI=lam: expected auto, openmpi, mpich, or "
+                     "the path of an MPI's library")
+
+    def test_an_mpi_without_a_plug_in(self):
+        for name in MPIS:
+            self.plugin(self.folder, name).unlink(missing_ok=True)
+            self.refused(self.tour(TUTTI_MPI=name), f"TUTTI_MPI={name}: this build of Tutti has no "
+                         "plug-in for ", f"expected libtutti-mpi-{name}.so", "-DTUTTI_MPIS=MPICXX")
+            for rank in (0, 1):
+                launched = {key: str(rank) if key.endswith("RANK") else value
+                            for key, value in MPIS[name].launched.items()}
+                done = self.tour(**launched)
+                self.assertEqual(done.code, 1, done.err)
+                self.assertEqual("has started 2 processes (" in done.err, rank == 0, done.err)
+
+    def test_an_mpi_that_is_not_the_launchers(self):
+        for name in self.names:
+            for other in self.names:
+                if other == name:
+                    continue
+                done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=other)
+                self.refused(done, "has started 2 processes (", "but to the MPI of this program, "
+                             f"{MPIS[other].says}")
+
+    def test_without_any_plug_in_a_process_alone_goes_on(self):
+        shutil.rmtree(self.folder / FOLDER)
+        done = self.tour(TUTTI_LOG="info")
+        self.assertRegex(done.out, "checks right on 1 rank\n$")
+        self.assertIn("a job of one rank, without an MPI: there is no plug-in for any MPI in ",
+                      done.err)
+        self.refused(self.tour(TUTTI_STATISTICS="1"), "TUTTI_STATISTICS=1: only a job with an MPI "
+                     "writes this; there is no plug-in for any MPI in ")
+        self.refused(self.tour(SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2", SLURM_PROCID="0"),
+                     "several processes have been started, but there is no plug-in for any MPI")
+
+    def test_an_mpi_that_cannot_be_loaded(self):
+        """A file of its name comes first in LD_LIBRARY_PATH, and is no library."""
+        for name in ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12"):
+            (self.folder / name).write_text("not a library " * 100, encoding="utf-8")
+        for name in self.names:
+            words = (f"the library of {MPIS[name].says.split(' v')[0].strip()} cannot be loaded (",
+                     f"{self.folder}/{MPIS[name].library}: ", "LD_LIBRARY_PATH", "TUTTI_MPI=/path")
+            self.refused(self.tour(TUTTI_MPI=name), *words, code=2)
+            self.refused(self.tour(**MPIS[name].launched), *words, code=2)
+        done = self.tour(TUTTI_LOG="info")
+        self.assertRegex(done.out, "checks right on 1 rank\n$", done.err)
+        self.assertIn("a job of one rank, without an MPI: the library of ", done.err)
+
+    def test_a_plug_in_of_another_version_and_files_that_are_none(self):
+        name = self.names[0]
+        file = self.plugin(self.folder, name)
+        file.write_text("not a library " * 100, encoding="utf-8")
+        self.refused(self.tour(TUTTI_MPI=name), "the plug-in for ", "cannot be loaded: ",
+                     "install Tutti as a whole", code=2)
+        shutil.copy(self.folder / "libtutti.so.0.1", file)
+        self.refused(self.tour(TUTTI_MPI=name), f"{file}: expected the plug-in of Tutti {VERSION} "
+                     "for ", "got another library", code=2)
+        source = self.folder / "old.c"
+        source.write_text("struct { const char* version; unsigned long long layout; void* calls; }"
+                          'plugin = {"0.0.9", 1, 0};\nvoid* tutti_mpi_plugin(void) { return '
+                          "&plugin; }\n", encoding="utf-8")
+        file.unlink()
+        build(MPIS[name].compiler, "-x", "c", "-shared", "-fPIC", source, "-o", file)
+        self.refused(self.tour(TUTTI_MPI=name), "got one of Tutti 0.0.9; install Tutti as a whole",
+                     code=2)
+
+
+if __name__ == "__main__":
+    verdict.main()
