@@ -8,6 +8,7 @@
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
 
+#include "runtime/python/calls.hpp"
 #include "runtime/python/dlpack.hpp"
 
 namespace tutti::python {
@@ -107,12 +108,12 @@ Array::Array(std::byte* data, const Shape& shape, DType dtype, Device device, bo
 }
 
 Array Array::of(Tensor tensor) {
-  auto owner = std::make_shared<Tensor>(std::move(tensor));
+  const auto owner = kept_by_this_process(std::move(tensor));
   return {owner->bytes(), owner->shape(), owner->dtype(), owner->device(), true, owner};
 }
 
 Array Array::of(const ConstTensorView& view) {
-  auto owner = std::make_shared<ConstTensorView>(view);
+  const auto owner = kept_by_this_process(ConstTensorView(view));
   return {const_cast<std::byte*>(view.bytes()),
           view.shape(),
           view.dtype(),

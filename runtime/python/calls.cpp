@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/calls.hpp"
 
+#include <atomic>
 #include <exception>
+#include <pthread.h>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -15,6 +17,12 @@ namespace {
 /// True while this thread is in a call without the interpreter's lock.
 thread_local bool is_blocking = false;
 thread_local bool is_in_callback = false;
+
+/// One per process, as forks are.
+std::atomic<unsigned>& fork_counter() noexcept {
+  static std::atomic<unsigned> counter{0};
+  return counter;
+}
 
 /// The exception that a handler of Python raised stays in this thread's state, where blocking()
 /// finds it. Python runs handlers on its main thread alone.
@@ -60,13 +68,30 @@ void translate_errors(nb::module_& /*module*/) {
   });
 }
 
+void watch_forks() {
+  fork_counter();
+  pthread_atfork(nullptr, nullptr, [] { ++fork_counter(); });
+}
+
+unsigned num_forks() noexcept { return fork_counter().load(std::memory_order_relaxed); }
+
 Blocking::Blocking() noexcept : before_(std::exchange(is_blocking, true)) {}
 Blocking::~Blocking() { is_blocking = before_; }
 
 InCallback::InCallback() noexcept : before_(std::exchange(is_in_callback, true)) {}
 InCallback::~InCallback() { is_in_callback = before_; }
 
+void Occupancy::require_own_process(const char* what) const {
+  if (!is_inherited()) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(what) +
+                  ": this process was forked after the store or communicator was made, and is no "
+                  "rank of it; arrays that view() and allocate() gave before can be read here; for "
+                  "more, make a store of its own with tutti.create(\"local\")");
+}
+
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
+  occupancy.require_own_process(what);
   if (is_in_callback) return;
   if (occupancy.owner_ != std::thread::id()) {
     throw Error(ErrorCode::invalid_argument,

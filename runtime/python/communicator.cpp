@@ -320,24 +320,39 @@ void bind_communicator(nb::module_& module) {
       .def(
           "allocate",
           [](PyCommunicator& self, nb::handle shape, nb::handle dtype) {
+            self.occupancy().require_own_process("allocate");
             return Array::of(self.get().allocate(read_shape(shape), read_dtype(dtype)));
           },
           nb::arg("shape"), nb::arg("dtype") = "float32",
           "An array of zeros in node-shared memory, which collectives move without copies. Local.")
       .def(
-          "algorithms", [](const PyCommunicator& self) { return self.get().algorithms(); },
+          "algorithms",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("algorithms");
+            return self.get().algorithms();
+          },
           "How this communicator's calls move data, as text. Local.")
       .def(
           "statistics",
           [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("statistics");
             return to_python(blocking([&] { return self.get().statistics(); }));
           },
           "What the calls of this rank have cost so far. Local.")
-      .def("stop_requested",
-           [](const PyCommunicator& self) {
-             return blocking([&] { return self.get().stop_requested(); });
-           })
-      .def("request_stop", [](const PyCommunicator& self) { self.get().request_stop(); })
+      .def(
+          "stop_requested",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("stop_requested");
+            return blocking([&] { return self.get().stop_requested(); });
+          },
+          "True once a signal or request_stop() on any rank asked the job to stop. Local.")
+      .def(
+          "request_stop",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("request_stop");
+            self.get().request_stop();
+          },
+          "Asks all ranks to stop; they know after the next collective call. Local.")
       .def("close", &PyCommunicator::close, "Leaves the group. Local.")
       .def("__repr__", repr);
 }

@@ -28,7 +28,13 @@ class PyStore {
   PyStore& operator=(PyStore&&) = delete;
   ~PyStore() { close(); }
 
+  /// In a forked process it leaves everything as it is: the store is its parent's.
   void close() {
+    if (!store_) return;
+    if (occupancy_->is_inherited()) {
+      static_cast<void>(store_.release());
+      return;
+    }
     const nb::gil_scoped_release released;  // a thread of the library may run an updater
     store_.reset();
   }
@@ -295,6 +301,7 @@ void bind_values(nb::class_<PyStore>& type) {
       .def(
           "allocate",
           [](PyStore& self, nb::handle shape, nb::handle dtype) {
+            self.occupancy().require_own_process("allocate");
             const Shape asked = read_shape(shape);
             return Array::of(self.get().allocate(asked, read_dtype(dtype)));
           },
@@ -423,7 +430,11 @@ void bind_store(nb::module_& module) {
           },
           "True once a signal or request_stop() on any rank asked the job to stop. Local.")
       .def(
-          "request_stop", [](PyStore& self) { self.get().request_stop(); },
+          "request_stop",
+          [](PyStore& self) {
+            self.occupancy().require_own_process("request_stop");
+            self.get().request_stop();
+          },
           "Asks all ranks to stop; they know after the next collective call. Local.")
       .def(
           "barrier",
