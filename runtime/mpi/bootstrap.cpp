@@ -292,6 +292,7 @@ Communicator communicator_from(MPI_Comm comm, const Settings& settings) {
                 "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
                 "exists between MPI_Init and MPI_Finalize");
   }
+  mpi::ensure_initialized();  // by this process, and not by the one that forked it
   int between = 0;
   if (comm != MPI_COMM_NULL) mpi::check(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
   if (comm == MPI_COMM_NULL || between != 0) {

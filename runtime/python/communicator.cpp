@@ -2,6 +2,9 @@
 // tutti.Communicator and tutti.Pending.
 #include "runtime/python/communicator.hpp"
 
+#include <array>
+#include <cstdint>
+#include <cstring>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -139,9 +142,33 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
   return call;
 }
 
-PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
+/// Where mpi4py has the handle of its communicator.
+/// Errors  invalid_argument: no such communicator, or one of another MPI.
+std::uintptr_t address_of(const nb::object& given) {
+  const nb::handle kind = given.type();
+  const std::string module = nb::cast<std::string>(nb::str(kind.attr("__module__")));
+  if (!module.starts_with("mpi4py") || !nb::hasattr(given, "Get_size")) {
+    throw Error(ErrorCode::invalid_argument,
+                "from_mpi: expected a communicator of mpi4py, such as MPI.COMM_WORLD; got a " +
+                    nb::cast<std::string>(nb::str(kind.attr("__name__"))));
+  }
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
-  const auto address = nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
+  const auto theirs = nb::cast<std::string>(mpi4py.attr("Get_library_version")());
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> ours{};
+  int length = 0;
+  MPI_Get_library_version(ours.data(), &length);
+  if (std::strcmp(theirs.c_str(), ours.data()) != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "from_mpi: mpi4py uses " + theirs.substr(0, theirs.find_first_of(",\n")) +
+                    ", and this library " + mpi_version() +
+                    "; install mpi4py for the MPI of this library: pip install --no-cache-dir "
+                    "--no-binary=mpi4py mpi4py");
+  }
+  return nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
+}
+
+PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
+  const auto address = address_of(given);
   const Settings chosen = read_settings(settings);
   return PyCommunicator(
       blocking([&] { return communicator_from(*reinterpret_cast<MPI_Comm*>(address), chosen); }));
@@ -233,7 +260,7 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
             return PyCommunicator(blocking([&] { return Communicator::self(chosen); }));
           },
           nb::arg("settings"), "This process alone. Never touches MPI.")
-      .def_static("from_mpi", from_mpi, nb::arg("comm"), nb::arg("settings"),
+      .def_static("from_mpi", from_mpi, nb::arg("comm").none(), nb::arg("settings"),
                   "The ranks of a communicator of mpi4py, in its order. Collective over it.")
       .def(
           "split",

@@ -58,11 +58,11 @@ run_address_sanitizer() {
 # why is in `skipped`.
 get_python() {
   local home=$root/build/venv log=$root/build/venv.log
-  [ ! -x "$home/bin/pytest" ] || return 0
+  [ ! -x "$home/bin/mypy" ] || return 0
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
     (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest; } \
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest mypy mpi4py; } \
     >"$log" 2>&1; then
     rm -rf -- "$home"
     skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"
