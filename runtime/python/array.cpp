@@ -255,22 +255,30 @@ void bind_array(nb::module_& module) {
       {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
       {0, nullptr},
   };
-  nb::class_<Array>(module, "_Array", nb::type_slots(slots),
-                    "Memory of the library: dense, row-major, never copied.")
-      .def_prop_ro("shape", dimensions_of, nb::sig("def shape(self) -> tuple[int, ...]"))
+  nb::class_<Array>(
+      module, "Array", nb::type_slots(slots),
+      "Memory of the library: dense, row-major, never copied. It has arithmetic, and goes to "
+      "other libraries by numpy.asarray(array) and torch.from_dlpack(array).")
+      .def_prop_ro("shape", dimensions_of, nb::sig("def shape(self) -> tuple[int, ...]"),
+                   "Lengths, the slowest first.")
       .def_prop_ro(
           "dtype", [](const Array& array) { return to_string(array.dtype()); },
           "The element type's name: \"float32\".")
       .def_prop_ro(
           "device", [](const Array& array) { return to_string(array.device()); },
           "Where it lies: \"cpu(0)\".")
-      .def_prop_ro("readonly", [](const Array& array) { return !array.is_writable(); })
+      .def_prop_ro(
+          "readonly", [](const Array& array) { return !array.is_writable(); },
+          "True for what the store holds, which push() alone changes.")
       .def_prop_ro(
           "size", [](const Array& array) { return array.shape().count(); }, "Number of elements.")
       .def_prop_ro(
           "nbytes",
-          [](const Array& array) { return array.shape().count() * size_of(array.dtype()); })
-      .def_prop_ro("ndim", [](const Array& array) { return array.shape().dimensions().size(); })
+          [](const Array& array) { return array.shape().count() * size_of(array.dtype()); },
+          "Number of bytes.")
+      .def_prop_ro(
+          "ndim", [](const Array& array) { return array.shape().dimensions().size(); },
+          "Number of dimensions.")
       .def(
           "__dlpack__",
           [](const Array& array, const nb::object& stream, const nb::object& max_version,

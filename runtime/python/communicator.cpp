@@ -213,25 +213,30 @@ int number(const PyCommunicator& self) {
 
 void bind_collectives(nb::class_<PyCommunicator>& type) {
   constexpr const char* kSum = "sum";
-  type.def("allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
-           nb::arg("op") = kSum,
-           "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
-           "Collective. op: \"sum\", \"prod\", \"min\" or \"max\". Raises MismatchError on all "
-           "ranks if shapes, dtypes or operations differ.")
+  type.def(
+          "allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
+          nb::arg("op") = kSum,
+          "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
+          "Collective. `out` has the shape and dtype of `input`. op: \"sum\", \"prod\", \"min\" or "
+          "\"max\".\n"
+          "Raises MismatchError on all ranks if shapes, dtypes or operations differ.")
       .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum, nb::arg("priority") = 0,
            "An allreduce that goes on while the program computes. The arrays belong to the library "
            "until it is complete. All ranks make these calls in the same order.")
       .def("broadcast", broadcast, nb::arg("array"), nb::arg("root") = 0,
-           "Copies `array` of rank `root` into `array` of every rank. Collective.")
+           "Copies `array` of rank `root` into `array` of every rank, of one shape and dtype. "
+           "Collective.")
       .def("reduce", reduce, nb::arg("input"), nb::arg("out") = nb::none(), nb::arg("root") = 0,
            nb::arg("op") = kSum,
            "Reduces `input` over all ranks into `out` of rank `root`. Other ranks need no `out`. "
            "Collective.")
       .def("reduce_scatter", reduce_scatter, nb::arg("input"), nb::arg("out"), nb::arg("op") = kSum,
-           "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`. Collective.")
+           "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`. Collective.\n\n"
+           "Raises InvalidArgumentError on all ranks if `out` is not a size-th of `input`.")
       .def("allgather", allgather, nb::arg("input"), nb::arg("out"),
-           "`out` gets the inputs of all ranks, one after the other. Collective.")
+           "`out` gets the inputs of all ranks, one after the other. Collective.\n\n"
+           "Raises InvalidArgumentError on all ranks if `out` is not `size` times `input`.")
       .def(
           "barrier",
           [](PyCommunicator& self) {
@@ -337,13 +342,13 @@ void bind_communicator(nb::module_& module) {
       "The ranks of an mpirun job, or a group of them. One thread uses it at a time.");
   bind_groups(type);
   bind_collectives(type);
-  type.def_prop_ro("rank", number<&Communicator::rank>)
-      .def_prop_ro("size", number<&Communicator::size>)
-      .def_prop_ro("job_rank", number<&Communicator::job_rank>)
-      .def_prop_ro("node", number<&Communicator::node>)
-      .def_prop_ro("num_nodes", number<&Communicator::num_nodes>)
-      .def_prop_ro("local_rank", number<&Communicator::local_rank>)
-      .def_prop_ro("local_size", number<&Communicator::local_size>)
+  type.def_prop_ro("rank", number<&Communicator::rank>, "This rank's number, from 0.")
+      .def_prop_ro("size", number<&Communicator::size>, "How many ranks there are.")
+      .def_prop_ro("job_rank", number<&Communicator::job_rank>, "The number in the whole job.")
+      .def_prop_ro("node", number<&Communicator::node>, "The number of this rank's node.")
+      .def_prop_ro("num_nodes", number<&Communicator::num_nodes>, "How many nodes there are.")
+      .def_prop_ro("local_rank", number<&Communicator::local_rank>, "The number in the node.")
+      .def_prop_ro("local_size", number<&Communicator::local_size>, "How many the node has.")
       .def(
           "allocate",
           [](PyCommunicator& self, nb::handle shape, nb::handle dtype) {

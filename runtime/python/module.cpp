@@ -88,7 +88,7 @@ void bind_program(nb::module_& module) {
 void bind_optimizers(nb::module_& module) {
   nb::class_<Optimizer>(module, "Optimizer",
                         "How weights follow from gradients. All ranks change its options alike.")
-      .def_prop_ro("name", &Optimizer::name)
+      .def_prop_ro("name", &Optimizer::name, "As optimizer() was called with.")
       .def_prop_rw("learning_rate", &Optimizer::learning_rate, &Optimizer::set_learning_rate,
                    "The rate before schedule and multipliers.")
       .def(
@@ -112,9 +112,9 @@ void bind_optimizers(nb::module_& module) {
       },
       nb::arg("name"), nb::arg("options"),
       "An optimizer by its name: optimizer(\"sgd\", momentum=0.9, schedule=\"cosine\", "
-      "max_update=1000).");
-  module.def("optimizer_names", optimizer::names);
-  module.def("optimizer_help", optimizer::help);
+      "max_update=1000).\n\nRaises InvalidArgumentError for an unknown name or option.");
+  module.def("optimizer_names", optimizer::names, "The names that optimizer() knows.");
+  module.def("optimizer_help", optimizer::help, "The options of all optimizers, as text.");
 }
 
 }  // namespace tutti::python

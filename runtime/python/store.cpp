@@ -275,29 +275,43 @@ void bind_values(nb::class_<PyStore>& type) {
   type.def("init", init, keys, no_values,
            "Stores the first value of each key: rank 0's. Once per key. Collective.\n\n"
            "keys: an int or str, a list of them, or a dict of key: value.\n"
-           "Raises InvalidArgumentError for a key that exists.")
+           "values: an array of any shape, or one for each key.\n"
+           "Raises InvalidArgumentError on all ranks for a key that exists, or a value that is no "
+           "dense array of a known dtype.")
       .def("push", push, keys, no_values, priority,
            "Sums each key's values over the list and over all ranks, then runs the updater.\n\n"
-           "Collective: all ranks push the same keys, shapes and dtypes, in the same order. A list "
-           "for one key is summed; a list of keys takes a list of values, or of lists.\n"
-           "Raises MismatchError on all ranks, which changes nothing.")
+           "Collective: all ranks push the same keys, shapes and dtypes, in the same order.\n"
+           "values: arrays of the key's shape and dtype. A list for one key is summed; a list of "
+           "keys takes a list of values, or of lists.\n"
+           "Raises InvalidArgumentError or MismatchError on all ranks, which changes nothing; "
+           "UserCodeError if an updater raised; TimeoutError or CommunicationError if a rank does "
+           "not come.")
       .def("pull", pull, keys, no_out, nb::kw_only(), nb::arg("cast") = false,
            nb::arg("ignore_sparse") = true, priority,
            "Copies this rank's replica into every array of `out`, which is written in place. "
-           "Local.\n\ncast: converts to the outputs' dtypes.")
+           "Local.\n\nout: writable arrays of the key's shape and dtype.\n"
+           "cast: converts to the outputs' dtypes. ignore_sparse: leaves the outputs of row-sparse "
+           "keys as they are.\n"
+           "Raises InvalidArgumentError for an unknown key, another shape or another dtype.")
       .def("pushpull", pushpull, keys, no_values, no_out, priority,
-           "push, then pull of the new values; without `out`, over `values`. Collective.")
-      .def("broadcast", broadcast, keys, no_values, no_out, "init, then pull. Collective.")
+           "push, then pull of the new values; without `out`, over `values`. Collective.\n\n"
+           "Shapes and errors are those of push() and pull().")
+      .def("broadcast", broadcast, keys, no_values, no_out,
+           "init, then pull: every rank's `out` gets rank 0's values. Collective.")
       .def("push_async", push_async, keys, no_values, priority, nb::kw_only(),
            nb::arg("borrow") = false,
            "A push that goes on while the program computes. Ranks may push keys in any order.\n\n"
-           "borrow: values in ordinary memory are not copied, and stay as they are until then.")
+           "borrow: values in ordinary memory are not copied, and stay as they are until then. "
+           "priority: a higher one goes first; the same on all ranks.\n"
+           "Raises InvalidArgumentError at once, on this rank alone; wait() raises what push() "
+           "does.")
       .def("pushpull_async", pushpull_async, keys, nb::arg("values"), nb::arg("out"), priority,
            nb::kw_only(), nb::arg("borrow") = false,
            "push_async, whose outputs have the new values when it is complete.")
-      .def("view", view, nb::arg("key"),
+      .def("view", view, nb::arg("key").none(),
            "This rank's replica, read-only and without a copy. It keeps the memory that it shows; "
-           "its content is valid until the next push of the key. Local.")
+           "its content is valid until the next push of the key. Local.\n\n"
+           "Raises InvalidArgumentError for an unknown key.")
       .def(
           "allocate",
           [](PyStore& self, nb::handle shape, nb::handle dtype) {
@@ -306,16 +320,18 @@ void bind_values(nb::class_<PyStore>& type) {
             return Array::of(self.get().allocate(asked, read_dtype(dtype)));
           },
           nb::arg("shape"), nb::arg("dtype") = "float32",
-          "An array of zeros in the store's memory, which is pushed without any copy. Local.")
-      .def("init_row_sparse", init_row_sparse, nb::arg("key"), nb::arg("table"),
+          "An array of zeros in the store's memory, which is pushed without any copy. Local.\n\n"
+          "shape: 7, (2, 3) or [2, 3]. dtype: \"float32\", numpy.float32 or torch.float32.\n"
+          "Raises OutOfMemoryError before any page is touched.")
+      .def("init_row_sparse", init_row_sparse, nb::arg("key").none(), nb::arg("table"),
            nb::arg("dtype") = "float32",
            "A key of which pushes name rows. `table`: an array, or the shape of one of zeros, as a "
            "tuple. Collective.")
-      .def("push_rows", push_rows, nb::arg("key"), nb::arg("ids") = nb::none(),
+      .def("push_rows", push_rows, nb::arg("key").none(), nb::arg("ids") = nb::none(),
            nb::arg("rows") = nb::none(), priority,
            "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
            "different rows, or none. Collective.")
-      .def("pull_rows", pull_rows, nb::arg("key"), nb::arg("ids"),
+      .def("pull_rows", pull_rows, nb::arg("key").none(), nb::arg("ids").none(),
            "(ids, rows) of this rank's replica: each row once, ascending. Local.");
 }
 
@@ -415,13 +431,21 @@ void bind_store(nb::module_& module) {
   bind_values(type);
   bind_updates(type);
   bind_files(type);
-  type.def_prop_ro("rank", [](const PyStore& self) { return self.get().rank(); })
-      .def_prop_ro("num_workers", [](const PyStore& self) { return self.get().num_workers(); })
-      .def_prop_ro("type", [](const PyStore& self) { return std::string(self.get().type()); })
-      .def("is_capable",
-           [](const PyStore& self, const std::string& capability) {
-             return self.get().is_capable(capability);
-           })
+  type.def_prop_ro(
+          "rank", [](const PyStore& self) { return self.get().rank(); },
+          "This rank's number, from 0.")
+      .def_prop_ro(
+          "num_workers", [](const PyStore& self) { return self.get().num_workers(); },
+          "How many ranks hold a replica.")
+      .def_prop_ro(
+          "type", [](const PyStore& self) { return std::string(self.get().type()); },
+          "\"local\", \"device\" or \"dist\".")
+      .def(
+          "is_capable",
+          [](const PyStore& self, const std::string& capability) {
+            return self.get().is_capable(capability);
+          },
+          nb::arg("capability"), "True for \"optimizer\": the store can run one. Local.")
       .def(
           "stop_requested",
           [](PyStore& self) {

@@ -45,7 +45,7 @@ def gpu(device_id: int = 0) -> Context:
         "on GPUs, such as PyTorch's, to tutti.create()")
 
 
-class NDArray(numpy.ndarray):
+class NDArray(numpy.ndarray[Any, Any]):
     """An array of NumPy that also has MXNet's methods."""
 
     context: Context
