@@ -89,7 +89,13 @@ nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
     const nb::gil_scoped_release released;
     synchronize(array.device());
   }
-  return array.to_dlpack(!max_version.is_none() && nb::cast<int>(max_version[nb::int_(0)]) >= 1);
+  int major = 0;
+  if (!max_version.is_none() &&
+      (!nb::isinstance<nb::tuple>(max_version) || nb::len(max_version) != 2 ||
+       !nb::try_cast(max_version[nb::int_(0)], major))) {
+    throw nb::type_error("max_version: expected two numbers, (1, 0), or None");
+  }
+  return array.to_dlpack(major >= 1);
 }
 
 }  // namespace

@@ -61,14 +61,10 @@ class PreemptionSignals(_core._PreemptionSignals):
             train()
 
     Make it on every rank, as the program's first act. A second signal ends the process at once. A
-    process that is forked has none: signals do there what they did before.
+    process that is forked is no rank: signals do there what they did before.
 
     Raises InvalidArgumentError if there is one already.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        _signals.add(self)
 
     def __enter__(self) -> "PreemptionSignals":
         return self
@@ -76,13 +72,3 @@ class PreemptionSignals(_core._PreemptionSignals):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-_signals: "weakref.WeakSet[PreemptionSignals]" = weakref.WeakSet()
-
-
-def _forget_signals() -> None:
-    for signals in list(_signals):
-        signals.close()
-
-
-os.register_at_fork(after_in_child=_forget_signals)
