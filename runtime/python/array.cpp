@@ -8,6 +8,7 @@
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
 
+#include "runtime/python/arguments.hpp"
 #include "runtime/python/calls.hpp"
 #include "runtime/python/dlpack.hpp"
 
@@ -221,12 +222,12 @@ nb::object Array::to_dlpack(bool is_versioned) const {
 
 DType read_dtype(nb::handle given) {
   nb::object name = nb::borrow(given);
-  if (!nb::isinstance<nb::str>(name)) {
-    name = nb::hasattr(given, "name")       ? nb::object(given.attr("name"))
-           : nb::hasattr(given, "__name__") ? nb::object(given.attr("__name__"))
-                                            : nb::object(nb::str(given));
+  for (const char* attribute : {"name", "__name__"}) {
+    if (nb::isinstance<nb::str>(given) || !nb::hasattr(given, attribute)) continue;
+    name = given.attr(attribute);
+    break;
   }
-  std::string text = nb::cast<std::string>(nb::str(name));
+  std::string text = text_of(name);
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
   return parse_dtype(text);
 }
@@ -235,8 +236,7 @@ Shape read_shape(nb::handle given) {
   const auto length = [](nb::handle item) {
     if (PyBool_Check(item.ptr()) || PyIndex_Check(item.ptr()) == 0) {
       throw Error(ErrorCode::invalid_argument,
-                  "shape: expected whole numbers, such as (2, 3); got " +
-                      std::string(nb::repr(item).c_str()));
+                  "shape: expected whole numbers, such as (2, 3); got " + repr_of(item));
     }
     const Py_ssize_t number = PyNumber_AsSsize_t(item.ptr(), nullptr);
     if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -247,8 +247,8 @@ Shape read_shape(nb::handle given) {
     return Shape(std::span(&only, 1));
   }
   if (!nb::isinstance<nb::tuple>(given) && !nb::isinstance<nb::list>(given)) {
-    throw Error(ErrorCode::invalid_argument, "shape: expected whole numbers, such as (2, 3); got " +
-                                                 std::string(nb::repr(given).c_str()));
+    throw Error(ErrorCode::invalid_argument,
+                "shape: expected whole numbers, such as (2, 3); got " + repr_of(given));
   }
   std::vector<std::int64_t> dimensions;
   for (const nb::handle item : given) dimensions.push_back(length(item));

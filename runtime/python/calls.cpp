@@ -5,6 +5,7 @@
 #include <exception>
 #include <pthread.h>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -45,10 +46,13 @@ nb::object original_of(const std::exception& error) {
 
 void raise(const Error& error) {
   const nb::object make = nb::module_::import_("tutti._errors").attr("make");
+  const std::string_view what = error.what();  // with names of files, in which any bytes may be
+  const nb::object text = nb::steal(
+      PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "backslashreplace"));
+  if (!text.is_valid()) throw nb::python_error();
   const nb::object exception =
-      make(std::string(to_string(error.code())), nb::str(error.what()), error.recoverable(),
-           error.reporter(), error.scope() == ErrorScope::agreed, exit_code(error.code()),
-           original_of(error));
+      make(std::string(to_string(error.code())), text, error.recoverable(), error.reporter(),
+           error.scope() == ErrorScope::agreed, exit_code(error.code()), original_of(error));
   PyErr_SetObject(exception.type().ptr(), exception.ptr());
 }
 

@@ -146,11 +146,11 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
 /// Errors  invalid_argument: no such communicator, or one of another MPI.
 std::uintptr_t address_of(const nb::object& given) {
   const nb::handle kind = given.type();
-  const std::string module = nb::cast<std::string>(nb::str(kind.attr("__module__")));
+  const std::string module = text_of(nb::object(kind.attr("__module__")));
   if (!module.starts_with("mpi4py") || !nb::hasattr(given, "Get_size")) {
     throw Error(ErrorCode::invalid_argument,
                 "from_mpi: expected a communicator of mpi4py, such as MPI.COMM_WORLD; got a " +
-                    nb::cast<std::string>(nb::str(kind.attr("__name__"))));
+                    text_of(nb::object(kind.attr("__name__"))));
   }
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
   const auto theirs = nb::cast<std::string>(mpi4py.attr("Get_library_version")());

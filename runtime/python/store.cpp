@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti.KVStore.
-#include <memory>
-#include <nanobind/stl/map.h>
+#include "runtime/python/store.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
 #include "runtime/python/array.hpp"
@@ -19,37 +18,6 @@
 namespace tutti::python {
 
 namespace {
-
-/// A store as Python has it.
-class PyStore {
- public:
-  explicit PyStore(KVStore store) : store_(std::make_unique<KVStore>(std::move(store))) {}
-  PyStore(PyStore&&) = default;
-  PyStore& operator=(PyStore&&) = delete;
-  ~PyStore() { close(); }
-
-  /// In a forked process it leaves everything as it is: the store is its parent's.
-  void close() {
-    if (!store_) return;
-    if (occupancy_->is_inherited()) {
-      static_cast<void>(store_.release());
-      return;
-    }
-    const nb::gil_scoped_release released;  // a thread of the library may run an updater
-    store_.reset();
-  }
-  [[nodiscard]] KVStore& get() const {
-    if (store_) return *store_;
-    throw Error(ErrorCode::invalid_argument, "this store is closed; create a new one");
-  }
-  [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
-  [[nodiscard]] UnderWay& under_way() { return under_way_; }
-
- private:
-  std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
-  UnderWay under_way_;  // its arrays outlive the store's calls
-  std::unique_ptr<KVStore> store_;
-};
 
 /// Reads `read(items)` on all ranks and runs `call(store, items)`.
 template <class Read, class Call>
@@ -168,6 +136,11 @@ void init_row_sparse(PyStore& self, nb::handle key, nb::handle table, nb::handle
   read_on_all(store, [&] {
     items.emplace(key);
     if (is_shape) {
+      if (!items->is_single()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "init_row_sparse: expected one key, an int or a str, for a table of zeros; got "
+                    "a list of keys");
+      }
       shape = read_shape(table);
       element = read_dtype(dtype);
     } else {
@@ -223,42 +196,13 @@ void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options)
       throw Error(ErrorCode::invalid_argument,
                   "set_gradient_compression: expected {\"type\": \"2bit\", ...}; got no \"type\"");
     }
-    const std::string name = nb::cast<std::string>(nb::str(nb::object(rest["type"])));
+    const std::string name = text_of(nb::object(rest["type"]));
     PyDict_DelItemString(rest.ptr(), "type");
     text = option_text(name, rest);
   } else {
-    text = option_text(nb::cast<std::string>(nb::str(given)), options);
+    text = option_text(text_of(given), options);
   }
   blocking([&] { store.set_gradient_compression(text); });
-}
-
-nb::dict load(PyStore& self, const std::string& directory, const LoadOptions& options) {
-  const Occupancy::Turn turn(self.occupancy(), "load");
-  KVStore& store = self.get();
-  const LoadResult found = blocking([&] { return store.load(directory, options); });
-  nb::dict result;
-  result["generation"] = found.generation;
-  result["metadata"] = found.metadata;
-  result["damaged"] = found.damaged;
-  result["reset_residuals"] = found.reset_residuals;
-  return result;
-}
-
-/// A call that has no arrays, in turn and without the interpreter's lock.
-template <class Call>
-auto simple(PyStore& self, const char* what, Call&& call) {
-  const Occupancy::Turn turn(self.occupancy(), what);
-  KVStore& store = self.get();
-  return blocking([&] { return call(store); });
-}
-
-nb::dict verify(PyStore& self) {
-  const VerifyResult found = simple(self, "verify", [](KVStore& store) { return store.verify(); });
-  nb::dict result;
-  result["bytes"] = found.bytes;
-  result["healed"] = found.healed;
-  result["healed_since_creation"] = found.healed_since_creation;
-  return result;
 }
 
 std::string repr(const PyStore& self) {
@@ -358,7 +302,7 @@ void bind_updates(nb::class_<PyStore>& type) {
               throw Error(ErrorCode::invalid_argument,
                           "set_optimizer: expected a name, such as \"sgd\", or what "
                           "tutti.optimizer() made; got " +
-                              std::string(nb::repr(given).c_str()));
+                              repr_of(given));
             }
             simple(self, "set_optimizer", [&](KVStore& store) { store.set_optimizer(optimizer); });
           },
@@ -367,57 +311,6 @@ void bind_updates(nb::class_<PyStore>& type) {
           "on every rank.")
       .def("set_gradient_compression", set_compression, nb::arg("compression"), nb::arg("options"),
            "Compresses what later pushes send: (\"2bit\", threshold=0.5). Call it on every rank.");
-}
-
-void bind_files(nb::class_<PyStore>& type) {
-  type.def(
-          "save",
-          [](PyStore& self, nb::handle directory,
-             const std::map<std::string, std::string>& metadata) {
-            const std::string path = nb::cast<std::string>(nb::str(directory));
-            simple(self, "save", [&](KVStore& store) { store.save(path, metadata); });
-          },
-          nb::arg("directory"), nb::arg("metadata") = nb::dict(),
-          "Saves values, states and metadata as a new generation in a directory. Collective.")
-      .def(
-          "load",
-          [](PyStore& self, nb::handle directory, bool weights_only, bool other_options,
-             bool may_be_absent) {
-            return load(self, nb::cast<std::string>(nb::str(directory)),
-                        {weights_only, other_options, may_be_absent});
-          },
-          nb::arg("directory"), nb::kw_only(), nb::arg("weights_only") = false,
-          nb::arg("other_options") = false, nb::arg("may_be_absent") = false,
-          "Takes back the newest whole generation: a dict of generation (0: none), metadata, "
-          "damaged, reset_residuals. Collective.")
-      .def(
-          "save_optimizer_states",
-          [](PyStore& self, nb::handle file) {
-            const std::string path = nb::cast<std::string>(nb::str(file));
-            simple(self, "save_optimizer_states",
-                   [&](KVStore& store) { store.save_optimizer_states(path); });
-          },
-          nb::arg("path"), "The optimizer's states alone, in one file. Collective.")
-      .def(
-          "load_optimizer_states",
-          [](PyStore& self, nb::handle file, bool other_options) {
-            const std::string path = nb::cast<std::string>(nb::str(file));
-            simple(self, "load_optimizer_states", [&](KVStore& store) {
-              store.load_optimizer_states(path, {.other_options = other_options});
-            });
-          },
-          nb::arg("path"), nb::kw_only(), nb::arg("other_options") = false,
-          "Takes them back; the store holds the same keys. Collective.")
-      .def("verify", verify,
-           "Compares all replicas between ranks: a dict of bytes, healed, healed_since_creation. "
-           "Collective. Raises DivergenceError without a majority.")
-      .def(
-          "statistics",
-          [](PyStore& self) {
-            return to_python(
-                simple(self, "statistics", [](KVStore& store) { return store.statistics(); }));
-          },
-          "What the calls of this rank have cost so far. Local.");
 }
 
 }  // namespace
