@@ -332,7 +332,7 @@ void Items::read_outputs(nb::handle given, const char* argument) {
 }
 
 Settings read_settings(const nb::kwargs& given) {
-  if (given.size() == 0) return Settings::from_environment();
+  if (given.empty()) return Settings::from_environment();
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

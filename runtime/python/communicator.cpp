@@ -3,7 +3,6 @@
 #include "runtime/python/communicator.hpp"
 
 #include <array>
-#include <cstdint>
 #include <cstring>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -142,9 +141,9 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
   return call;
 }
 
-/// Where mpi4py has the handle of its communicator.
+/// The handle of mpi4py's communicator.
 /// Errors  invalid_argument: no such communicator, or one of another MPI.
-std::uintptr_t address_of(const nb::object& given) {
+MPI_Comm handle_of(const nb::object& given) {
   const nb::handle kind = given.type();
   const std::string module = text_of(nb::object(kind.attr("__module__")));
   if (!module.starts_with("mpi4py") || !nb::hasattr(given, "Get_size")) {
@@ -164,14 +163,16 @@ std::uintptr_t address_of(const nb::object& given) {
                     "; install mpi4py for the MPI of this library: pip install --no-cache-dir "
                     "--no-binary=mpi4py mpi4py");
   }
-  return nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
+  const nb::object address = mpi4py.attr("_addressof")(given);
+  const void* const handle = PyLong_AsVoidPtr(address.ptr());
+  if (handle == nullptr) throw nb::python_error();
+  return *static_cast<const MPI_Comm*>(handle);
 }
 
 PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
-  const auto address = address_of(given);
+  const MPI_Comm comm = handle_of(given);
   const Settings chosen = read_settings(settings);
-  return PyCommunicator(
-      blocking([&] { return communicator_from(*reinterpret_cast<MPI_Comm*>(address), chosen); }));
+  return PyCommunicator(blocking([&] { return communicator_from(comm, chosen); }));
 }
 
 void agree(PyCommunicator& self, const nb::object& body) {

@@ -266,8 +266,12 @@ void bind_values(nb::class_<PyStore>& type) {
           nb::arg("shape"), nb::arg("dtype") = "float32",
           "An array of zeros in the store's memory, which is pushed without any copy. Local.\n\n"
           "shape: 7, (2, 3) or [2, 3]. dtype: \"float32\", numpy.float32 or torch.float32.\n"
-          "Raises OutOfMemoryError before any page is touched.")
-      .def("init_row_sparse", init_row_sparse, nb::arg("key").none(), nb::arg("table"),
+          "Raises OutOfMemoryError before any page is touched.");
+}
+
+void bind_rows(nb::class_<PyStore>& type) {
+  const auto priority = nb::arg("priority") = 0;
+  type.def("init_row_sparse", init_row_sparse, nb::arg("key").none(), nb::arg("table"),
            nb::arg("dtype") = "float32",
            "A key of which pushes name rows. `table`: an array, or the shape of one of zeros, as a "
            "tuple. Collective.")
@@ -313,17 +317,7 @@ void bind_updates(nb::class_<PyStore>& type) {
            "Compresses what later pushes send: (\"2bit\", threshold=0.5). Call it on every rank.");
 }
 
-}  // namespace
-
-void bind_store(nb::module_& module) {
-  auto type = nb::class_<PyStore>(
-      module, "KVStore", nb::is_weak_referenceable(),
-      "A replicated key-value store: every rank holds a replica of every value.\n\n"
-      "Collective calls are made by every rank, in the same order, with the same keys, shapes and "
-      "dtypes. One thread uses a store at a time.");
-  bind_values(type);
-  bind_updates(type);
-  bind_files(type);
+void bind_job(nb::class_<PyStore>& type) {
   type.def_prop_ro(
           "rank", [](const PyStore& self) { return self.get().rank(); },
           "This rank's number, from 0.")
@@ -371,6 +365,21 @@ void bind_store(nb::module_& module) {
           "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.")
       .def("close", &PyStore::close, "Leaves the job's group. Local.")
       .def("__repr__", repr);
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  auto type = nb::class_<PyStore>(
+      module, "KVStore", nb::is_weak_referenceable(),
+      "A replicated key-value store: every rank holds a replica of every value.\n\n"
+      "Collective calls are made by every rank, in the same order, with the same keys, shapes and "
+      "dtypes. One thread uses a store at a time.");
+  bind_values(type);
+  bind_rows(type);
+  bind_updates(type);
+  bind_files(type);
+  bind_job(type);
   module.def(
       "create",
       [](const std::string& name, const nb::kwargs& settings) {

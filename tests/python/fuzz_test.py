@@ -87,7 +87,7 @@ def test_arguments_of_any_type_give_an_error_or_work(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("change", [
     "kv[3]", "own['a']", "own[5, 5]", "own.fill('x')", "own += 'x'", "own @ 3", "own[...] = 'x'",
-    "memoryview(view)[0] = 1", "own.__dlpack__(max_version='new')", "own.__dlpack__(max_version=())",
+    "memoryview(view)[0] = 1", "own.__dlpack__(max_version='1')", "own.__dlpack__(max_version=())",
     "own.__dlpack__(max_version=(None, None))", "float(own)",
     "bool(own.numpy())", "view[...] = 1", "kv.rank = 3", "tutti.Array()", "tutti.Pending()",
     "tutti.KVStore()", "del kv.rank", "own.shape = 3"])

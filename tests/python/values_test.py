@@ -120,7 +120,7 @@ def test_a_key_is_an_int_or_a_str(kv, key, text):
 
 
 @pytest.mark.parametrize("path, text", [
-    (None, "os.PathLike.*NoneType"), (3, "got|int"), ("run\0", "null"), ("", "path of a directory")])
+    (None, "os.PathLike.*NoneType"), (3, "int"), ("run\0", "null"), ("", "path of a directory")])
 def test_a_path_is_a_str_or_a_path(kv, path, text):
     with pytest.raises(tutti.InvalidArgumentError, match=text):
         kv.save(path)
@@ -137,7 +137,7 @@ def test_a_table_of_zeros_has_one_key(kv, keys):
 
 
 def test_an_updater_is_a_function(kv):
-    with pytest.raises(tutti.InvalidArgumentError, match=r"updater\(key, merged, stored\).*an? int"):
+    with pytest.raises(tutti.InvalidArgumentError, match=r"updater\(key, merged, stored\).*a int"):
         kv.set_updater(3)
     with pytest.raises(tutti.InvalidArgumentError, match=r"rows\(key, ids, rows, stored\).*a str"):
         kv.set_updater(None, "rows")

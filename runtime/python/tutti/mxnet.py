@@ -158,5 +158,5 @@ kv = _module("kv", "Stores, as mxnet.kv.", create=_create, KVStore=KVStore)
 kvstore = kv
 mx = sys.modules[__name__]
 
-__all__ = ["Context", "KVStore", "NDArray", "arange", "array", "cpu", "full", "gpu", "kv", "kvstore",
-           "mx", "nd", "np", "npx"]
+__all__ = ["Context", "KVStore", "NDArray", "arange", "array", "cpu", "full", "gpu", "kv",
+           "kvstore", "mx", "nd", "np", "npx"]
