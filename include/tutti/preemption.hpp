@@ -28,7 +28,8 @@ inline constexpr int kExitRequeue = 75;
 /// A second signal ends the process at once, as if there were no handler. One that comes within a
 /// second of the first does not count: launchers often deliver a signal twice. After SIGTERM, which
 /// also comes when another rank has failed, the next call must be joined by all ranks within
-/// Settings::grace; else it fails, and nothing is saved.
+/// Settings::grace; else it fails, and nothing is saved. In a process that is forked, which is no
+/// rank, the signals do what they did before.
 ///
 /// Order   local, at most one at a time in a process. Make it on every rank, as the program's first
 ///         act: until then a signal ends the process, as ever.

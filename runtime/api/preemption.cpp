@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <unistd.h>
 #include <utility>
 
 #include "tutti/error.hpp"
@@ -27,6 +28,7 @@ struct Handlers {
   std::atomic<bool> installed{false};
   std::atomic<std::int64_t> first_ns{0};
   std::array<struct sigaction, kSignals.size()> before{};
+  std::atomic<pid_t> process{0};
 };
 
 Handlers& handlers() noexcept {
@@ -40,10 +42,23 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+/// Of a process that was forked, which is no rank: its signals do what they did before.
+void handle_as_before(int signal) {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &handlers().before[i], nullptr);
+  }
+  std::raise(signal);
+}
+
 /// Calls what is safe in a signal handler, and nothing else. The signal that is raised again is
 /// blocked until the handler returns; then it ends the process.
 void on_signal(int signal) {
   const int error = errno;
+  if (handlers().process.load() != getpid()) {
+    handle_as_before(signal);
+    errno = error;
+    return;
+  }
   std::int64_t first = 0;
   const std::int64_t now = now_ns();
   handlers().first_ns.compare_exchange_strong(first, now);
@@ -79,6 +94,7 @@ PreemptionSignals::PreemptionSignals() {
                 "PreemptionSignals: this process has one already; make it once, in main");
   }
   own.first_ns = 0;
+  own.process = getpid();
   stop_flag().store(Stop::none);
   struct sigaction action {};
   action.sa_handler = on_signal;

@@ -83,8 +83,9 @@ Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
     munmap(rest, static_cast<std::size_t>(begin + bytes + kHugePage - rest));
   }
   data_ = aligned;
+  // Forked processes keep the mapping: workers that a program forks read what lies here. They share
+  // the pages of a file; of memory without one they have what it held at the fork.
   madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: each of these may be unknown to the kernel
-  madvise(data_, bytes_, MADV_DONTFORK);
   madvise(data_, bytes_, MADV_DONTDUMP);
 }
 

@@ -273,6 +273,7 @@ Communicator communicator_from_address(const void* comm, MpiAbi abi, const Setti
                 "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
                 "exists between MPI_Init and MPI_Finalize");
   }
+  mpi::ensure_initialized();  // by this process, and not by the one that forked it
   mpi::require_abi(abi, "communicator_from");
   const mpi::Comm given = calls.comm_at(comm);
   const bool is_null = calls.is_null(given);

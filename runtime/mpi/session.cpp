@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include "tutti/error.hpp"
 #include "tutti/launch.hpp"
@@ -18,6 +19,24 @@
 namespace tutti::mpi {
 
 namespace {
+
+/// The process that MPI belongs to, from the first store on; 0: there was none. A process that it
+/// forks inherits MPI's state and exit handlers, and may use neither.
+std::atomic<pid_t>& owner() noexcept {
+  static std::atomic<pid_t> owner{0};
+  return owner;
+}
+
+void require_own_process() {
+  pid_t nobody = 0;
+  const pid_t own = getpid();
+  if (owner().compare_exchange_strong(nobody, own) || nobody == own) return;
+  throw Error(ErrorCode::invalid_argument,
+              "this process (pid " + std::to_string(own) + ") was forked by a rank (pid " +
+                  std::to_string(nobody) +
+                  "), whose MPI it may not use; make the store in the rank itself, or a \"local\" "
+                  "one here");
+}
 
 /// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
 /// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher:
@@ -36,7 +55,7 @@ void wait_for_all_ranks() noexcept {
 void wait_at_finalize(void* /*unused*/) noexcept { wait_for_all_ranks(); }
 
 void at_exit() {
-  if (!is_running()) return;
+  if (!is_running() || owner() != getpid()) return;
   wait_for_all_ranks();
   calls().finalize();
 }
@@ -93,10 +112,11 @@ void ensure_initialized() {
     throw Error(ErrorCode::communication,
                 "MPI is finalised; a store must be created before MPI_Finalize");
   }
-  if (is_running()) return;
+  if (is_running()) return require_own_process();
   require_open_files();
   // Asynchronous calls are made by a thread of their own.
   check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
+  require_own_process();
   std::atexit(at_exit);
 }
 

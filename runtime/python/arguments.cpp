@@ -29,7 +29,7 @@ std::string name_of_type(nb::handle given) {
 std::string take_exception() {
   const nb::python_error raised;
   const nb::object value = nb::borrow(raised.value());
-  return nb::cast<std::string>(nb::str(value));
+  return text_of(value);
 }
 
 constexpr const char* kElements =
@@ -112,7 +112,7 @@ nb::object bits_of_bfloat16(nb::handle given) {
   const nb::object dtype = given.attr("dtype");
   if (!nb::hasattr(dtype, "name")) return {};
   const nb::object name = dtype.attr("name");
-  if (!nb::isinstance<nb::str>(name) || std::strcmp(nb::str(name).c_str(), "bfloat16") != 0) {
+  if (!nb::isinstance<nb::str>(name) || text_of(name) != "bfloat16") {
     return {};
   }
   return given.attr("view")("uint16");
@@ -142,10 +142,21 @@ std::string setting_text(const std::string& name, nb::handle value) {
   if (nb::isinstance<nb::dict>(value)) {
     refuse("setting " + name + ": expected text or a number; got a dict");
   }
-  return nb::cast<std::string>(nb::str(value));
+  return text_of(value);
+}
+
+std::string utf8_of(PyObject* text) {
+  const nb::object owned = nb::steal(text);
+  Py_ssize_t length = 0;
+  const char* const bytes = text == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(text, &length);
+  if (bytes == nullptr) throw nb::python_error();
+  return {bytes, static_cast<std::size_t>(length)};
 }
 
 }  // namespace
+
+std::string text_of(nb::handle object) { return utf8_of(PyObject_Str(object.ptr())); }
+std::string repr_of(nb::handle object) { return utf8_of(PyObject_Repr(object.ptr())); }
 
 Key read_key(nb::handle given) {
   PyObject* const object = given.ptr();
@@ -163,7 +174,7 @@ Key read_key(nb::handle given) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0) {
-    refuse("key: expected a number of 64 bits; got " + nb::cast<std::string>(nb::str(number)));
+    refuse("key: expected a number of 64 bits; got " + text_of(number));
   }
   return Key(std::int64_t{value});
 }
@@ -198,8 +209,8 @@ TensorView Loans::borrow(nb::handle given, Access access, const std::string& whe
     }
     if (nb::hasattr(given, "__dlpack__")) return borrow_dlpack(given, access, where);
   } catch (nb::python_error& error) {
-    refuse(where + ": its " + name_of_type(given) + " does not give its memory away: " +
-           nb::cast<std::string>(nb::str(nb::borrow(error.value()))));
+    refuse(where + ": its " + name_of_type(given) +
+           " does not give its memory away: " + text_of(nb::borrow(error.value())));
   }
   refuse(where +
          ": expected an array that has the buffer protocol or DLPack, such as NumPy's or "
@@ -225,9 +236,8 @@ bool Loans::borrow_buffer(nb::handle given, Access access, const std::string& wh
   }
   buffers_.push_back(buffer);
   if (!dtype) {
-    const std::string name = nb::hasattr(given, "dtype")
-                                 ? nb::cast<std::string>(nb::str(nb::object(given.attr("dtype"))))
-                                 : "format " + std::string(buffer.format);
+    const std::string name = nb::hasattr(given, "dtype") ? text_of(nb::object(given.attr("dtype")))
+                                                         : "format " + std::string(buffer.format);
     refuse_dtype(where, name);
   }
   if (PyBuffer_IsContiguous(&buffer, 'C') == 0) refuse_strides(where);
@@ -322,7 +332,7 @@ void Items::read_outputs(nb::handle given, const char* argument) {
 }
 
 Settings read_settings(const nb::kwargs& given) {
-  if (given.size() == 0) return Settings::from_environment();
+  if (given.empty()) return Settings::from_environment();
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

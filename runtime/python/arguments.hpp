@@ -19,6 +19,10 @@ namespace nb = nanobind;
 
 enum class Access : bool { read, write };
 
+/// str() and repr() of an object. What they raise comes out.
+std::string text_of(nb::handle object);
+std::string repr_of(nb::handle object);
+
 Key read_key(nb::handle given);
 
 /// Arrays of other libraries, without copies, as long as it lives. Made and destroyed with the

@@ -8,6 +8,8 @@
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
 
+#include "runtime/python/arguments.hpp"
+#include "runtime/python/calls.hpp"
 #include "runtime/python/dlpack.hpp"
 
 namespace tutti::python {
@@ -88,7 +90,13 @@ nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
     const nb::gil_scoped_release released;
     synchronize(array.device());
   }
-  return array.to_dlpack(!max_version.is_none() && nb::cast<int>(max_version[nb::int_(0)]) >= 1);
+  int major = 0;
+  if (!max_version.is_none() &&
+      (!nb::isinstance<nb::tuple>(max_version) || nb::len(max_version) != 2 ||
+       !nb::try_cast(max_version[nb::int_(0)], major))) {
+    throw nb::type_error("max_version: expected two numbers, (1, 0), or None");
+  }
+  return array.to_dlpack(major >= 1);
 }
 
 }  // namespace
@@ -107,12 +115,12 @@ Array::Array(std::byte* data, const Shape& shape, DType dtype, Device device, bo
 }
 
 Array Array::of(Tensor tensor) {
-  auto owner = std::make_shared<Tensor>(std::move(tensor));
+  const auto owner = kept_by_this_process(std::move(tensor));
   return {owner->bytes(), owner->shape(), owner->dtype(), owner->device(), true, owner};
 }
 
 Array Array::of(const ConstTensorView& view) {
-  auto owner = std::make_shared<ConstTensorView>(view);
+  const auto owner = kept_by_this_process(ConstTensorView(view));
   return {const_cast<std::byte*>(view.bytes()),
           view.shape(),
           view.dtype(),
@@ -214,12 +222,12 @@ nb::object Array::to_dlpack(bool is_versioned) const {
 
 DType read_dtype(nb::handle given) {
   nb::object name = nb::borrow(given);
-  if (!nb::isinstance<nb::str>(name)) {
-    name = nb::hasattr(given, "name")       ? nb::object(given.attr("name"))
-           : nb::hasattr(given, "__name__") ? nb::object(given.attr("__name__"))
-                                            : nb::object(nb::str(given));
+  for (const char* attribute : {"name", "__name__"}) {
+    if (nb::isinstance<nb::str>(given) || !nb::hasattr(given, attribute)) continue;
+    name = given.attr(attribute);
+    break;
   }
-  std::string text = nb::cast<std::string>(nb::str(name));
+  std::string text = text_of(name);
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
   return parse_dtype(text);
 }
@@ -228,8 +236,7 @@ Shape read_shape(nb::handle given) {
   const auto length = [](nb::handle item) {
     if (PyBool_Check(item.ptr()) || PyIndex_Check(item.ptr()) == 0) {
       throw Error(ErrorCode::invalid_argument,
-                  "shape: expected whole numbers, such as (2, 3); got " +
-                      std::string(nb::repr(item).c_str()));
+                  "shape: expected whole numbers, such as (2, 3); got " + repr_of(item));
     }
     const Py_ssize_t number = PyNumber_AsSsize_t(item.ptr(), nullptr);
     if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -240,8 +247,8 @@ Shape read_shape(nb::handle given) {
     return Shape(std::span(&only, 1));
   }
   if (!nb::isinstance<nb::tuple>(given) && !nb::isinstance<nb::list>(given)) {
-    throw Error(ErrorCode::invalid_argument, "shape: expected whole numbers, such as (2, 3); got " +
-                                                 std::string(nb::repr(given).c_str()));
+    throw Error(ErrorCode::invalid_argument,
+                "shape: expected whole numbers, such as (2, 3); got " + repr_of(given));
   }
   std::vector<std::int64_t> dimensions;
   for (const nb::handle item : given) dimensions.push_back(length(item));
@@ -254,22 +261,30 @@ void bind_array(nb::module_& module) {
       {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
       {0, nullptr},
   };
-  nb::class_<Array>(module, "_Array", nb::type_slots(slots),
-                    "Memory of the library: dense, row-major, never copied.")
-      .def_prop_ro("shape", dimensions_of, nb::sig("def shape(self) -> tuple[int, ...]"))
+  nb::class_<Array>(
+      module, "Array", nb::type_slots(slots),
+      "Memory of the library: dense, row-major, never copied. It has arithmetic, and goes to "
+      "other libraries by numpy.asarray(array) and torch.from_dlpack(array).")
+      .def_prop_ro("shape", dimensions_of, nb::sig("def shape(self) -> tuple[int, ...]"),
+                   "Lengths, the slowest first.")
       .def_prop_ro(
           "dtype", [](const Array& array) { return to_string(array.dtype()); },
           "The element type's name: \"float32\".")
       .def_prop_ro(
           "device", [](const Array& array) { return to_string(array.device()); },
           "Where it lies: \"cpu(0)\".")
-      .def_prop_ro("readonly", [](const Array& array) { return !array.is_writable(); })
+      .def_prop_ro(
+          "readonly", [](const Array& array) { return !array.is_writable(); },
+          "True for what the store holds, which push() alone changes.")
       .def_prop_ro(
           "size", [](const Array& array) { return array.shape().count(); }, "Number of elements.")
       .def_prop_ro(
           "nbytes",
-          [](const Array& array) { return array.shape().count() * size_of(array.dtype()); })
-      .def_prop_ro("ndim", [](const Array& array) { return array.shape().dimensions().size(); })
+          [](const Array& array) { return array.shape().count() * size_of(array.dtype()); },
+          "Number of bytes.")
+      .def_prop_ro(
+          "ndim", [](const Array& array) { return array.shape().dimensions().size(); },
+          "Number of dimensions.")
       .def(
           "__dlpack__",
           [](const Array& array, const nb::object& stream, const nb::object& max_version,

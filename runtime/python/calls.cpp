@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/calls.hpp"
 
+#include <atomic>
 #include <exception>
+#include <pthread.h>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -15,6 +18,12 @@ namespace {
 /// True while this thread is in a call without the interpreter's lock.
 thread_local bool is_blocking = false;
 thread_local bool is_in_callback = false;
+
+/// One per process, as forks are.
+std::atomic<unsigned>& fork_counter() noexcept {
+  static std::atomic<unsigned> counter{0};
+  return counter;
+}
 
 /// The exception that a handler of Python raised stays in this thread's state, where blocking()
 /// finds it. Python runs handlers on its main thread alone.
@@ -37,10 +46,13 @@ nb::object original_of(const std::exception& error) {
 
 void raise(const Error& error) {
   const nb::object make = nb::module_::import_("tutti._errors").attr("make");
+  const std::string_view what = error.what();  // with names of files, in which any bytes may be
+  const nb::object text = nb::steal(
+      PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "backslashreplace"));
+  if (!text.is_valid()) throw nb::python_error();
   const nb::object exception =
-      make(std::string(to_string(error.code())), nb::str(error.what()), error.recoverable(),
-           error.reporter(), error.scope() == ErrorScope::agreed, exit_code(error.code()),
-           original_of(error));
+      make(std::string(to_string(error.code())), text, error.recoverable(), error.reporter(),
+           error.scope() == ErrorScope::agreed, exit_code(error.code()), original_of(error));
   PyErr_SetObject(exception.type().ptr(), exception.ptr());
 }
 
@@ -60,13 +72,30 @@ void translate_errors(nb::module_& /*module*/) {
   });
 }
 
+void watch_forks() {
+  fork_counter();
+  pthread_atfork(nullptr, nullptr, [] { ++fork_counter(); });
+}
+
+unsigned num_forks() noexcept { return fork_counter().load(std::memory_order_relaxed); }
+
 Blocking::Blocking() noexcept : before_(std::exchange(is_blocking, true)) {}
 Blocking::~Blocking() { is_blocking = before_; }
 
 InCallback::InCallback() noexcept : before_(std::exchange(is_in_callback, true)) {}
 InCallback::~InCallback() { is_in_callback = before_; }
 
+void Occupancy::require_own_process(const char* what) const {
+  if (!is_inherited()) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(what) +
+                  ": this process was forked after the store or communicator was made, and is no "
+                  "rank of it; arrays that view() and allocate() gave before can be read here; for "
+                  "more, make a store of its own with tutti.create(\"local\")");
+}
+
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
+  occupancy.require_own_process(what);
   if (is_in_callback) return;
   if (occupancy.owner_ != std::thread::id()) {
     throw Error(ErrorCode::invalid_argument,

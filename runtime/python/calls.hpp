@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <thread>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -20,6 +21,19 @@ void watch_signals();
 
 /// Registers how a tutti::Error becomes an exception of tutti._errors.
 void translate_errors(nb::module_& module);
+
+/// Counts the forks between the process that loaded the module and this one.
+void watch_forks();
+unsigned num_forks() noexcept;
+
+/// Owns an object of the library that a forked process must not destroy: there it is leaked, as
+/// what it would free, end or tell belongs to the process that made it.
+template <class Object>
+std::shared_ptr<Object> kept_by_this_process(Object object) {
+  return {new Object(std::move(object)), [forks = num_forks()](const Object* kept) {
+            if (forks == num_forks()) delete kept;
+          }};
+}
 
 /// The interpreter's lock is free, and waits of this thread can be interrupted, while this lives.
 class Blocking {
@@ -52,7 +66,7 @@ class Occupancy {
  public:
   class Turn {
    public:
-    /// Errors  invalid_argument, if another thread is in a call.
+    /// Errors  invalid_argument, if another thread is in a call, or as require_own_process().
     Turn(Occupancy& occupancy, const char* what);
     ~Turn();
     Turn(const Turn&) = delete;
@@ -63,7 +77,13 @@ class Occupancy {
     bool is_outermost_ = false;
   };
 
+  /// True in a process that was forked after the object was made.
+  [[nodiscard]] bool is_inherited() const noexcept { return forks_ != num_forks(); }
+  /// Errors  invalid_argument: this process was forked after the object was made.
+  void require_own_process(const char* what) const;
+
  private:
+  unsigned forks_ = num_forks();
   std::thread::id owner_{};  // read and written with the interpreter's lock
 };
 

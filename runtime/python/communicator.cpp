@@ -113,14 +113,35 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
   return call;
 }
 
-PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
+/// Where the handle of mpi4py's communicator lies, and whose it is.
+struct Handle {
+  const void* address;
+  MpiAbi abi;
+};
+
+/// Errors  invalid_argument: no such communicator.
+Handle handle_of(const nb::object& given) {
+  const nb::handle kind = given.type();
+  const std::string module = text_of(nb::object(kind.attr("__module__")));
+  if (!module.starts_with("mpi4py") || !nb::hasattr(given, "Get_size")) {
+    throw Error(ErrorCode::invalid_argument,
+                "from_mpi: expected a communicator of mpi4py, such as MPI.COMM_WORLD; got a " +
+                    text_of(nb::object(kind.attr("__name__"))));
+  }
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
-  const auto address = nb::cast<std::uintptr_t>(mpi4py.attr("_addressof")(given));
+  const auto theirs = nb::cast<std::string>(mpi4py.attr("Get_library_version")());
+  const bool is_openmpi = theirs.find("Open MPI") != theirs.npos;
+  const nb::object address = mpi4py.attr("_addressof")(given);
+  const void* const handle = PyLong_AsVoidPtr(address.ptr());
+  if (handle == nullptr) throw nb::python_error();
+  return {handle, is_openmpi ? MpiAbi::openmpi : MpiAbi::mpich};
+}
+
+PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
+  const Handle comm = handle_of(given);
   const Settings chosen = read_settings(settings);
-  return PyCommunicator(blocking([&] {
-    const auto* comm = reinterpret_cast<const void*>(address);
-    return communicator_from_address(comm, mpi_abi(), chosen);
-  }));
+  return PyCommunicator(
+      blocking([&] { return communicator_from_address(comm.address, comm.abi, chosen); }));
 }
 
 void agree(PyCommunicator& self, const nb::object& body) {
@@ -162,17 +183,20 @@ int number(const PyCommunicator& self) {
 
 void bind_collectives(nb::class_<PyCommunicator>& type) {
   constexpr const char* kSum = "sum";
-  type.def("allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
-           nb::arg("op") = kSum,
-           "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
-           "Collective. op: \"sum\", \"prod\", \"min\", \"max\" or \"avg\". Raises MismatchError "
-           "on all ranks if shapes, dtypes or operations differ.")
+  type.def(
+          "allreduce", allreduce, nb::arg("input"), nb::arg("out") = nb::none(),
+          nb::arg("op") = kSum,
+          "Reduces `input` over all ranks into `out` on every rank; in place without `out`.\n\n"
+          "Collective. `out` has the shape and dtype of `input`. op: \"sum\", \"prod\", \"min\" or "
+          "\"max\".\n"
+          "Raises MismatchError on all ranks if shapes, dtypes or operations differ.")
       .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum, nb::arg("priority") = 0,
            "An allreduce that goes on while the program computes. The arrays belong to the library "
            "until it is complete. All ranks make these calls in the same order.")
       .def("broadcast", broadcast, nb::arg("array"), nb::arg("root") = 0,
-           "Copies `array` of rank `root` into `array` of every rank. Collective.")
+           "Copies `array` of rank `root` into `array` of every rank, of one shape and dtype. "
+           "Collective.")
       .def("reduce", reduce, nb::arg("input"), nb::arg("out") = nb::none(), nb::arg("root") = 0,
            nb::arg("op") = kSum,
            "Reduces `input` over all ranks into `out` of rank `root`. Other ranks need no `out`. "
@@ -180,9 +204,11 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
       .def("reduce_scatter", reduce_scatter, nb::arg("input"), nb::arg("out"), nb::arg("op") = kSum,
            nb::arg("counts") = nb::none(),
            "Reduces `input`; rank r gets the r-th of `size` equal blocks in `out`, or of blocks of "
-           "counts[r] elements. Collective.")
+           "counts[r] elements. Collective.\n\n"
+           "Raises InvalidArgumentError on all ranks if `out` is not such a block of `input`.")
       .def("allgather", allgather, nb::arg("input"), nb::arg("out"),
-           "`out` gets the inputs of all ranks, one after the other. Collective.")
+           "`out` gets the inputs of all ranks, one after the other. Collective.\n\n"
+           "Raises InvalidArgumentError on all ranks if `out` is not `size` times `input`.")
       .def(
           "barrier",
           [](PyCommunicator& self) {
@@ -211,7 +237,7 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
             return PyCommunicator(blocking([&] { return Communicator::self(chosen); }));
           },
           nb::arg("settings"), "This process alone. Never touches MPI.")
-      .def_static("from_mpi", from_mpi, nb::arg("comm"), nb::arg("settings"),
+      .def_static("from_mpi", from_mpi, nb::arg("comm").none(), nb::arg("settings"),
                   "The ranks of a communicator of mpi4py, in its order. Collective over it.")
       .def(
           "split",
@@ -298,34 +324,49 @@ void bind_communicator(nb::module_& module) {
   bind_groups(type);
   bind_collectives(type);
   bind_blocks(type);
-  type.def_prop_ro("rank", number<&Communicator::rank>)
-      .def_prop_ro("size", number<&Communicator::size>)
-      .def_prop_ro("job_rank", number<&Communicator::job_rank>)
-      .def_prop_ro("node", number<&Communicator::node>)
-      .def_prop_ro("num_nodes", number<&Communicator::num_nodes>)
-      .def_prop_ro("local_rank", number<&Communicator::local_rank>)
-      .def_prop_ro("local_size", number<&Communicator::local_size>)
+  type.def_prop_ro("rank", number<&Communicator::rank>, "This rank's number, from 0.")
+      .def_prop_ro("size", number<&Communicator::size>, "How many ranks there are.")
+      .def_prop_ro("job_rank", number<&Communicator::job_rank>, "The number in the whole job.")
+      .def_prop_ro("node", number<&Communicator::node>, "The number of this rank's node.")
+      .def_prop_ro("num_nodes", number<&Communicator::num_nodes>, "How many nodes there are.")
+      .def_prop_ro("local_rank", number<&Communicator::local_rank>, "The number in the node.")
+      .def_prop_ro("local_size", number<&Communicator::local_size>, "How many the node has.")
       .def(
           "allocate",
           [](PyCommunicator& self, nb::handle shape, nb::handle dtype) {
+            self.occupancy().require_own_process("allocate");
             return Array::of(self.get().allocate(read_shape(shape), read_dtype(dtype)));
           },
           nb::arg("shape"), nb::arg("dtype") = "float32",
           "An array of zeros in node-shared memory, which collectives move without copies. Local.")
       .def(
-          "algorithms", [](const PyCommunicator& self) { return self.get().algorithms(); },
+          "algorithms",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("algorithms");
+            return self.get().algorithms();
+          },
           "How this communicator's calls move data, as text. Local.")
       .def(
           "statistics",
           [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("statistics");
             return to_python(blocking([&] { return self.get().statistics(); }));
           },
           "What the calls of this rank have cost so far. Local.")
-      .def("stop_requested",
-           [](const PyCommunicator& self) {
-             return blocking([&] { return self.get().stop_requested(); });
-           })
-      .def("request_stop", [](const PyCommunicator& self) { self.get().request_stop(); })
+      .def(
+          "stop_requested",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("stop_requested");
+            return blocking([&] { return self.get().stop_requested(); });
+          },
+          "True once a signal or request_stop() on any rank asked the job to stop. Local.")
+      .def(
+          "request_stop",
+          [](const PyCommunicator& self) {
+            self.occupancy().require_own_process("request_stop");
+            self.get().request_stop();
+          },
+          "Asks all ranks to stop; they know after the next collective call. Local.")
       .def("close", &PyCommunicator::close, "Leaves the group. Local.")
       .def("__repr__", repr);
 }

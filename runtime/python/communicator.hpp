@@ -21,7 +21,13 @@ class PyCommunicator {
   PyCommunicator& operator=(PyCommunicator&&) = delete;
   ~PyCommunicator() { close(); }
 
+  /// In a forked process it leaves everything as it is: the group is its parent's.
   void close() {
+    if (!communicator_) return;
+    if (occupancy_->is_inherited()) {
+      static_cast<void>(communicator_.release());
+      return;
+    }
     const nb::gil_scoped_release released;
     communicator_.reset();
   }

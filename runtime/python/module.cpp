@@ -5,9 +5,12 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "tutti/gpu.hpp"
+#include "tutti/launch.hpp"
 #include "tutti/optimizers.hpp"
 #include "tutti/preemption.hpp"
 #include "tutti/program.hpp"
@@ -38,12 +41,39 @@ int end_job(const std::string& program, const std::string& code, const std::stri
   });
 }
 
+/// Ends with close(), whoever still has the object.
+class PySignals {
+ public:
+  void close() noexcept { signals_.reset(); }
+  void pass_on() noexcept {
+    if (signals_) signals_->pass_on();
+    close();
+  }
+  [[nodiscard]] bool received() const noexcept { return signals_ && signals_->received(); }
+
+ private:
+  std::optional<PreemptionSignals> signals_{std::in_place};
+};
+
+/// True where a launcher has started this process as one of several, or does not say of how many.
+/// A batch script of Slurm's is no such process.
+bool is_launched() {
+  const std::optional<Launch> launch = find_launch();
+  return launch && launch->size != 1;
+}
+
 void bind_program(nb::module_& module) {
-  nb::class_<PreemptionSignals>(module, "_PreemptionSignals")
+  nb::class_<PySignals>(module, "_PreemptionSignals")
       .def(nb::init<>())
-      .def("pass_on", &PreemptionSignals::pass_on,
-           "From now on it is as if there had never been this object.")
-      .def("received", &PreemptionSignals::received, "True once a signal has come to this rank.");
+      .def("pass_on", &PySignals::pass_on,
+           "From now on it is as if there had never been this object: a signal that has come "
+           "comes again.")
+      .def("received", &PySignals::received,
+           "True once a signal has come to this rank. Other ranks may not know of it.")
+      .def("close", &PySignals::close,
+           "The signals do again what they did before; what they asked for is forgotten.");
+  module.def("is_launched", is_launched,
+             "True where a launcher has started this process as one of several.");
   module.def("end_job", end_job, nb::arg("program"), nb::arg("code"), nb::arg("text"),
              nb::arg("is_agreed"), nb::arg("is_reporter"));
   module.def("version", version);
@@ -58,7 +88,7 @@ void bind_program(nb::module_& module) {
 void bind_optimizers(nb::module_& module) {
   nb::class_<Optimizer>(module, "Optimizer",
                         "How weights follow from gradients. All ranks change its options alike.")
-      .def_prop_ro("name", &Optimizer::name)
+      .def_prop_ro("name", &Optimizer::name, "As optimizer() was called with.")
       .def_prop_rw("learning_rate", &Optimizer::learning_rate, &Optimizer::set_learning_rate,
                    "The rate before schedule and multipliers.")
       .def(
@@ -82,9 +112,9 @@ void bind_optimizers(nb::module_& module) {
       },
       nb::arg("name"), nb::arg("options"),
       "An optimizer by its name: optimizer(\"sgd\", momentum=0.9, schedule=\"cosine\", "
-      "max_update=1000).");
-  module.def("optimizer_names", optimizer::names);
-  module.def("optimizer_help", optimizer::help);
+      "max_update=1000).\n\nRaises InvalidArgumentError for an unknown name or option.");
+  module.def("optimizer_names", optimizer::names, "The names that optimizer() knows.");
+  module.def("optimizer_help", optimizer::help, "The options of all optimizers, as text.");
 }
 
 }  // namespace tutti::python
@@ -99,4 +129,5 @@ NB_MODULE(_core, module) {
   bind_store(module);
   bind_program(module);
   watch_signals();
+  watch_forks();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti.KVStore.
-#include <memory>
-#include <nanobind/stl/map.h>
+#include "runtime/python/store.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
 #include "runtime/python/array.hpp"
@@ -19,31 +18,6 @@
 namespace tutti::python {
 
 namespace {
-
-/// A store as Python has it.
-class PyStore {
- public:
-  explicit PyStore(KVStore store) : store_(std::make_unique<KVStore>(std::move(store))) {}
-  PyStore(PyStore&&) = default;
-  PyStore& operator=(PyStore&&) = delete;
-  ~PyStore() { close(); }
-
-  void close() {
-    const nb::gil_scoped_release released;  // a thread of the library may run an updater
-    store_.reset();
-  }
-  [[nodiscard]] KVStore& get() const {
-    if (store_) return *store_;
-    throw Error(ErrorCode::invalid_argument, "this store is closed; create a new one");
-  }
-  [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
-  [[nodiscard]] UnderWay& under_way() { return under_way_; }
-
- private:
-  std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
-  UnderWay under_way_;  // its arrays outlive the store's calls
-  std::unique_ptr<KVStore> store_;
-};
 
 /// Reads `read(items)` on all ranks and runs `call(store, items)`.
 template <class Read, class Call>
@@ -162,6 +136,11 @@ void init_row_sparse(PyStore& self, nb::handle key, nb::handle table, nb::handle
   read_on_all(store, [&] {
     items.emplace(key);
     if (is_shape) {
+      if (!items->is_single()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "init_row_sparse: expected one key, an int or a str, for a table of zeros; got "
+                    "a list of keys");
+      }
       shape = read_shape(table);
       element = read_dtype(dtype);
     } else {
@@ -217,42 +196,13 @@ void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options)
       throw Error(ErrorCode::invalid_argument,
                   "set_gradient_compression: expected {\"type\": \"2bit\", ...}; got no \"type\"");
     }
-    const std::string name = nb::cast<std::string>(nb::str(nb::object(rest["type"])));
+    const std::string name = text_of(nb::object(rest["type"]));
     PyDict_DelItemString(rest.ptr(), "type");
     text = option_text(name, rest);
   } else {
-    text = option_text(nb::cast<std::string>(nb::str(given)), options);
+    text = option_text(text_of(given), options);
   }
   blocking([&] { store.set_gradient_compression(text); });
-}
-
-nb::dict load(PyStore& self, const std::string& directory, const LoadOptions& options) {
-  const Occupancy::Turn turn(self.occupancy(), "load");
-  KVStore& store = self.get();
-  const LoadResult found = blocking([&] { return store.load(directory, options); });
-  nb::dict result;
-  result["generation"] = found.generation;
-  result["metadata"] = found.metadata;
-  result["damaged"] = found.damaged;
-  result["reset_residuals"] = found.reset_residuals;
-  return result;
-}
-
-/// A call that has no arrays, in turn and without the interpreter's lock.
-template <class Call>
-auto simple(PyStore& self, const char* what, Call&& call) {
-  const Occupancy::Turn turn(self.occupancy(), what);
-  KVStore& store = self.get();
-  return blocking([&] { return call(store); });
-}
-
-nb::dict verify(PyStore& self) {
-  const VerifyResult found = simple(self, "verify", [](KVStore& store) { return store.verify(); });
-  nb::dict result;
-  result["bytes"] = found.bytes;
-  result["healed"] = found.healed;
-  result["healed_since_creation"] = found.healed_since_creation;
-  return result;
 }
 
 std::string repr(const PyStore& self) {
@@ -269,46 +219,67 @@ void bind_values(nb::class_<PyStore>& type) {
   type.def("init", init, keys, no_values,
            "Stores the first value of each key: rank 0's. Once per key. Collective.\n\n"
            "keys: an int or str, a list of them, or a dict of key: value.\n"
-           "Raises InvalidArgumentError for a key that exists.")
+           "values: an array of any shape, or one for each key.\n"
+           "Raises InvalidArgumentError on all ranks for a key that exists, or a value that is no "
+           "dense array of a known dtype.")
       .def("push", push, keys, no_values, priority,
            "Sums each key's values over the list and over all ranks, then runs the updater.\n\n"
-           "Collective: all ranks push the same keys, shapes and dtypes, in the same order. A list "
-           "for one key is summed; a list of keys takes a list of values, or of lists.\n"
-           "Raises MismatchError on all ranks, which changes nothing.")
+           "Collective: all ranks push the same keys, shapes and dtypes, in the same order.\n"
+           "values: arrays of the key's shape and dtype. A list for one key is summed; a list of "
+           "keys takes a list of values, or of lists.\n"
+           "Raises InvalidArgumentError or MismatchError on all ranks, which changes nothing; "
+           "UserCodeError if an updater raised; TimeoutError or CommunicationError if a rank does "
+           "not come.")
       .def("pull", pull, keys, no_out, nb::kw_only(), nb::arg("cast") = false,
            nb::arg("ignore_sparse") = true, priority,
            "Copies this rank's replica into every array of `out`, which is written in place. "
-           "Local.\n\ncast: converts to the outputs' dtypes.")
+           "Local.\n\nout: writable arrays of the key's shape and dtype.\n"
+           "cast: converts to the outputs' dtypes. ignore_sparse: leaves the outputs of row-sparse "
+           "keys as they are.\n"
+           "Raises InvalidArgumentError for an unknown key, another shape or another dtype.")
       .def("pushpull", pushpull, keys, no_values, no_out, priority,
-           "push, then pull of the new values; without `out`, over `values`. Collective.")
-      .def("broadcast", broadcast, keys, no_values, no_out, "init, then pull. Collective.")
+           "push, then pull of the new values; without `out`, over `values`. Collective.\n\n"
+           "Shapes and errors are those of push() and pull().")
+      .def("broadcast", broadcast, keys, no_values, no_out,
+           "init, then pull: every rank's `out` gets rank 0's values. Collective.")
       .def("push_async", push_async, keys, no_values, priority, nb::kw_only(),
            nb::arg("borrow") = false,
            "A push that goes on while the program computes. Ranks may push keys in any order.\n\n"
-           "borrow: values in ordinary memory are not copied, and stay as they are until then.")
+           "borrow: values in ordinary memory are not copied, and stay as they are until then. "
+           "priority: a higher one goes first; the same on all ranks.\n"
+           "Raises InvalidArgumentError at once, on this rank alone; wait() raises what push() "
+           "does.")
       .def("pushpull_async", pushpull_async, keys, nb::arg("values"), nb::arg("out"), priority,
            nb::kw_only(), nb::arg("borrow") = false,
            "push_async, whose outputs have the new values when it is complete.")
-      .def("view", view, nb::arg("key"),
+      .def("view", view, nb::arg("key").none(),
            "This rank's replica, read-only and without a copy. It keeps the memory that it shows; "
-           "its content is valid until the next push of the key. Local.")
+           "its content is valid until the next push of the key. Local.\n\n"
+           "Raises InvalidArgumentError for an unknown key.")
       .def(
           "allocate",
           [](PyStore& self, nb::handle shape, nb::handle dtype) {
+            self.occupancy().require_own_process("allocate");
             const Shape asked = read_shape(shape);
             return Array::of(self.get().allocate(asked, read_dtype(dtype)));
           },
           nb::arg("shape"), nb::arg("dtype") = "float32",
-          "An array of zeros in the store's memory, which is pushed without any copy. Local.")
-      .def("init_row_sparse", init_row_sparse, nb::arg("key"), nb::arg("table"),
+          "An array of zeros in the store's memory, which is pushed without any copy. Local.\n\n"
+          "shape: 7, (2, 3) or [2, 3]. dtype: \"float32\", numpy.float32 or torch.float32.\n"
+          "Raises OutOfMemoryError before any page is touched.");
+}
+
+void bind_rows(nb::class_<PyStore>& type) {
+  const auto priority = nb::arg("priority") = 0;
+  type.def("init_row_sparse", init_row_sparse, nb::arg("key").none(), nb::arg("table"),
            nb::arg("dtype") = "float32",
            "A key of which pushes name rows. `table`: an array, or the shape of one of zeros, as a "
            "tuple. Collective.")
-      .def("push_rows", push_rows, nb::arg("key"), nb::arg("ids") = nb::none(),
+      .def("push_rows", push_rows, nb::arg("key").none(), nb::arg("ids") = nb::none(),
            nb::arg("rows") = nb::none(), priority,
            "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
            "different rows, or none. Collective.")
-      .def("pull_rows", pull_rows, nb::arg("key"), nb::arg("ids"),
+      .def("pull_rows", pull_rows, nb::arg("key").none(), nb::arg("ids").none(),
            "(ids, rows) of this rank's replica: each row once, ascending. Local.");
 }
 
@@ -335,7 +306,7 @@ void bind_updates(nb::class_<PyStore>& type) {
               throw Error(ErrorCode::invalid_argument,
                           "set_optimizer: expected a name, such as \"sgd\", or what "
                           "tutti.optimizer() made; got " +
-                              std::string(nb::repr(given).c_str()));
+                              repr_of(given));
             }
             simple(self, "set_optimizer", [&](KVStore& store) { store.set_optimizer(optimizer); });
           },
@@ -346,75 +317,22 @@ void bind_updates(nb::class_<PyStore>& type) {
            "Compresses what later pushes send: (\"2bit\", threshold=0.5). Call it on every rank.");
 }
 
-void bind_files(nb::class_<PyStore>& type) {
-  type.def(
-          "save",
-          [](PyStore& self, nb::handle directory,
-             const std::map<std::string, std::string>& metadata) {
-            const std::string path = nb::cast<std::string>(nb::str(directory));
-            simple(self, "save", [&](KVStore& store) { store.save(path, metadata); });
-          },
-          nb::arg("directory"), nb::arg("metadata") = nb::dict(),
-          "Saves values, states and metadata as a new generation in a directory. Collective.")
+void bind_job(nb::class_<PyStore>& type) {
+  type.def_prop_ro(
+          "rank", [](const PyStore& self) { return self.get().rank(); },
+          "This rank's number, from 0.")
+      .def_prop_ro(
+          "num_workers", [](const PyStore& self) { return self.get().num_workers(); },
+          "How many ranks hold a replica.")
+      .def_prop_ro(
+          "type", [](const PyStore& self) { return std::string(self.get().type()); },
+          "\"local\", \"device\" or \"dist\".")
       .def(
-          "load",
-          [](PyStore& self, nb::handle directory, bool weights_only, bool other_options,
-             bool may_be_absent) {
-            return load(self, nb::cast<std::string>(nb::str(directory)),
-                        {weights_only, other_options, may_be_absent});
+          "is_capable",
+          [](const PyStore& self, const std::string& capability) {
+            return self.get().is_capable(capability);
           },
-          nb::arg("directory"), nb::kw_only(), nb::arg("weights_only") = false,
-          nb::arg("other_options") = false, nb::arg("may_be_absent") = false,
-          "Takes back the newest whole generation: a dict of generation (0: none), metadata, "
-          "damaged, reset_residuals. Collective.")
-      .def(
-          "save_optimizer_states",
-          [](PyStore& self, nb::handle file) {
-            const std::string path = nb::cast<std::string>(nb::str(file));
-            simple(self, "save_optimizer_states",
-                   [&](KVStore& store) { store.save_optimizer_states(path); });
-          },
-          nb::arg("path"), "The optimizer's states alone, in one file. Collective.")
-      .def(
-          "load_optimizer_states",
-          [](PyStore& self, nb::handle file, bool other_options) {
-            const std::string path = nb::cast<std::string>(nb::str(file));
-            simple(self, "load_optimizer_states", [&](KVStore& store) {
-              store.load_optimizer_states(path, {.other_options = other_options});
-            });
-          },
-          nb::arg("path"), nb::kw_only(), nb::arg("other_options") = false,
-          "Takes them back; the store holds the same keys. Collective.")
-      .def("verify", verify,
-           "Compares all replicas between ranks: a dict of bytes, healed, healed_since_creation. "
-           "Collective. Raises DivergenceError without a majority.")
-      .def(
-          "statistics",
-          [](PyStore& self) {
-            return to_python(
-                simple(self, "statistics", [](KVStore& store) { return store.statistics(); }));
-          },
-          "What the calls of this rank have cost so far. Local.");
-}
-
-}  // namespace
-
-void bind_store(nb::module_& module) {
-  auto type = nb::class_<PyStore>(
-      module, "KVStore", nb::is_weak_referenceable(),
-      "A replicated key-value store: every rank holds a replica of every value.\n\n"
-      "Collective calls are made by every rank, in the same order, with the same keys, shapes and "
-      "dtypes. One thread uses a store at a time.");
-  bind_values(type);
-  bind_updates(type);
-  bind_files(type);
-  type.def_prop_ro("rank", [](const PyStore& self) { return self.get().rank(); })
-      .def_prop_ro("num_workers", [](const PyStore& self) { return self.get().num_workers(); })
-      .def_prop_ro("type", [](const PyStore& self) { return std::string(self.get().type()); })
-      .def("is_capable",
-           [](const PyStore& self, const std::string& capability) {
-             return self.get().is_capable(capability);
-           })
+          nb::arg("capability"), "True for \"optimizer\": the store can run one. Local.")
       .def(
           "stop_requested",
           [](PyStore& self) {
@@ -423,7 +341,11 @@ void bind_store(nb::module_& module) {
           },
           "True once a signal or request_stop() on any rank asked the job to stop. Local.")
       .def(
-          "request_stop", [](PyStore& self) { self.get().request_stop(); },
+          "request_stop",
+          [](PyStore& self) {
+            self.occupancy().require_own_process("request_stop");
+            self.get().request_stop();
+          },
           "Asks all ranks to stop; they know after the next collective call. Local.")
       .def(
           "barrier",
@@ -443,6 +365,21 @@ void bind_store(nb::module_& module) {
           "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.")
       .def("close", &PyStore::close, "Leaves the job's group. Local.")
       .def("__repr__", repr);
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  auto type = nb::class_<PyStore>(
+      module, "KVStore", nb::is_weak_referenceable(),
+      "A replicated key-value store: every rank holds a replica of every value.\n\n"
+      "Collective calls are made by every rank, in the same order, with the same keys, shapes and "
+      "dtypes. One thread uses a store at a time.");
+  bind_values(type);
+  bind_rows(type);
+  bind_updates(type);
+  bind_files(type);
+  bind_job(type);
   module.def(
       "create",
       [](const std::string& name, const nb::kwargs& settings) {

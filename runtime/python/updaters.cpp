@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/python/arguments.hpp"
 #include "runtime/python/array.hpp"
 #include "runtime/python/calls.hpp"
 
@@ -38,6 +40,13 @@ class Lending {
   std::vector<std::shared_ptr<Lease>> leases_;
 };
 
+void require_callable(const nb::object& function, const char* expected) {
+  if (PyCallable_Check(function.ptr()) != 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string("set_updater: expected a function, ") + expected + ", or None; got a " +
+                  text_of(nb::object(function.type().attr("__name__"))));
+}
+
 nb::object key_of(const Key& key) {
   if (key.is_string()) return nb::str(key.text().c_str(), key.text().size());
   return nb::int_(key.number());
@@ -47,6 +56,7 @@ nb::object key_of(const Key& key) {
 
 Updater dense_updater(nb::object function) {
   if (function.is_none()) return nullptr;
+  require_callable(function, "updater(key, merged, stored)");
   return [function = shared(std::move(function))](const Key& key, const ConstTensorView& merged,
                                                   const TensorView& stored) {
     const InCallback callback;
@@ -59,6 +69,7 @@ Updater dense_updater(nb::object function) {
 
 RowSparseUpdater row_updater(nb::object function) {
   if (function.is_none()) return nullptr;
+  require_callable(function, "rows(key, ids, rows, stored)");
   return [function = shared(std::move(function))](const Key& key, const RowSparseView& merged,
                                                   const TensorView& stored) {
     const InCallback callback;

@@ -59,11 +59,12 @@ run_address_sanitizer() {
 # why is in `skipped`.
 get_python() {
   local home=$root/build/venv log=$root/build/venv.log
-  if [ -x "$home/bin/pytest" ] && ! is_without_torch "$home"; then return 0; fi
+  if [ -x "$home/bin/mypy" ] && ! is_without_torch "$home"; then return 0; fi
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
     (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install nanobind numpy pytest "${torch[@]}"; } \
+  if ! { python3 -m venv "$home" &&
+    "$home/bin/pip" install nanobind numpy pytest mypy mpi4py "${torch[@]}"; } \
     >"$log" 2>&1; then
     rm -rf -- "$home"
     skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"

@@ -89,3 +89,10 @@ def test_the_calls_of_a_device_store():
     kv.push(3, mx.nd.ones(SHAPE) * 5)
     kv.pull(3, out=a)
     assert abs(a.asnumpy() - 3.05).max() < 1e-6
+
+
+def test_one_line_imports_all_names_that_pages_use():
+    names = {}
+    exec("from tutti.mxnet import *", names)
+    assert {"cpu", "gpu", "kv", "kvstore", "mx", "nd", "np", "npx"} <= set(names)
+    assert names["mx"] is mx and names["mx"].nd is names["nd"]

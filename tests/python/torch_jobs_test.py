@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "apps" / "python"
-MPIRUN = shlex.split(os.environ["TUTTI_TEST_MPIRUN"])
+MPIRUN = shlex.split(os.environ["MPIRUN"])
 DATA = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
 needs_images = pytest.mark.skipif(not DATA.exists(), reason="no dataset-fashion-mnist here")
 

@@ -119,6 +119,30 @@ def test_a_key_is_an_int_or_a_str(kv, key, text):
         kv.push(key, np.ones((2, 3), np.float32))
 
 
+@pytest.mark.parametrize("path, text", [
+    (None, "os.PathLike.*NoneType"), (3, "int"), ("run\0", "null"), ("", "path of a directory")])
+def test_a_path_is_a_str_or_a_path(kv, path, text):
+    with pytest.raises(tutti.InvalidArgumentError, match=text):
+        kv.save(path)
+    if path != "":
+        for call in (kv.load, kv.save_optimizer_states, kv.load_optimizer_states):
+            with pytest.raises(tutti.InvalidArgumentError, match=text):
+                call(path)
+
+
+@pytest.mark.parametrize("keys", [[], ["a"], {}, ["a", "b"]])
+def test_a_table_of_zeros_has_one_key(kv, keys):
+    with pytest.raises(tutti.InvalidArgumentError, match="expected one key"):
+        kv.init_row_sparse(keys, (10, 3))
+
+
+def test_an_updater_is_a_function(kv):
+    with pytest.raises(tutti.InvalidArgumentError, match=r"updater\(key, merged, stored\).*a int"):
+        kv.set_updater(3)
+    with pytest.raises(tutti.InvalidArgumentError, match=r"rows\(key, ids, rows, stored\).*a str"):
+        kv.set_updater(None, "rows")
+
+
 def test_what_an_updater_was_given_is_not_kept(kv):
     kept = []
     kv.set_updater(lambda key, merged, stored: kept.append(merged))

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _core, _end
-from ._array import Array
+from . import _array, _core, _end
 from ._core import (
     EXIT_REQUEUE,
+    Array,
     Communicator,
     KVStore,
     Optimizer,

@@ -6,8 +6,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ._core import Pending
-from ._core import _Array as Array
+from ._core import Array, Communicator, KVStore, Optimizer, Pending
 
 if TYPE_CHECKING:
     import numpy
@@ -25,6 +24,11 @@ def _numpy(self: Array) -> "numpy.ndarray[Any, Any]":
         raise ImportError("NumPy has no bfloat16 of its own: pip install ml_dtypes, or use "
                           "torch.from_dlpack(array)") from error
     return numpy.asarray(memoryview(self._bits())).view(ml_dtypes.bfloat16)
+
+
+def _copied(self: Array) -> "numpy.ndarray[Any, Any]":
+    """A copy as an array of NumPy."""
+    return self.numpy().copy()
 
 
 def _plain(value: Any) -> Any:
@@ -105,13 +109,14 @@ def _complete(array: Any) -> None:
     array.__array__ = _as_array
     array.__array_ufunc__ = _array_ufunc
     array.numpy = _numpy
-    array.asnumpy = lambda self: self.numpy().copy()
+    array.asnumpy = _copied
     array.fill = _fill
-    array.__name__ = array.__qualname__ = "Array"
-    array.__module__ = "tutti"
 
 
 _complete(Array)
+
+for _kind in (Array, Communicator, KVStore, Optimizer, Pending):
+    _kind.__module__ = "tutti"  # where programs find them
 
 
 def _await(self: Pending) -> Any:
@@ -126,3 +131,16 @@ def _await(self: Pending) -> Any:
 
 
 setattr(Pending, "__await__", _await)
+
+
+def _enter(self: Any) -> Any:
+    return self
+
+
+def _leave(self: Any, *_: object) -> None:
+    self.close()
+
+
+for _kind in (Communicator, KVStore):
+    setattr(_kind, "__enter__", _enter)
+    setattr(_kind, "__exit__", _leave)

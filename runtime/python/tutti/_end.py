@@ -32,17 +32,12 @@ def _close_all() -> None:
         closable.close()
 
 
-def _in_job() -> bool:
-    return any(int(os.environ.get(name, "1")) > 1
-               for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"))
-
-
 def _on_exception(kind: type[BaseException], error: BaseException,
                   trace: TracebackType | None) -> None:
     is_ours = isinstance(error, Error)
     if not is_ours or error.reporter:  # type: ignore[attr-defined]
         _before(kind, error, trace)
-    if os.getpid() != _process or not _in_job():
+    if os.getpid() != _process or not _core.is_launched():
         return
     if is_ours and error.agreed:  # type: ignore[attr-defined]
         return  # every rank raises it, and ends by itself
@@ -69,4 +64,20 @@ sys.excepthook = _on_exception
 
 class PreemptionSignals(_core._PreemptionSignals):
     """While it lives, SIGTERM and SIGUSR1 ask the job to stop: kv.stop_requested() is true on all
-    ranks from the next collective call on. Save, and end with EXIT_REQUEUE. At most one lives."""
+    ranks from the next collective call on. Save, and end with EXIT_REQUEUE.
+
+        with tutti.PreemptionSignals():
+            train()
+
+    Make it on every rank, as the program's first act. A second signal ends the process at once. A
+    process that is forked is no rank: signals do there what they did before.
+
+    Raises InvalidArgumentError if there is one already.
+    """
+
+    def __enter__(self) -> "PreemptionSignals":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+

@@ -112,6 +112,10 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+for _kind in (Error, *_CLASSES.values()):
+    _kind.__module__ = "tutti"  # where programs find them, and what a traceback says
+
+
 def make(code: str, text: str, recoverable: bool, reporter: bool, agreed: bool, exit_code: int,
          cause: BaseException | None) -> Error:
     """For the module in C++."""

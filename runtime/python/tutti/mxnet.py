@@ -2,7 +2,9 @@
 """The names of MXNet that programs with a KVStore use: `from tutti import mxnet as mx`.
 
 mx.kv.create, mx.nd, mx.np, mx.npx, mx.cpu(i), ctx=, asnumpy() and kv._set_updater. Arrays are
-NumPy's, of float32 unless said; there is no autograd, and no network.
+NumPy's, of float32 unless said; there is no autograd, and no network. A page whose cells use names
+that it never imports, such as mx beside `from mxnet import np`, runs after
+`from tutti.mxnet import *`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def gpu(device_id: int = 0) -> Context:
         "on GPUs, such as PyTorch's, to tutti.create()")
 
 
-class NDArray(numpy.ndarray):
+class NDArray(numpy.ndarray[Any, Any]):
     """An array of NumPy that also has MXNet's methods."""
 
     context: Context
@@ -154,3 +156,7 @@ npx = _module("npx", "Devices, as mxnet.npx.", cpu=cpu, gpu=gpu, set_np=lambda *
               reset_np=lambda *_: None, waitall=lambda: None, num_gpus=lambda: 0)
 kv = _module("kv", "Stores, as mxnet.kv.", create=_create, KVStore=KVStore)
 kvstore = kv
+mx = sys.modules[__name__]
+
+__all__ = ["Context", "KVStore", "NDArray", "arange", "array", "cpu", "full", "gpu", "kv",
+           "kvstore", "mx", "nd", "np", "npx"]

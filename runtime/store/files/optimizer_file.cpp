@@ -55,7 +55,7 @@ void require_same_optimizer(const Json& saved, Optimizer& optimizer, bool other_
         "the saved states are of " + name + ", but this store runs " + optimizer.name() +
         "; set_optimizer the same one before the load (weights_only takes the values alone)");
   }
-  if (other_options || saved.value("fingerprint", "") == running["fingerprint"]) return;
+  if (other_options || saved.value("fingerprint", "") == running.value("fingerprint", "")) return;
   const std::string before = saved.value("options", "");
   const std::string now = optimizer.describe();
   throw_invalid_argument(

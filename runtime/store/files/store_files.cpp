@@ -162,6 +162,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
   throw_together(group_->engine(), "save", [&] {
+    if (directory.empty()) throw_invalid_argument("expected the path of a directory, got none");
     require_utf8(metadata);
     host_copies.emplace(*group_, entries);
     content.weights = weights_content(entries);

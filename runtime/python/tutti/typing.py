@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types for annotations of programs: `from tutti.typing import Key, Value`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypedDict, Union
+
+if TYPE_CHECKING:
+    if sys.version_info >= (3, 12):
+        from collections.abc import Buffer
+    else:
+        from typing_extensions import Buffer
+
+    from ._core import Array
+
+
+class SupportsDLPack(Protocol):
+    """An array of NumPy, PyTorch, CuPy, JAX or another library that speaks DLPack."""
+
+    def __dlpack__(self) -> Any: ...
+
+
+#: of one value: an int or a str
+Key = Union[SupportsIndex, str]
+#: one key or several
+Keys = Union[Key, Iterable[Key]]
+#: an array without gaps, in the host's memory or on a GPU
+Value = Union["Buffer", SupportsDLPack]
+#: one array; one for each key; or several for each key
+Values = Union[Value, Sequence[Union[Value, Sequence[Value]]]]
+#: keys, and what lies at each
+ValuesOfKeys = Mapping[Any, Union[Value, Sequence[Value]]]
+#: 7, (2, 3) or [2, 3]
+Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
+#: updater(key, merged, stored) changes `stored` in place
+Updater = Callable[[Any, "Array", "Array"], object]
+#: rows(key, ids, rows, stored) changes rows of `stored` in place
+RowUpdater = Callable[[Any, "Array", "Array", "Array"], object]
+
+
+class LoadResult(TypedDict):
+    """What kv.load() gives."""
+
+    #: counts the saves into a directory; 0: there was no checkpoint
+    generation: int
+    metadata: dict[str, str]
+    #: newer generations that were passed over: one sentence each, newest first
+    damaged: list[str]
+    #: why the residuals of compression that were saved begin at zero; else empty
+    reset_residuals: str
+
+
+class VerifyResult(TypedDict):
+    """What kv.verify() gives."""
+
+    #: replicas and states that each rank compared
+    bytes: int
+    #: chunks of 64 KiB that differed, now equal
+    healed: int
+    #: the same since the store was made, by pushes too
+    healed_since_creation: int
+
+
+class LastRank(TypedDict):
+    """A rank that came last to calls."""
+
+    rank: int
+    calls: int
+    seconds: float
+
+
+class CallStatistics(TypedDict):
+    """What the calls of one kind and of the same keys have cost this rank."""
+
+    call: str
+    keys: list[int | str]
+    calls: int
+    bytes: int
+    seconds: float
+    waiting_seconds: float
+    last: list[LastRank]
+
+
+class Statistics(TypedDict):
+    """What statistics() gives."""
+
+    rank: int
+    seconds: float
+    calls: list[CallStatistics]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program as a part of a job: signals that ask it to stop, communicators of mpi4py, its end."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import tutti
+
+LAUNCHERS = ("OMPI_", "PMI", "MPI_", "SLURM_", "HYDRA_")
+
+
+def await_signal(signals):
+    """Python's own thread gets a signal at the next look; a handler in C, at once or soon after."""
+    deadline = threading.Event()
+    for _ in range(1000):
+        if signals.received():
+            return True
+        deadline.wait(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_one_rank_stops_all_after_the_same_call(number):
+    before = signal.getsignal(number)
+    with tutti.PreemptionSignals() as signals:
+        kv = tutti.create("dist")
+        kv.init(0, np.zeros(3, np.float32))
+        kv.push(0, np.ones(3, np.float32))
+        assert not signals.received() and not kv.stop_requested()
+        kv.barrier()
+        if kv.rank == kv.num_workers - 1:
+            os.kill(os.getpid(), number)
+            assert await_signal(signals)
+        kv.push(0, np.ones(3, np.float32))
+        assert kv.stop_requested()
+        assert signals.received() == (kv.rank == kv.num_workers - 1)
+        with pytest.raises(tutti.InvalidArgumentError, match="has one already"):
+            tutti.PreemptionSignals()
+        kv.barrier()
+    assert signal.getsignal(number) == before and not signals.received()
+    again = tutti.PreemptionSignals()
+    assert not again.received() and not tutti.create("local").stop_requested()
+    again.close()
+    again.pass_on()  # has no effect any more
+
+
+def test_a_signal_that_is_passed_on_ends_the_program_as_ever():
+    program = textwrap.dedent("""
+        import os, signal, tutti
+        signals = tutti.PreemptionSignals()
+        os.kill(os.getpid(), signal.SIGTERM)
+        print(signals.received(), flush=True)
+        signals.pass_on()
+    """)
+    done = run(program)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "True\n"), done.stderr
+
+
+def test_a_program_that_stops_ends_with_a_code_of_its_own():
+    assert tutti.EXIT_REQUEUE == 75
+
+
+def test_a_communicator_of_mpi4py_gives_a_group():
+    mpi4py = pytest.importorskip("mpi4py.MPI")
+    world = tutti.Communicator.from_mpi(mpi4py.COMM_WORLD)
+    assert (world.rank, world.size) == (mpi4py.COMM_WORLD.rank, mpi4py.COMM_WORLD.size)
+    backwards = mpi4py.COMM_WORLD.Split(0, -world.rank)
+    ranks = tutti.Communicator.from_mpi(backwards, timeout=30)
+    assert ranks.rank == world.size - 1 - world.rank
+    array = np.full(5, world.rank + 1, np.float32)
+    ranks.allreduce(array)
+    assert (array == world.size * (world.size + 1) / 2).all()
+    kv = tutti.create(ranks)
+    backwards.Free()  # the library has a duplicate
+    kv.init(0, np.full(3, world.rank, np.float32))
+    assert (kv.view(0).numpy() == world.size - 1).all()  # the first rank's value
+    kv.push(0, np.ones(3, np.float32))
+    assert (kv.view(0).numpy() == world.size).all()
+    kv.close()
+    ranks.close()
+    world.close()
+
+
+def test_what_is_no_communicator_of_mpi4py_is_one_sentence():
+    for given in (None, 3, "world", object()):
+        with pytest.raises(tutti.InvalidArgumentError, match="mpi4py") as raised:
+            tutti.Communicator.from_mpi(given)
+        assert "\n" not in str(raised.value)
+    mpi4py = pytest.importorskip("mpi4py.MPI")
+    with pytest.raises(tutti.Error, match="MPI_COMM_NULL"):
+        tutti.Communicator.from_mpi(mpi4py.COMM_NULL)
+    other = mpi4py.Get_library_version
+    mpi4py.Get_library_version = lambda: "MPI of elsewhere, 1.0"
+    try:
+        with pytest.raises(tutti.InvalidArgumentError, match="compiled with the mpi.h of MPICH"):
+            tutti.Communicator.from_mpi(mpi4py.COMM_WORLD)
+    finally:
+        mpi4py.Get_library_version = other
+
+
+def clean_environment(**variables):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return kept | variables
+
+
+def run(program, *launcher, **variables):
+    environment = dict(os.environ) if launcher else clean_environment(**variables)
+    return subprocess.run([*launcher, sys.executable, "-c", textwrap.dedent(program)], text=True,
+                          env=environment, timeout=120, capture_output=True,
+                          stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("variables, is_launched", [
+    ({}, False),
+    ({"SLURM_NTASKS": "4", "SLURM_JOB_ID": "1"}, False),  # a batch script of sbatch's
+    ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "4294967291", "SLURM_STEP_NUM_TASKS": "4",
+      "SLURM_PROCID": "0"}, False),  # as its step is numbered
+    ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4",
+      "SLURM_PROCID": "0"}, True),
+    ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, True),
+    ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, False),
+    ({"PMI_SIZE": "2", "PMI_RANK": "0"}, True),
+])
+def test_a_batch_script_is_no_job(variables, is_launched):
+    done = run("""
+        import tutti
+        print(tutti._core.is_launched(), flush=True)
+        raise KeyError("oops")
+    """, **variables)
+    assert done.stdout == f"{is_launched}\n"
+    assert "KeyError: 'oops'" in done.stderr and "Traceback" in done.stderr
+    assert done.returncode == (2 if is_launched else 1)
+
+
+needs_mpirun = pytest.mark.skipif("MPIRUN" not in os.environ, reason="MPIRUN names no launcher")
+
+
+def run_job(program, ranks=2):
+    return run(program, *shlex.split(os.environ["MPIRUN"]), "-np", str(ranks))
+
+
+@needs_mpirun
+def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
+    done = run_job("""
+        import numpy as np, tutti
+        kv = tutti.create("dist")
+        kv.init("w", np.zeros(3, np.float32))
+        if kv.rank == 1:
+            raise KeyError("oops")
+        kv.push("w", np.ones(3, np.float32))
+    """)
+    assert done.returncode == 2
+    assert done.stderr.count("Traceback") == 1 and "KeyError: 'oops'" in done.stderr
+
+
+@needs_mpirun
+def test_an_error_of_all_ranks_is_printed_once():
+    done = run_job("""
+        import numpy as np, tutti
+        kv = tutti.create("dist")
+        kv.init("w", np.zeros(3 + kv.rank, np.float32))
+    """)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1 and "tutti.MismatchError" in done.stderr
+
+
+@needs_mpirun
+def test_an_interrupt_ends_a_wait_and_then_the_job():
+    done = run_job("""
+        import os, signal, threading, time
+        import numpy as np, tutti
+        kv = tutti.create("dist")
+        kv.init("w", np.zeros(3, np.float32))
+        if kv.rank == 0:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                kv.barrier()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                raise
+        time.sleep(3)
+        kv.barrier()
+    """)
+    assert done.stdout == "interrupted\n" and done.returncode != 0
+    assert "KeyboardInterrupt" in done.stderr

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Type checkers: programs that are right pass, others are refused, and the stub is the module."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import tutti
+
+PACKAGE = Path(tutti.__file__).parent
+RIGHT = """
+import numpy as np
+import tutti
+from tutti.typing import Key, Value
+
+def update(key: Key, merged: tutti.Array, stored: tutti.Array) -> None:
+    stored += merged * 2
+
+async def train(kv: tutti.KVStore, gradient: Value) -> None:
+    await kv.push_async("w", gradient, priority=-1)
+
+def main() -> int:
+    kv = tutti.create("dist", timeout=60, threads=2)
+    weights = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
+    kv.init(weights)
+    kv.set_optimizer("sgd", learning_rate=0.1)
+    kv.set_updater(update)
+    gradient = kv.allocate((2, 3))
+    gradient[...] = kv.rank + 1
+    kv.push("w", [gradient, np.ones((2, 3), np.float32)])
+    kv.push(["w", "b"], [gradient, weights["b"]], priority=1)
+    kv.pull(weights)
+    shape: tuple[int, ...] = kv.view("w").shape
+    total = float(kv.view("w").numpy().sum())
+    found = kv.load("run", may_be_absent=True)
+    epoch = int(found["metadata"].get("epoch", "0")) + found["generation"]
+    with tutti.PreemptionSignals(), tutti.Communicator.world() as world:
+        world.allreduce(gradient, op="max")
+        half = world.subgroup([0])
+        if half is not None:
+            half.barrier()
+    try:
+        kv.barrier()
+    except tutti.TimeoutError as error:
+        print(error.rank, error.host, error.key, shape, total, epoch)
+    return tutti.EXIT_REQUEUE if kv.stop_requested() else 0
+"""
+WRONG = """
+import numpy as np
+import tutti
+kv = tutti.create("dist")
+a = np.zeros(3, np.float32)
+kv.push(3)                                # no value
+kv.push(3, a, priority="high")
+kv.push(3.5, a)
+kv.push(3, 1.0)
+kv.pull(3, out=a, casts=True)
+kv.view([3])
+kv.allocate("large")
+kv.set_updater(lambda key, merged: None)
+kv.load("run")["epoch"]
+kv.rank = 3
+tutti.Communicator.world().allreduce(a, op="mean")
+tutti.Communicator.world().subgroup([0]).barrier()
+tutti.create(3)
+kv.shard()
+"""
+
+
+def check(program, folder):
+    pytest.importorskip("mypy")
+    file = folder / "program.py"
+    file.write_text(textwrap.dedent(program))
+    # The package as one that is installed, so that what it says of itself is checked, too.
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir",
+         folder / "cache", file, *sorted(PACKAGE.glob("*.py*"))], text=True, capture_output=True,
+        cwd=folder, env={"MYPYPATH": str(PACKAGE.parent), "PATH": "/usr/bin:/bin"})
+
+
+def test_a_program_that_is_right_passes(tmp_path):
+    done = check(RIGHT, tmp_path)
+    assert done.stdout + done.stderr == "" and done.returncode == 0
+
+
+def test_each_wrong_line_is_refused(tmp_path):
+    done = check(WRONG, tmp_path)
+    refused = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
+    lines = WRONG.splitlines()
+    first = next(number for number, line in enumerate(lines, 1) if "no value" in line)
+    wrong = set(range(first, len(lines) + 1))
+    assert refused == wrong, done.stdout + done.stderr
+
+
+def parameters(function):
+    given = function.args
+    names = [one.arg for one in given.posonlyargs + given.args + given.kwonlyargs]
+    names += [one.arg for one in (given.vararg, given.kwarg) if one is not None]
+    return [name for name in names if name != "self"]
+
+
+def of_module(function):
+    """The parameters of a function of the module, by the first line of its help."""
+    signature = function.__doc__.splitlines()[0]
+    header = signature.replace("tutti.", "").replace("_core.", "")
+    return parameters(ast.parse(f"{header}: ..." if header.startswith("def ")
+                                else f"def {header}: ...").body[0])
+
+
+def functions(body):
+    """By name, the overload that has most parameters."""
+    found = {}
+    for one in body:
+        if isinstance(one, ast.FunctionDef) and len(parameters(one)) >= len(
+                found.get(one.name, [])):
+            found[one.name] = parameters(one)
+    return found
+
+
+def public(names):
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_the_stub_has_what_the_module_has():
+    stub = ast.parse((PACKAGE / "_core.pyi").read_text()).body
+    classes = {one.name: one for one in stub if isinstance(one, ast.ClassDef)}
+    assert public(classes) == {name for name in public(vars(tutti._core))
+                               if isinstance(getattr(tutti._core, name), type)}
+    compared = 0
+    for name, kind in [(None, tutti._core)] + [(name, getattr(tutti._core, name))
+                                               for name in classes]:
+        own = functions(stub if name is None else classes[name].body)
+        if name is not None:
+            assert public(own) == public(vars(kind)), name
+        for member in public(own):
+            function = getattr(kind, member)
+            if type(function).__name__ in ("nb_method", "nb_func"):
+                assert own[member] == of_module(function), f"{name}.{member}"
+                compared += 1
+    assert compared > 50
+
+
+@pytest.mark.parametrize("kind", [tutti.KVStore, tutti.Communicator, tutti.Optimizer,
+                                  tutti.Pending, tutti.PreemptionSignals, tutti.Array, tutti])
+def test_everything_public_has_a_help(kind):
+    assert kind.__doc__
+    for name in public(vars(kind)):
+        member = getattr(kind, name)
+        text = (member.__doc__ or "").splitlines()
+        if type(member).__name__ in ("nb_method", "nb_func"):
+            text = text[2:]
+        if callable(member) or isinstance(member, property):
+            assert any(line.strip().endswith((".", ":", "}")) for line in text), f"{kind} {name}"
