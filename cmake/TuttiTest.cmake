@@ -68,7 +68,8 @@ function(tutti_add_mpi_entry entry program ranks timeout)
     math(EXPR timeout "10 * ${timeout}")
   endif()
   add_dependencies(mpi_tests ${program})
-  add_test(NAME ${entry} COMMAND ${TUTTI_MPIRUN} -np ${ranks} $<TARGET_FILE:${program}>)
+  add_test(NAME ${entry} COMMAND ${TUTTI_MPIRUN} -np ${ranks} ${CMAKE_CROSSCOMPILING_EMULATOR}
+           $<TARGET_FILE:${program}>)
   set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS mpi PROCESSORS ${ranks}
                        ENVIRONMENT "${TUTTI_MPIRUN_ENVIRONMENT};${ARGN}")
 endfunction()
