@@ -19,7 +19,8 @@ def _numpy(self: Array) -> "numpy.ndarray[Any, Any]":
     if self.dtype != "bfloat16":
         return numpy.asarray(memoryview(self))
     try:
-        import ml_dtypes
+        # May be absent, or without types.
+        import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise ImportError("NumPy has no bfloat16 of its own: pip install ml_dtypes, or use "
                           "torch.from_dlpack(array)") from error
