@@ -117,7 +117,11 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
                 kv.view(1)
 
     cycle(2000)
-    before = resident_kib(), sys.getallocatedblocks()
-    cycle(25000)
-    assert resident_kib() - before[0] < 1024  # 40 bytes for each cycle
-    assert sys.getallocatedblocks() - before[1] < 1000
+    grown = []
+    for _ in range(3):  # a leak is there each time; a heap that grows once is none
+        before = resident_kib(), sys.getallocatedblocks()
+        cycle(25000)
+        grown.append((resident_kib() - before[0], sys.getallocatedblocks() - before[1]))
+        if grown[-1][0] < 1024 and grown[-1][1] < 1000:  # KiB: 40 bytes for each cycle
+            return
+    pytest.fail(f"KiB and blocks that were left behind: {grown}")
