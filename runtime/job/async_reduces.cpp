@@ -7,7 +7,7 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* kCall = "allreduce_async";
+constexpr const char* kReduceCall = "allreduce_async";
 
 struct ReduceJob final : AsyncJob {
   ConstTensorView input;
@@ -60,13 +60,13 @@ void AsyncReduces::carry_slice(AsyncJob& job, std::size_t bytes) {
 
 void AsyncReduces::trace(AsyncJob& job) {
   job.times.moved = job.times.done = collectives::ticks();
-  engine_.statistics().trace_async(kCall, job.times, job.bytes);
+  engine_.statistics().trace_async(kReduceCall, job.times, job.bytes);
 }
 
 /// So many bytes, from job.done on.
 void AsyncReduces::reduce(const AsyncJob& one, std::size_t bytes) {
   const auto& job = static_cast<const ReduceJob&>(one);
-  const collectives::CountedCall counted(engine_.statistics(), kCall);
+  const collectives::CountedCall counted(engine_.statistics(), kReduceCall);
   engine_.statistics().count_bytes(bytes);
   const collectives::Segment segment{job.input.bytes() + job.done, job.output.bytes() + job.done,
                                      bytes / size_of(job.input.dtype()), job.input.dtype()};
