@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-constexpr int kMessageTag = 1;
+constexpr int kWorldTag = 1;
 
 /// What MPI may still read or write after a deadline has passed.
 using Bytes = std::shared_ptr<std::vector<std::byte>>;
@@ -60,7 +60,7 @@ int MpiMessages::thread_level() const {
 void MpiMessages::send(int to, std::span<const std::byte> bytes) const {
   const auto sent = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   mpi::Request request;
-  mpi::check(mpi::calls().send(sent->data(), static_cast<int>(sent->size()), to, kMessageTag,
+  mpi::check(mpi::calls().send(sent->data(), static_cast<int>(sent->size()), to, kWorldTag,
                                mpi::Comm{comm_}, &request),
              "MPI_Isend");
   wait(request, sent, timeout_, "a message to rank " + std::to_string(to));
@@ -70,7 +70,7 @@ void MpiMessages::receive(int from, std::span<std::byte> bytes) const {
   const auto received = std::make_shared<std::vector<std::byte>>(bytes.size());
   mpi::Request request;
   mpi::check(mpi::calls().receive(received->data(), static_cast<int>(received->size()), from,
-                                  kMessageTag, mpi::Comm{comm_}, &request),
+                                  kWorldTag, mpi::Comm{comm_}, &request),
              "MPI_Irecv");
   wait(request, received, timeout_, "a message from rank " + std::to_string(from));
   if (!bytes.empty()) std::memcpy(bytes.data(), received->data(), bytes.size());
