@@ -96,6 +96,18 @@ def test_each_wrong_line_is_refused(tmp_path):
     assert refused == wrong, done.stdout + done.stderr
 
 
+def test_the_part_for_torch_uses_names_that_are_there(tmp_path):
+    """Where torch is not installed, too, which is then of any type: no other test runs it there."""
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", tmp_path / "cache",
+         "--check-untyped-defs", "--ignore-missing-imports", "--follow-imports=silent",
+         "--no-site-packages", *sorted((PACKAGE / "torch").glob("*.py"))], text=True,
+        capture_output=True, cwd=tmp_path,
+        env={"MYPYPATH": str(PACKAGE.parent), "PATH": "/usr/bin:/bin"})
+    assert done.stdout + done.stderr == "" and done.returncode == 0
+
+
 def parameters(function):
     given = function.args
     names = [one.arg for one in given.posonlyargs + given.args + given.kwonlyargs]

@@ -10,7 +10,7 @@ wait(), in an order that is the same on all ranks.
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -19,28 +19,30 @@ from .. import Communicator, InvalidArgumentError
 from ._messages import Message, Messages
 from ._work import Done, Reduction
 
-_NAMES = {dist.ReduceOp.RedOpType.SUM: "sum", dist.ReduceOp.RedOpType.AVG: "avg",
-          dist.ReduceOp.RedOpType.PRODUCT: "prod", dist.ReduceOp.RedOpType.MIN: "min",
-          dist.ReduceOp.RedOpType.MAX: "max"}
-_NAMES_OF_BOOL = {dist.ReduceOp.RedOpType.MIN: "min", dist.ReduceOp.RedOpType.MAX: "max",
-                  dist.ReduceOp.RedOpType.BAND: "min", dist.ReduceOp.RedOpType.BOR: "max",
-                  dist.ReduceOp.RedOpType.PRODUCT: "min"}
+if TYPE_CHECKING:
+    from .._core import _Operation
+
+_Op = dist.ReduceOp.RedOpType
+_NAMES: dict[Any, _Operation] = {_Op.SUM: "sum", _Op.AVG: "avg", _Op.PRODUCT: "prod",
+                                 _Op.MIN: "min", _Op.MAX: "max"}
+_NAMES_OF_BOOL: dict[Any, _Operation] = {_Op.MIN: "min", _Op.MAX: "max", _Op.BAND: "min",
+                                         _Op.BOR: "max", _Op.PRODUCT: "min"}
 _AS_BUFFER = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
               torch.float16}
 _AS_THEY_ARE = _AS_BUFFER | {torch.bfloat16}
 
 
-def _refuse(text: str) -> None:
+def _refuse(text: str) -> NoReturn:
     raise InvalidArgumentError(text)
 
 
-def _operation(call: str, op: Any, dtype: torch.dtype) -> str:
+def _operation(call: str, op: Any, dtype: torch.dtype) -> _Operation:
     kind = getattr(op, "op", op)
     name = (_NAMES_OF_BOOL if dtype is torch.bool else _NAMES).get(kind)
     if name is None:
         _refuse(f"{call}: expected one of SUM, AVG, PRODUCT, MIN, MAX (of bool: MIN, MAX, PRODUCT, "
                 f"BAND, BOR); got {kind} of {dtype}")
-    return str(name)
+    return name
 
 
 def _elements(call: str, tensor: torch.Tensor) -> Any:

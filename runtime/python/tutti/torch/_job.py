@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import Communicator, InvalidArgumentError
-from .._end import _in_job
+from .._core import is_launched
 from ._group import ProcessGroup
 
 _world: Communicator | None = None
@@ -30,7 +30,7 @@ def find_job() -> None:
     """Sets the variables that init_process_group reads, where they are not set. Collective."""
     if "RANK" in os.environ:
         return
-    ranks = world() if _in_job() else Communicator.self()
+    ranks = world() if is_launched() else Communicator.self()
     address = np.zeros(256, np.uint8)
     if ranks.rank == 0:
         text = _free_address(ranks.num_nodes).encode()
