@@ -199,13 +199,13 @@ def network():
     return torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 5))
 
 
-def steps_of(model, optimizer, rank, ranks, count=6):
+def steps_of(model, optimizer, rank, ranks, count=6, **zeroing):
     """A batch per step, of which each rank has its part; a plain model has all of it."""
     torch.manual_seed(7)
     data, labels = torch.randn(count, 8 * ranks, 20), torch.randint(0, 5, (count, 8 * ranks))
     part = slice(8 * rank, 8 * rank + 8) if rank is not None else slice(None)
     for step in range(count):
-        optimizer.zero_grad()
+        optimizer.zero_grad(**zeroing)
         torch.nn.functional.cross_entropy(model(data[step, part]), labels[step, part]).backward()
         optimizer.step()
     return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
@@ -251,12 +251,13 @@ def test_fully_sharded_models_train_alike(rank, ranks, expected):
     assert torch.allclose(weights, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("to_none", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_stores_optimizer_trains_alike(overlap, rank, ranks, expected):
+def test_the_stores_optimizer_trains_alike(overlap, to_none, rank, ranks, expected):
     model = network()
     optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=0.1,
                                       momentum=0.9, overlap=overlap)
-    weights = steps_of(model, optimizer, rank, ranks)
+    weights = steps_of(model, optimizer, rank, ranks, set_to_none=to_none)
     assert torch.allclose(weights, expected, atol=1e-6)
     assert agree(weights)
     assert optimizer.store.verify()["healed"] == 0
@@ -289,6 +290,19 @@ def test_passes_add_up_under_no_push(rank, ranks):
                 model(torch.ones(1, 20)).sum().backward()
         optimizer.step()
         assert torch.allclose(before - model[2].bias.detach(), torch.full((5,), 2.0))
+
+
+def test_a_parameter_without_a_gradient_stays(rank):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0, overlap=False)
+    model(torch.ones(1, 20)).sum().backward()
+    optimizer.step()
+    before = [weight.detach().clone() for weight in model.parameters()]
+    optimizer.zero_grad()
+    model[2](torch.ones(1, 30)).sum().backward()
+    optimizer.step()
+    moved = [not torch.equal(weight, old) for weight, old in zip(model.parameters(), before)]
+    assert moved == [False, False, True, True]
 
 
 def test_a_step_without_its_gradients_says_so(ranks):

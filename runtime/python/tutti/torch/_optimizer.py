@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
@@ -22,9 +22,10 @@ class Optimizer(torch.optim.Optimizer):
             loss_of(model(images), labels).backward()
             optimizer.step()              # sum over all ranks, then the update, on each
 
-    Parameters become views of the store's replicas, rank 0's values at first, and their gradients
-    arrays of the store's memory, so that a step copies neither. The model needs no
-    DistributedDataParallel. A gradient is the mean over the ranks.
+    Parameters become views of the store's replicas, rank 0's values at first, so that a step does
+    not copy them. Gradients are copied into the store's memory once, which is faster than to clear
+    them there and to add to zero. The model needs no DistributedDataParallel. A gradient is the
+    mean over the ranks.
 
     params: named_parameters(), parameters(), or groups of them. Names become keys.
     name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3, wd=0.01.
@@ -85,22 +86,26 @@ class Optimizer(torch.optim.Optimizer):
     def _hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
         def push(_: torch.nn.Parameter) -> None:
             if self._overlaps:
-                self._take_gradient(index)
+                with torch.no_grad():
+                    self._take_gradients([index])
                 self._pending.append(self.store.push_async(
                     self._keys[index], self._arrays[index], priority=-index))
         return push
 
-    def _take_gradient(self, index: int) -> None:
-        """What set_to_none or the program put in the gradient's place comes back to its memory."""
-        param, gradient = self._params[index], self._gradients[index]
-        if param.grad is gradient:
-            return
-        with torch.no_grad():
-            if param.grad is None:
+    def _take_gradients(self, indices: Iterable[int]) -> None:
+        """What the backward pass or the program put in their place comes to the store's memory."""
+        copied, copies = [], []
+        for index in indices:
+            param, gradient = self._params[index], self._gradients[index]
+            given = param.grad
+            if given is None:
                 gradient.zero_()
-            elif param.grad.data_ptr() != gradient.data_ptr():
-                gradient.copy_(param.grad)
-        param.grad = gradient
+            elif given is not gradient and given.data_ptr() != gradient.data_ptr():
+                copied.append(given)
+                copies.append(gradient)
+            param.grad = gradient
+        if copied:
+            torch._foreach_copy_(copies, copied)
 
     @contextlib.contextmanager
     def no_push(self) -> Iterator[None]:
@@ -144,15 +149,18 @@ class Optimizer(torch.optim.Optimizer):
             for one in pushed:
                 one.wait()
         else:
-            for index in range(len(self._params)):
-                self._take_gradient(index)
+            self._take_gradients(range(len(self._params)))
             self.store.push(self._keys, self._arrays)
         return loss
 
-    def zero_grad(self, set_to_none: bool = False) -> None:
-        """Gradients stay where they are; `set_to_none` has no effect."""
-        for index, param in enumerate(self._params):
-            param.grad = self._gradients[index]
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients; with `set_to_none` False they become zero in the store's memory."""
+        if set_to_none:
+            for param in self._params:
+                param.grad = None
+            return
+        for param, gradient in zip(self._params, self._gradients):
+            param.grad = gradient
         torch._foreach_zero_(self._gradients)
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
