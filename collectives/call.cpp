@@ -98,7 +98,7 @@ void Call::prepare(const Operation& operation, bool wide) {
   tiny_ = false;
   if (fits_inline_) return;
   make_room_for_directory(sequence_ + 1);
-  if (memory_.control().stage[0] == 0) make_slots();
+  if (topology_.size > 1 && memory_.control().stage[0] == 0) make_slots();
 }
 
 bool Call::prepare_tiny(const Operation& operation) noexcept {
@@ -157,13 +157,15 @@ std::uint32_t Call::memory_flags() const {
   return flags;
 }
 
-/// A group that makes small calls alone needs none.
+/// At the first call that may need them, in one piece: a group that makes small calls alone needs
+/// none, and a rank that has no room for all keeps none.
 void Call::make_slots() {
-  std::uint64_t slots[4];
-  for (auto& slot : slots) slot = memory_.offset_of(allocate_shared_(tuning_.chunk_bytes));
+  const std::size_t bytes = (tuning_.chunk_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  std::uint64_t slot = memory_.offset_of(allocate_shared_(4 * bytes));
   ControlBlock& control = memory_.control();
-  std::copy_n(slots, 2, control.stage);
-  std::copy_n(slots + 2, 2, control.result);
+  for (auto* slots : {control.result, control.stage}) {
+    for (int i = 0; i < 2; ++i, slot += bytes) slots[i] = slot;
+  }
 }
 
 /// The table of the line that the call will be announced in. Peers have read what the call before

@@ -10,7 +10,9 @@
 // node. A chain moves n through every link, and its last node has a piece N - 1 messages later. A
 // chain wins for a broadcast that is cut into pieces. In an allgather every node is a source, and
 // direct moves the fewest bytes. What goes to one rank is sent to its node alone: each byte crosses
-// once, if at all.
+// once, if at all. Segments that follow each other from one node to the same nodes travel as one
+// message, with the padding between them: an allgather is a message per pair of nodes, however many
+// ranks these have.
 #include "collectives/exchange.hpp"
 
 namespace tutti::collectives {
@@ -24,22 +26,19 @@ class CopyExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override {
     auto& arrivals = flight.add_stage();
-    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
-      const std::span<std::byte> bytes = bytes_of(call, flight, part);
-      const int source = lane_.topology.node_of(call.segment(part).source);
-      const int destination = destination_of(call.segment(part));
-      if (source != lane_.node()) {
-        if (destination != kEveryRank && destination != lane_.node()) return;
-        const int from = is_chain(call) ? (lane_.node() + lane_.num_nodes() - 1) : source;
+    for_each_run(call, flight.share, [&](const Run& run) {
+      const std::span<std::byte> bytes = bytes_of(flight, run);
+      if (run.source != lane_.node()) {
+        if (run.destination != kEveryRank && run.destination != lane_.node()) return;
+        const int from = is_chain(call) ? lane_.node() + lane_.num_nodes() - 1 : run.source;
         arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, bytes));
         return;
       }
-      call.reduce_to_buffer({part.position, part.position + bytes.size()}, flight.sources,
-                            bytes.data());
-      if (destination == kEveryRank) {
-        send_on(call, flight, source, bytes);
-      } else if (destination != lane_.node()) {
-        send(flight, destination, kResultTag, bytes);
+      call.reduce_to_buffer(run.range, flight.sources, bytes.data());
+      if (run.destination == kEveryRank) {
+        send_on(call, flight, run);
+      } else if (run.destination != lane_.node()) {
+        send(flight, run.destination, kResultTag, bytes);
       }
     });
   }
@@ -47,9 +46,8 @@ class CopyExchange final : public ExchangeAlgorithm {
   /// Passes on what has come.
   void act(Call& call, ChunkInFlight& flight) const override {
     if (!is_chain(call)) return;
-    call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
-      const int source = lane_.topology.node_of(call.segment(part).source);
-      if (source != lane_.node()) send_on(call, flight, source, bytes_of(call, flight, part));
+    for_each_run(call, flight.share, [&](const Run& run) {
+      if (run.source != lane_.node()) send_on(call, flight, run);
     });
   }
 
@@ -58,25 +56,50 @@ class CopyExchange final : public ExchangeAlgorithm {
     return call.operation().kind == Kind::broadcast && call.layout().total() >= chain_bytes_;
   }
 
+  /// Parts of segments that follow each other, from one node to one node or to all (kEveryRank).
+  struct Run {
+    Range range;
+    int source;
+    int destination;
+  };
+
+  template <class Visit>
+  void for_each_run(const Call& call, Range range, Visit&& visit) const {
+    Run run{};
+    call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {
+      const Segment& segment = call.segment(part);
+      const int source = lane_.topology.node_of(segment.source);
+      const int destination = destination_of(segment);
+      const std::size_t end =
+          part.position + part.count * size_of(call.layout().wire(part.segment));
+      const bool follows = run.range.size() > 0 && source == run.source &&
+                           destination == run.destination &&
+                           part.position - run.range.end < FusedLayout::kAlignment;
+      if (!follows) {
+        if (run.range.size() > 0) visit(run);
+        run = {{part.position, end}, source, destination};
+      }
+      run.range.end = end;
+    });
+    if (run.range.size() > 0) visit(run);
+  }
+
   /// The only node that wants a segment, or kEveryRank.
   [[nodiscard]] int destination_of(const Segment& segment) const {
     return segment.destination == kEveryRank ? kEveryRank
                                              : lane_.topology.node_of(segment.destination);
   }
 
-  [[nodiscard]] static std::span<std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
-                                                     const FusedLayout::Part& part) {
-    return {flight.result_at(part.position),
-            part.count * size_of(call.layout().wire(part.segment))};
+  [[nodiscard]] static std::span<std::byte> bytes_of(ChunkInFlight& flight, const Run& run) {
+    return {flight.result_at(run.range.begin), run.range.size()};
   }
 
-  void send_on(const Call& call, ChunkInFlight& flight, int source,
-               std::span<const std::byte> bytes) const {
+  void send_on(const Call& call, ChunkInFlight& flight, const Run& run) const {
     const int nodes = lane_.num_nodes();
     const int steps = is_chain(call) ? 1 : nodes - 1;
     for (int step = 1; step <= steps; ++step) {
       const int node = (lane_.node() + step) % nodes;
-      if (node != source) send(flight, node, kResultTag, bytes);
+      if (node != run.source) send(flight, node, kResultTag, bytes_of(flight, run));
     }
   }
 

@@ -126,6 +126,8 @@ struct ControlBlock {
   /// The last sequence number that the rank took part in, plus one, once it has left for good;
   /// with kLeftByException.
   alignas(kLineBytes) std::atomic<std::uint64_t> left{0};
+  /// Ranks of the node that have left (of the first rank).
+  alignas(kLineBytes) std::atomic<std::uint32_t> leavers{0};
   /// Ranks of the node that will not look at this block again.
   alignas(kLineBytes) std::atomic<std::uint32_t> departed{0};
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,14 +20,17 @@
 
 namespace tutti::collectives {
 
-/// A message outside of any call: its sender failed, or left.
+/// A message outside of any call: a node failed, or a rank or the last one of a node left.
 struct Notice {
-  enum class Kind : std::uint32_t { failed, left };
+  enum class Kind : std::uint32_t { failed, left, node_left };
   Kind kind = Kind::failed;
   std::int32_t rank = 0;       ///< the sender's rank
   std::uint32_t code = 0;      ///< an ErrorCode
-  std::uint64_t sequence = 0;  ///< left: like ControlBlock::left
+  std::uint64_t sequence = 0;  ///< left: like ControlBlock::left; node_left: of all ranks there
   char text[kTextBytes] = {};
+
+  /// Bytes to send: no more than the text needs.
+  [[nodiscard]] std::size_t size() const { return offsetof(Notice, text) + std::strlen(text) + 1; }
 };
 
 /// Starts and completes messages. Messages from one rank to another with one tag arrive in the

@@ -26,6 +26,9 @@ constexpr std::size_t kPayloadsRead = kInlineBytes;
 constexpr std::size_t kHandshakesReceived = 64 * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
+// Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
+// more than a link holds, and each has a buffer for what goes out, comes in, and results.
+constexpr std::size_t kMostInFlight = 32 * kKiB * kKiB;
 constexpr int kLargestFlatWait = 16;
 constexpr int kOwnSumRanks = 2;
 constexpr std::size_t kDirectOutput = 256 * kKiB;
@@ -191,7 +194,9 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   tuning.exchange =
       nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
-  tuning.chunks_in_flight = kChunksInFlight;
+  const std::size_t share = tuning.chunk_bytes / static_cast<std::size_t>(topology.num_lanes());
+  tuning.chunks_in_flight =
+      std::clamp(kMostInFlight / std::max<std::size_t>(share, 1), std::size_t{2}, kChunksInFlight);
   tuning.learns_at_once = settings.tuning == "at-once";
   tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
   override_choices(tuning, settings.algorithms);

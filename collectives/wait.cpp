@@ -45,6 +45,13 @@ void nap() {
 constexpr auto kForOtherNodes = milliseconds(500);
 constexpr auto kForThoseWhoWait = seconds(1);
 
+/// Whether a node tells all others itself what happens in it: those that agree with all others in
+/// one round do. A message to each of many is what a job's end must not cost.
+bool tells_all_nodes(int nodes) {
+  constexpr int kFewNodes = 8;
+  return nodes <= kFewNodes;
+}
+
 template <std::size_t Size>
 void copy_text(char (&destination)[Size], const std::string& text) {
   const std::size_t length = std::min(text.size(), Size - 1);
@@ -199,6 +206,8 @@ void Waiter::read_notices() {
   while (const auto notice = transport_->poll_notice()) {
     if (notice->kind == Notice::Kind::left) {
       left_elsewhere_[notice->rank] = notice->sequence;
+    } else if (notice->kind == Notice::Kind::node_left) {
+      nodes_left_[topology_.node_of(notice->rank)] = notice->sequence;
     } else if (!failed()) {
       raise_failure(static_cast<ErrorCode>(notice->code), notice->text);
     }
@@ -224,7 +233,7 @@ bool Waiter::raise_failure(ErrorCode code, const std::string& text) {
   notice.rank = topology_.rank;
   notice.code = static_cast<std::uint32_t>(code);
   copy_text(notice.text, text);
-  notify_other_nodes(notice);
+  tell_other_nodes(notice);
   return true;
 }
 
@@ -237,25 +246,54 @@ void Waiter::fail(ErrorCode code, const std::string& text, bool reporter) {
   throw Error(code, text, ErrorScope::failed, reporter);
 }
 
+/// Among few nodes every rank says so. Among many the last one of a node does, for all of them: a
+/// node where others are left learns from its own memory who is not there, and then says so.
 void Waiter::leave(std::uint64_t last_sequence, bool by_exception) {
   const std::uint64_t left = (last_sequence + 1) | (by_exception ? kLeftByException : 0);
   memory_.control().left.store(left, std::memory_order_release);
   wake();
-  Notice notice;
-  notice.kind = Notice::Kind::left;
-  notice.rank = topology_.rank;
-  notice.sequence = left;
-  notify_other_nodes(notice);
+  const bool is_last = memory_.first().leavers.fetch_add(1, std::memory_order_acq_rel) + 1 ==
+                       static_cast<std::uint32_t>(memory_.size());
+  const bool tells_all = tells_all_nodes(topology_.num_nodes());
+  if (tells_all || is_last) {
+    Notice notice;
+    notice.kind = tells_all ? Notice::Kind::left : Notice::Kind::node_left;
+    notice.rank = topology_.rank;
+    notice.sequence = tells_all ? left : left_of_node();
+    tell_other_nodes(notice);
+  }
   for (const Peer& peer : memory_.peers) {
     peer.control().departed.fetch_add(1, std::memory_order_release);
   }
 }
 
-/// The first rank of each other node listens; it passes a failure on through its node's memory.
-void Waiter::notify_other_nodes(const Notice& notice) noexcept {
+/// The call that the first of its ranks to leave was in last.
+std::uint64_t Waiter::left_of_node() const {
+  std::uint64_t earliest = ~std::uint64_t{0};
+  std::uint64_t flag = 0;
+  for (const Peer& peer : memory_.peers) {
+    const std::uint64_t left = peer.control().left.load(std::memory_order_acquire);
+    earliest = std::min(earliest, left & ~kLeftByException);
+    flag |= left & kLeftByException;
+  }
+  return earliest | flag;
+}
+
+/// To the first rank of each: it passes a failure on through its node's memory. Among many nodes,
+/// to those at a distance of a power of two in both directions, who pass failures on in their turn:
+/// all learn of one within log2 N messages after each other, by many ways. Nobody passes on that a
+/// node has left. It need not be known everywhere: where some nodes wait in a call that others have
+/// left, one that waits for its next message waits for one of these, and what it says is a failure.
+void Waiter::tell_other_nodes(const Notice& notice) noexcept {
   if (transport_ == nullptr) return;
-  for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node != topology_.node) transport_->notify(topology_.nodes[node].front(), notice);
+  const int nodes = topology_.num_nodes();
+  const bool tells_all = tells_all_nodes(nodes);
+  const auto tell = [&](int distance) {
+    transport_->notify(topology_.nodes[(topology_.node + distance) % nodes].front(), notice);
+  };
+  for (int distance = 1; distance < nodes; distance = tells_all ? distance + 1 : 2 * distance) {
+    tell(distance);
+    if (!tells_all && 2 * distance != nodes) tell(nodes - distance);
   }
 }
 
@@ -263,20 +301,16 @@ void Waiter::notify_other_nodes(const Notice& notice) noexcept {
 
 void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
   if (call_ == nullptr) return;
-  for (int i = 0; i < memory_.size(); ++i) {
-    const auto left = memory_.peers[i].control().left.load(std::memory_order_acquire);
-    if (left != 0) left_elsewhere_[topology_.local_ranks()[i]] = left;
-  }
-  if (left_elsewhere_.empty()) return;
+  const bool has_local_leavers = memory_.first().leavers.load(std::memory_order_acquire) != 0;
+  if (!has_local_leavers && left_elsewhere_.empty() && nodes_left_.empty()) return;
   std::vector<int> gone;
   bool by_exception = false;
   for (const int rank : missing()) {
-    const auto found = left_elsewhere_.find(rank);
-    if (found == left_elsewhere_.end()) continue;
-    const std::uint64_t sequence = found->second & ~kLeftByException;
-    if (sequence > call_->sequence) continue;
+    const std::uint64_t left = left_of(rank);
+    const std::uint64_t sequence = left & ~kLeftByException;
+    if (left == 0 || sequence > call_->sequence) continue;
     gone.push_back(rank);
-    by_exception = by_exception || sequence != found->second;
+    by_exception = by_exception || sequence != left;
   }
   if (gone.empty()) return;
   if (by_exception) {  // whose rank prints it
@@ -288,6 +322,17 @@ void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
        call_name() + ": " + names_of(topology_, gone) + " left before this call, which " +
            name_of(topology_, topology_.rank) +
            " waits in; every rank must make the same calls before its store is destroyed");
+}
+
+/// As ControlBlock::left, of any rank; 0 if it is not known to have left.
+std::uint64_t Waiter::left_of(int rank) const {
+  const int local = topology_.local_rank_of(rank);
+  if (local >= 0) return memory_.peers[local].control().left.load(std::memory_order_acquire);
+  if (const auto found = left_elsewhere_.find(rank); found != left_elsewhere_.end()) {
+    return found->second;
+  }
+  const auto found = nodes_left_.find(topology_.node_of(rank));
+  return found == nodes_left_.end() ? 0 : found->second;
 }
 
 /// A process that was killed gives no notice.

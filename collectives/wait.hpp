@@ -196,7 +196,9 @@ class Waiter {
   void check_processes(FunctionRef<std::vector<int>()> missing);
   [[nodiscard]] Clock::duration patience(const std::vector<int>& missing) const;
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
-  void notify_other_nodes(const Notice& notice) noexcept;
+  void tell_other_nodes(const Notice& notice) noexcept;
+  [[nodiscard]] std::uint64_t left_of_node() const;
+  [[nodiscard]] std::uint64_t left_of(int rank) const;
   void warn(FunctionRef<std::vector<int>()> missing, Clock::duration waited) const;
   [[nodiscard]] std::string call_name() const;
   [[nodiscard]] bool terminating() const {
@@ -221,6 +223,7 @@ class Waiter {
   const Patience* patience_ = nullptr;
   bool is_beside_ = false;                                 ///< a thread that computes
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
+  std::unordered_map<int, std::uint64_t> nodes_left_;      ///< nodes of which all ranks have left
 };
 
 }  // namespace tutti::collectives

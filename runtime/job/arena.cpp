@@ -148,11 +148,13 @@ Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_
 }
 
 std::size_t Arena::default_reserve(std::size_t asked, int ranks) {
-  std::size_t bytes = asked > 0 ? asked : physical_memory();
+  const auto sharing = static_cast<std::size_t>(std::max(ranks, 1));
+  std::size_t bytes = asked;
+  if (asked == 0) bytes = physical_memory() / std::max<std::size_t>(1, sharing / 2);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     bytes =
-        std::min<std::size_t>(bytes, limit.rlim_cur / (2 * (static_cast<std::size_t>(ranks) + 1)));
+        std::min<std::size_t>(bytes, limit.rlim_cur / (2 * (sharing + 1)));
   }
   return rounded_up(std::max(bytes, kHugePage), kHugePage);
 }

@@ -81,8 +81,10 @@ class Arena {
   /// Maps another process's arena. Errors: io if it cannot be opened, out_of_memory.
   static Mapping map_peer(Backing backing, const ArenaAddress& address, std::size_t bytes);
 
-  /// The address space to reserve: `asked`, or as much as the machine has memory; less where
-  /// RLIMIT_AS would not let `ranks` arenas be mapped.
+  /// The address space to reserve: `asked`, or about twice a rank's share of the machine's memory,
+  /// and at most all of it; less where RLIMIT_AS would not let `ranks` arenas be mapped. Each of
+  /// them maps those of all, so that a share of all memory would be `ranks` times what a process
+  /// can address on a large machine.
   static std::size_t default_reserve(std::size_t asked, int ranks);
 
  private:

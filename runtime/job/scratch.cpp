@@ -37,11 +37,6 @@ std::byte* Scratch::allocate(std::size_t bytes) {
   return allocated_.emplace_back(arena_->allocate(bytes));
 }
 
-void Scratch::allocate_slots(std::size_t slot_bytes) {
-  for (auto& offset : control_->stage) offset = offset_of(allocate(slot_bytes));
-  for (auto& offset : control_->result) offset = offset_of(allocate(slot_bytes));
-}
-
 void Scratch::retire(std::uint32_t ranks) {
   arena_->retire(std::move(allocated_), [control = control_, ranks] {
     return control->departed.load(std::memory_order_acquire) == ranks;

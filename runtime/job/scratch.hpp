@@ -30,8 +30,6 @@ class Scratch {
 
   /// Zeroed memory for as long as the group lives. Errors: out_of_memory.
   std::byte* allocate(std::size_t bytes);
-  /// Reserves the slots that data passes through, of so many bytes each.
-  void allocate_slots(std::size_t slot_bytes);
 
   /// Peers may look at it from now on.
   void share() noexcept { is_shared_ = true; }

@@ -268,7 +268,7 @@ constexpr std::array kSettings = {
         "the library's choice"),
     setting<&Settings::arena_bytes, forms::Bytes>(
         "TUTTI_ARENA_BYTES", "the most node-shared memory that one rank may use",
-        "the machine's memory"),
+        "twice its share of the machine's memory"),
     setting<&Settings::shared_memory, forms::OneOf<std::string, forms::kBackings>>(
         "TUTTI_SHARED_MEMORY", "what the ranks of a node share memory through"),
     setting<&Settings::gpu_path, forms::OneOf<std::string, forms::kGpuPaths>>(

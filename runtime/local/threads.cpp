@@ -162,7 +162,7 @@ void MailboxTransport::match() {
 }
 
 void MailboxTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
-  const auto bytes = std::as_bytes(std::span(&notice, 1));
+  const auto bytes = std::as_bytes(std::span(&notice, 1)).first(notice.size());
   mailboxes_->post(in_job(to_rank), {rank_, first_tag_ + kNoticeTag, {bytes.begin(), bytes.end()}});
 }
 
@@ -170,7 +170,7 @@ std::optional<collectives::Notice> MailboxTransport::poll_notice() {
   const auto message = mailboxes_->take_any(rank_, first_tag_ + kNoticeTag);
   if (!message) return std::nullopt;
   collectives::Notice notice;
-  std::memcpy(&notice, message->bytes.data(), sizeof notice);
+  std::memcpy(&notice, message->bytes.data(), message->bytes.size());
   return notice;
 }
 
@@ -215,7 +215,6 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.tuning = choose_tuning(own.topology, settings);
     own.known_paths = read_known_paths(settings.tuning, own.topology.local_size()).paths;
     own.scratch = Scratch::first_of(own.arena);
-    own.scratch->allocate_slots(own.tuning.chunk_bytes);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);
     }

@@ -243,11 +243,10 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
     mapped = share_memory(ranks, parts, backing);
     if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
   }
-  ranks.agree("allocate scratch memory", [&] {
+  ranks.agree("allocate a control block", [&] {
     split_unmapped_nodes(parts, mapped);
     parts.tuning = choose_tuning(parts.topology, settings);
     parts.scratch = Scratch::first_of(parts.arena);
-    parts.scratch->allocate_slots(parts.tuning.chunk_bytes);
     parts.processes = processes_of_node(parts.topology, infos);
   });
   make_reader(ranks, parts);

@@ -133,8 +133,8 @@ void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexce
   mpi::Request request;
   const auto* kept = new (std::nothrow) collectives::Notice(notice);
   if (kept == nullptr) return;
-  if (mpi_.send(kept, sizeof *kept, in_comm(to_rank), first_tag_ + kNoticeTag, comm_, &request) ==
-      0) {
+  if (mpi_.send(kept, static_cast<int>(kept->size()), in_comm(to_rank), first_tag_ + kNoticeTag,
+                comm_, &request) == 0) {
     mpi_.release(&request);
   }
 }

@@ -96,6 +96,19 @@ TEST_CASE("more than was reserved is refused with what to raise") {
   CHECK(arena.allocate(1024) != nullptr);
 }
 
+TEST_CASE("what is reserved by default shrinks with the ranks of a node") {
+  const std::size_t alone = Arena::default_reserve(0, 1);
+  CHECK(alone >= kReserve);
+  CHECK(Arena::default_reserve(0, 2) == alone);
+  for (const int ranks : {3, 4, 64, 128, 500}) {
+    CAPTURE(ranks);
+    const std::size_t each = Arena::default_reserve(0, ranks);
+    CHECK(each >= alone / static_cast<std::size_t>(ranks));
+    CHECK(each / 3 <= alone / static_cast<std::size_t>(ranks) + (std::size_t{2} << 20));
+    CHECK(Arena::default_reserve(kReserve, ranks) == kReserve);
+  }
+}
+
 TEST_CASE("more than the machine has is refused before a page is touched") {
   const std::size_t too_much = std::size_t{1} << 45;
   Arena arena(Backing::process, 2 * too_much);

@@ -286,6 +286,23 @@ TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
   CHECK(tuning_of(uneven, reproducible).exchange == Exchange::direct);
 }
 
+TEST_CASE("what a rank has on its way is bounded, however many nodes there are") {
+  constexpr std::size_t kMost = std::size_t{32} << 20;
+  Settings settings;
+  for (const int per_node : {1, 2, 8}) {
+    for (const int nodes : {2, 16, 64, 100, 512, 4096}) {
+      CAPTURE(nodes);
+      CAPTURE(per_node);
+      const std::vector<int> layout(static_cast<std::size_t>(nodes), per_node);
+      const Tuning tuning = Tuning::choose(Topology::consecutive(0, layout), settings, {});
+      const std::size_t share = tuning.chunk_bytes / static_cast<std::size_t>(per_node);
+      CHECK(tuning.chunks_in_flight >= 2);  // one is summed while the next one travels
+      CHECK(tuning.chunks_in_flight * share <= kMost);
+      if (nodes <= 16) CHECK(tuning.chunks_in_flight == 16);
+    }
+  }
+}
+
 TEST_CASE("every choice can be overridden") {
   const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
                                             "wait-group=2,in-flight=3,handshakes=doubling,"

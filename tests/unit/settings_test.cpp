@@ -248,7 +248,7 @@ TEST_CASE("the help has a line for every setting, with its default and what may 
                                [&](const std::string& line) { return line.ends_with(ending); });
   };
   CHECK(has(" [4K to 16M, a multiple of 64 bytes; default 256K]"));
-  CHECK(has(" [bytes, such as 64M or 64MiB; default 0: the machine's memory]"));
+  CHECK(has(" [bytes, such as 64M or 64MiB; default 0: twice its share of the machine's memory]"));
   CHECK(has(" [quiet, warning, info or debug; default warning; ranks may differ]"));
   CHECK(has(" [a file; default: none]"));
 }

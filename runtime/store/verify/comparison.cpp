@@ -16,6 +16,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4096;
+constexpr std::size_t kGatheredAtOnce = 64;  // of those that differ, from all ranks
 constexpr std::size_t kMostNamed = 8;
 
 /// The lowest rank whose digest more than half of the ranks have; -1 if there is none.
@@ -69,34 +70,62 @@ VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* o
   return result;
 }
 
+/// Where all ranks have the same digest, which is nearly always everywhere, the largest and the
+/// smallest of them are all that a rank ever sees: its memory does not grow with the job.
 void Comparison::compare(std::span<const Chunk> chunks, std::vector<Finding>& findings) {
-  const auto ranks = static_cast<std::size_t>(group_.topology().size);
-  std::vector<std::uint64_t> own;
+  std::vector<std::int64_t> own;
   for (const Chunk& chunk : chunks) {
     const std::byte* bytes = tensor_of(*chunk.entry, chunk.tensor).bytes() + chunk.first;
-    own.push_back(XXH3_64bits(bytes, chunk.bytes));
+    own.push_back(static_cast<std::int64_t>(XXH3_64bits(bytes, chunk.bytes)));
   }
-  std::vector<std::uint64_t> all(ranks * own.size());
-  const std::vector<collectives::Segment> segments = collectives::allgather_segments(
-      group_.topology().size, reinterpret_cast<const std::byte*>(own.data()),
-      reinterpret_cast<std::byte*>(all.data()), own.size(), DType::int64);
   const auto describe = [&] {
     return "comparison of " + std::to_string(chunks.size()) + " chunks of the replicas";
   };
-  group_.engine().run({.kind = collectives::Kind::allgather,
+  std::vector<std::int64_t> largest = own;  // of the digests, then of their complements
+  for (const std::int64_t digest : own) largest.push_back(~digest);
+  auto* bytes = reinterpret_cast<std::byte*>(largest.data());
+  const collectives::Segment segment{bytes, bytes, largest.size(), DType::int64};
+  group_.engine().run({.kind = collectives::Kind::allreduce,
+                       .reduce = ReduceOp::max,
                        .digest = chunks.size(),
+                       .segments = {&segment, 1},
+                       .describe = describe,
+                       .verb = collectives::Verb::verify});
+  std::vector<std::size_t> different;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (largest[i] == ~largest[chunks.size() + i]) continue;
+    different.push_back(i);
+    if (different.size() == kGatheredAtOnce) gather(chunks, own, different, findings);
+  }
+  if (!different.empty()) gather(chunks, own, different, findings);
+}
+
+/// Every rank's digests of the chunks that differ; none of them are left.
+void Comparison::gather(std::span<const Chunk> chunks, std::span<const std::int64_t> own,
+                        std::vector<std::size_t>& different, std::vector<Finding>& findings) {
+  const auto ranks = static_cast<std::size_t>(group_.topology().size);
+  const std::size_t count = different.size();
+  std::vector<std::uint64_t> mine;
+  for (const std::size_t chunk : different) mine.push_back(static_cast<std::uint64_t>(own[chunk]));
+  std::vector<std::uint64_t> all(ranks * count);
+  const std::vector<collectives::Segment> segments = collectives::allgather_segments(
+      group_.topology().size, reinterpret_cast<const std::byte*>(mine.data()),
+      reinterpret_cast<std::byte*>(all.data()), count, DType::int64);
+  const auto describe = [&] {
+    return "comparison of " + std::to_string(count) + " chunks that differ between replicas";
+  };
+  group_.engine().run({.kind = collectives::Kind::allgather,
+                       .digest = count,
                        .segments = segments,
                        .describe = describe,
                        .verb = collectives::Verb::verify});
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     std::vector<std::uint64_t> digests;
-    for (std::size_t rank = 0; rank < ranks; ++rank) digests.push_back(all[rank * own.size() + i]);
-    if (std::ranges::count(digests, digests.front()) == static_cast<std::ptrdiff_t>(ranks)) {
-      continue;
-    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) digests.push_back(all[rank * count + i]);
     const int source = majority_of(digests);
-    findings.push_back({chunks[i], std::move(digests), source});
+    findings.push_back({chunks[different[i]], std::move(digests), source});
   }
+  different.clear();
 }
 
 /// Through a copy, so that only the minority's memory is written.

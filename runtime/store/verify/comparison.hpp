@@ -16,7 +16,8 @@ namespace tutti {
 
 /// The ranks' digests of replicas and optimizer states, chunk by chunk.
 ///
-///   1  every rank digests its chunks; an allgather gives all digests to all ranks
+///   1  every rank digests its chunks; an allreduce gives all ranks the least and the greatest
+///      digest of each chunk, and an allgather all digests of the chunks where these differ
 ///   2  a chunk whose digests differ has a majority if more than half of the ranks agree
 ///   3  a rank of the majority broadcasts the chunk; the ranks of the minority take it over
 ///
@@ -46,6 +47,8 @@ class Comparison {
   };
 
   void compare(std::span<const Chunk> chunks, std::vector<Finding>& findings);
+  void gather(std::span<const Chunk> chunks, std::span<const std::int64_t> own,
+              std::vector<std::size_t>& different, std::vector<Finding>& findings);
   void heal(const Finding& finding);
   [[nodiscard]] std::string describe(const Chunk& chunk) const;
   [[nodiscard]] std::string describe_healed(const Finding& finding) const;
