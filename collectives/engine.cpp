@@ -208,6 +208,18 @@ void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
   end();
 }
 
+void Engine::check_peers(FunctionRef<std::string()> what) {
+  const CallInProgress progress{call_.sequence(), what};
+  waiter_.set_call(&progress);
+  try {
+    waiter_.check_peers();
+  } catch (...) {
+    waiter_.set_call(nullptr);
+    throw;
+  }
+  waiter_.set_call(nullptr);
+}
+
 Messages& Engine::messages() {
   if (messages_ == nullptr) {
     messages_ = std::make_unique<Messages>(memory_, topology_, waiter_, call_.workers(), tuning_,

@@ -67,6 +67,9 @@ class Engine {
 
   /// Throws if the group has failed.
   void check_usable() { waiter_.check_failure(); }
+  /// The same, and fails if a process of this node has ended: for a wait for these ranks that is
+  /// not the engine's. `what` names it.
+  void check_peers(FunctionRef<std::string()> what);
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
   /// Fails the group because this rank cannot go on; the caller throws.
   /// False if another failure came first.

@@ -149,6 +149,23 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   }
 }
 
+void Waiter::check_peers() {
+  check_failure();
+  const auto now = Clock::now();
+  if (now - looked_at_ < kLookEvery) return;
+  looked_at_ = now;
+  if (drives_transport()) {
+    transport_->progress();
+    read_notices();
+    check_failure();
+  }
+  check_processes([&] {
+    std::vector<int> others = topology_.local_ranks();
+    std::erase(others, topology_.rank);
+    return others;
+  });
+}
+
 void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake) {
   if (is_patient()) {
     // Messages wake nobody. A handshake comes soon, if its sender is there.

@@ -151,6 +151,10 @@ class Waiter {
   /// node had failed before.
   bool raise_failure(ErrorCode code, const std::string& text);
 
+  /// For waits that are not made here: throws if this node has failed, and fails it if a process of
+  /// it has ended. Looks no more often than is worth its while.
+  void check_peers();
+
   /// Throws if this node has failed.
   void check_failure() {
     if (raised()) throw_failure();
@@ -222,6 +226,7 @@ class Waiter {
   const Observer* observer_ = nullptr;
   const Patience* patience_ = nullptr;
   bool is_beside_ = false;                                 ///< a thread that computes
+  Clock::time_point looked_at_{};                          ///< by check_peers()
   std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
   std::unordered_map<int, std::uint64_t> nodes_left_;      ///< nodes of which all ranks have left
 };

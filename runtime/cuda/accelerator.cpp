@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
 #include <mutex>
+#if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
+#define TUTTI_HAS_NVTX 1
+#else  // a toolkit that was installed in parts: a profiler sees no names
+#define TUTTI_HAS_NVTX 0
+#endif
 
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/devices.hpp"
@@ -27,7 +32,8 @@ class CudaAccelerator final : public gpus::Accelerator {
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", device);
     char bus_id[32] = {};
     check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device), "cudaDeviceGetPCIBusId", device);
-    return {properties.name, bus_id, properties.totalGlobalMem};
+    const std::string name = properties.name;
+    return {name, bus_id, properties.totalGlobalMem, name.find(" MIG ") != std::string::npos};
   }
 
   [[nodiscard]] std::string describe() const override {
@@ -52,14 +58,15 @@ class CudaAccelerator final : public gpus::Accelerator {
     static_cast<void>(cudaFree(memory));
   }
 
-  std::byte* allocate_pinned(std::size_t bytes) override {
+  std::byte* allocate_pinned(int device, std::size_t bytes) override {
+    const OnDevice here(device);  // else the current one's context is made
     void* memory = nullptr;
     const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       return nullptr;
     }
-    check(status, "cudaHostAlloc", 0);
+    check(status, "cudaHostAlloc", device);
     return static_cast<std::byte*>(memory);
   }
   void release_pinned(std::byte* memory) noexcept override {
@@ -67,7 +74,8 @@ class CudaAccelerator final : public gpus::Accelerator {
   }
 
   /// Where it cannot be done (a limit on locked memory, say) copies are slower, and right.
-  bool pin(std::byte* memory, std::size_t bytes) override {
+  bool pin(int device, std::byte* memory, std::size_t bytes) override {
+    const OnDevice here(device);
     if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return true;
     static_cast<void>(cudaGetLastError());
     return false;
@@ -82,6 +90,20 @@ class CudaAccelerator final : public gpus::Accelerator {
   }
   void destroy_stream(int /*device*/, gpus::Stream stream) noexcept override {
     static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
+  }
+
+  [[nodiscard]] std::string refusal_of(int device, gpus::Stream stream) const override {
+    if (stream == cudaStreamPerThread) {
+      return "cudaStreamPerThread is another stream in each thread, and threads of NCCL and of the "
+             "library put work into it, too; create one with cudaStreamCreate";
+    }
+    const OnDevice here(device);
+    cudaStreamCaptureStatus status{};
+    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status),
+          "cudaStreamIsCapturing", device);
+    if (status == cudaStreamCaptureStatusNone) return {};
+    return "the stream is captured into a graph, which would repeat the device's work without the "
+           "messages between ranks; end the capture before";
   }
 
   gpus::Event create_event(int device) override {
@@ -120,8 +142,13 @@ class CudaAccelerator final : public gpus::Accelerator {
           "cudaMemcpyAsync", device);
   }
 
+#if TUTTI_HAS_NVTX
   void begin_range(const char* name) noexcept override { nvtxRangePushA(name); }
   void end_range() noexcept override { nvtxRangePop(); }
+#else
+  void begin_range(const char* /*name*/) noexcept override {}
+  void end_range() noexcept override {}
+#endif
 
   gpus::NodeLibrary& node_library() override { return *node_library_; }
 

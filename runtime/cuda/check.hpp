@@ -9,6 +9,13 @@
 
 namespace tutti::cuda {
 
+/// What CUDA says, in one of several ways, where the program has no kernels for this GPU or driver.
+inline bool is_of_other_gpus(cudaError_t status) {
+  return status == cudaErrorInvalidDeviceFunction || status == cudaErrorInvalidKernelImage ||
+         status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidPtx ||
+         status == cudaErrorUnsupportedPtxVersion;
+}
+
 /// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. Other
 ///         calls of the process do not meet it again, unless CUDA does not recover from it.
 inline void check(cudaError_t status, const char* call, int device) {
@@ -17,10 +24,19 @@ inline void check(cudaError_t status, const char* call, int device) {
   const bool no_memory = status == cudaErrorMemoryAllocation;
   throw Error(no_memory ? ErrorCode::out_of_memory : ErrorCode::communication,
               std::string(call) + " on gpu(" + std::to_string(device) +
-                  "): " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+                  "): " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status) +
+                  (is_of_other_gpus(status)
+                       ? "; the library was built for other GPUs or a newer driver: build it here "
+                         "with -DCMAKE_CUDA_ARCHITECTURES=native"
+                       : ""));
 }
 
-/// Makes a device the calling thread's current one for as long as it lives.
+/// Whether this process has used a device. Making it current would make its context, which takes
+/// half a gigabyte of it, and which a GPU in exclusive mode refuses to all but one process.
+bool has_context(int device) noexcept;
+
+/// Makes a device the calling thread's current one for as long as it lives, and then the one before
+/// if the process uses that: a thread that has never chosen one has gpu(0), used or not.
 class OnDevice {
  public:
   explicit OnDevice(int device) : device_(device) {
@@ -30,7 +46,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() {
-    if (before_ != device_) static_cast<void>(cudaSetDevice(before_));
+    if (before_ != device_ && has_context(before_)) static_cast<void>(cudaSetDevice(before_));
   }
 
  private:

@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/devices.hpp"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+
+#include "runtime/cuda/check.hpp"
 
 namespace tutti::cuda {
 namespace {
+
+/// A function of the driver, which no program links: it may not be there. Null if it is not.
+void* driver_function(const char* name) noexcept {
+  constexpr unsigned kVersion = 12000;  // of the function's form
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+  if (status == cudaSuccess && result == cudaDriverEntryPointSuccess) return found;
+  static_cast<void>(cudaGetLastError());
+  return nullptr;
+}
 
 /// Without a driver CUDA says that the driver is too old, which sends people the wrong way.
 std::string why_none(cudaError_t status) {
@@ -17,6 +32,21 @@ std::string why_none(cudaError_t status) {
 }
 
 }  // namespace
+
+/// Without an answer it is taken for used, as everybody does.
+bool has_context(int device) noexcept {
+  using GetState = CUresult (*)(CUdevice, unsigned*, int*);
+  using GetDevice = CUresult (*)(CUdevice*, int);
+  static const auto get_state =
+      reinterpret_cast<GetState>(driver_function("cuDevicePrimaryCtxGetState"));
+  static const auto get_device = reinterpret_cast<GetDevice>(driver_function("cuDeviceGet"));
+  CUdevice handle = 0;
+  unsigned flags = 0;
+  int is_active = 1;
+  if (get_state == nullptr || get_device == nullptr) return true;
+  if (get_device(&handle, device) != CUDA_SUCCESS) return true;
+  return get_state(handle, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
+}
 
 Devices find_devices() {
   Devices devices;

@@ -25,6 +25,7 @@ struct DeviceInfo {
   std::string name;    ///< "NVIDIA H200"
   std::string bus_id;  ///< "0000:18:00.0": what tells two GPUs of a host apart
   std::size_t memory_bytes = 0;
+  bool is_slice = false;  ///< of a GPU that is divided (MIG): slices have one bus id
 };
 
 /// Work is put into streams and runs later: in order within a stream; between streams only as
@@ -44,10 +45,13 @@ class Accelerator {
   /// device: nothing that is called in every step allocates (see Pool).
   [[nodiscard]] virtual std::byte* allocate(int device, std::size_t bytes) = 0;
   virtual void release(int device, std::byte* memory) noexcept = 0;
-  /// Pinned memory of the host, which copies run at full speed from and to, without waiting.
-  [[nodiscard]] virtual std::byte* allocate_pinned(std::size_t bytes) = 0;
+  /// Pinned memory of the host, which copies of all devices run at full speed from and to, without
+  /// waiting. `device`: one that is in use. Null if there is not enough.
+  [[nodiscard]] virtual std::byte* allocate_pinned(int device, std::size_t bytes) = 0;
   virtual void release_pinned(std::byte* memory) noexcept = 0;
 
+  /// Why a program's stream cannot be used; empty if it can.
+  [[nodiscard]] virtual std::string refusal_of(int device, Stream stream) const = 0;
   [[nodiscard]] virtual Stream create_stream(int device) = 0;
   virtual void destroy_stream(int device, Stream stream) noexcept = 0;
 
@@ -66,7 +70,7 @@ class Accelerator {
                     std::size_t bytes) = 0;
 
   /// Makes memory of the host pinned that somebody else allocated; false if that cannot be done.
-  [[nodiscard]] virtual bool pin(std::byte* memory, std::size_t bytes) = 0;
+  [[nodiscard]] virtual bool pin(int device, std::byte* memory, std::size_t bytes) = 0;
   virtual void unpin(std::byte* memory) noexcept = 0;
 
   /// Names what this thread does from here to the end of the range, for a profiler that watches.

@@ -70,6 +70,10 @@ void Gpus::set_stream(int device, Stream stream) {
   const std::lock_guard lock(mutex_);
   PerDevice& own = at(device);
   if (own.stream == stream) return;
+  if (const std::string why = accelerator_->refusal_of(device, stream); !why.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_stream of " + to_string(gpu(device)) + ": " + why);
+  }
   if (own.order == nullptr) own.order = accelerator_->create_event(device);
   accelerator_->record(own.order, device, own.stream);
   accelerator_->wait(device, stream, own.order);
@@ -83,6 +87,22 @@ void Gpus::order(int earlier, int later) {
   if (own.order == nullptr) own.order = accelerator_->create_event(earlier);
   accelerator_->record(own.order, earlier, own.stream);
   accelerator_->wait(later, at(later).stream, own.order);
+}
+
+bool Gpus::may_enter(int device, const void* user) {
+  const std::lock_guard lock(mutex_);
+  PerDevice& own = at(device);
+  const std::thread::id self = std::this_thread::get_id();
+  if (own.user != nullptr && own.user != user && own.user_thread != self) return false;
+  own.user = user;
+  own.user_thread = self;
+  return true;
+}
+
+void Gpus::leave(int device, const void* user) noexcept {
+  const std::lock_guard lock(mutex_);
+  PerDevice& own = at(device);
+  if (own.user == user) own.user = nullptr;
 }
 
 Tensor Gpus::allocate(const Shape& shape, DType dtype, Device device) {
@@ -126,12 +146,12 @@ Gpus::Slot& Gpus::next_slot(int device, const Wait& wait) {
   PerDevice& own = at(device);
   Slot& slot = own.slots[own.next_slot++ % kSlots];
   if (slot.memory == nullptr) {
-    slot.memory = accelerator_->allocate_pinned(kSlotBytes);
+    if (slot.event == nullptr) slot.event = accelerator_->create_event(device);
+    slot.memory = accelerator_->allocate_pinned(device, kSlotBytes);
     if (slot.memory == nullptr) {
       throw Error(ErrorCode::out_of_memory,
                   "no pinned memory for copies between the cpu and " + to_string(gpu(device)));
     }
-    slot.event = accelerator_->create_event(device);
   } else {
     await(slot.event, wait, "a copy from the cpu to " + to_string(gpu(device)));
   }

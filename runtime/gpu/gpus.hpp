@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tutti/tensor.hpp"
@@ -59,7 +60,14 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// The stream that all work of a device is in the order of: what runs in another stream begins
   /// after an event of this one, and ends before this one goes on.
   [[nodiscard]] Stream stream(int device) const;
+  /// Errors: invalid_argument for one whose work has no order that is known here.
   void set_stream(int device, Stream stream);
+
+  /// Collectives of two groups go into one stream in the order of their calls, which has to be the
+  /// same on all ranks: false if another thread has put those of another group there, since nobody
+  /// orders threads. leave(): the group puts in no more.
+  [[nodiscard]] bool may_enter(int device, const void* user);
+  void leave(int device, const void* user) noexcept;
 
   /// Not initialised; keeps its memory from other tensors' until it is destroyed.
   /// Errors: invalid_argument, out_of_memory.
@@ -92,7 +100,9 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   struct PerDevice {
     std::unique_ptr<Pool> pool;
     Stream stream = nullptr;
-    Event order = nullptr;  ///< for order() and set_stream()
+    Event order = nullptr;       ///< for order() and set_stream()
+    const void* user = nullptr;  ///< of may_enter(), the last one
+    std::thread::id user_thread;
     std::array<Slot, kSlots> slots{};
     std::size_t next_slot = 0;
     std::mutex slots_in_use;

@@ -17,19 +17,31 @@
 // Cost, of n bytes on N nodes of P ranks: in the node 2 n (P-1)/P bytes per GPU in and out; n/P
 // bytes per rank to the host and back, and 2 n/P (N-1)/N over the network. At any time kLag chunks
 // are on their way to the host while one is between the nodes.
-// Invariant: no wait is without the engine's ear for failures; whatever is thrown, the node's
-// collectives are aborted first, so that no stream is left waiting for a rank that has given up.
+// Invariant: no wait is without the engine's ear for failures. Whatever is thrown, the failure is
+// raised first, for ranks that wait in the host's memory, and then the node's collectives are
+// aborted, so that no stream is left waiting for a rank that has given up. An abort waits for the
+// device, which may hang: it has a thread of its own, and a second.
 // Source  the hierarchical allreduce of Horovod (Sergeev, Del Balso, arXiv:1802.05799) has the
 // stages, one after the other.
 #include "runtime/gpu_sum/staged_reducer.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <system_error>
+#include <thread>
 
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
 
 namespace tutti::gpus {
+
+namespace {
+
+constexpr auto kForAborts = std::chrono::seconds(1);
+
+}  // namespace
 
 StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
                              std::unique_ptr<NodeCollectives> node)
@@ -40,7 +52,7 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
       node_(std::move(node)),
       memory_(group.allocate({static_cast<std::int64_t>(kSlots * kSlotBytes)}, DType::uint8)) {
   std::byte* host = memory_.bytes();
-  is_pinned_ = accelerator_.pin(host, memory_.size_bytes());
+  is_pinned_ = accelerator_.pin(device_, host, memory_.size_bytes());
   if (!is_pinned_) host = apart_ = allocate_apart();
   down_ = accelerator_.create_stream(device_);
   up_ = accelerator_.create_stream(device_);
@@ -55,7 +67,8 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
 /// Where memory that is shared cannot be pinned: copies to other memory would wait for all that is
 /// in the stream, and for ever if a peer is gone.
 std::byte* StagedReducer::allocate_apart() {
-  if (std::byte* memory = accelerator_.allocate_pinned(memory_.size_bytes())) return memory;
+  if (std::byte* memory = accelerator_.allocate_pinned(device_, memory_.size_bytes()))
+    return memory;
   throw Error(ErrorCode::out_of_memory, "cannot pin " + std::to_string(memory_.size_bytes()) +
                                             " bytes of the host's memory for copies to and from " +
                                             to_string(gpu(device_)) +
@@ -75,6 +88,7 @@ bool StagedReducer::has_ended() noexcept {
 
 /// After a failure work may never end, and whoever frees what it uses waits for it.
 StagedReducer::~StagedReducer() {
+  gpus_->leave(device_, this);
   if (!has_ended()) {
     collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
@@ -102,10 +116,42 @@ std::string StagedReducer::describe() const {
 void StagedReducer::allreduce(std::span<const Part> parts) {
   const bool stays_in_node = node_ != nullptr && group_.topology().num_nodes() == 1;
   try {
+    require_order();
     stays_in_node ? allreduce_in_node(parts) : pipeline(parts);
   } catch (const Error& error) {
-    if (node_ != nullptr) node_->abort();
-    group_.engine().fail(error);
+    try {
+      group_.engine().fail(error);
+    } catch (...) {
+      abort_beside();
+      throw;
+    }
+  }
+}
+
+/// Two groups whose collectives the ranks order differently wait for each other in the streams of
+/// the GPUs, where no deadline reaches.
+void StagedReducer::require_order() {
+  if (node_ == nullptr || gpus_->may_enter(device_, this)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "values of two stores on " + to_string(gpu(device_)) +
+                  " are summed from two threads, whose order may differ between ranks, and NCCL "
+                  "would hang; make the calls of both from one thread, or sum by way of the host "
+                  "with TUTTI_GPU_PATH=host");
+}
+
+/// Local. Whoever still aborts after a second does so until the process ends.
+void StagedReducer::abort_beside() noexcept {
+  if (node_ == nullptr) return;
+  try {
+    collectives::leak_until_exit(node_);
+    std::promise<void> aborted;
+    std::future<void> end = aborted.get_future();
+    std::thread([node = node_, aborted = std::move(aborted)]() mutable {
+      node->abort();
+      aborted.set_value();
+    }).detach();
+    end.wait_for(kForAborts);
+  } catch (const std::exception&) {  // no thread, or no memory: the process ends with its streams
   }
 }
 

@@ -40,6 +40,8 @@ class StagedReducer final : public Reducer {
     DType dtype;
   };
 
+  void require_order();
+  void abort_beside() noexcept;
   void allreduce_in_node(std::span<const Part> parts);
   void pipeline(std::span<const Part> parts);
   [[nodiscard]] std::vector<Chunk> cut(std::span<const Part> parts) const;
@@ -54,7 +56,7 @@ class StagedReducer final : public Reducer {
   std::shared_ptr<Gpus> gpus_;
   Accelerator& accelerator_;
   int device_;
-  std::unique_ptr<NodeCollectives> node_;
+  std::shared_ptr<NodeCollectives> node_;
   Tensor memory_;  ///< the slots', in the arena
   bool is_pinned_ = false;
   std::byte* apart_ = nullptr;  ///< pinned, in place of memory_

@@ -21,6 +21,7 @@ struct Facts {
   char bus_id[32] = {};
   char host[96] = {};       ///< as NCCL tells hosts apart
   char unusable[128] = {};  ///< why there is no NCCL; empty if there is
+  bool is_slice = false;    ///< of a GPU
 };
 
 /// NCCL takes two ranks for neighbours if this is equal.
@@ -77,6 +78,10 @@ std::string obstacle(const collectives::Topology& topology, const std::vector<Fa
            std::to_string(node.size()) + " ranks";
   }
   if (const auto [one, other] = find_shared(topology, facts); one >= 0) {
+    if (facts[one].is_slice) {
+      return names_of(topology, {one, other}) + " have slices of one GPU (" + facts[one].bus_id +
+             "), between which NCCL does not sum";
+    }
     return names_of(topology, {one, other}) + " are on one GPU (" + facts[one].bus_id +
            "), and NCCL wants a GPU per rank";
   }
@@ -100,8 +105,9 @@ bool uses_nccl(Group& group, const std::vector<Facts>& facts) {
   if (path == "auto" && group.settings().reproducible) return false;
   const std::string why = obstacle(topology, facts);
   if (why.empty()) return true;
-  const bool shared = find_shared(topology, facts).first >= 0;
-  if (path == "nccl" || shared) throw_cannot_sum(why, topology.rank == 0);
+  const int sharing = find_shared(topology, facts).first;
+  const bool is_mistake = sharing >= 0 && !facts[sharing].is_slice;
+  if (path == "nccl" || is_mistake) throw_cannot_sum(why, topology.rank == 0);
   if (topology.rank == 0) {
     group.log().warn("values on GPUs are summed by way of the host: " + why +
                      " (TUTTI_GPU_PATH=host says that this is meant)");
@@ -116,16 +122,19 @@ std::unique_ptr<NodeCollectives> join_node(Group& group, NodeLibrary& library, i
     if (topology.local_rank == 0) own = library.make_id();
   });
   const auto ids = allgather(group, own, "exchange of the nodes' NCCL ids");
+  const auto what = [] { return std::string("connection of the node's GPUs"); };
   return library.join(ids[topology.local_ranks().front()], topology.local_rank,
                       topology.local_size(), device, group.settings().timeout,
-                      [&] { group.engine().check_usable(); });
+                      [&group, what] { group.engine().check_peers(what); });
 }
 
 /// `device` is this rank's. Collective. Errors, on all ranks alike: invalid_argument.
 std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
   NodeLibrary& library = gpus->accelerator().node_library();
   Facts own;
-  copy_text(own.bus_id, gpus->accelerator().info(device).bus_id);
+  const DeviceInfo info = gpus->accelerator().info(device);
+  copy_text(own.bus_id, info.bus_id);
+  own.is_slice = info.is_slice;
   copy_text(own.host, host_of(group.topology()));
   copy_text(own.unusable, library.unusable());
   const auto facts = allgather(group, own, "exchange of what GPUs the ranks have");

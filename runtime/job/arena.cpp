@@ -153,8 +153,7 @@ std::size_t Arena::default_reserve(std::size_t asked, int ranks) {
   if (asked == 0) bytes = physical_memory() / std::max<std::size_t>(1, sharing / 2);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    bytes =
-        std::min<std::size_t>(bytes, limit.rlim_cur / (2 * (sharing + 1)));
+    bytes = std::min<std::size_t>(bytes, limit.rlim_cur / (2 * (sharing + 1)));
   }
   return rounded_up(std::max(bytes, kHugePage), kHugePage);
 }

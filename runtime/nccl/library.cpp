@@ -3,6 +3,7 @@
 // so can a rank whose peer has died give up: ncclCommAbort is allowed at any point.
 #include "runtime/nccl/library.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <thread>
@@ -71,8 +72,10 @@ class Collectives final : public gpus::NodeCollectives {
     const cuda::OnDevice here(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    ncclComm_t made = nullptr;
     const ncclResult_t result =
-        table().init_rank(&comm_, local_size, id, static_cast<int>(local_rank_), &config);
+        table().init_rank(&made, local_size, id, static_cast<int>(local_rank_), &config);
+    comm_ = made;
     if (result != ncclInProgress) require(result, "ncclCommInitRankConfig");
     poll_ = poll;
     settle("ncclCommInitRankConfig");
@@ -104,17 +107,18 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   std::optional<std::string> failure() override {
-    if (comm_ == nullptr) return "NCCL's communicator was aborted";
+    const ncclComm_t comm = comm_;
+    if (comm == nullptr) return "NCCL's communicator was aborted";
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t result = table().async_error(comm_, &state);
+    const ncclResult_t result = table().async_error(comm, &state);
     if (result != ncclSuccess) state = result;
     if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
-    return to_string(table(), "NCCL", state, comm_);
+    return to_string(table(), "NCCL", state, comm);
   }
 
   void abort() noexcept override {
-    if (comm_ != nullptr) static_cast<void>(table().abort(comm_));
-    comm_ = nullptr;
+    const ncclComm_t comm = comm_.exchange(nullptr);
+    if (comm != nullptr) static_cast<void>(table().abort(comm));
   }
 
  private:
@@ -171,7 +175,7 @@ class Collectives final : public gpus::NodeCollectives {
   std::shared_ptr<const Loaded> loaded_;
   std::size_t local_rank_;
   int device_ = 0;
-  ncclComm_t comm_ = nullptr;
+  std::atomic<ncclComm_t> comm_{nullptr};     ///< null once it is aborted, by whichever thread
   std::chrono::duration<double> timeout_{0};  ///< for one call; 0: none
   std::function<void()> poll_;
   bool has_joined_ = false;
@@ -183,7 +187,7 @@ Library::Library() = default;
 Library::~Library() = default;
 
 const Loaded& Library::loaded() {
-  if (loaded_ == nullptr) loaded_ = std::make_shared<const Loaded>(load());
+  std::call_once(once_, [this] { loaded_ = std::make_shared<const Loaded>(load()); });
   return *loaded_;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "runtime/gpu/node_library.hpp"
 
@@ -10,7 +11,7 @@ namespace tutti::nccl {
 
 struct Loaded;
 
-/// Loads NCCL when it is first asked for. One thread at a time.
+/// Loads NCCL when it is first asked for, by any thread.
 class Library final : public gpus::NodeLibrary {
  public:
   Library();
@@ -28,6 +29,7 @@ class Library final : public gpus::NodeLibrary {
  private:
   const Loaded& loaded();
 
+  std::once_flag once_;
   std::shared_ptr<const Loaded> loaded_;
 };
 

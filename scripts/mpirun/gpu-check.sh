@@ -3,22 +3,43 @@
 # All that needs a GPU, on a machine that may have no network: builds for the GPU that is here, runs
 # every test of it, looks for wrong accesses to its memory, and measures.
 #
-#   scripts/mpirun/gpu-check.sh [--json FILE]
+#   scripts/mpirun/gpu-check.sh [--only STEP]... [--json FILE]
+#   scripts/mpirun/gpu-check.sh --bring
 #
-# Prints a table: step, verdict, seconds. Exit code 0: all passed; 1: something did not; 77: there
-# is no GPU here. FILE (default build-gpu/gpu-check.json) has the same, with the kernels' speeds.
+# STEP: tests, memory, kernels, training or ranks; without it, all of them. Prints a table: step,
+# verdict, seconds, and why a step was skipped. Exit code 0: what was to run has passed; 1: not all
+# of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json) has the same, with the
+# kernels' speeds. --bring, on a machine with a network, puts Debian's packages of what the build
+# needs into gpu-libraries, which goes with the tree to one without.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 readonly no_gpu=77
 folder=$root/build-gpu
 json=$folder/gpu-check.json
-if [ "${1:-}" = --json ]; then
-  [ "$#" -ge 2 ] || fail "--json: expected a file"
-  json=$2
-elif [ "$#" != 0 ]; then
-  fail "unknown argument $1; usage: $0 [--json FILE]"
-fi
+libraries=$root/gpu-libraries
+steps=(tests memory kernels training ranks)
+only=()
+brings=no
+while [ "$#" != 0 ]; do
+  case $1 in
+    --json | --only) [ "$#" -ge 2 ] || fail "$1: expected a value after it" ;;
+  esac
+  case $1 in
+    --bring) brings=yes ;;
+    --json)
+      json=$2
+      shift
+      ;;
+    --only)
+      [[ " ${steps[*]} " = *" $2 "* ]] || fail "--only: expected one of ${steps[*]}, got $2"
+      only+=("$2")
+      shift
+      ;;
+    *) fail "unknown argument $1; usage: $0 [--only STEP]... [--json FILE], or $0 --bring" ;;
+  esac
+  shift
+done
 
 rows=()
 failed=no
@@ -29,7 +50,23 @@ step() {
   shift
   run_logged "$name" "$folder/log/${name// /-}.log" "$@" || verdict=FAILED
   [ "$verdict" = passed ] || failed=yes
-  rows+=("$name|$verdict|$((SECONDS - started))")
+  rows+=("$name|$verdict|$((SECONDS - started))|")
+}
+
+# skip NAME REASON: a row, too. No step is missing without a word.
+skip() { rows+=("$1|SKIPPED|0|$2"); }
+
+# step_if NAME OBSTACLE COMMAND...: runs it unless there is an obstacle, or others were asked for.
+step_if() {
+  local name=$1 obstacle=$2
+  shift 2
+  if [ "${#only[@]}" != 0 ] && [[ " ${only[*]} " != *" $name "* ]]; then
+    skip "$name" "not asked for"
+  elif [ -n "$obstacle" ]; then
+    skip "$name" "$obstacle"
+  else
+    step "$name" "$@"
+  fi
 }
 
 # Ranks that share a machine's only GPU talk through its loopback, which may be down.
@@ -37,17 +74,50 @@ raise_loopback() {
   [ "$(cat /sys/class/net/lo/operstate 2>/dev/null)" != down ] || ip link set lo up || true
 }
 
-# What such a machine may lack is unpacked beside the tree, from Debian's packages: the header of
-# libxxhash-dev (XXHASH_ROOT: its folder), without which nothing is built, and
-# libboost-program-options-dev (BOOST_ROOT), without which ranks are not measured.
-has_program_libraries() {
-  ldconfig -p | grep -q boost_program_options || [ -n "${BOOST_ROOT:-}" ]
+# The headers of xxHash, without which nothing is built, and Boost's program options, without which
+# no ranks are measured and nothing is trained. They are the machine's, or of the packages that
+# --bring has put beside the tree.
+bring_libraries() {
+  local packages=(libxxhash-dev) boost
+  for boost in libboost-program-options-dev libboost-dev; do
+    packages+=("$(apt-cache depends --important "$boost" | awk '/Depends:/ { print $2; exit }')")
+  done
+  packages+=("$(apt-cache depends --important "${packages[1]}" |
+    awk '$2 ~ /^libboost-program-options[0-9.]+$/ { print $2; exit }')")
+  mkdir -p -- "$libraries"
+  (cd -- "$libraries" && rm -f -- *.deb && apt-get download "${packages[@]}")
+  say "in $libraries: ${packages[*]}"
+}
+
+unpack_libraries() {
+  local package
+  for package in "$libraries"/*.deb; do
+    [ ! -e "$package" ] || dpkg-deb -x "$package" "$folder/libraries"
+  done
+}
+
+# header NAME: the folder that it is in; fails if it is in none.
+header() {
+  local place
+  for place in "${XXHASH_ROOT:-/nowhere}" "${BOOST_ROOT:-/nowhere}/include" /usr/include \
+    /usr/local/include "$folder/libraries/usr/include"; do
+    [ ! -e "$place/$1" ] || { printf '%s\n' "$place" && return; }
+  done
+  return 1
 }
 
 configure() {
-  local apps=OFF
-  if has_program_libraries; then apps=ON; fi
-  if [ -n "${XXHASH_ROOT:-}" ]; then set -- -DTUTTI_XXHASH_INCLUDE="$XXHASH_ROOT"; fi
+  local apps=OFF place
+  unpack_libraries
+  place=$(header xxhash.h) ||
+    fail "no xxhash.h: install libxxhash-dev, or run $0 --bring where there is a network."
+  [ "$place" = /usr/include ] || set -- -DTUTTI_XXHASH_INCLUDE="$place"
+  if place=$(header boost/program_options.hpp); then
+    apps=ON
+    [ "$place" != "$folder/libraries/usr/include" ] ||
+      set -- "$@" -DBOOST_ROOT="$folder/libraries/usr" -DBoost_NO_BOOST_CMAKE=ON \
+        -DBOOST_LIBRARYDIR="$folder/libraries/usr/lib/$(g++ -print-multiarch)"
+  fi
   cmake -S "$root" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON "$@" \
     -DCMAKE_CUDA_ARCHITECTURES=native -DTUTTI_BUILD_APPS="$apps"
 }
@@ -82,11 +152,6 @@ measure_kernels() {
 
 # Weights on the GPU, by cuBLAS and the store's kernels; its data set may not be here.
 train() {
-  local images=/usr/share/datasets/fashion-mnist
-  if [ ! -d "$images" ]; then
-    echo "no $images: not trained"
-    return
-  fi
   "$folder/bin/train-fashion-mnist" --device gpu --kvstore device --epochs 1
 }
 
@@ -102,13 +167,13 @@ measure_ranks() {
 
 # The table as JSON, with what the benchmarks wrote, where they did.
 write_json() {
-  local row name verdict seconds comma=''
+  local row name verdict seconds reason comma=''
   {
     printf '{"steps": ['
     for row in "${rows[@]}"; do
-      IFS='|' read -r name verdict seconds <<<"$row"
-      printf '%s{"step": "%s", "verdict": "%s", "seconds": %s}' "$comma" "$name" "$verdict" \
-        "$seconds"
+      IFS='|' read -r name verdict seconds reason <<<"$row"
+      printf '%s{"step": "%s", "verdict": "%s", "seconds": %s, "reason": "%s"}' "$comma" "$name" \
+        "$verdict" "$seconds" "$reason"
       comma=', '
     done
     printf ']'
@@ -123,15 +188,23 @@ write_json() {
 }
 
 print_table() {
-  local row name verdict seconds
-  printf '%-24s %-8s %s\n' step verdict seconds
+  local row name verdict seconds reason
+  printf '%-10s %-8s %s\n' step verdict seconds
   for row in "${rows[@]}"; do
-    IFS='|' read -r name verdict seconds <<<"$row"
-    printf '%-24s %-8s %7s\n' "$name" "$verdict" "$seconds"
+    IFS='|' read -r name verdict seconds reason <<<"$row"
+    printf '%-10s %-8s %7s  %s\n' "$name" "$verdict" "$seconds" "$reason"
   done
 }
 
-nvidia-smi -L 2>/dev/null | grep -q GPU || {
+# obstacle FILE REASON: the reason if the file is not there.
+obstacle() { [ -e "$1" ] || printf '%s\n' "$2"; }
+
+if [ "$brings" = yes ]; then
+  bring_libraries
+  exit
+fi
+gpus=$(nvidia-smi -L 2>/dev/null) || gpus=
+[[ $gpus = *GPU* ]] || {
   say "no GPU: nvidia-smi finds none here."
   exit "$no_gpu"
 }
@@ -142,11 +215,19 @@ mkdir -p -- "$folder/log"
 step "configure" configure
 if [ "$failed" = no ]; then step "build" build_gpu; fi
 if [ "$failed" = no ]; then
-  step "tests" run_tests
-  if has_command compute-sanitizer; then step "memory accesses" check_memory; fi
-  if [ -x "$folder/tests/kernel-benchmark" ]; then step "speed of kernels" measure_kernels; fi
-  if [ -x "$folder/bin/train-fashion-mnist" ]; then step "training" train; fi
-  if [ -x "$folder/bin/collective-benchmark" ]; then step "speed of ranks" measure_ranks; fi
+  no_boost="no boost/program_options.hpp; see --bring"
+  no_images="no /usr/share/datasets/fashion-mnist (dataset-fashion-mnist)"
+  cannot_train=$(obstacle "$folder/bin/train-fashion-mnist" "$no_boost")
+  : "${cannot_train:=$(obstacle /usr/share/datasets/fashion-mnist "$no_images")}"
+  cannot_check=
+  has_command compute-sanitizer || cannot_check="compute-sanitizer is not here"
+  step_if tests '' run_tests
+  step_if kernels '' measure_kernels
+  step_if ranks "$(obstacle "$folder/bin/collective-benchmark" "$no_boost")" measure_ranks
+  step_if training "$cannot_train" train
+  step_if memory "$cannot_check" check_memory
+else
+  for name in "${steps[@]}"; do skip "$name" "nothing was built"; done
 fi
 write_json
 print_table

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -19,6 +20,7 @@ FakeAccelerator::FakeAccelerator(int devices, unsigned seed, std::size_t memory_
 }
 
 FakeAccelerator::~FakeAccelerator() {
+  *aborts_wait_ = false;
   for (FakeDevice& device : devices_) {
     for (const auto& [memory, bytes] : device.blocks) std::free(memory);
   }
@@ -28,7 +30,7 @@ FakeAccelerator::~FakeAccelerator() {
 gpus::DeviceInfo FakeAccelerator::info(int device) const {
   const auto found = merged_.find(device);
   const int bus = found == merged_.end() ? device : found->second;
-  return {"fake GPU", "0000:0" + std::to_string(bus) + ":00.0", memory_bytes_};
+  return {"fake GPU", "0000:0" + std::to_string(bus) + ":00.0", memory_bytes_, is_sliced_};
 }
 
 /// Filled with a pattern, so that what is read before it is written is seen.
@@ -52,7 +54,7 @@ void FakeAccelerator::release(int device, std::byte* memory) noexcept {
   std::free(memory);
 }
 
-std::byte* FakeAccelerator::allocate_pinned(std::size_t bytes) {
+std::byte* FakeAccelerator::allocate_pinned(int /*device*/, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   pinned_[memory] = bytes;
@@ -64,6 +66,10 @@ void FakeAccelerator::release_pinned(std::byte* memory) noexcept {
   run_all();
   pinned_.erase(memory);
   std::free(memory);
+}
+
+std::string FakeAccelerator::refusal_of(int /*device*/, gpus::Stream stream) const {
+  return stream != nullptr && stream == captured_ ? "the stream is captured into a graph" : "";
 }
 
 gpus::Stream FakeAccelerator::create_stream(int device) {
@@ -89,6 +95,9 @@ std::shared_ptr<FakeAccelerator::FakeStream> FakeAccelerator::find(int device,
 
 gpus::Event FakeAccelerator::create_event(int /*device*/) {
   const std::lock_guard lock(mutex_);
+  if (std::exchange(lacks_event_, false)) {
+    throw tutti::Error(tutti::ErrorCode::communication, "cudaEventCreate: an event is lacking");
+  }
   return events_.insert(std::make_unique<FakeEvent>()).first->get();
 }
 
@@ -203,7 +212,7 @@ bool FakeAccelerator::is_known(const std::byte* memory) const {
   return false;
 }
 
-bool FakeAccelerator::pin(std::byte* memory, std::size_t bytes) {
+bool FakeAccelerator::pin(int /*device*/, std::byte* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!can_pin_) return false;
   pinned_for_others_[memory] = bytes;

@@ -39,9 +39,10 @@ class FakeAccelerator final : public gpus::Accelerator {
 
   std::byte* allocate(int device, std::size_t bytes) override;
   void release(int device, std::byte* memory) noexcept override;
-  std::byte* allocate_pinned(std::size_t bytes) override;
+  std::byte* allocate_pinned(int device, std::size_t bytes) override;
   void release_pinned(std::byte* memory) noexcept override;
 
+  [[nodiscard]] std::string refusal_of(int device, gpus::Stream stream) const override;
   gpus::Stream create_stream(int device) override;
   void destroy_stream(int device, gpus::Stream stream) noexcept override;
   gpus::Event create_event(int device) override;
@@ -53,7 +54,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   void copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
             std::size_t bytes) override;
   gpus::Kernels& kernels(int device) override;
-  bool pin(std::byte* memory, std::size_t bytes) override;
+  bool pin(int device, std::byte* memory, std::size_t bytes) override;
   void unpin(std::byte* memory) noexcept override;
   void begin_range(const char* name) noexcept override;
   void end_range() noexcept override;
@@ -74,6 +75,17 @@ class FakeAccelerator final : public gpus::Accelerator {
   void lose_node_library(const std::string& why);
   /// From now on these two devices say that they are one.
   void merge(int device, int other) { merged_[other] = device; }
+  /// From now on all devices are slices of GPUs.
+  void slice() { is_sliced_ = true; }
+  /// From now on this stream is one whose order nobody knows.
+  void capture(gpus::Stream stream) { captured_ = stream; }
+  /// From now on no abort of collectives returns, as long as this object lives.
+  void let_aborts_wait() { *aborts_wait_ = true; }
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>> aborts_wait() const {
+    return aborts_wait_;
+  }
+  /// From now on the next event of this device cannot be made.
+  void lack_an_event() { lacks_event_ = true; }
   /// Launches of kernels so far.
   [[nodiscard]] int launches() const { return launches_; }
   void count_launch() { ++launches_; }
@@ -118,6 +130,10 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::unique_ptr<gpus::NodeLibrary> node_library_;
   std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure they are not destroyed
   bool can_pin_ = true;
+  bool is_sliced_ = false;
+  std::shared_ptr<std::atomic<bool>> aborts_wait_ = std::make_shared<std::atomic<bool>>(false);
+  bool lacks_event_ = false;
+  gpus::Stream captured_ = nullptr;
   std::atomic<int> launches_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;

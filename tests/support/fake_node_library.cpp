@@ -71,7 +71,11 @@ class FakeCollectives final : public gpus::NodeCollectives {
  public:
   FakeCollectives(FakeAccelerator& accelerator, std::shared_ptr<Meeting> meeting, int rank,
                   int device)
-      : accelerator_(accelerator), meeting_(std::move(meeting)), rank_(rank), device_(device) {}
+      : accelerator_(accelerator),
+        meeting_(std::move(meeting)),
+        aborts_wait_(accelerator.aborts_wait()),
+        rank_(rank),
+        device_(device) {}
 
   void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
     enqueue(Verb::allreduce, stream, data, count, dtype);
@@ -84,7 +88,10 @@ class FakeCollectives final : public gpus::NodeCollectives {
     enqueue(Verb::allgather, stream, data, count, dtype);
   }
   std::optional<std::string> failure() override { return std::nullopt; }
-  void abort() noexcept override { meeting_->aborted = true; }
+  void abort() noexcept override {
+    while (*aborts_wait_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    meeting_->aborted = true;
+  }
 
  private:
   void enqueue(Verb verb, gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) {
@@ -103,6 +110,7 @@ class FakeCollectives final : public gpus::NodeCollectives {
 
   FakeAccelerator& accelerator_;
   std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<const std::atomic<bool>> aborts_wait_;  ///< beyond the accelerator's own end
   int rank_;
   int device_;
   std::size_t next_ = 0;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -221,6 +222,59 @@ TEST_CASE("two ranks of a node on one GPU are told so, and may sum by way of the
   }
 }
 
+TEST_CASE("ranks on slices of one GPU sum by way of the host, unless NCCL was asked for") {
+  for (const char* path : {"auto", "nccl"}) {
+    const test::FakeGpus gpus(2);
+    gpus->merge(0, 1);
+    gpus->slice();
+    const auto outcomes = test::as_ranks({2}, test::by(path), [&](Communicator& communicator) {
+      auto kv = KVStore::create(communicator);
+      const Device mine = gpu(communicator.rank());
+      kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+      kv.push(1, Tensor::ones({4}, DType::float32, mine));
+      test::require_equal(pulled<float>(kv, 1, 4)[0], 2.0f, "key 1[0]");
+    });
+    if (std::string(path) == "auto") {
+      CHECK(test::all_returned(outcomes));
+    } else {
+      CHECK(test::all_say(outcomes, ErrorCode::invalid_argument, "ranks 0 and 1 (host"));
+      CHECK(test::all_say(outcomes, ErrorCode::invalid_argument,
+                          "have slices of one GPU (0000:00:00.0), between which NCCL does not"));
+    }
+  }
+}
+
+TEST_CASE("stores of two groups on one GPU are not summed by NCCL from two threads") {
+  for (const char* path : {"auto", "host"}) {
+    const test::FakeGpus gpus(2);
+    const bool is_refused = std::string(path) == "auto";
+    const auto outcomes = test::as_ranks({2}, test::by(path), [&](Communicator& communicator) {
+      const Device mine = gpu(communicator.rank());
+      const Tensor value = Tensor::ones({4}, DType::float32, mine);
+      std::optional<Communicator> other = communicator.split(0, communicator.rank());
+      auto first = KVStore::create(communicator);
+      auto second = KVStore::create(*other);
+      for (KVStore* kv : {&first, &second}) {
+        kv->init(1, Tensor::zeros({4}, DType::float32, mine));
+        kv->push(1, value);  // one thread has an order
+      }
+      std::string text;
+      std::thread([&] {
+        try {
+          first.push(1, value);
+        } catch (const tutti::Error& error) {
+          text = error.what();
+        }
+      }).join();
+      const bool says = text.find("are summed from two threads") != std::string::npos;
+      if (is_refused ? !says : !text.empty()) test::fail_here("got \"" + text + "\"");
+      second.push(1, value);
+      test::require_equal(pulled<float>(second, 1, 4)[0], 2.0f, "key 1 of the second store");
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
 TEST_CASE("without NCCL the host sums, unless NCCL was asked for") {
   for (const char* path : {"auto", "nccl"}) {
     const test::FakeGpus gpus(2);
@@ -370,6 +424,22 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
         CHECK((names_gpu || names_rank));
       }
     }
+  }
+}
+
+TEST_CASE("collectives that cannot be aborted keep no rank from learning why") {
+  for (const auto& layout : {std::vector<int>{3}, std::vector<int>{2, 2}}) {
+    Settings settings = test::by("nccl");
+    settings.timeout = std::chrono::duration<double>(0.5);
+    const test::FakeGpus gpus(test::size_of_job(layout), 7);
+    gpus->let_aborts_wait();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto outcomes = push_while(layout, settings, [&] { gpus->hang(1); });
+    for (const auto& outcome : outcomes) {
+      REQUIRE(outcome);
+      CHECK(outcome->code() == ErrorCode::timeout);
+    }
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   }
 }
 

@@ -129,6 +129,25 @@ TEST_CASE("another stream goes on where the one before it stopped") {
   }
 }
 
+TEST_CASE("a stream whose order nobody knows is refused, and the one before it stays") {
+  const test::FakeGpus gpus(1);
+  void* stream = gpus->create_stream(0);
+  gpus->capture(stream);
+  CHECK_THROWS_WITH_AS(tutti::set_stream(gpu(0), stream),
+                       "set_stream of gpu(0): the stream is captured into a graph", tutti::Error);
+  CHECK(tutti::stream_of(gpu(0)) == nullptr);
+}
+
+TEST_CASE("a copy that could not begin leaves nothing half made to the next one") {
+  const test::FakeGpus gpus(1);
+  const Tensor source = counted(100);
+  Tensor there = Tensor::empty({100}, DType::float32, gpu(0));
+  gpus->lack_an_event();
+  CHECK_THROWS_AS(there.view().copy_from(source), tutti::Error);
+  for (int i = 0; i < 8; ++i) there.view().copy_from(source);
+  CHECK(test::on_host(there) == values_of(source));
+}
+
 TEST_CASE("a program in its rhythm allocates nothing from the device") {
   const test::FakeGpus gpus(1);
   const auto step = [] {

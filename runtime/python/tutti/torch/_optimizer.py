@@ -154,7 +154,7 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Removes the gradients; with `set_to_none` False they become zero in the store's memory."""
+        """Removes the gradients; or, with `set_to_none` False, they are zero and stay."""
         if set_to_none:
             for param in self._params:
                 param.grad = None
