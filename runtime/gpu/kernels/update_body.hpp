@@ -36,7 +36,10 @@ struct UpdateBody {
   static constexpr int kWidth = kVectorBytes / sizeof(Real);
   static constexpr int kPacks = Uses::kNumRead == 1 ? 4 : Uses::kNumRead <= 3 ? 2 : 1;
   // Fewer threads, with more registers, where each has enough in flight; see sum_body.hpp.
-  static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue;
+  // So has a formula of many numbers: nadam's would not all stay in registers beside 16-bit packs.
+  static constexpr bool kManyNumbers = sizeof(Actual) > 11 * sizeof(Real);
+  static constexpr bool kFewThreads =
+      Uses::kTensors * kPacks > 4 || Uses::kGivesValue || kManyNumbers;
   static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
 
   UpdateView view;
