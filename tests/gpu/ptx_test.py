@@ -16,7 +16,8 @@ ARCHITECTURE = re.compile(r"^\.target (sm_\w+)", re.M)
 # A fused multiplication and addition rounds once, where a CPU here rounds twice; .ftz makes zero of
 # small numbers; .approx is within some units in the last place. Memory that is .local is a thread's
 # own array, which has no place in registers.
-FORBIDDEN = re.compile(r"\b(fma\.\w[\w.]*|[a-z]+\.[\w.]*(?:ftz|approx)[\w.]*|[a-z]+\.local[\w.]*)\b")
+FORBIDDEN = re.compile(
+    r"\b(fma\.\w[\w.]*|[a-z]+\.[\w.]*(?:ftz|approx)[\w.]*|[a-z]+\.local[\w.]*)\b")
 KERNEL = re.compile(r"^\s*(?:\.visible |\.weak )?\.entry (\w+)", re.M)
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
