@@ -19,8 +19,8 @@ using namespace tutti;
 namespace {
 
 constexpr int kNoticeTag = -1;
-constexpr int kNodes = test::kFewCases ? 9 : 16;
-constexpr int kRanksPerNode = test::kFewCases ? 2 : 16;
+constexpr int kNodes = test::kFewRounds ? 9 : 16;
+constexpr int kRanksPerNode = test::kFewRounds ? 2 : 16;
 
 /// Messages that ranks send to other nodes.
 class MessageCounter {
