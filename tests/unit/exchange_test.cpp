@@ -113,6 +113,45 @@ TEST_CASE("handshakes by doubling bring every node's signature and small data") 
   CHECK(sums_are_canonical(3, 2, "handshakes=doubling,exchange=halving"));
 }
 
+TEST_CASE("handshakes by doubling bring small data of one source to every node") {
+  for (const int nodes : {2, 3, 5, 8, 11}) {
+    CAPTURE(nodes);
+    std::atomic<int> wrong{0};
+    const std::vector<int> layout(static_cast<std::size_t>(nodes), 2);
+    const auto outcomes =
+        test::as_ranks(layout, with("handshakes=doubling"), [&](Communicator& comm) {
+          const float own = static_cast<float>(comm.rank() + 1);
+          std::vector<float> all(static_cast<std::size_t>(comm.size()), 0.0f);
+          comm.allgather(view(&own, {1}), view(all.data(), {comm.size()}));
+          for (int rank = 0; rank < comm.size(); ++rank) {
+            if (all[static_cast<std::size_t>(rank)] != static_cast<float>(rank + 1)) ++wrong;
+            float value = comm.rank() == rank ? own : -1.0f;
+            comm.broadcast(view(&value, {1}), rank);
+            if (value != static_cast<float>(rank + 1)) ++wrong;
+          }
+        });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("reproducible sums are right beside handshakes by doubling, in any layout") {
+  for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, {1, 2, 1, 1, 3}}) {
+    constexpr std::size_t kLength[] = {40};
+    const test::Summands summands = test::summands_of(test::size_of_job(layout), kLength).front();
+    Settings settings = with("handshakes=doubling");
+    settings.reproducible = true;
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
+      std::vector<float> data = summands.inputs[static_cast<std::size_t>(comm.rank())];
+      comm.allreduce(view(data.data(), {static_cast<std::int64_t>(data.size())}));
+      if (!same_bits(data, summands.sum)) ++wrong;
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("handshakes by doubling tell every node of a difference") {
   for (const int nodes : {3, 6}) {
     const std::vector<int> layout(static_cast<std::size_t>(nodes), 1);
