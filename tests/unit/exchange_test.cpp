@@ -135,17 +135,22 @@ TEST_CASE("handshakes by doubling bring small data of one source to every node")
   }
 }
 
-TEST_CASE("reproducible sums are right beside handshakes by doubling, in any layout") {
-  for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, {1, 2, 1, 1, 3}}) {
-    constexpr std::size_t kLength[] = {40};
-    const test::Summands summands = test::summands_of(test::size_of_job(layout), kLength).front();
-    Settings settings = with("handshakes=doubling");
+TEST_CASE("reproducible sums are right where nodes of one partial sum each are in another tree") {
+  constexpr std::size_t kSizes[] = {40, 2500};
+  std::vector<int> many(17, 1);  // halving would be chosen for as many of equal size
+  many.front() = 2;
+  for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, many}) {
+    CAPTURE(layout.size());
+    const auto all = test::summands_of(test::size_of_job(layout), kSizes);
+    Settings settings = with(layout == many ? "" : "handshakes=doubling");
     settings.reproducible = true;
     std::atomic<int> wrong{0};
     const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
-      std::vector<float> data = summands.inputs[static_cast<std::size_t>(comm.rank())];
-      comm.allreduce(view(data.data(), {static_cast<std::int64_t>(data.size())}));
-      if (!same_bits(data, summands.sum)) ++wrong;
+      for (const test::Summands& summands : all) {
+        std::vector<float> data = summands.inputs[static_cast<std::size_t>(comm.rank())];
+        comm.allreduce(view(data.data(), {static_cast<std::int64_t>(data.size())}));
+        if (!same_bits(data, summands.sum)) ++wrong;
+      }
     });
     CHECK(test::all_returned(outcomes));
     CHECK(wrong == 0);
@@ -317,12 +322,15 @@ TEST_CASE("what no cache holds is written past the caches") {
   CHECK(tuning.output_writes((4 << 20) + 1, 4) == WritePolicy::streaming);
 }
 
-TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
+TEST_CASE("nodes with several partial sums each, or in another tree, keep to the direct exchange") {
   Settings reproducible;
   reproducible.reproducible = true;
   const std::vector<int> uneven(17, 3);
   CHECK(tuning_of(uneven).exchange == Exchange::halving);
   CHECK(tuning_of(uneven, reproducible).exchange == Exchange::direct);
+  std::vector<int> in_another_tree(17, 1);
+  in_another_tree.front() = 2;
+  CHECK(tuning_of(in_another_tree, reproducible).exchange == Exchange::direct);
 }
 
 TEST_CASE("what a rank has on its way is bounded, however many nodes there are") {
@@ -388,9 +396,11 @@ TEST_CASE("an exchange that cannot keep the promised order is refused") {
         "TUTTI_ALGORITHMS: 'exchange=mpi': expected direct or halving: with TUTTI_REPRODUCIBLE=1 "
         "the order of summation is not MPI's");
   settings.algorithms = "exchange=halving";
-  CHECK(refusal_of({3, 3}, settings) ==
-        "TUTTI_ALGORITHMS: 'exchange=halving': expected direct: TUTTI_REPRODUCIBLE=1 needs several "
-        "partial sums of a node in this layout");
+  CHECK(
+      refusal_of({3, 3}, settings) ==
+      "TUTTI_ALGORITHMS: 'exchange=halving': expected direct: with TUTTI_REPRODUCIBLE=1 the order "
+      "of summation in this layout is not by nodes");
+  CHECK(refusal_of({4, 2, 2}, settings).find("not by nodes") != std::string::npos);
   CHECK_NOTHROW(tuning_of({2, 2}, settings));
 }
 
