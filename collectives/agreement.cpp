@@ -2,6 +2,7 @@
 #include "collectives/agreement.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -13,6 +14,9 @@ namespace {
 
 /// Messages that are there so soon were on their way before this node greeted: it came last itself.
 constexpr auto kTogether = std::chrono::microseconds(30);
+
+/// In a message with sums, which begin on a line of their own, as tensors do.
+constexpr std::size_t kValuesBegin = 128;
 
 }  // namespace
 
@@ -26,13 +30,26 @@ struct Agreement::Handshake {
   std::int64_t last_rank;  ///< to announce the call, among those that its sender knows of
 };
 
+/// Stands for those of all nodes whose subtrees follow. `agrees` says that all of them are alike.
+/// Behind it are the values, and then where the subtrees begin and end, as pairs of int.
+struct Agreement::FoldedHeader {
+  Handshake handshake;
+  std::uint64_t subtrees;  ///< 0 without data
+};
+
 struct Agreement::Buffers {
+  struct Expected {
+    int node;
+    Transport::Request request;
+  };
   std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
-  std::vector<std::byte> arrived;                ///< the same, received
+  std::vector<std::byte> arrived;                ///< the same, received; only grows
   std::vector<std::byte> partials;               ///< all nodes', in plan order
+  std::unique_ptr<std::byte[]> folded[3];        ///< sent, received, and what is sent next
+  std::vector<Subtree> known;                    ///< values lie in these
   std::vector<Transport::Request> sends;
-  std::vector<Transport::Request> receives;  ///< one per node
+  std::vector<Expected> receives;  ///< not yet complete, in the order of nodes
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -42,26 +59,37 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
       waiter_(waiter),
       transport_(transport),
       handshakes_(handshakes),
+      folds_(handshakes == Handshakes::doubling && is_tree_of_nodes(plan, topology.nodes)),
       buffers_(std::make_unique<Buffers>()) {
-  for (int node = 0; node < topology.num_nodes(); ++node) {
-    partials_of_.push_back(plan.of_node(node));
-    most_bytes_ =
-        std::max(most_bytes_, sizeof(Handshake) + partials_of_.back().size() * kInlineBytes);
+  if (folds_) {
+    const auto rounds = std::bit_width(static_cast<unsigned>(topology.num_nodes() - 1));
+    const std::size_t most_subtrees = 2 * static_cast<std::size_t>(rounds) + 1;
+    most_bytes_ = kValuesBegin + most_subtrees * (kInlineBytes + 2 * sizeof(int));
+    for (auto& message : buffers_->folded) {
+      message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
+    }
+    return;
   }
-  buffers_->incoming.resize(topology.num_nodes());
-  buffers_->receives.assign(topology.num_nodes(), Transport::kDone);
+  partials_of_.resize(topology.nodes.size());
+  for (std::size_t i = 0; i < plan.partials.size(); ++i) {
+    partials_of_[plan.partials[i].node].push_back(static_cast<int>(i));
+  }
+  for (const auto& partials : partials_of_) {
+    most_bytes_ = std::max(most_bytes_, sizeof(Handshake) + partials.size() * kInlineBytes);
+  }
+  buffers_->incoming.resize(topology.nodes.size());
 }
 
 /// After a failure messages may still be under way: their buffers are left to them.
 Agreement::~Agreement() {
-  const auto pending = [](int request) { return request != Transport::kDone; };
-  if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), pending) ||
-      !buffers_->sends.empty()) {
+  if (!buffers_->receives.empty() || !buffers_->sends.empty()) {
     leak_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
   }
 }
 
 bool Agreement::reach(Call& call, bool with_payload) {
+  last_rank_ = call.last_rank();
+  if (folds_) return fold(call, with_payload);
   if (handshakes_ == Handshakes::direct) {
     receive_from_all(kHandshakeTag, most_bytes_);
     compose_handshake(call, with_payload);
@@ -71,22 +99,132 @@ bool Agreement::reach(Call& call, bool with_payload) {
     compose_handshake(call, with_payload);
     pass_on_handshakes();
   }
+  stop_requested_ = any_stop_requested();
   if (!handshakes_agree(call)) return false;
   if (with_payload) combine(call);
   return true;
 }
 
+Agreement::Handshake Agreement::handshake_of(const Call& call, std::size_t bytes) const {
+  return {call.sequence(),
+          call.signature(),
+          call.node_agrees() ? 1u : 0u,
+          call.stop_requested() ? 1u : 0u,
+          bytes,
+          call.last_rank()};
+}
+
+// --- sums on the way ----------------------------------------------------------------------------
+
+bool Agreement::fold(Call& call, bool with_payload) {
+  static_assert(sizeof(FoldedHeader) <= kValuesBegin);
+  const std::size_t bytes = with_payload && call.node_agrees() ? call.layout().total() : 0;
+  auto& known = buffers_->known;
+  FoldedHeader own{handshake_of(call, bytes), 0};
+  known.clear();
+  if (bytes > 0) {
+    std::byte* const value = buffers_->folded[0].get() + kValuesBegin;
+    call.reduce_payloads_to_buffer(0, topology_.local_size(), value);
+    known.push_back({topology_.node, topology_.node + 1, value});
+  }
+  for (int distance = 1; distance < topology_.num_nodes(); distance *= 2) {
+    swap_folded(distance, own);
+    own = take_arrived(own, call);
+  }
+  stop_requested_ = own.handshake.stop_requested != 0;
+  if (own.handshake.agrees == 0) return false;
+  if (bytes == 0) return true;
+  std::byte* const sum = known.front().value;
+  if (call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
+    divide_by_ranks(call.layout(), {0, bytes}, plan_, sum);
+  }
+  result_ = sum;
+  return true;
+}
+
+/// Sends what is known to one node, and receives another's, or the same one's.
+void Agreement::swap_folded(int distance, const FoldedHeader& own) {
+  const int nodes = topology_.num_nodes();
+  const bool in_pairs = std::has_single_bit(static_cast<unsigned>(nodes));
+  const int to = in_pairs ? topology_.node ^ distance : (topology_.node + distance) % nodes;
+  const int from = in_pairs ? to : (topology_.node + nodes - distance) % nodes;
+  receive(from, kHandshakeTag, {buffers_->folded[1].get(), most_bytes_});
+  auto& known = buffers_->known;
+  const std::size_t bytes = known.empty() ? 0 : own.handshake.partial_bytes;
+  FoldedHeader header = own;
+  header.subtrees = known.size();
+  header.handshake.last_rank = last_rank_;
+  std::byte* const message = buffers_->folded[0].get();
+  std::memcpy(message, &header, sizeof header);
+  std::byte* end = message + kValuesBegin + known.size() * bytes;
+  for (const Subtree& subtree : known) {
+    const int extent[] = {subtree.begin, subtree.end};
+    std::memcpy(end, extent, sizeof extent);
+    end += sizeof extent;
+  }
+  const std::span<const std::byte> whole(message, static_cast<std::size_t>(end - message));
+  buffers_->sends.push_back(transport_.send(topology_.nodes[to].front(), kHandshakeTag, whole));
+  if (!wait_for_handshakes()) return;
+  std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
+  last_rank_ = static_cast<int>(header.handshake.last_rank);
+}
+
+/// What this node knows with what has arrived. Nodes that do not agree have no sum.
+Agreement::FoldedHeader Agreement::take_arrived(FoldedHeader own, const Call& call) {
+  auto& [sent, arrived, next] = buffers_->folded;
+  auto& known = buffers_->known;
+  FoldedHeader other;
+  std::memcpy(&other, arrived.get(), sizeof other);
+  own.handshake.stop_requested |= other.handshake.stop_requested;
+  const bool alike = other.handshake.agrees != 0 &&
+                     other.handshake.sequence == own.handshake.sequence &&
+                     other.handshake.signature == own.handshake.signature;
+  if (own.handshake.agrees == 0 || !alike) {
+    own.handshake.agrees = 0;
+    known.clear();
+    return own;
+  }
+  const std::size_t bytes = own.handshake.partial_bytes;
+  const std::byte* extents = arrived.get() + kValuesBegin + other.subtrees * bytes;
+  for (std::size_t i = 0; i < other.subtrees; ++i) {
+    int extent[2];
+    std::memcpy(extent, extents + i * sizeof extent, sizeof extent);
+    known.push_back({extent[0], extent[1], arrived.get() + kValuesBegin + i * bytes});
+  }
+  unite(known, topology_.num_nodes(),
+        [&](const Subtree& left, const Subtree& right) { add_subtrees(call, left, right); });
+  std::byte* place = next.get() + kValuesBegin;
+  for (Subtree& subtree : known) {
+    std::memcpy(place, subtree.value, bytes);
+    subtree.value = place;
+    place += bytes;
+  }
+  std::swap(sent, next);
+  return own;
+}
+
+/// Where each element has one source, segments of the right operand come to the left one.
+void Agreement::add_subtrees(const Call& call, const Subtree& left, const Subtree& right) const {
+  const FusedLayout& layout = call.layout();
+  if (!has_single_sources(layout)) {
+    return combine_two(layout, call.operation().reduce, {0, layout.total()}, left.value,
+                       right.value, left.value);
+  }
+  layout.for_each_segment([&](const FusedLayout::Part& part) {
+    const int node = topology_.node_of(call.segment(part).source);
+    if (node < right.begin || node >= right.end) return;
+    std::memcpy(left.value + part.position, right.value + part.position,
+                part.count * size_of(layout.wire(part.segment)));
+  });
+}
+
+// --- all handshakes, to be looked at together ----------------------------------------------------
+
 void Agreement::compose_handshake(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const auto& partials = partials_of_[topology_.node];
-  const Handshake handshake{call.sequence(),
-                            call.signature(),
-                            call.node_agrees() ? 1u : 0u,
-                            call.stop_requested() ? 1u : 0u,
-                            bytes,
-                            call.last_rank()};
-  last_rank_ = call.last_rank();
+  const Handshake handshake = handshake_of(call, bytes);
   auto& own = buffers_->incoming[topology_.node];
   own.resize(sizeof handshake + partials.size() * bytes);
   std::memcpy(own.data(), &handshake, sizeof handshake);
@@ -110,9 +248,9 @@ void Agreement::pass_on_handshakes() {
     const int count = std::min(distance, nodes - distance);
     const int from = (topology_.node + nodes - distance) % nodes;
     const int to = (topology_.node + distance) % nodes;
-    arrived.resize(static_cast<std::size_t>(count) * most_bytes_);
-    buffers_->receives[from] =
-        transport_.receive(topology_.nodes[from].front(), kHandshakeTag, arrived);
+    const std::size_t room = static_cast<std::size_t>(count) * most_bytes_;
+    if (arrived.size() < room) arrived.resize(room);
+    receive(from, kHandshakeTag, std::span(arrived).first(room));
     buffers_->passed_on.clear();
     tell_last_rank();
     for (int i = 0; i < count; ++i) {
@@ -164,7 +302,7 @@ bool Agreement::handshakes_agree(const Call& call) const {
   });
 }
 
-bool Agreement::stop_requested() const {
+bool Agreement::any_stop_requested() const {
   return std::any_of(buffers_->incoming.begin(), buffers_->incoming.end(), [](const auto& bytes) {
     Handshake handshake;
     std::memcpy(&handshake, bytes.data(), sizeof handshake);
@@ -220,12 +358,17 @@ std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>&
 }
 
 void Agreement::receive_from_all(int tag, std::size_t room) {
+  buffers_->incoming.resize(topology_.nodes.size());
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     if (node == topology_.node) continue;
     buffers_->incoming[node].resize(room);
-    buffers_->receives[node] =
-        transport_.receive(topology_.nodes[node].front(), tag, buffers_->incoming[node]);
+    receive(node, tag, buffers_->incoming[node]);
   }
+}
+
+void Agreement::receive(int node, int tag, std::span<std::byte> bytes) {
+  buffers_->receives.push_back(
+      {node, transport_.receive(topology_.nodes[node].front(), tag, bytes)});
 }
 
 void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
@@ -237,23 +380,18 @@ void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
 
 void Agreement::wait_for_messages() {
   const auto ready = [&] {
-    bool all = true;
-    for (int node = 0; node < topology_.num_nodes(); ++node) {
-      auto& request = buffers_->receives[node];
-      if (request != Transport::kDone && transport_.done(request)) request = Transport::kDone;
-      if (request == Transport::kDone) continue;
-      all = false;
-      last_node_ = node;
-    }
+    std::erase_if(buffers_->receives, [&](const Buffers::Expected& expected) {
+      if (transport_.done(expected.request)) return true;
+      last_node_ = expected.node;
+      return false;
+    });
     std::erase_if(buffers_->sends, [&](int request) { return transport_.done(request); });
-    return all && buffers_->sends.empty();
+    return buffers_->receives.empty() && buffers_->sends.empty();
   };
   const auto missing = [&] {
     std::vector<int> ranks;
-    for (int node = 0; node < topology_.num_nodes(); ++node) {
-      if (buffers_->receives[node] != Transport::kDone) {
-        ranks.push_back(topology_.nodes[node].front());
-      }
+    for (const auto& expected : buffers_->receives) {
+      ranks.push_back(topology_.nodes[expected.node].front());
     }
     return ranks;
   };

@@ -20,14 +20,25 @@ namespace tutti::collectives {
 ///   direct     node 0: [handshake | partial sums]  <-->  node 1, node 2, ...   to each, at once
 ///
 ///   doubling   round 0: node i sends its handshake to node i + 1
-///              round 1: those of i, i - 1 to node i + 2
-///              round 2: those of i, i - 1, i - 2, i - 3 to node i + 4; and so on
+///              round 1: what it and i - 1 have to node i + 2
+///              round 2: what it, i - 1, i - 2 and i - 3 have to node i + 4; and so on
+///              N a power of two: round k: node i and node i xor 2^k send each other what they have
 ///
-/// A handshake carries the node's signature, or that its own ranks disagree; every first rank sees
-/// all handshakes, so all come to the same result. Small data travels with the handshake: a small
-/// allreduce is one round, or ceil(log2 N) rounds of one message each among many nodes. Whatever
-/// their number, everybody has all partial sums and adds them in the order of the CombinePlan.
-/// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
+/// A handshake carries the node's signature, or that its own ranks disagree. Every first rank sees
+/// all handshakes, or one that stands for all: it says whether those that it stands for are alike.
+/// So all come to the same result. Small data travels with the handshake: a small allreduce is one
+/// round, or ceil(log2 N) rounds of one message each among many nodes.
+///
+/// By doubling, sums are made on the way. A message has the sums of subtrees of the canonical tree:
+/// one if N is a power of two, otherwise at most two per round so far. Two subtrees that the tree
+/// adds are added where they meet, on every node with the same operands, so the bits are those of
+/// the CombinePlan. Data with one source is put together in the same way. A node with several
+/// partial sums, or nodes in another tree, pass on all that there is instead.
+///
+/// Bytes  direct n (N - 1) received per node; doubling n log2 N, or at most 2n per round so far.
+/// Memory  per first rank, doubling: O(log N) small data; else O(N).
+/// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds. Recursive doubling
+/// as in Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005. Sums of subtrees: our own.
 class Agreement {
  public:
   Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter, Transport& transport,
@@ -40,7 +51,7 @@ class Agreement {
   bool reach(Call& call, bool with_payload);
   [[nodiscard]] const std::byte* result() const { return result_; }
   /// True if a rank of any node announced the call with a request to stop.
-  [[nodiscard]] bool stop_requested() const;
+  [[nodiscard]] bool stop_requested() const { return stop_requested_; }
   /// The rank that announced the call last, as far as this node saw: see Handshake.
   [[nodiscard]] int last_rank() const { return last_rank_; }
 
@@ -49,15 +60,23 @@ class Agreement {
 
  private:
   struct Handshake;
+  struct FoldedHeader;
   struct Buffers;
+  [[nodiscard]] Handshake handshake_of(const Call& call, std::size_t bytes) const;
+  bool fold(Call& call, bool with_payload);
+  void swap_folded(int distance, const FoldedHeader& own);
+  FoldedHeader take_arrived(FoldedHeader own, const Call& call);
+  void add_subtrees(const Call& call, const Subtree& left, const Subtree& right) const;
   void compose_handshake(Call& call, bool with_payload);
   [[nodiscard]] bool handshakes_agree(const Call& call) const;
+  [[nodiscard]] bool any_stop_requested() const;
   void pass_on_handshakes();
   std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;
   void combine(const Call& call);
   void pick_copies(const Call& call);
   void send_to_all(int tag, std::span<const std::byte> message);
   void receive_from_all(int tag, std::size_t room);
+  void receive(int node, int tag, std::span<std::byte> bytes);
   void wait_for_messages();
   bool wait_for_handshakes();
   void learn_last_rank();
@@ -68,12 +87,14 @@ class Agreement {
   Waiter& waiter_;
   Transport& transport_;
   Handshakes handshakes_;
-  std::vector<std::vector<int>> partials_of_;
-  std::size_t most_bytes_ = 0;  ///< a handshake has
+  const bool folds_;                           ///< sums are made on the way
+  std::vector<std::vector<int>> partials_of_;  ///< unless it folds
+  std::size_t most_bytes_ = 0;                 ///< a handshake, or a message of folded ones, has
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
   int last_node_ = -1;  ///< whose message was missing last
   int last_rank_ = 0;
+  bool stop_requested_ = false;
 };
 
 }  // namespace tutti::collectives

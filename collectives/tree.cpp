@@ -93,6 +93,34 @@ CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducib
   return reproducible ? combine_by_rank(nodes) : combine_by_node(nodes);
 }
 
+bool is_tree_of_nodes(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes) {
+  if (plan.partials.size() != nodes.size()) return false;
+  return plan.steps == combine_by_node(nodes).steps;
+}
+
+void unite(std::vector<Subtree>& known, int nodes,
+           FunctionRef<void(const Subtree&, const Subtree&)> add) {
+  std::sort(known.begin(), known.end(), [](const Subtree& left, const Subtree& right) {
+    return left.begin != right.begin ? left.begin < right.begin : left.end > right.end;
+  });
+  const auto are_siblings = [&](const Subtree& left, const Subtree& right) {
+    const int size = left.end - left.begin;
+    const bool is_left = std::has_single_bit(static_cast<unsigned>(size)) &&
+                         left.begin % (2 * size) == 0 && right.begin == left.end;
+    return is_left && right.end == std::min(left.begin + 2 * size, nodes);
+  };
+  std::size_t count = 0;
+  for (const Subtree& next : known) {
+    if (count > 0 && next.end <= known[count - 1].end) continue;
+    known[count++] = next;
+    for (; count > 1 && are_siblings(known[count - 2], known[count - 1]); --count) {
+      add(known[count - 2], known[count - 1]);
+      known[count - 2].end = known[count - 1].end;
+    }
+  }
+  known.erase(known.begin() + static_cast<std::ptrdiff_t>(count), known.end());
+}
+
 void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
                  const std::byte* right, std::byte* sum) {
   layout.for_each_part(range, [&](const FusedLayout::Part& part) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/function_ref.hpp"
 #include "collectives/fused_layout.hpp"
 #include "collectives/kernels/reduce.hpp"
 
@@ -52,6 +53,23 @@ CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
 
 /// combine_by_rank() if `reproducible`, else combine_by_node().
 CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
+
+/// True if the plan is T(number of nodes), with one partial sum of each node: what sums on the way
+/// from node to node can carry out.
+bool is_tree_of_nodes(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes);
+
+/// The sum over nodes begin .. end - 1, which are a subtree of T(number of nodes).
+struct Subtree {
+  int begin;
+  int end;
+  std::byte* value;
+};
+
+/// Unites what several nodes know: subtrees of T(nodes) in any order, some perhaps within others,
+/// which are dropped. add(left, right) adds two that make up a subtree, in the place of `left`.
+/// Afterwards these are disjoint and in the order of nodes; if all nodes are covered, there is one.
+void unite(std::vector<Subtree>& known, int nodes,
+           FunctionRef<void(const Subtree&, const Subtree&)> add);
 
 /// sum = left + right, for a range of wire elements; each pointer is to the range's first byte.
 /// `sum` may be one of the operands. For an average it is the sum.

@@ -164,12 +164,13 @@ std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
   const int nodes = topology.num_nodes();
   const int local = topology.local_size();
-  const bool one_partial_each =
-      plan_for(topology.nodes, settings.reproducible).partials.size() == topology.nodes.size();
+  const bool in_tree_of_nodes =
+      is_tree_of_nodes(plan_for(topology.nodes, settings.reproducible), topology.nodes);
   const auto peers = static_cast<std::size_t>(std::max(1, local - 1));
   Tuning tuning;
   tuning.inline_shared_bytes = kInlineShared;
   tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
+  tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
     const std::size_t most = in_lines(kHandshakesReceived / static_cast<std::size_t>(nodes));
     tuning.inline_shared_bytes = std::min(kInlineBytes, most);
@@ -191,9 +192,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
         std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
   }
   tuning.chain_bytes = kChain;
-  tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   tuning.exchange =
-      nodes <= kMostNodesDirect || !one_partial_each ? Exchange::direct : Exchange::halving;
+      nodes <= kMostNodesDirect || !in_tree_of_nodes ? Exchange::direct : Exchange::halving;
   const std::size_t share = tuning.chunk_bytes / static_cast<std::size_t>(topology.num_lanes());
   tuning.chunks_in_flight =
       std::clamp(kMostInFlight / std::max<std::size_t>(share, 1), std::size_t{2}, kChunksInFlight);
@@ -204,10 +204,10 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     // One size between nodes, whatever memory the data is in.
     tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
-    if (tuning.exchange == Exchange::halving && !one_partial_each) {
-      throw_invalid_argument(
-          "exchange=halving",
-          "direct: TUTTI_REPRODUCIBLE=1 needs several partial sums of a node in this layout");
+    if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
+      throw_invalid_argument("exchange=halving",
+                             "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
+                             "layout is not by nodes");
     }
     if (tuning.exchange == Exchange::mpi && settings.reproducible) {
       throw_invalid_argument(

@@ -26,7 +26,7 @@ enum class Exchange {
 /// How handshakes, and inline data with them, reach all nodes.
 enum class Handshakes {
   direct,   ///< one message to every other node
-  doubling  ///< ceil(log2 N) rounds, each passing on all that is known
+  doubling  ///< ceil(log2 N) rounds, with sums made on the way
 };
 
 /// What the machine has, in bytes.

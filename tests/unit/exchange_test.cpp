@@ -113,6 +113,50 @@ TEST_CASE("handshakes by doubling bring every node's signature and small data") 
   CHECK(sums_are_canonical(3, 2, "handshakes=doubling,exchange=halving"));
 }
 
+TEST_CASE("handshakes by doubling bring small data of one source to every node") {
+  for (const int nodes : {2, 3, 5, 8, 11}) {
+    CAPTURE(nodes);
+    std::atomic<int> wrong{0};
+    const std::vector<int> layout(static_cast<std::size_t>(nodes), 2);
+    const auto outcomes =
+        test::as_ranks(layout, with("handshakes=doubling"), [&](Communicator& comm) {
+          const float own = static_cast<float>(comm.rank() + 1);
+          std::vector<float> all(static_cast<std::size_t>(comm.size()), 0.0f);
+          comm.allgather(view(&own, {1}), view(all.data(), {comm.size()}));
+          for (int rank = 0; rank < comm.size(); ++rank) {
+            if (all[static_cast<std::size_t>(rank)] != static_cast<float>(rank + 1)) ++wrong;
+            float value = comm.rank() == rank ? own : -1.0f;
+            comm.broadcast(view(&value, {1}), rank);
+            if (value != static_cast<float>(rank + 1)) ++wrong;
+          }
+        });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("reproducible sums are right where nodes of one partial sum each are in another tree") {
+  constexpr std::size_t kSizes[] = {40, 2500};
+  std::vector<int> many(17, 1);  // halving would be chosen for as many of equal size
+  many.front() = 2;
+  for (const std::vector<int>& layout : {std::vector<int>{4, 2, 2}, {3, 3}, many}) {
+    CAPTURE(layout.size());
+    const auto all = test::summands_of(test::size_of_job(layout), kSizes);
+    Settings settings = with(layout == many ? "" : "handshakes=doubling");
+    settings.reproducible = true;
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
+      for (const test::Summands& summands : all) {
+        std::vector<float> data = summands.inputs[static_cast<std::size_t>(comm.rank())];
+        comm.allreduce(view(data.data(), {static_cast<std::int64_t>(data.size())}));
+        if (!same_bits(data, summands.sum)) ++wrong;
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("handshakes by doubling tell every node of a difference") {
   for (const int nodes : {3, 6}) {
     const std::vector<int> layout(static_cast<std::size_t>(nodes), 1);
@@ -278,12 +322,15 @@ TEST_CASE("what no cache holds is written past the caches") {
   CHECK(tuning.output_writes((4 << 20) + 1, 4) == WritePolicy::streaming);
 }
 
-TEST_CASE("nodes with several partial sums each keep to the direct exchange") {
+TEST_CASE("nodes with several partial sums each, or in another tree, keep to the direct exchange") {
   Settings reproducible;
   reproducible.reproducible = true;
   const std::vector<int> uneven(17, 3);
   CHECK(tuning_of(uneven).exchange == Exchange::halving);
   CHECK(tuning_of(uneven, reproducible).exchange == Exchange::direct);
+  std::vector<int> in_another_tree(17, 1);
+  in_another_tree.front() = 2;
+  CHECK(tuning_of(in_another_tree, reproducible).exchange == Exchange::direct);
 }
 
 TEST_CASE("what a rank has on its way is bounded, however many nodes there are") {
@@ -349,9 +396,11 @@ TEST_CASE("an exchange that cannot keep the promised order is refused") {
         "TUTTI_ALGORITHMS: 'exchange=mpi': expected direct or halving: with TUTTI_REPRODUCIBLE=1 "
         "the order of summation is not MPI's");
   settings.algorithms = "exchange=halving";
-  CHECK(refusal_of({3, 3}, settings) ==
-        "TUTTI_ALGORITHMS: 'exchange=halving': expected direct: TUTTI_REPRODUCIBLE=1 needs several "
-        "partial sums of a node in this layout");
+  CHECK(
+      refusal_of({3, 3}, settings) ==
+      "TUTTI_ALGORITHMS: 'exchange=halving': expected direct: with TUTTI_REPRODUCIBLE=1 the order "
+      "of summation in this layout is not by nodes");
+  CHECK(refusal_of({4, 2, 2}, settings).find("not by nodes") != std::string::npos);
   CHECK_NOTHROW(tuning_of({2, 2}, settings));
 }
 

@@ -2,6 +2,7 @@
 // The order of a sum, and the layout of fused calls.
 #include "collectives/tree.hpp"
 
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <numeric>
 #include <string>
@@ -107,6 +108,85 @@ TEST_CASE("combine_by_node sends one partial sum per node, in any layout") {
     CHECK(plan.partials.size() == nodes.size());
     CHECK(plan.steps.size() == nodes.size() - 1);
   }
+}
+
+namespace {
+
+/// The subtrees that a node knows, with values of their own.
+struct Known {
+  std::vector<Subtree> subtrees;
+  std::vector<float> values;
+};
+
+/// What a node knows once it has heard what another one does.
+Known united(const Known& own, const Known& heard, int nodes) {
+  Known both = own;
+  both.subtrees.insert(both.subtrees.end(), heard.subtrees.begin(), heard.subtrees.end());
+  both.values.insert(both.values.end(), heard.values.begin(), heard.values.end());
+  for (std::size_t i = 0; i < both.values.size(); ++i) {
+    both.subtrees[i].value = reinterpret_cast<std::byte*>(&both.values[i]);
+  }
+  unite(both.subtrees, nodes, [](const Subtree& left, const Subtree& right) {
+    *reinterpret_cast<float*>(left.value) += *reinterpret_cast<const float*>(right.value);
+  });
+  Known result{both.subtrees, {}};
+  for (const Subtree& subtree : both.subtrees) {
+    result.values.push_back(*reinterpret_cast<const float*>(subtree.value));
+  }
+  return result;
+}
+
+/// All nodes by doubling; true if each has the canonical sum, and none ever knew more than
+/// `most_per_round` subtrees for each round, or one at least.
+bool doubling_sums(int nodes, bool in_pairs, std::size_t most_per_round) {
+  const std::vector<float> inputs = test::random_values(static_cast<std::size_t>(nodes), 5);
+  std::vector<Known> known;
+  for (int node = 0; node < nodes; ++node) {
+    known.push_back({{{node, node + 1, nullptr}}, {inputs[static_cast<std::size_t>(node)]}});
+  }
+  std::size_t round = 0;
+  for (int distance = 1; distance < nodes; distance *= 2) {
+    const std::vector<Known> before = known;
+    const std::size_t most = std::max<std::size_t>(1, most_per_round * ++round);
+    for (int node = 0; node < nodes; ++node) {
+      const int from = in_pairs ? node ^ distance : (node + nodes - distance) % nodes;
+      Known& own = known[static_cast<std::size_t>(node)];
+      own = united(own, before[static_cast<std::size_t>(from)], nodes);
+      if (own.subtrees.size() > most) return false;
+    }
+  }
+  const float sum = test::tree_sum(inputs, 0, inputs.size());
+  return std::all_of(known.begin(), known.end(), [&](const Known& last) {
+    return last.values.size() == 1 && test::same_bits(last.values, {&sum, 1});
+  });
+}
+
+}  // namespace
+
+TEST_CASE("sums on the way have the bits of the tree, with two subtrees per round at most") {
+  for (int nodes = 2; nodes <= 130; ++nodes) {
+    CAPTURE(nodes);
+    CHECK(doubling_sums(nodes, /*in_pairs=*/false, 2));
+  }
+  for (const int nodes : {1000, 1023, 1025}) {
+    CAPTURE(nodes);
+    CHECK(doubling_sums(nodes, /*in_pairs=*/false, 2));
+  }
+  for (const int nodes : {2, 4, 8, 64, 1024}) {
+    CAPTURE(nodes);
+    CHECK(doubling_sums(nodes, /*in_pairs=*/true, 0));
+  }
+}
+
+TEST_CASE("only a plan of one partial sum per node, in the tree of nodes, is summed on the way") {
+  const auto is_one = [](const std::vector<int>& sizes, bool reproducible) {
+    const auto nodes = consecutive(sizes);
+    return is_tree_of_nodes(plan_for(nodes, reproducible), nodes);
+  };
+  CHECK(is_one({3, 1, 2}, false));
+  CHECK(is_one({2, 2, 2}, true));
+  CHECK_FALSE(is_one({3, 3}, true));     // several partial sums
+  CHECK_FALSE(is_one({4, 2, 2}, true));  // n0 + (n1 + n2)
 }
 
 TEST_CASE("the partial sums of one node are neighbours in the plan") {
