@@ -2,6 +2,7 @@
 #include "collectives/tuning.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 
@@ -161,6 +162,19 @@ std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
   return std::min(pieces * settings.piece_bytes, kLargestSlot);
 }
 
+namespace {
+
+/// How many times its own data a node receives in the handshakes of a call, at most.
+std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the_way) {
+  const auto others = static_cast<std::size_t>(nodes);
+  if (handshakes == Handshakes::direct || !sums_on_the_way) return others;
+  const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
+  return std::has_single_bit(static_cast<unsigned>(nodes)) ? rounds
+                                                           : std::min(others, rounds * rounds);
+}
+
+}  // namespace
+
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
   const int nodes = topology.num_nodes();
   const int local = topology.local_size();
@@ -172,8 +186,10 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
   tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
   if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
-    const std::size_t most = in_lines(kHandshakesReceived / static_cast<std::size_t>(nodes));
-    tuning.inline_shared_bytes = std::min(kInlineBytes, most);
+    Tuning asked = tuning;
+    override_choices(asked, settings.algorithms);
+    const std::size_t received = payloads_received(nodes, asked.handshakes, in_tree_of_nodes);
+    tuning.inline_shared_bytes = std::min(kInlineBytes, in_lines(kHandshakesReceived / received));
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
   }
   tuning.wait_group = local <= kLargestFlatWait

@@ -258,8 +258,28 @@ TEST_CASE("small data is inline, less of it the more payloads a rank would read"
   CHECK(tuning_of({3}).inline_private_bytes == 4096);
   CHECK(tuning_of({64}).inline_private_bytes == 1024);
   CHECK(tuning_of({1, 1}).inline_shared_bytes == 8192);
-  CHECK(tuning_of(std::vector<int>(32, 1)).inline_shared_bytes == 2048);
-  CHECK(tuning_of(std::vector<int>(32, 1)).inline_private_bytes == 2048);
+}
+
+TEST_CASE("small data is inline up to 64 KiB that a node receives, however many nodes there are") {
+  const auto inline_bytes = [](int nodes, const char* algorithms) {
+    const Tuning tuning =
+        tuning_of(std::vector<int>(static_cast<std::size_t>(nodes), 1), with(algorithms));
+    CHECK(tuning.inline_private_bytes == tuning.inline_shared_bytes);
+    return tuning.inline_shared_bytes;
+  };
+  CHECK(inline_bytes(8, "") == 8192);
+  CHECK(inline_bytes(9, "") == 7232);    // no more than 9 sums
+  CHECK(inline_bytes(32, "") == 8192);   // one sum in each of 5 rounds
+  CHECK(inline_bytes(128, "") == 8192);  // 7 rounds
+  CHECK(inline_bytes(100, "") == 1280);  // 7 rounds of at most 7 sums on average
+  CHECK(inline_bytes(1024, "") == 6528);
+  CHECK(inline_bytes(1023, "") == 640);
+  CHECK(inline_bytes(128, "handshakes=direct") == 512);
+  Settings reproducible;
+  reproducible.reproducible = true;
+  std::vector<int> uneven(32, 1);
+  uneven.front() = 2;  // in another tree: all sums are gathered
+  CHECK(tuning_of(uneven, reproducible).inline_shared_bytes == 2048);
 }
 
 TEST_CASE("the number of nodes and of local ranks chooses") {

@@ -80,17 +80,24 @@ TEST_CASE("the end of a job is two messages per node and doubling of the nodes")
 }
 
 TEST_CASE("a small allreduce is one message per node and doubling of the nodes") {
-  for (const int nodes : {9, 13, 16, 17}) {
+  struct Case {
+    int nodes;
+    std::size_t count;
+  };
+  for (const auto [nodes, count] :
+       {Case{9, 1}, Case{13, 1}, Case{16, 1}, Case{17, 1}, Case{16, 2048}, Case{32, 2048}}) {
     CAPTURE(nodes);
     MessageCounter counter;
     constexpr int kCalls = 5;
+    const std::size_t elements = count;  // what a lambda cannot capture of a structured binding
+    const auto sum = static_cast<float>(nodes);
     const auto outcomes = test::as_ranks(
         std::vector<int>(static_cast<std::size_t>(nodes), 1), quick(60),
         [&](Communicator& comm) {
           for (int call = 0; call < kCalls; ++call) {
-            float value = 1;
-            comm.allreduce(view(&value, {1}));
-            if (value != static_cast<float>(nodes)) throw Error(ErrorCode::divergence, "the sum");
+            std::vector<float> values(elements, 1.0f);
+            comm.allreduce(view(values.data(), {static_cast<std::int64_t>(elements)}));
+            if (values.back() != sum) throw Error(ErrorCode::divergence, "the sum");
           }
         },
         counter.filter());
