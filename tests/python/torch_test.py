@@ -2,6 +2,7 @@
 """torch.distributed over the backend tutti: alone, and on the ranks of a job."""
 
 import datetime
+import warnings
 
 import pytest
 
@@ -33,6 +34,18 @@ def rank():
 @pytest.fixture
 def ranks():
     return dist.get_world_size()
+
+
+@pytest.mark.parametrize("seconds, warns", [(7, True), (300, False), (1800, False)])
+def test_a_timeout_that_has_no_effect_is_told(seconds, warns, rank, ranks, monkeypatch):
+    monkeypatch.delenv("TUTTI_TIMEOUT", raising=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dist.new_group(list(range(ranks)), timeout=datetime.timedelta(seconds=seconds))
+    texts = [str(one.message) for one in told if "TUTTI_TIMEOUT" in str(one.message)]
+    expected = ("a group's timeout of 7 s has no effect: waits end after 300 s; start the job with "
+                "mpirun -x TUTTI_TIMEOUT=7")
+    assert texts == ([expected] if warns and rank == 0 else [])
 
 
 def same(tensor, expected):

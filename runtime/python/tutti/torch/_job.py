@@ -6,9 +6,11 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import warnings
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 
 from .. import Communicator, InvalidArgumentError
 from .._core import is_launched
@@ -67,9 +69,20 @@ def _own_address() -> str:
             return socket.gethostname()
 
 
+def _warn_of_timeout(asked: Any, rank: int) -> None:
+    """Waits of all groups have the job's deadline, which is set before the ranks meet."""
+    if rank != 0 or asked is None or asked == dist.constants.default_pg_timeout:
+        return
+    wanted, waited = f"{asked.total_seconds():g}", os.environ.get("TUTTI_TIMEOUT") or "300"
+    if wanted != waited:
+        warnings.warn(f"a group's timeout of {wanted} s has no effect: waits end after {waited} s; "
+                      f"start the job with mpirun -x TUTTI_TIMEOUT={wanted}", stacklevel=4)
+
+
 def create_group(options: Any, _: Any) -> ProcessGroup:
     """What init_process_group and new_group call: collective over the group's ranks."""
     everyone = world()
+    _warn_of_timeout(getattr(options, "timeout", None), options.group_rank)
     members = list(options.global_ranks_in_group) or list(range(options.group_size))
     if len(members) > everyone.size or not options.group_rank < len(members):
         raise InvalidArgumentError(
