@@ -227,7 +227,7 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   EarlyCollectives ranks(comm, settings.timeout);
   ranks.agree("look at their settings", [&] { require_valid(settings); });
   const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
-  require_equal_ranks(infos, ranks.rank());
+  require_equal_ranks(infos, ranks.rank(), [&] { return exchange_settings(ranks, settings); });
 
   GroupParts parts;
   std::vector<Backing> backings;

@@ -51,9 +51,7 @@ std::string lines_not_in(const std::string& other, const std::string& own) {
 void fill(RankInfo& own, const Settings& settings) {
   gethostname(own.host, sizeof own.host - 1);
   std::snprintf(own.version, sizeof own.version, "%s", TUTTI_VERSION);
-  const std::string lines = settings_to_compare(settings);
-  std::snprintf(own.settings, sizeof own.settings, "%s", lines.c_str());
-  own.settings_digest = Digest().add(std::string_view(lines)).value();
+  own.settings_digest = Digest().add(std::string_view(settings_to_compare(settings))).value();
   own.control_bytes = sizeof(collectives::ControlBlock);
   own.float_control = float_control();
   own.hardware_threads = usable_hardware_threads();
@@ -93,20 +91,22 @@ void require_equal(const std::vector<RankInfo>& infos, int own_rank, const char*
 }
 
 /// Shows only what differs. What differs behind the end of the text is shown as its digest.
-void require_equal_settings(const std::vector<RankInfo>& infos, int own_rank) {
-  const RankInfo& first = infos.front();
-  for (std::size_t rank = 1; rank < infos.size(); ++rank) {
-    const RankInfo& other = infos[rank];
-    const bool same_text = std::string_view(other.settings) == first.settings;
-    if (same_text && other.settings_digest == first.settings_digest) continue;
-    std::array<std::string, 2> values{lines_not_in(other.settings, first.settings),
-                                      lines_not_in(first.settings, other.settings)};
-    if (values[0] == values[1]) {
-      values = {"a digest of " + std::to_string(first.settings_digest),
-                "one of " + std::to_string(other.settings_digest)};
-    }
-    throw_difference(infos, own_rank, rank, "settings", values);
+void require_equal_settings(const std::vector<RankInfo>& infos, int own_rank,
+                            const std::function<std::vector<SettingsText>()>& exchange) {
+  const auto other = std::ranges::find_if(infos, [&](const RankInfo& info) {
+    return info.settings_digest != infos.front().settings_digest;
+  });
+  if (other == infos.end()) return;
+  const auto rank = static_cast<std::size_t>(other - infos.begin());
+  const std::vector<SettingsText> texts = exchange();
+  const char* const first = texts.front().lines;
+  std::array<std::string, 2> values{lines_not_in(texts[rank].lines, first),
+                                    lines_not_in(first, texts[rank].lines)};
+  if (values[0] == values[1]) {
+    values = {"a digest of " + std::to_string(infos.front().settings_digest),
+              "one of " + std::to_string(other->settings_digest)};
   }
+  throw_difference(infos, own_rank, rank, "settings", values);
 }
 
 /// Cuts a host's ranks into virtual nodes; the list of sizes is repeated as needed.
@@ -160,11 +160,23 @@ std::vector<RankInfo> exchange_rank_infos(EarlyCollectives& ranks, const Setting
   return infos;
 }
 
-void require_equal_ranks(const std::vector<RankInfo>& infos, int rank) {
+std::vector<SettingsText> exchange_settings(EarlyCollectives& ranks, const Settings& settings) {
+  std::vector<SettingsText> texts;
+  SettingsText own{};
+  ranks.agree("compare their settings", [&] {
+    texts.resize(static_cast<std::size_t>(ranks.size()));
+    std::snprintf(own.lines, sizeof own.lines, "%s", settings_to_compare(settings).c_str());
+  });
+  ranks.allgather("compare their settings", own, texts);
+  return texts;
+}
+
+void require_equal_ranks(const std::vector<RankInfo>& infos, int rank,
+                         const std::function<std::vector<SettingsText>()>& exchange) {
   require_equal(infos, rank, "library version", [](const RankInfo& info) {
     return std::string(info.version) + " (layout " + std::to_string(info.control_bytes) + ")";
   });
-  require_equal_settings(infos, rank);
+  require_equal_settings(infos, rank, exchange);
   require_equal(infos, rank, "floating-point mode (rounding, flush to zero)",
                 [](const RankInfo& info) { return std::to_string(info.float_control); });
 }

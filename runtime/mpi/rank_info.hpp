@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,7 @@ namespace tutti::mpi {
 struct RankInfo {
   char host[128];
   char version[32];
-  char settings[1024];            ///< settings_to_compare(), as much as fits, to show a difference
-  std::uint64_t settings_digest;  ///< the digest of the whole text
+  std::uint64_t settings_digest;  ///< of settings_to_compare()
   std::uint32_t control_bytes;    ///< layout of the shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
   std::int32_t host_first;        ///< lowest rank that MPI says shares memory with this one
@@ -33,8 +33,18 @@ struct RankInfo {
 /// The infos of all ranks. Collective.
 std::vector<RankInfo> exchange_rank_infos(EarlyCollectives& ranks, const Settings& settings);
 
+/// settings_to_compare(), as much as fits, to show a difference.
+struct SettingsText {
+  char lines[1024];
+};
+
+/// The texts of all ranks. Collective.
+std::vector<SettingsText> exchange_settings(EarlyCollectives& ranks, const Settings& settings);
+
 /// Throws the same invalid_argument on all ranks unless the infos of all ranks are like rank 0's.
-void require_equal_ranks(const std::vector<RankInfo>& infos, int rank);
+/// Where settings differ, every rank calls `exchange` for their texts.
+void require_equal_ranks(const std::vector<RankInfo>& infos, int rank,
+                         const std::function<std::vector<SettingsText>()>& exchange);
 
 /// The nodes as the infos and Settings::ranks_per_node have them.
 collectives::Topology topology_of(const std::vector<RankInfo>& infos, int rank,
