@@ -2,6 +2,7 @@
 // What is sent to a device, and when; seen on the CPU that plays one.
 #include <doctest/doctest.h>
 
+#include "runtime/gpu/kernels/staging.hpp"
 #include "tests/gpu/host_rig.hpp"
 
 using test::DeviceTensor;
@@ -33,6 +34,20 @@ struct Rows {
 };
 
 }  // namespace
+
+TEST_CASE("an event that cannot be made leaves no piece of pinned memory without one") {
+  test::HostWork work;
+  test::HostMachine machine(&work);
+  tutti::gpus::kernels::Staging<test::HostMachine> staging(machine);
+  std::vector<std::byte> from(100, std::byte{7});
+  std::vector<std::byte> to(100);
+  work.events_left = 0;
+  CHECK_THROWS_AS(staging.send(nullptr, to.data(), from.data(), 100), std::bad_alloc);
+  work.events_left = -1;
+  for (int i = 0; i < 3; ++i) staging.send(nullptr, to.data(), from.data(), 100);
+  work.finish();
+  CHECK(to == from);
+}
 
 TEST_CASE("rows and formulas that are as they were are not sent again, and nothing is allocated") {
   test::HostWork work;

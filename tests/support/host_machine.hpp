@@ -21,6 +21,7 @@ struct HostWork {
   std::size_t num_allocations = 0;
   std::size_t num_copies = 0;
   std::size_t num_launches = 0;
+  int events_left = -1;  ///< that can be made; -1: any number
 
   void finish() {
     for (; !waiting.empty(); waiting.pop_front()) waiting.front()();
@@ -49,7 +50,11 @@ class HostMachine {
     work_->waiting.emplace_back([=] { std::memcpy(to, from, bytes); });
   }
 
-  Event create_event() { return std::make_shared<bool>(true); }
+  Event create_event() {
+    if (work_->events_left == 0) throw std::bad_alloc();
+    --work_->events_left;
+    return std::make_shared<bool>(true);
+  }
   void destroy_event(const Event& /*event*/) {}
   void record(const Event& event, Stream /*stream*/) {
     *event = false;

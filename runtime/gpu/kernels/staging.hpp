@@ -85,8 +85,9 @@ class Staging {
     }
     const std::size_t size = std::max(bytes + bytes / 4, std::size_t{4096});
     pieces_.reserve(pieces_.size() + 1);
-    pieces_.push_back({machine_.allocate_pinned(size), size, {}});
-    pieces_.back().copied = machine_.create_event();
+    pieces_.push_back({nullptr, 0, machine_.create_event()});
+    pieces_.back().memory = machine_.allocate_pinned(size);  // without it the piece is too small
+    pieces_.back().bytes = size;
     return pieces_.back();
   }
 
