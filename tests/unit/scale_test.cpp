@@ -50,7 +50,7 @@ class MessageCounter {
 
 Settings quick(double timeout_seconds) {
   Settings settings;
-  settings.piece_bytes = 4096;  // keeps what many threads have small
+  settings.piece_bytes = 4096;     // keeps what many threads have small
   settings.log = LogLevel::quiet;  // a lost rank would be a warning of each of the others
   settings.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(timeout_seconds));
@@ -58,6 +58,28 @@ Settings quick(double timeout_seconds) {
 }
 
 int rounds_of(int nodes) { return std::bit_width(static_cast<unsigned>(nodes - 1)); }
+
+/// All ranks meet; those of `staying` nodes meet again, without a deadline, and the others have
+/// left.
+void check_that_who_stays_learns(int nodes, int per_node, int staying) {
+  constexpr double kNever = 3600;
+  CAPTURE(nodes);
+  CAPTURE(staying);
+  const auto stays = [&](int rank) {
+    return rank / per_node * 5 % nodes < staying;  // 5 and these numbers have no divisor
+  };
+  const auto outcomes = test::as_ranks(std::vector<int>(static_cast<std::size_t>(nodes), per_node),
+                                       quick(kNever), [&](Communicator& comm) {
+                                         comm.barrier();
+                                         if (stays(comm.rank())) comm.barrier();
+                                       });
+  for (int rank = 0; rank < nodes * per_node; ++rank) {
+    if (!stays(rank)) continue;  // it may learn of the failure while its barrier ends
+    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+    REQUIRE(outcome);
+    CHECK(std::string(outcome->what()).find("left before this call") != std::string::npos);
+  }
+}
 
 }  // namespace
 
@@ -169,27 +191,10 @@ TEST_CASE("a lost rank of many nodes is named on all, with two messages per doub
 }
 
 TEST_CASE("many nodes learn without a deadline that one has left, whoever is still there") {
-  constexpr double kNever = 3600;
   for (const int per_node : {1, 2}) {
     for (const int nodes : {9, 12, 17}) {
       for (const int staying : {1, 2, nodes / 2, nodes - 1}) {
-        CAPTURE(nodes);
-        CAPTURE(staying);
-        const auto stays = [&](int rank) {
-          return rank / per_node * 5 % nodes < staying;  // 5 and these numbers have no divisor
-        };
-        const auto outcomes =
-            test::as_ranks(std::vector<int>(static_cast<std::size_t>(nodes), per_node),
-                           quick(kNever), [&](Communicator& comm) {
-                             comm.barrier();
-                             if (stays(comm.rank())) comm.barrier();
-                           });
-        for (int rank = 0; rank < nodes * per_node; ++rank) {
-          if (!stays(rank)) continue;  // it may learn of the failure while its barrier ends
-          const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-          REQUIRE(outcome);
-          CHECK(std::string(outcome->what()).find("left before this call") != std::string::npos);
-        }
+        check_that_who_stays_learns(nodes, per_node, staying);
       }
     }
   }
