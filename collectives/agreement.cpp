@@ -273,10 +273,10 @@ void Agreement::pass_on_handshakes() {
 
 /// True if another node came later than this one; last_node_ is the last of them.
 bool Agreement::wait_for_handshakes() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = waiter_.now();
   last_node_ = -1;
   wait_for_messages();
-  return last_node_ >= 0 && std::chrono::steady_clock::now() - begin > kTogether;
+  return last_node_ >= 0 && waiter_.now() - begin > kTogether;
 }
 
 void Agreement::learn_last_rank() {

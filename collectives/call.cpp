@@ -63,11 +63,13 @@ namespace {
 // Longer than ranks in step wait for each other between two chunks.
 constexpr auto kHelperSpin = std::chrono::microseconds(30);
 
-Workers::Options workers_for(const Topology& topology, const Waiter& waiter, const Tuning& tuning) {
+Workers::Options workers_for(const NodeMemory& memory, const Topology& topology,
+                             const Waiter& waiter, const Tuning& tuning) {
   const bool have_cores = tuning.threads <= topology.cores_per_rank;
   return {.threads = tuning.threads,
           .spin = have_cores ? kHelperSpin : std::chrono::microseconds(0),
-          .warn = [&log = waiter.log()](const std::string& text) { log.warn(text); }};
+          .warn = [&log = waiter.log()](const std::string& text) { log.warn(text); },
+          .pace = memory.pace};
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       waiter_(waiter),
       tuning_(tuning),
       allocate_shared_(std::move(allocate_shared)),
-      workers_(workers_for(topology, waiter, tuning)),
+      workers_(workers_for(memory, topology, waiter, tuning)),
       directories_(memory.peers.size()),
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {

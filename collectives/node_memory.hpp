@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/pace.hpp"
 #include "collectives/peer_reader.hpp"
 #include "collectives/record.hpp"
 
@@ -182,6 +183,7 @@ struct NodeMemory {
   std::vector<Peer> peers;
   std::size_t arena_bytes = 0;   ///< length of every mapping
   PeerReader* reader = nullptr;  ///< null where ranks cannot read each other's other memory
+  Pace* pace = nullptr;          ///< null but in a simulation
 
   [[nodiscard]] int size() const { return static_cast<int>(peers.size()); }
   [[nodiscard]] const Peer& self() const { return peers[local_rank]; }

@@ -82,6 +82,12 @@ Waiter::Clock::duration Waiter::deadline_of(const Settings& settings) {
   return std::chrono::duration_cast<Clock::duration>(settings.timeout);
 }
 
+/// In a simulation nothing changes while a rank looks.
+int Waiter::polls_before_slow(const NodeMemory& memory, const Topology& topology) {
+  if (memory.pace != nullptr) return 1;
+  return topology.ranks_per_core > 1 ? kFewPolls : kManyPolls;
+}
+
 Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
                Transport* transport)
     : memory_(memory),
@@ -94,13 +100,12 @@ Waiter::Waiter(const NodeMemory& memory, const Topology& topology, const Setting
       yield_(topology.ranks_per_core >= kCrowd && topology.num_nodes() == 1
                  ? Clock::duration(kYieldCrowded)
                  : Clock::duration(kYield)),
-      fast_polls_(topology.ranks_per_core > 1 ? kFewPolls : kManyPolls),
+      fast_polls_(polls_before_slow(memory, topology)),
       log_(topology, settings.log) {}
 
 void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
                   Clock::duration progress_every) {
-  const auto begin = Clock::now();
-  auto last = begin;
+  auto last = now();
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
   bool warned = !log_.writes(LogLevel::warning);
@@ -108,11 +113,11 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   auto progress_at = Clock::duration(kProgressAfter);
   auto interrupted_at = Clock::duration(kInterruptedEvery);
   while (!ready()) {
-    const auto now = Clock::now();
-    const auto one_poll = std::min<Clock::duration>(now - last, kLongestPoll);
+    const auto time = now();
+    const auto one_poll = std::min<Clock::duration>(time - last, kLongestPoll);
     polled += one_poll;
     if (terminating()) polled_in_grace += one_poll;
-    last = now;
+    last = time;
     if (poll_ != nullptr) (*poll_)();
     if (patience_ != nullptr && patience_->is_given_up.load()) give_up();
     if (polled >= progress_at && drives_transport()) {
@@ -151,9 +156,9 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
 
 void Waiter::check_peers() {
   check_failure();
-  const auto now = Clock::now();
-  if (now - looked_at_ < kLookEvery) return;
-  looked_at_ = now;
+  const auto time = now();
+  if (time - looked_at_ < kLookEvery) return;
+  looked_at_ = time;
   if (drives_transport()) {
     transport_->progress();
     read_notices();
@@ -167,6 +172,7 @@ void Waiter::check_peers() {
 }
 
 void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake) {
+  if (memory_.pace != nullptr) return sleep(ready, kSleep);
   if (is_patient()) {
     // Messages wake nobody. A handshake comes soon, if its sender is there.
     const bool has_messages = drives_transport() || poll_ != nullptr;
@@ -193,7 +199,9 @@ void Waiter::sleep(FunctionRef<bool()> ready, std::chrono::nanoseconds limit) {
   ControlBlock& node = memory_.first();
   const std::uint32_t seen = node.wakeups.load(std::memory_order_acquire);
   node.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (!ready()) {
+  if (memory_.pace != nullptr) {
+    if (!ready()) memory_.pace->wait();
+  } else if (!ready()) {
     const timespec time{0, limit.count()};
     syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAIT, seen, &time,
             nullptr, 0);
@@ -214,6 +222,7 @@ void Waiter::interrupt() {
 
 void Waiter::wake_sleepers() {
   ControlBlock& node = memory_.first();
+  if (memory_.pace != nullptr) return memory_.pace->signalled();
   node.wakeups.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAKE, INT_MAX, nullptr,
           nullptr, 0);

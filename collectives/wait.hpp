@@ -169,6 +169,10 @@ class Waiter {
   }
 
   [[nodiscard]] const Log& log() const { return log_; }
+  /// The time by which this rank waits.
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const {
+    return memory_.pace == nullptr ? Clock::now() : memory_.pace->now();
+  }
 
   /// Tells all ranks that this one takes part in no call after `last_sequence`; if an exception is
   /// why, the others leave it to this rank to say so.
@@ -181,6 +185,7 @@ class Waiter {
 
   [[noreturn]] void throw_failure() const;
   static Clock::duration deadline_of(const Settings& settings);
+  static int polls_before_slow(const NodeMemory& memory, const Topology& topology);
   void slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> missing,
             Clock::duration progress_every);
   void pause(Clock::duration waited, FunctionRef<bool()> ready, bool is_handshake);

@@ -26,6 +26,7 @@
 
 #include "collectives/function_ref.hpp"
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/pace.hpp"
 
 namespace tutti::collectives {
 
@@ -42,6 +43,7 @@ class Workers {
     std::chrono::microseconds spin{0};  ///< how long a helper polls for more before it sleeps
     /// Told that not all helpers could be made; it may not throw. Fewer change no result.
     std::function<void(const std::string&)> warn{};
+    Pace* pace = nullptr;  ///< null but in a simulation
   };
   explicit Workers(Options options);
   ~Workers();
@@ -75,11 +77,21 @@ class Workers {
   /// reduce() of kernels/reduce.hpp, by all threads if it is large: the same bits.
   void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
               std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores) {
+    if (!works(count * (sources.size() * size_of(reduction.from) +
+                        destinations.size() * size_of(reduction.to)))) {
+      return;
+    }
     if (splits(count * size_of(reduction.to))) {
       reduce_together(reduction, sources, destinations, count, stores);
     } else {
       collectives::reduce(reduction, sources, destinations, count, stores);
     }
+  }
+
+  /// In a simulation, lets the time of reading and writing so many bytes pass. True if the work is
+  /// to be done.
+  [[nodiscard]] bool works(std::size_t bytes) const {
+    return options_.pace == nullptr || options_.pace->work(bytes);
   }
 
  private:

@@ -31,6 +31,7 @@ collectives::NodeMemory node_memory(const GroupParts& parts) {
   memory.local_rank = parts.topology.local_rank;
   memory.arena_bytes = parts.arena->reserved_bytes();
   memory.reader = parts.reader.get();
+  memory.pace = parts.pace;
   memory.peers = parts.node;
   return memory;
 }
@@ -127,6 +128,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
     parts.why_not_async = parts_.why_not_async;
     parts.let_threads_call = parts_.let_threads_call;
   }
+  parts.pace = parts_.pace;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
   parts.scratch = Scratch::another(parts.arena);

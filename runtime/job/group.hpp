@@ -47,6 +47,7 @@ struct GroupParts {
   std::function<std::shared_ptr<void>()> let_threads_call;
   std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
+  collectives::Pace* pace = nullptr;                  ///< null but in a simulation
   ReportTargets reports;
   std::shared_ptr<GroupNumbers> numbers = std::make_shared<GroupNumbers>();
 };

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a simulated cluster is made of, in numbers.
+#pragma once
+
+#include <cstddef>
+
+namespace tutti::simulated {
+
+/// LogGP (Alexandrov, Ionescu, Schauser, Scheiman: "LogGP: incorporating long messages into the
+/// LogP model", SPAA 1995), with the ports of hosts as what messages share, and with what ranks of
+/// a node cost each other. Times are in seconds, rates in bytes per second.
+struct Network {
+  double latency = 20e-6;           ///< L: from the sender's port to the receiver's
+  double overhead = 2e-6;           ///< o: of a core, for a message, at each end
+  double gap = 0;                   ///< g: of a port, for each message
+  double port_rate = 1.25e9;        ///< 1 / G: of each host, in each direction
+  bool incoming_limited = true;     ///< false if only what a host sends passes at `port_rate`
+  double header_bytes = 0;          ///< of each message, on the wire
+  std::size_t eager_bytes = 65536;  ///< a longer message waits for its receiver: two latencies more
+  double call = 300e-9;             ///< of a core, for a call, before anything moves
+  double signal = 100e-9;           ///< until a rank of the node sees what another has written
+  double core_rate = 10e9;          ///< of one core, over what it reads and writes
+  double node_rate = 100e9;         ///< of all cores of a node together
+};
+
+}  // namespace tutti::simulated

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of a cluster that is not there: a discrete-event clock, and a fibre for each rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <vector>
+
+#include "collectives/pace.hpp"
+#include "runtime/simulated/fibre.hpp"
+#include "runtime/simulated/network.hpp"
+
+namespace tutti::simulated {
+
+/// Picoseconds since the simulation began: a byte takes 20 of them at 400 Gb/s.
+using Time = std::int64_t;
+inline constexpr Time kSecond = 1'000'000'000'000;
+Time in_picoseconds(double seconds);
+
+/// Executes the bodies of all ranks in one thread, in the order of simulated time; where times are
+/// equal, in the order in which they came about. Two runs are therefore alike.
+class Simulation {
+ public:
+  /// Ranks in consecutive nodes of these sizes. `data`: false if results do not matter, so that
+  /// memory and time need not be spent on them.
+  Simulation(const Network& network, const std::vector<int>& node_sizes, bool data = true);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] const std::vector<int>& node_sizes() const { return node_sizes_; }
+  [[nodiscard]] int node_of(int rank) const { return ranks_[at(rank)].node; }
+  [[nodiscard]] const Network& network() const { return network_; }
+  [[nodiscard]] bool has_data() const { return data_; }
+  [[nodiscard]] Time now() const { return now_; }
+  [[nodiscard]] collectives::Pace& pace(int rank);
+
+  /// Calls body(rank) for every rank, and returns when all have returned. May be called again.
+  void run(const std::function<void(int)>& body);
+
+  // --- for what is simulated: called by the rank that is executing, or by an event ---------------
+
+  /// The rank that is executing computes for so long.
+  void spend(Time time);
+  /// Calls `action` at a time that is not in the past.
+  void at_time(Time time, std::function<void()> action);
+  /// The rank looks again at what it waits for, now or when it next waits.
+  void poke(int rank);
+  /// The rank that is executing stops until every other one has returned or stopped.
+  void stop_here();
+  [[nodiscard]] bool stopped(int rank) const { return ranks_[at(rank)].stopped; }
+
+ private:
+  class RankPace;
+  struct Rank {
+    int node = 0;
+    std::unique_ptr<Fibre> fibre;
+    std::unique_ptr<RankPace> pace;
+    bool waiting = false;
+    bool poked = false;
+    bool stopped = false;
+    Time signalled = -1;  ///< the last time for which it will be told of a signal
+  };
+  struct Event {
+    Time time;
+    std::uint64_t number;
+    int rank;  ///< to be poked, or with `resumes` gone on with; -1 for an action
+    bool resumes;
+    std::size_t action;
+    friend bool operator>(const Event& a, const Event& b) {
+      return a.time != b.time ? a.time > b.time : a.number > b.number;
+    }
+  };
+
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  void wait();
+  void signalled();
+  void resume(int rank);
+  void happen(const Event& event);
+  void push(Event event);
+  void wake_all(bool stopped_ones);
+
+  const Network network_;
+  const std::vector<int> node_sizes_;
+  const bool data_;
+  std::vector<int> first_of_node_;
+  std::vector<Rank> ranks_;
+  Stacks stacks_;
+  Time now_ = 0;
+  int current_ = -1;  ///< the rank that is executing
+  int unfinished_ = 0;
+  std::uint64_t next_number_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<std::function<void()>> actions_;
+  std::vector<std::size_t> free_actions_;
+};
+
+}  // namespace tutti::simulated

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulated/wires.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "tutti/error.hpp"
+
+#include "collectives/exchange.hpp"
+
+namespace tutti::simulated {
+
+namespace {
+
+constexpr int kTagsPerGroup = 128;
+
+}  // namespace
+
+/// One rank's end, or the end of a group of some ranks.
+class SimulatedTransport final : public collectives::Transport {
+ public:
+  SimulatedTransport(Wires& wires, int rank, std::vector<int> members = {}, int number = 0)
+      : wires_(wires),
+        rank_(rank),
+        members_(std::move(members)),
+        first_tag_(number * kTagsPerGroup) {}
+
+  ~SimulatedTransport() override { wires_.forget(rank_, first_tag_); }
+  SimulatedTransport(const SimulatedTransport&) = delete;
+  SimulatedTransport& operator=(const SimulatedTransport&) = delete;
+
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
+                                                     int number) const override {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(in_job(member));
+    return std::make_unique<SimulatedTransport>(wires_, rank_, std::move(ranks), number);
+  }
+  Request send(int to_rank, int tag, std::span<const std::byte> bytes) override {
+    return wires_.send(rank_, in_job(to_rank), first_tag_ + tag, bytes);
+  }
+  Request receive(int from_rank, int tag, std::span<std::byte> bytes) override {
+    return wires_.receive(rank_, in_job(from_rank), first_tag_ + tag, bytes);
+  }
+  bool done(Request request) override { return wires_.done(rank_, request); }
+  void progress() override {}
+  void notify(int to_rank, const collectives::Notice& notice) noexcept override {
+    wires_.notify(rank_, in_job(to_rank), first_tag_, notice);
+  }
+  std::optional<collectives::Notice> poll_notice() override {
+    return wires_.poll_notice(rank_, first_tag_);
+  }
+
+ private:
+  [[nodiscard]] int in_job(int rank) const {
+    return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
+  }
+
+  Wires& wires_;
+  int rank_;  ///< in the job
+  std::vector<int> members_;
+  int first_tag_;
+};
+
+Wires::Wires(Simulation& simulation)
+    : simulation_(simulation),
+      latency_(in_picoseconds(simulation.network().latency)),
+      overhead_(in_picoseconds(simulation.network().overhead)),
+      gap_(in_picoseconds(simulation.network().gap)),
+      ends_(static_cast<std::size_t>(simulation.size())),
+      outgoing_(simulation.node_sizes().size()),
+      incoming_(outgoing_.size()),
+      cut_(ends_.size()),
+      messages_of_node_(outgoing_.size()),
+      bytes_of_node_(outgoing_.size()),
+      notices_of_node_(outgoing_.size()) {}
+
+std::unique_ptr<collectives::Transport> Wires::transport_of(int rank) {
+  return std::make_unique<SimulatedTransport>(*this, rank);
+}
+
+void Wires::cut(const std::vector<int>& ranks) {
+  for (const int rank : ranks) cut_[static_cast<std::size_t>(rank)] = true;
+}
+
+Traffic Wires::traffic() const {
+  const auto most = [](const std::vector<std::uint64_t>& counts) {
+    return *std::max_element(counts.begin(), counts.end());
+  };
+  const auto sum = [](const std::vector<std::uint64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  return {.messages = sum(messages_of_node_),
+          .bytes = sum(bytes_of_node_),
+          .most_of_node = most(messages_of_node_),
+          .most_bytes_of_node = most(bytes_of_node_),
+          .notices = sum(notices_of_node_),
+          .most_notices_of_node = most(notices_of_node_)};
+}
+
+void Wires::reset_traffic() {
+  for (auto* counts : {&messages_of_node_, &bytes_of_node_, &notices_of_node_}) {
+    std::fill(counts->begin(), counts->end(), 0);
+  }
+}
+
+Wires::Request Wires::End::request(std::span<std::byte> bytes) {
+  if (free.empty()) {
+    free.push_back(static_cast<Request>(requests.size()));
+    requests.emplace_back();
+  }
+  const Request fresh = free.back();
+  free.pop_back();
+  requests[static_cast<std::size_t>(fresh)] = {.bytes = bytes};
+  return fresh;
+}
+
+/// Handshakes say what a call is; the rest is data.
+bool Wires::needs_contents(int tag) const {
+  const int kind = tag % kTagsPerGroup;
+  return simulation_.has_data() ||
+         (kind != collectives::kPartialTag && kind != collectives::kResultTag &&
+          kind != collectives::kPieceTag);
+}
+
+Wires::Request Wires::send(int from, int to, int tag, std::span<const std::byte> bytes) {
+  simulation_.spend(overhead_);
+  End& end = ends_[static_cast<std::size_t>(from)];
+  const auto message = std::make_shared<Message>();
+  message->from = from;
+  message->to = to;
+  message->tag = tag;
+  message->size = bytes.size();
+  message->sent = end.request({});
+  if (needs_contents(tag)) message->bytes.assign(bytes.begin(), bytes.end());
+  if (same_node(from, to)) {
+    complete(from, message->sent);
+    // Written by the sender, read by the receiver.
+    simulation_.pace(from).work(2 * bytes.size());
+    const Time there = simulation_.now() + in_picoseconds(simulation_.network().signal);
+    simulation_.at_time(there, [this, message] { come(message); });
+    return message->sent;
+  }
+  const auto node = static_cast<std::size_t>(simulation_.node_of(from));
+  ++messages_of_node_[node];
+  bytes_of_node_[node] += bytes.size();
+  if (bytes.size() <= simulation_.network().eager_bytes) {
+    move(message);
+  } else {
+    message->asked = true;
+    simulation_.at_time(simulation_.now() + latency_, [this, message] { come(message); });
+  }
+  return message->sent;
+}
+
+Time Wires::pass(Time& free_at, std::size_t bytes) const {
+  const Network& network = simulation_.network();
+  const double on_wire = static_cast<double>(bytes) + network.header_bytes;
+  free_at =
+      std::max(free_at, simulation_.now()) + gap_ + in_picoseconds(on_wire / network.port_rate);
+  return free_at;
+}
+
+/// Through the port of the sender's host. Its first byte is at the other port one latency after it
+/// left, so the two ports work on the message at the same time.
+void Wires::move(const MessagePointer& message) {
+  Time& port = outgoing_[static_cast<std::size_t>(simulation_.node_of(message->from))];
+  const Time begin = std::max(port, simulation_.now());
+  const Time end = pass(port, message->size);
+  simulation_.at_time(end, [this, message] { complete(message->from, message->sent); });
+  if (simulation_.network().incoming_limited) {
+    simulation_.at_time(begin + latency_, [this, message] { enter(message); });
+  } else {
+    simulation_.at_time(end + latency_, [this, message] { come(message); });
+  }
+}
+
+void Wires::enter(const MessagePointer& message) {
+  Time& port = incoming_[static_cast<std::size_t>(simulation_.node_of(message->to))];
+  simulation_.at_time(pass(port, message->size), [this, message] { come(message); });
+}
+
+/// It is there, or the question for it is.
+void Wires::come(const MessagePointer& message) {
+  if (cut_[static_cast<std::size_t>(message->from)] ||
+      cut_[static_cast<std::size_t>(message->to)]) {
+    return;
+  }
+  if (message->received >= 0) return hand_over(message);
+  End& end = ends_[static_cast<std::size_t>(message->to)];
+  const auto awaited = end.awaited.find({message->from, message->tag});
+  if (awaited == end.awaited.end()) {
+    end.unexpected[{message->from, message->tag}].push_back(message);
+    return;
+  }
+  message->received = awaited->second.front();
+  awaited->second.pop_front();
+  if (awaited->second.empty()) end.awaited.erase(awaited);
+  match(message);
+}
+
+/// Its receive is known: what was asked for sets out now.
+void Wires::match(const MessagePointer& message) {
+  if (!std::exchange(message->asked, false)) return hand_over(message);
+  simulation_.at_time(simulation_.now() + latency_, [this, message] { move(message); });
+}
+
+void Wires::hand_over(const MessagePointer& message) {
+  End& end = ends_[static_cast<std::size_t>(message->to)];
+  const Pending& receive = end.requests[static_cast<std::size_t>(message->received)];
+  const std::span<std::byte> room = receive.bytes;
+  if (receive.forgotten) return;
+  if (message->size > room.size()) {
+    throw Error(ErrorCode::communication, "a message is longer than its receive buffer");
+  }
+  std::copy(message->bytes.begin(), message->bytes.end(), room.begin());
+  complete(message->to, message->received);
+}
+
+void Wires::complete(int rank, Request request) {
+  ends_[static_cast<std::size_t>(rank)].requests[static_cast<std::size_t>(request)].done = true;
+  simulation_.poke(rank);
+}
+
+Wires::Request Wires::receive(int rank, int from, int tag, std::span<std::byte> bytes) {
+  End& end = ends_[static_cast<std::size_t>(rank)];
+  const Request request = end.request(bytes);
+  end.requests[static_cast<std::size_t>(request)].costs = true;
+  end.requests[static_cast<std::size_t>(request)].group = tag / kTagsPerGroup * kTagsPerGroup;
+  const auto there = end.unexpected.find({from, tag});
+  if (there == end.unexpected.end()) {
+    end.awaited[{from, tag}].push_back(request);
+    return request;
+  }
+  const MessagePointer message = std::move(there->second.front());
+  there->second.pop_front();
+  if (there->second.empty()) end.unexpected.erase(there);
+  message->received = request;
+  match(message);
+  return request;
+}
+
+bool Wires::done(int rank, Request request) {
+  End& end = ends_[static_cast<std::size_t>(rank)];
+  Pending& pending = end.requests[static_cast<std::size_t>(request)];
+  if (!pending.done) return false;
+  const bool costs = pending.costs;
+  end.free.push_back(request);
+  if (costs) simulation_.spend(overhead_);
+  return true;
+}
+
+void Wires::notify(int from, int to, int group, const collectives::Notice& notice) {
+  ++notices_of_node_[static_cast<std::size_t>(simulation_.node_of(from))];
+  if (cut_[static_cast<std::size_t>(from)] || cut_[static_cast<std::size_t>(to)]) return;
+  simulation_.at_time(simulation_.now() + latency_, [this, to, group, notice] {
+    ends_[static_cast<std::size_t>(to)].notices[group].push_back(notice);
+    simulation_.poke(to);
+  });
+}
+
+/// After a failure there may be receives that no message has come for.
+void Wires::forget(int rank, int group) {
+  for (Pending& pending : ends_[static_cast<std::size_t>(rank)].requests) {
+    if (pending.group == group) pending.forgotten = true;
+  }
+}
+
+std::optional<collectives::Notice> Wires::poll_notice(int rank, int group) {
+  auto& groups = ends_[static_cast<std::size_t>(rank)].notices;
+  const auto found = groups.find(group);
+  if (found == groups.end()) return std::nullopt;
+  const collectives::Notice notice = found->second.front();
+  found->second.pop_front();
+  if (found->second.empty()) groups.erase(found);
+  return notice;
+}
+
+}  // namespace tutti::simulated

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network of a simulated cluster, and what has passed through it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/transport.hpp"
+#include "runtime/simulated/simulation.hpp"
+
+namespace tutti::simulated {
+
+/// What ranks and hosts have sent since the last look.
+struct Traffic {
+  std::uint64_t messages = 0;            ///< between nodes
+  std::uint64_t bytes = 0;               ///< in them, without headers
+  std::uint64_t most_of_node = 0;        ///< messages of the node that sent most
+  std::uint64_t most_bytes_of_node = 0;  ///< bytes of the node that sent most
+  std::uint64_t notices = 0;             ///< outside of calls
+  std::uint64_t most_notices_of_node = 0;
+};
+
+/// All messages of a simulation. One that is sent takes the sender's core for a while, then the
+/// port of its host, in the order of sending; the wire; the port of the receiver's host, in the
+/// order of arrival; and the receiver's core when it looks. A long one is preceded by a question
+/// whether it is awaited. Between ranks of a node a message takes the time of being read and
+/// written.
+class Wires {
+ public:
+  explicit Wires(Simulation& simulation);
+
+  /// The end of one rank. It must not outlive this object.
+  std::unique_ptr<collectives::Transport> transport_of(int rank);
+  /// Nothing reaches or leaves these ranks any more, as if their host had lost its power.
+  void cut(const std::vector<int>& ranks);
+  [[nodiscard]] Traffic traffic() const;
+  void reset_traffic();
+
+ private:
+  friend class SimulatedTransport;
+  using Request = collectives::Transport::Request;
+
+  struct Message {
+    int from = 0;
+    int to = 0;
+    int tag = 0;
+    std::size_t size = 0;
+    std::vector<std::byte> bytes;  ///< none where contents do not matter
+    Request sent = -1;             ///< the sender's request that ends when it has left the host
+    Request received = -1;         ///< the receiver's, once it is known
+    bool asked = false;            ///< a long one: its receiver has been asked
+  };
+  using MessagePointer = std::shared_ptr<Message>;
+  struct Source {
+    int from;
+    int tag;
+    friend auto operator<=>(const Source&, const Source&) = default;
+  };
+  struct Pending {
+    std::span<std::byte> bytes;  ///< to receive into
+    bool costs = false;          ///< the receiver's core, when it looks
+    bool done = false;
+    int group = 0;           ///< of a receive
+    bool forgotten = false;  ///< nobody has the room any more
+  };
+  /// One rank's: requests under way, and messages that nobody or somebody awaits.
+  struct End {
+    std::vector<Pending> requests;
+    std::vector<Request> free;
+    std::map<Source, std::deque<Request>> awaited;
+    std::map<Source, std::deque<MessagePointer>> unexpected;
+    std::map<int, std::deque<collectives::Notice>> notices;  ///< by group
+    Request request(std::span<std::byte> bytes);
+  };
+
+  Request send(int from, int to, int tag, std::span<const std::byte> bytes);
+  Request receive(int rank, int from, int tag, std::span<std::byte> bytes);
+  bool done(int rank, Request request);
+  void notify(int from, int to, int group, const collectives::Notice& notice);
+  std::optional<collectives::Notice> poll_notice(int rank, int group);
+  void forget(int rank, int group);
+
+  void move(const MessagePointer& message);
+  void enter(const MessagePointer& message);
+  void come(const MessagePointer& message);
+  void match(const MessagePointer& message);
+  void hand_over(const MessagePointer& message);
+  void complete(int rank, Request request);
+  [[nodiscard]] bool same_node(int a, int b) const {
+    return simulation_.node_of(a) == simulation_.node_of(b);
+  }
+  /// When the port has let it pass; one after the other.
+  Time pass(Time& free_at, std::size_t bytes) const;
+  [[nodiscard]] bool needs_contents(int tag) const;
+
+  Simulation& simulation_;
+  const Time latency_;
+  const Time overhead_;
+  const Time gap_;
+  std::vector<End> ends_;
+  std::vector<Time> outgoing_;  ///< by node: when its port is free again
+  std::vector<Time> incoming_;
+  std::vector<bool> cut_;  ///< by rank
+  std::vector<std::uint64_t> messages_of_node_;
+  std::vector<std::uint64_t> bytes_of_node_;
+  std::vector<std::uint64_t> notices_of_node_;
+};
+
+}  // namespace tutti::simulated

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulated clusters: the results are those of every job, and the times those of the network.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <string>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+#include "runtime/simulated/cluster.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+using simulated::Cluster;
+using simulated::kSecond;
+using simulated::Network;
+using simulated::Time;
+
+namespace {
+
+Settings quiet(double timeout_seconds = 10) {
+  Settings settings;
+  settings.log = LogLevel::quiet;
+  settings.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::duration<double>(timeout_seconds));
+  return settings;
+}
+
+std::vector<int> nodes_of(int nodes, int ranks_per_node) {
+  return std::vector<int>(static_cast<std::size_t>(nodes), ranks_per_node);
+}
+
+int rounds_of(int nodes) { return std::bit_width(static_cast<unsigned>(nodes - 1)); }
+
+/// Nothing but the way between nodes takes time.
+Network pure_latency() {
+  Network network;
+  network.latency = 1e-3;
+  network.overhead = network.gap = network.signal = network.call = 0;
+  network.port_rate = network.core_rate = network.node_rate = 1e30;
+  network.eager_bytes = std::size_t{1} << 40;
+  return network;
+}
+
+std::vector<float> wide_values(int rank, std::size_t count) { return test::values_of(rank, count); }
+
+/// When each call of all kinds ended on each rank.
+std::vector<Time> times_of_a_job(const std::vector<int>& node_sizes) {
+  Cluster cluster(Network{}, node_sizes, quiet());
+  std::vector<Time> times;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    for (const std::size_t count : {1U, 700U, 60'000U}) {
+      std::vector<float> values = wide_values(comm.rank(), count);
+      comm.allreduce(view(values.data(), {static_cast<std::int64_t>(count)}));
+      times.push_back(cluster.simulation().now());
+      comm.broadcast(view(values.data(), {static_cast<std::int64_t>(count)}), comm.size() - 1);
+      times.push_back(cluster.simulation().now());
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  return times;
+}
+
+}  // namespace
+
+TEST_CASE("sums on simulated clusters have the bits of every other job") {
+  for (const int nodes : {1, 2, 3, 5, 8, 9, 13, 16}) {
+    for (const int per_node : {1, 2, 4}) {
+      CAPTURE(nodes);
+      CAPTURE(per_node);
+      const std::vector<std::size_t> counts{0, 1, 3, 1021, 5000, 100'003};
+      const auto expected = test::summands_of(nodes * per_node, counts);
+      Cluster cluster(Network{}, nodes_of(nodes, per_node), quiet());
+      int wrong = 0;
+      const auto outcomes = cluster.run([&](Communicator& comm) {
+        for (const test::Summands& one : expected) {
+          std::vector<float> values = one.inputs[static_cast<std::size_t>(comm.rank())];
+          comm.allreduce(view(values.data(), {static_cast<std::int64_t>(values.size())}));
+          if (values != one.sum) ++wrong;
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("two simulations of a job take the same times, to the picosecond") {
+  for (const auto& node_sizes :
+       {nodes_of(2, 2), nodes_of(11, 3), std::vector<int>{3, 1, 4, 1, 5}}) {
+    const std::vector<Time> times = times_of_a_job(node_sizes);
+    REQUIRE(!times.empty());
+    CHECK(times.back() > 0);
+    CHECK(times == times_of_a_job(node_sizes));
+  }
+}
+
+TEST_CASE("on a network of latency alone a small allreduce takes as many of them as rounds") {
+  for (const int nodes : {2, 3, 8, 9, 16, 31, 32, 100}) {
+    CAPTURE(nodes);
+    const int rounds = nodes > 8 ? rounds_of(nodes) : 1;  // few nodes tell all others at once
+    Cluster cluster(pure_latency(), nodes_of(nodes, 1), quiet());
+    constexpr int kCalls = 3;
+    std::vector<Time> ends(static_cast<std::size_t>(nodes));
+    const auto outcomes = cluster.run([&](Communicator& comm) {
+      for (int call = 0; call < kCalls; ++call) {
+        float value = 1;
+        comm.allreduce(view(&value, {1}));
+        CHECK(value == static_cast<float>(nodes));
+      }
+      ends[static_cast<std::size_t>(comm.rank())] = cluster.simulation().now();
+    });
+    CHECK(test::all_returned(outcomes));
+    for (const Time end : ends) CHECK(end == Time{kCalls} * rounds * (kSecond / 1000));
+  }
+}
