@@ -382,10 +382,9 @@ class Records(unittest.TestCase):
         self.assertEqual(launcher.returncode, 0)
 
 
-# A rank is killed in a message of 64 MiB, of which more than 1 MiB has come, and the launcher leaves
-# the others alone. In the node they see that its process has ended; those of other nodes wait.
-WAITED = (rf"(send|receive) of \(\d+\) float32 (to|from) rank V .* waited \d.* for {PID}"
-          "|barrier .* waited")
+# A rank is killed in a message of 64 MiB, of which more than 1 MiB has come, and the launcher
+# leaves the others alone. In the node they see that its process has ended; other nodes wait.
+WAITED = rf"(send|receive) of \(\d+\) float32 (to|from) rank V .* waited \d.* for {PID}"
 ENDED = rf"cannot read the tensor of {PID}: its process has ended|{PID} ended without a word"
 MESSAGE_FAULTS = (("nodes2x1", "sender", WAITED), ("nodes2x1", "receiver", WAITED),
                   ("node4", "sender", ENDED), ("node4", "receiver", ENDED))
@@ -412,7 +411,8 @@ def see_in_message(name, fault):
 class Messages(unittest.TestCase):
     def test_a_rank_killed_in_a_message_is_named_by_the_others_which_end(self):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            jobs = [(*fault, pool.submit(see_in_message, *fault[:2])) for fault in MESSAGE_FAULTS]
+            jobs = [(*fault, pool.submit(see_in_message, *fault[:2]))
+                    for fault in MESSAGE_FAULTS]
             for name, fault, words, job in jobs:
                 with self.subTest(layout=name, fault=fault):
                     self.check(LAYOUTS[name], words, job.result())
