@@ -68,6 +68,30 @@ int wrong_sums(Communicator& comm, DType dtype) {
   return wrong;
 }
 
+/// One call of blocks or a sum, as all ranks draw it alike.
+bool tiny_call_is_right(Communicator& comm, int call, std::minstd_rand& random) {
+  const std::size_t count = random() % 6;
+  const bool shared = random() % 2 == 0;
+  const int root = static_cast<int>(random() % static_cast<unsigned>(comm.size()));
+  switch (random() % 7) {
+    case 0:
+      return test::gather_is_right(comm, count, root, shared);
+    case 1:
+      return test::scatter_is_right(comm, count, root, shared);
+    case 2:
+      return test::alltoall_is_right(comm, count, shared);
+    case 3:
+      return test::allgatherv_is_right(comm, count, shared, call % 2 == 0);
+    case 4:
+    case 5:
+      return test::alltoallv_is_right(comm, count, shared);
+    default:
+      Tensor data = input_of(comm.rank(), call, 1 + count, DType::float32);
+      comm.allreduce(data);
+      return is_sum(data, comm.size(), call);
+  }
+}
+
 /// In which this rank announced its last call.
 const collectives::AnnounceLine& last_line(Group& group) {
   const collectives::ControlBlock& own = group.engine().memory().control();
@@ -180,29 +204,7 @@ TEST_CASE("tiny blocks reach their ranks, among sums and larger blocks, whoever 
       std::minstd_rand random(7);  // all ranks draw the same
       for (int call = 0; call < 150; ++call) {
         come_late(comm.rank(), call);
-        const std::size_t count = random() % 6;
-        const bool shared = random() % 2 == 0;
-        const int root = static_cast<int>(random() % static_cast<unsigned>(comm.size()));
-        const auto is_right = [&] {
-          switch (random() % 7) {
-            case 0:
-              return test::gather_is_right(comm, count, root, shared);
-            case 1:
-              return test::scatter_is_right(comm, count, root, shared);
-            case 2:
-              return test::alltoall_is_right(comm, count, shared);
-            case 3:
-              return test::allgatherv_is_right(comm, count, shared, call % 2 == 0);
-            case 4:
-            case 5:
-              return test::alltoallv_is_right(comm, count, shared);
-            default:
-              Tensor data = input_of(comm.rank(), call, 1 + count, DType::float32);
-              comm.allreduce(data);
-              return is_sum(data, comm.size(), call);
-          }
-        };
-        if (!is_right()) ++wrong;
+        if (!tiny_call_is_right(comm, call, random)) ++wrong;
       }
     });
     CHECK(test::all_returned(outcomes));
