@@ -85,6 +85,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       directories_(memory.peers.size()),
       sources_(memory.peers.size()),
       destinations_(2 * memory.peers.size()) {
+  layout_.reserve(kMostTinySegments);
   if (memory.reader == nullptr || memory.size() == 1) return;
   const auto others = static_cast<std::size_t>(memory.size() - 1);
   const std::size_t piece = std::clamp(kFetchBuffer / others, kLeastFetched, tuning.chunk_bytes);
@@ -104,16 +105,33 @@ void Call::prepare(const Operation& operation, bool wide) {
 }
 
 bool Call::prepare_tiny(const Operation& operation) noexcept {
-  const auto segments = operation.segments;
-  if (segments.size() > 1 || tuning_.inline_shared_bytes < FusedLayout::kAlignment) return false;
-  const std::size_t bytes =
-      segments.empty() ? 0 : segments.front().count * size_of(segments.front().dtype);
-  if (bytes > kTinyBytes || operation.packing != nullptr || operation.lanes_apart) return false;
+  if (operation.packing != nullptr || operation.lanes_apart || !places_tiny(operation.segments)) {
+    return false;
+  }
   operation_ = &operation;
-  layout_.assign_tiny(segments, bytes);
+  layout_.assign(operation.segments, /*wide=*/false);  // has room for so few segments
+  if (layout_.total() > tuning_.inline_shared_bytes) return false;
   signature_ = sign(operation, layout_.total());
   fits_inline_ = true;
   tiny_ = true;
+  return true;
+}
+
+/// Each rank has what it is the source of end to end in its own line. Sources only grow from
+/// segment to segment, so that the blocks of one follow each other.
+bool Call::places_tiny(std::span<const Segment> segments) noexcept {
+  if (segments.size() > kMostTinySegments) return false;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = segments[i];
+    if (i > 0 && segment.source < segments[i - 1].source) return false;
+    if (i > 0 && segment.source > segments[i - 1].source) end = 0;
+    const std::size_t width = size_of(segment.dtype);
+    end = (end + width - 1) / width * width;
+    if (segment.count > kTinyBytes || end + segment.count * width > kTinyBytes) return false;
+    tiny_places_[i] = static_cast<std::uint8_t>(end);
+    end += segment.count * width;
+  }
   return true;
 }
 
@@ -201,7 +219,7 @@ void Call::fill_payload() {
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const Segment& own = segment(part);
     if (!is_source(own)) return;
-    std::memcpy(payload + part.position, own.input, own.count * size_of(own.dtype));
+    std::memcpy(payload + place_in_payload(part), own.input, own.count * size_of(own.dtype));
   });
 }
 

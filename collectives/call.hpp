@@ -113,9 +113,8 @@ class Call {
   /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
   /// see FusedLayout. Errors: out_of_memory; a call without segments has none.
   void prepare(const Operation& operation, bool wide);
-  /// prepare() for a call of at most one segment, whose data fits into the first cache line of the
-  /// announcement; such a call cannot fail here. False if this is another call, and nothing is
-  /// done.
+  /// prepare() for a call of few segments, where what any rank gives fits into the first cache line
+  /// of the announcement; such a call cannot fail here. False if this is another call.
   [[nodiscard]] bool prepare_tiny(const Operation& operation) noexcept;
   /// Draws the next sequence number for the call that was prepared. `begun`: in ticks.
   void begin(std::uint64_t begun) noexcept {
@@ -239,7 +238,7 @@ class Call {
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
   /// Reduces a tiny call from the announcements, if it is as simple as most are: one sum, into one
-  /// place, on every rank. False if it is another call, and nothing is done.
+  /// place, on every rank; or blocks to copy. False if it is another call, and nothing is done.
   [[nodiscard]] bool reduce_tiny_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
   /// Hands over the result of a small call: wire elements of the whole layout.
@@ -251,6 +250,8 @@ class Call {
   }
 
  private:
+  static constexpr std::size_t kMostTinySegments = 16;
+
   /// Where a local rank's segment lies. Of a call that is not inline.
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const {
     return directories_[static_cast<std::size_t>(peer)][segment];
@@ -269,6 +270,11 @@ class Call {
     AnnounceLine& theirs = line(peer);
     return tiny_ ? theirs.directory.tiny_payload : theirs.payload;
   }
+  [[nodiscard]] std::size_t place_in_payload(const FusedLayout::Part& part) const {
+    return tiny_ ? tiny_places_[part.segment] : part.position;
+  }
+  [[nodiscard]] bool places_tiny(std::span<const Segment> segments) noexcept;
+  void copy_tiny_to_self() const;
   void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
   [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
@@ -315,6 +321,8 @@ class Call {
   Signature signature_;
   bool fits_inline_ = false;
   bool tiny_ = false;  ///< the data, if there is any, is in the first cache line
+  /// Where the segments of a tiny call lie there, from the first byte of its data.
+  std::uint8_t tiny_places_[kMostTinySegments] = {};
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;  ///< what all ranks of the node have set

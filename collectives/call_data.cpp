@@ -47,7 +47,8 @@ void Call::gather_inputs(const FusedLayout::Part& part, const Sources& sources) 
 /// This rank's own elements come from its input, not from its line: see wait_for_announcements().
 void Call::gather_payloads(const FusedLayout::Part& part, int first, int count) {
   gather(segment(part), first, count, [&](int peer) -> const std::byte* {
-    return peer == memory_.local_rank ? segment(part).input : payload_of(peer) + part.position;
+    return peer == memory_.local_rank ? segment(part).input
+                                      : payload_of(peer) + place_in_payload(part);
   });
 }
 
@@ -350,8 +351,30 @@ bool Call::sums_one_segment() const {
          operation_->consumer == nullptr;
 }
 
+/// Without the kernels, whose way to so few bytes is longer than that of the bytes.
+void Call::copy_tiny_to_self() const {
+  turn_to(Activity::copy_out);
+  const auto segments = layout_.segments();
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& own = segments[i];
+    if (own.count == 0 || !is_destination(own)) continue;
+    const int peer = topology_.local_rank_of(own.source);
+    const std::byte* const from = peer == memory_.local_rank
+                                      ? own.input
+                                      : line(peer).directory.tiny_payload + tiny_places_[i];
+    const std::size_t bytes = own.count * size_of(own.dtype);
+    std::memmove(own.output, from, bytes);  // in place, it is the same memory
+    if (own.second_output != nullptr) std::memcpy(own.second_output, own.output, bytes);
+  }
+}
+
 bool Call::reduce_tiny_to_self() {
-  if (!tiny_ || !sums_one_segment()) return false;
+  if (!tiny_) return false;
+  if (operation_->consumer == nullptr && has_single_sources(layout_)) {
+    copy_tiny_to_self();
+    return true;
+  }
+  if (!sums_one_segment()) return false;
   turn_to(Activity::reduce);
   const Segment& only = layout_.segments().front();
   sources_.resize(memory_.peers.size());

@@ -91,16 +91,8 @@ class FusedLayout {
   /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
   /// one call to the next. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
-  /// assign() for at most one segment, of at most kAlignment bytes, in the segments' own types.
-  /// Never fails.
-  void assign_tiny(std::span<const Segment> segments, std::size_t value_bytes) noexcept {
-    segments_ = segments;
-    wide_ = false;
-    value_bytes_ = value_bytes;
-    if (begins_.size() != segments.size() + 1) begins_.resize(segments.size() + 1);
-    begins_.front() = 0;
-    begins_.back() = value_bytes > 0 ? kAlignment : 0;
-  }
+  /// From now on assign() needs no memory for as many segments.
+  void reserve(std::size_t segments) { begins_.reserve(segments + 1); }
 
   [[nodiscard]] std::size_t total() const { return begins_.back(); }
   /// The bytes of the elements themselves, without padding and in their own types.
@@ -143,8 +135,7 @@ class FusedLayout {
 
  private:
   std::span<const Segment> segments_;
-  /// Where each segment begins, in bytes, then the total. Room for one segment from the start: such
-  /// a call needs no memory.
+  /// Where each segment begins, in bytes, then the total.
   std::vector<std::size_t> begins_{0, 0};
   std::size_t value_bytes_ = 0;
   bool wide_ = false;

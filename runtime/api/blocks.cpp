@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives in which each rank has a block of its own, of equal or of different sizes.
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -18,6 +20,7 @@ using collectives::Engine;
 using collectives::kEveryRank;
 using collectives::Kind;
 using collectives::Segment;
+using collectives::Verb;
 
 namespace {
 
@@ -30,6 +33,10 @@ void refuse_if(Engine& engine, const char* call, const std::string& why) {
 
 std::uint64_t digest_of(const Shape& shape, DType dtype) {
   return Digest().add(shape, dtype).value();
+}
+
+std::uint64_t digest_of(DType dtype) {
+  return Digest().add(static_cast<std::uint64_t>(dtype)).value();
 }
 
 std::uint64_t digest_of(Counts counts, DType dtype) {
@@ -54,16 +61,82 @@ std::string to_root(int root) { return " to rank " + std::to_string(root); }
 
 /// Every rank's numbers, one rank after the other. `what` is the call that needs them.
 std::vector<std::uint64_t> exchange_numbers(Engine& engine, std::span<const std::uint64_t> own,
-                                            std::uint64_t digest,
+                                            std::uint64_t digest, Verb verb,
                                             collectives::FunctionRef<std::string()> what) {
   const int size = engine.topology().size;
   std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(size));
   const auto segments = collectives::allgather_segments(size, std::as_bytes(own).data(),
                                                         reinterpret_cast<std::byte*>(all.data()),
                                                         own.size(), DType::int64);
-  engine.run({.kind = Kind::allgather, .digest = digest, .segments = segments, .describe = what});
+  engine.run({.kind = Kind::allgather,
+              .digest = digest,
+              .segments = segments,
+              .describe = what,
+              .verb = verb});
   return all;
 }
+
+/// What an alltoallv knows of all ranks once their counts have met. With few ranks the elements of
+/// a rank travel beside its counts, if they take no more room than these.
+class CountsOfAll {
+ public:
+  static constexpr std::size_t kMostRanksWithData = 4;
+
+  CountsOfAll(Engine& engine, const ConstTensorView& input, Counts given, Counts wanted,
+              collectives::FunctionRef<std::string()> what)
+      : ranks_(given.size()),
+        width_(size_of(input.dtype())),
+        room_(ranks_ <= kMostRanksWithData ? 2 * ranks_ * sizeof(std::uint64_t) : 0) {
+    std::vector<std::uint64_t> own(2 * ranks_ + room_ / sizeof(std::uint64_t));
+    std::copy(given.begin(), given.end(), own.begin());
+    std::copy(wanted.begin(), wanted.end(), own.begin() + static_cast<std::ptrdiff_t>(ranks_));
+    if (input.size_bytes() > 0 && input.size_bytes() <= room_) {
+      std::memcpy(own.data() + 2 * ranks_, input.bytes(), input.size_bytes());
+    }
+    stride_ = own.size();
+    all_ = exchange_numbers(engine, own, digest_of(input.dtype()), Verb::alltoall, what);
+  }
+
+  [[nodiscard]] std::size_t given(std::size_t from, std::size_t to) const {
+    return all_[stride_ * from + to];
+  }
+  [[nodiscard]] std::size_t wanted(std::size_t from, std::size_t to) const {
+    return all_[stride_ * to + ranks_ + from];
+  }
+  /// True, on all ranks alike, if the elements of every rank came with its counts.
+  [[nodiscard]] bool have_data() const {
+    for (std::size_t from = 0; from < ranks_; ++from) {
+      if (first_for(from, ranks_) * width_ > room_) return false;
+    }
+    return room_ > 0;
+  }
+  /// Writes what the other ranks have for this one. After have_data().
+  void copy_data(std::size_t rank, std::byte* output) const {
+    for (std::size_t from = 0; from < ranks_; ++from) {
+      const std::size_t bytes = given(from, rank) * width_;
+      if (bytes == 0) continue;
+      const auto* const data =
+          reinterpret_cast<const std::byte*>(all_.data() + stride_ * from + 2 * ranks_);
+      std::memcpy(output, data + first_for(from, rank) * width_, bytes);
+      output += bytes;
+    }
+  }
+
+ private:
+  /// How many elements `from` gives to the ranks below `to`. The counts of a rank add up to its
+  /// input, so this does not wrap around.
+  [[nodiscard]] std::size_t first_for(std::size_t from, std::size_t to) const {
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < to; ++i) first += given(from, i);
+    return first;
+  }
+
+  std::size_t ranks_;
+  std::size_t width_;
+  std::size_t room_;  ///< bytes
+  std::size_t stride_ = 0;
+  std::vector<std::uint64_t> all_;
+};
 
 /// Throws on all ranks, which have found the same.
 [[noreturn]] void throw_agreed(const Engine& engine, const std::string& text) {
@@ -116,7 +189,7 @@ void Communicator::scatter(const ConstTensorView& input, const TensorView& outpu
 std::vector<std::size_t> Communicator::exchange_counts(std::size_t count) {
   const std::uint64_t own[] = {count};
   const auto describe = [] { return std::string("exchange_counts"); };
-  const auto all = exchange_numbers(group_->engine(), own, 0, describe);
+  const auto all = exchange_numbers(group_->engine(), own, 0, Verb::of_kind, describe);
   return {all.begin(), all.end()};
 }
 
@@ -211,31 +284,29 @@ void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
   if (why.empty()) why = refusal_of_counts("output", output, output_counts, size());
   refuse_if(engine, "alltoallv", why);
   const auto ranks = static_cast<std::size_t>(size());
-  const std::string type = to_string(input.dtype());
-  const auto describe = [&] { return "alltoallv of " + type; };
-  std::vector<std::uint64_t> own(input_counts.begin(), input_counts.end());
-  own.insert(own.end(), output_counts.begin(), output_counts.end());
-  const auto dtype = static_cast<std::uint64_t>(input.dtype());
-  const auto all = exchange_numbers(engine, own, Digest().add(dtype).value(), describe);
-  const auto given = [&](std::size_t from, std::size_t to) { return all[2 * ranks * from + to]; };
-  const auto wanted = [&](std::size_t from, std::size_t to) {
-    return all[2 * ranks * to + ranks + from];
-  };
+  const auto describe = [&] { return std::string("alltoallv of ") + to_string(input.dtype()); };
+  const CountsOfAll counts(engine, input, input_counts, output_counts, describe);
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (counts.given(from, to) == counts.wanted(from, to)) continue;
+      throw_agreed(engine, "alltoallv: rank " + std::to_string(from) + " gives " +
+                               std::to_string(counts.given(from, to)) + " elements to rank " +
+                               std::to_string(to) + ", which expects " +
+                               std::to_string(counts.wanted(from, to)) + "; nothing was changed");
+    }
+  }
+  if (counts.have_data()) {
+    return counts.copy_data(static_cast<std::size_t>(rank()), output.bytes());
+  }
   BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
   segments.reserve(ranks * ranks);
   for (std::size_t from = 0; from < ranks; ++from) {
     for (std::size_t to = 0; to < ranks; ++to) {
-      if (given(from, to) != wanted(from, to)) {
-        throw_agreed(engine, "alltoallv: rank " + std::to_string(from) + " gives " +
-                                 std::to_string(given(from, to)) + " elements to rank " +
-                                 std::to_string(to) + ", which expects " +
-                                 std::to_string(wanted(from, to)) + "; nothing was changed");
-      }
-      segments.add(static_cast<int>(from), static_cast<int>(to), given(from, to));
+      segments.add(static_cast<int>(from), static_cast<int>(to), counts.given(from, to));
     }
   }
   engine.run({.kind = Kind::alltoall,
-              .digest = Digest().add(dtype).value(),
+              .digest = digest_of(input.dtype()),
               .segments = segments.all(),
               .describe = describe});
 }

@@ -39,6 +39,12 @@ std::vector<std::size_t> UserReductions::shares_of(std::size_t count) const {
   return shares;
 }
 
+/// Put together when it is asked for: it takes longer than a small call.
+std::string UserReductions::Request::what() const {
+  return std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") + ") of " +
+         to_string(input) + (verb == Verb::reduce ? " to rank " + std::to_string(root) : "");
+}
+
 UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
                                                     const ConstTensorView& input, const UserOp& op,
                                                     const std::string& refusal) {
@@ -51,8 +57,8 @@ UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
   Digest digest;
   digest.add(input.shape(), input.dtype()).add(std::string_view(op.name));
   digest.add(std::uint64_t{op.elementwise ? 1u : 0u});
-  return {.what = std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") +
-                  ") of " + to_string(input),
+  return {.call = call,
+          .input = input,
           .digest = digest.value(),
           .op = op,
           .dtype = input.dtype(),
@@ -66,13 +72,13 @@ std::byte* UserReductions::scratch(const Request& request, std::size_t bytes) {
     scratch_ = Tensor::empty({0}, DType::uint8);  // gives its memory back first
     scratch_ = group_->allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
   } catch (const Error& error) {
-    group_->engine().throw_on_all_ranks(error.code(), request.what + ": " + error.what());
+    group_->engine().throw_on_all_ranks(error.code(), request.what() + ": " + error.what());
   }
   return scratch_.bytes();
 }
 
 void UserReductions::move(const Request& request, Kind kind, const BlockSegments& segments) {
-  const auto describe = [&] { return request.what; };
+  const auto describe = [&] { return request.what(); };
   group_->engine().run({.kind = kind,
                         .root = request.root,
                         .digest = request.digest,
@@ -126,12 +132,12 @@ void UserReductions::combine(const Request& request, std::byte* blocks, const Sh
     text = "an exception of unknown type";
   }
   group_->engine().throw_on_all_ranks(ErrorCode::user_code,
-                                      request.what + ": the operation threw: " + text);
+                                      request.what() + ": the operation threw: " + text);
 }
 
 /// For calls whose last move is none: returns when no rank's operation has thrown.
 void UserReductions::end(const Request& request) {
-  const auto describe = [&] { return request.what; };
+  const auto describe = [&] { return request.what(); };
   group_->engine().run({.kind = Kind::barrier,
                         .root = request.root,
                         .digest = request.digest,
@@ -168,7 +174,6 @@ void UserReductions::reduce(const ConstTensorView& input, const TensorView& outp
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
   Request request = request_for("reduce", Verb::reduce, input, op, why);
   request.root = root;
-  request.what += " to rank " + std::to_string(root);
   if (!op.elementwise) {
     std::byte* const blocks = collect(request, input, root);
     if (rank() == root) combine(request, blocks, input.shape());

@@ -35,7 +35,9 @@ class UserReductions {
  private:
   /// One call: what its data moves have in common.
   struct Request {
-    std::string what;  ///< the call in words
+    [[nodiscard]] std::string what() const;  ///< the call in words
+    const char* call;
+    const ConstTensorView& input;
     std::uint64_t digest;
     const UserOp& op;
     DType dtype;

@@ -5,18 +5,22 @@
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
 //   fault_worker FAULT VICTIM async  the same, with pushes that each step waits for at its end
 //   fault_worker FAULT VICTIM groups the same, with a store for each pair of ranks, and a barrier
-//   of
-//                                    the job after each step
+//                                  of the job after each step
+//   fault_worker receiver VICTIM message   this rank is killed when the first pieces of a message
+//                                          have come to it
+//   fault_worker sender VICTIM message     when those of its own message have come to another
 //   fault_worker takes MIB         as much of node-shared memory, twice
 //   fault_worker saves DIRECTORY   a checkpoint
 //   fault_worker late VICTIM       this rank creates its store when nobody waits any more
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -131,6 +135,40 @@ int run(const std::string& fault, int victim, const std::string& mode) {
   return 0;
 }
 
+/// Kills a process as soon as the receiver's memory has more than the first MiB of a message.
+void kill_in_message(std::atomic_ref<float> late_element, pid_t process) {
+  while (late_element.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
+  say_now();
+  kill(process, SIGKILL);
+}
+
+/// Large messages between two ranks, until one of them is killed; the others wait for both.
+int exchange_messages(bool victim_sends, int victim) {
+  constexpr std::int64_t kCount = std::int64_t{16} << 20;  // 64 MiB
+  constexpr std::size_t kSeen = std::size_t{1} << 18;      // behind 1 MiB
+  Communicator world = Communicator::world();
+  const int other = (victim + world.size() / 2) % world.size();
+  const int sender = victim_sends ? victim : other;
+  const int receiver = victim_sends ? other : victim;
+  const Tensor own = Tensor::from(std::vector<std::int64_t>{getpid()});
+  Tensor processes = Tensor::zeros({world.size()}, DType::int64);
+  world.allgather(own, processes);
+  if (world.rank() == sender) {
+    const Tensor data = Tensor::ones({kCount});
+    for (;;) world.send(data, receiver);
+  } else if (world.rank() == receiver) {
+    Tensor data = Tensor::zeros({kCount});
+    const std::atomic_ref<float> late(data.values<float>()[kSeen]);
+    std::thread(
+        kill_in_message, late,
+        static_cast<pid_t>(processes.values<std::int64_t>()[static_cast<std::size_t>(victim)]))
+        .detach();
+    for (;;) world.receive(data, sender);
+  }
+  world.barrier();
+  return 0;
+}
+
 int take(int mebibytes) {
   KVStore kv = KVStore::create("dist");
   const Shape shape{mebibytes, 1 << 18};
@@ -160,13 +198,15 @@ int come_late(int victim) {
 int main(int argc, char** argv) {
   return run_program("fault_worker", [&] {
     const std::string mode = argc == 4 ? argv[3] : "";
-    if (argc != 3 && mode != "async" && mode != "groups") {
-      throw Error(ErrorCode::invalid_argument, "usage: fault_worker FAULT VICTIM [async|groups]");
+    if (argc != 3 && mode != "async" && mode != "groups" && mode != "message") {
+      throw Error(ErrorCode::invalid_argument,
+                  "usage: fault_worker FAULT VICTIM [async|groups|message]");
     }
     const std::string fault = argv[1];
     if (fault == "takes") return take(std::stoi(argv[2]));
     if (fault == "saves") return save(argv[2]);
     if (fault == "late") return come_late(std::stoi(argv[2]));
+    if (mode == "message") return exchange_messages(fault == "sender", std::stoi(argv[2]));
     const int code = run(fault, std::stoi(argv[2]), mode);
     if (fault == "finalizes") MPI_Finalize();  // by itself, as a program of MPI does
     return code;

@@ -5,7 +5,7 @@ A machine that does not give a job what it needs: one sentence and a documented 
 dies of a signal. kill -USR2 prints what ranks did last, also of one that is stopped.
 
     faults_test.py LAYOUT            one of LAYOUTS; a test
-    faults_test.py Limits | Records  the other tests
+    faults_test.py Limits | Records | Messages  the other tests
     faults_test.py --table [LAYOUT]  prints what was seen, for the README
 
 Environment: FAULT_WORKER, the program; FAULT_MPIRUN, the launcher and its flags; FAULT_HOSTS, the
@@ -380,6 +380,47 @@ class Records(unittest.TestCase):
         os.kill(ranks[1], signal.SIGCONT)
         launcher.communicate(timeout=LIMIT_S)
         self.assertEqual(launcher.returncode, 0)
+
+
+# A rank is killed in a message of 64 MiB, of which more than 1 MiB has come, and the launcher
+# leaves the others alone. In the node they see that its process has ended; other nodes wait.
+WAITED = rf"(send|receive) of \(\d+\) float32 (to|from) rank V .* waited \d.* for {PID}"
+ENDED = rf"cannot read the tensor of {PID}: its process has ended|{PID} ended without a word"
+MESSAGE_FAULTS = (("nodes2x1", "sender", WAITED), ("nodes2x1", "receiver", WAITED),
+                  ("node4", "sender", ENDED), ("node4", "receiver", ENDED))
+
+
+def see_in_message(name, fault):
+    """The job's end."""
+    layout = LAYOUTS[name]
+    exported = [word for variable in layout.environment for word in ("-x", variable)]
+    launcher = [*MPIRUN, "--enable-recovery", *exported, "-x", "TUTTI_TIMEOUT", "-np",
+                str(layout.ranks)]
+    done = subprocess.run([*launcher, WORKER, fault, str(layout.victim), "message"],
+                          capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                          stdin=subprocess.DEVNULL,
+                          env={**os.environ, **layout.environment,
+                               "TUTTI_TIMEOUT": str(DEADLINE_S), "TUTTI_LOG": "quiet"})
+    end = time.monotonic()
+    begin = re.search(r"fault at (\d+\.\d+)", done.stdout)
+    messages = [line for line in done.stderr.splitlines()
+                if line.startswith("fault_worker: error: ")]
+    return Seen(done.returncode, end - float(begin[1]) if begin else None, messages, done.stderr)
+
+
+class Messages(unittest.TestCase):
+    def test_a_rank_killed_in_a_message_is_named_by_the_others_which_end(self):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            jobs = [(*fault, pool.submit(see_in_message, *fault[:2]))
+                    for fault in MESSAGE_FAULTS]
+            for name, fault, words, job in jobs:
+                with self.subTest(layout=name, fault=fault):
+                    self.check(LAYOUTS[name], words, job.result())
+
+    def check(self, layout, words, seen):
+        self.assertIsNotNone(seen.seconds, f"the job did not come to the fault: {seen.err}")
+        self.assertGreaterEqual(len(seen.messages), 1, seen.err)
+        self.assertRegex("\n".join(seen.messages), words.replace("V", str(layout.victim)))
 
 
 def print_table(names):

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <random>
+#include <string_view>
 #include <thread>
 
 #include "collectives/node_memory.hpp"
 #include "runtime/job/group.hpp"
+#include "tests/support/blocks.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -63,6 +66,30 @@ int wrong_sums(Communicator& comm, DType dtype) {
     if (!is_sum(output, comm.size(), call)) ++wrong;
   }
   return wrong;
+}
+
+/// One call of blocks or a sum, as all ranks draw it alike.
+bool tiny_call_is_right(Communicator& comm, int call, std::minstd_rand& random) {
+  const std::size_t count = random() % 6;
+  const bool shared = random() % 2 == 0;
+  const int root = static_cast<int>(random() % static_cast<unsigned>(comm.size()));
+  switch (random() % 7) {
+    case 0:
+      return test::gather_is_right(comm, count, root, shared);
+    case 1:
+      return test::scatter_is_right(comm, count, root, shared);
+    case 2:
+      return test::alltoall_is_right(comm, count, shared);
+    case 3:
+      return test::allgatherv_is_right(comm, count, shared, call % 2 == 0);
+    case 4:
+    case 5:
+      return test::alltoallv_is_right(comm, count, shared);
+    default:
+      Tensor data = input_of(comm.rank(), call, 1 + count, DType::float32);
+      comm.allreduce(data);
+      return is_sum(data, comm.size(), call);
+  }
 }
 
 /// In which this rank announced its last call.
@@ -168,4 +195,88 @@ TEST_CASE("tiny calls that differ throw on all ranks, and the next one is right"
     if (thrown != 6) throw Error(ErrorCode::divergence, "not every call was refused");
   });
   CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("tiny blocks reach their ranks, among sums and larger blocks, whoever is late") {
+  for (const auto& layout : {std::vector{1}, {2}, {3}, {4}, {8}, {2, 2}}) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(layout, {}, [&](Communicator& comm) {
+      std::minstd_rand random(7);  // all ranks draw the same
+      for (int call = 0; call < 150; ++call) {
+        come_late(comm.rank(), call);
+        if (!tiny_call_is_right(comm, call, random)) ++wrong;
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 24 bytes of them") {
+  const auto groups = make_thread_groups({2}, {});
+  for (const std::int64_t count : {12, 13}) {
+    const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
+      const Tensor input =
+          Tensor::full({2 * count}, 40 + static_cast<double>(count) + comm.rank(), DType::uint8);
+      Tensor output = Tensor::zeros({2 * count}, DType::uint8);
+      comm.alltoall(input, output);
+    });
+    CHECK(test::all_returned(outcomes));
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto& line = last_line(*groups[static_cast<std::size_t>(rank)]);
+      const auto own = static_cast<std::byte>(40 + count + rank);
+      CHECK((line.directory.tiny_payload[collectives::kTinyBytes - 1] == own) == (count == 12));
+      CHECK((line.payload[static_cast<std::size_t>(rank) * 128] == own) == (count == 13));
+    }
+  }
+}
+
+TEST_CASE("an alltoallv of few elements is one operation, and a larger one is two") {
+  const auto groups = make_thread_groups({2}, {});
+  for (const std::size_t count : {2, 3}) {  // 32 bytes per rank travel with the counts
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
+      const std::uint64_t before = groups.front()->engine().memory().control().calls.newest();
+      comm.barrier();
+      const test::Counts counts(2, count);
+      Tensor input = test::numbers(comm, false, 2 * count);
+      Tensor output = test::numbers(comm, false, 2 * count);
+      test::fill_blocks(input, counts, comm.rank(), [](int to) { return to; });
+      comm.alltoallv(input, counts, output, counts);
+      if (!test::are_blocks(output, counts, comm.rank())) ++wrong;
+      if (comm.rank() == 0) {
+        operations = groups.front()->engine().memory().control().calls.newest() - before - 1;
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+    CHECK(operations == (count == 2 ? 1 : 2));
+  }
+}
+
+TEST_CASE("an alltoallv of few elements whose counts differ changes nothing on any rank") {
+  for (const int ranks : {2, 3, 4, 5}) {
+    std::atomic<int> right{0};
+    const auto outcomes = test::as_ranks({ranks}, {}, [&](Communicator& comm) {
+      const auto size = static_cast<std::size_t>(comm.size());
+      const test::Counts given(size, 1);
+      test::Counts wanted(size, 1);
+      if (comm.rank() == 1) wanted.front() = 2;  // rank 0 gives it one
+      Tensor input = test::numbers(comm, false, size);
+      Tensor output = test::numbers(comm, false, test::total(wanted));
+      test::fill_blocks(input, given, comm.rank(), [](int to) { return to; });
+      try {
+        comm.alltoallv(input, given, output, wanted);
+      } catch (const Error& error) {
+        const bool is_named = std::string_view(error.what())
+                                  .find("rank 0 gives 1 elements to rank 1, which expects 2") !=
+                              std::string_view::npos;
+        if (is_named && error.recoverable() && test::is_untouched(output)) ++right;
+      }
+      if (!test::alltoallv_is_right(comm, 1, false)) --right;
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(right == ranks);
+  }
 }

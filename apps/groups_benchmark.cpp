@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What groups of ranks cost each other: the same pushes of two groups, one group after the other
+// and both at once, in turn.
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "support/command_line.hpp"
+
+namespace {
+
+namespace po = boost::program_options;
+using tutti::Communicator;
+using tutti::KVStore;
+using tutti::Tensor;
+
+constexpr int kDone = 0;
+constexpr int kWrong = 3;
+constexpr int kGroups = 2;
+constexpr int kWarmups = 3;
+
+struct Options {
+  std::string bytes = "1M";
+  int calls = 100;
+  int repeats = 11;
+  std::int64_t elements = 0;  ///< from `bytes`
+};
+
+po::options_description describe(Options& options) {
+  po::options_description all("Options", 100);
+  all.add_options()("bytes", po::value(&options.bytes)->default_value("1M"),
+                    "of a push (float32); with suffix as in 64M, 1GiB")(
+      "calls", po::value(&options.calls)->default_value(100), "pushes of a group in each turn")(
+      "repeats", po::value(&options.repeats)->default_value(11), "timed turns, after three others");
+  apps::add_common_options(all);
+  return all;
+}
+
+std::string help() {
+  Options options;
+  std::ostringstream text;
+  text << "groups-benchmark: two groups, each of half of the ranks, push one after the other, and\n"
+          "both at once. Start it with mpirun, with 2, 4, 6, ... ranks. Exit code 3: a wrong "
+          "element.\n\n"
+       << describe(options);
+  return text.str();
+}
+
+void check(Options& options, int ranks) {
+  if (options.calls < 1) apps::throw_usage_error("--calls: expected at least 1");
+  if (options.repeats < 1) apps::throw_usage_error("--repeats: expected at least 1");
+  std::size_t bytes = 0;
+  try {
+    bytes = tutti::parse_bytes(options.bytes);
+  } catch (const tutti::Error& error) {
+    apps::throw_usage_error(std::string("--bytes: ") + error.what());
+  }
+  if (bytes < sizeof(float)) {
+    apps::throw_usage_error("--bytes " + options.bytes + ": expected at least 4, one float32");
+  }
+  options.elements = static_cast<std::int64_t>(bytes / sizeof(float));
+  if (ranks % kGroups != 0) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       "2 groups of " + std::to_string(ranks) +
+                           " ranks: expected an even number; start another number of ranks");
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// One rank's end of its group, and of the job.
+class Groups {
+ public:
+  Groups(Communicator& world, const Options& options)
+      : world_(world),
+        options_(options),
+        own_(world.rank() * kGroups / world.size()),
+        group_(world.split(own_)),
+        kv_(KVStore::create(group_)),
+        value_(group_.allocate({options.elements})) {
+    for (float& element : value_.values<float>()) element = static_cast<float>(own_ + 1);
+    kv_.init("key", Tensor::zeros({options.elements}));
+  }
+
+  /// Milliseconds from when all ranks begin until all have ended, the longest of all ranks'.
+  double one_after_the_other() {
+    return timed([&] {
+      for (int group = 0; group < kGroups; ++group) {
+        if (group == own_) push_all();
+        world_.barrier();
+      }
+    });
+  }
+  double both_at_once() {
+    return timed([&] {
+      push_all();
+      world_.barrier();
+    });
+  }
+
+  /// On all ranks together.
+  std::int64_t wrong_elements() {
+    const auto expected = static_cast<float>((own_ + 1) * group_.size());
+    Tensor pulled = Tensor::zeros({options_.elements});
+    kv_.pull("key", pulled);
+    const auto values = pulled.values<float>();
+    const auto is_wrong = [&](float value) { return value != expected; };
+    Tensor wrong = Tensor::from(
+        std::vector<std::int64_t>{std::count_if(values.begin(), values.end(), is_wrong)});
+    world_.allreduce(wrong);
+    return wrong.values<std::int64_t>().front();
+  }
+
+ private:
+  void push_all() {
+    for (int call = 0; call < options_.calls; ++call) kv_.push("key", value_);
+  }
+  template <class Body>
+  double timed(Body&& body) {
+    using Clock = std::chrono::steady_clock;
+    world_.barrier();
+    const auto begin = Clock::now();
+    body();
+    Tensor time = Tensor::from(std::vector<double>{
+        std::chrono::duration<double, std::milli>(Clock::now() - begin).count()});
+    world_.allreduce(time, tutti::ReduceOp::max);
+    return time.values<double>().front();
+  }
+
+  Communicator& world_;
+  const Options& options_;
+  int own_;
+  Communicator group_;
+  KVStore kv_;
+  Tensor value_;
+};
+
+int groups_benchmark(int argc, char** argv) {
+  Communicator world = Communicator::world();
+  Options options;
+  std::string shown;
+  world.agree([&] {
+    const auto values = apps::parse_command_line(argc, argv, describe(options));
+    if (values.contains("help")) shown = help();
+    if (values.contains("version")) shown = tutti::build_info();
+    if (shown.empty()) check(options, world.size());
+  });
+  if (!shown.empty()) {
+    if (world.rank() == 0) std::cout << shown << std::flush;
+    return kDone;
+  }
+  Groups groups(world, options);
+  std::vector<double> apart;
+  std::vector<double> together;
+  for (int turn = -kWarmups; turn < options.repeats; ++turn) {
+    const double one_by_one = groups.one_after_the_other();
+    const double at_once = groups.both_at_once();
+    if (turn < 0) continue;
+    apart.push_back(one_by_one);
+    together.push_back(at_once);
+  }
+  const std::int64_t wrong = groups.wrong_elements();
+  if (world.rank() == 0) {
+    std::cout << "2 groups of " << world.size() / kGroups << ", " << options.calls << " pushes of "
+              << options.elements * 4 << " bytes in each; milliseconds, p50\n"
+              << std::fixed << std::setprecision(3) << "one after the other " << median(apart)
+              << "\nboth at once " << median(together) << "\nratio "
+              << median(apart) / median(together) << "\nwrong elements: " << wrong << '\n';
+  }
+  return wrong == 0 ? kDone : kWrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::run_program("groups-benchmark", [&] { return groups_benchmark(argc, argv); });
+}
