@@ -52,7 +52,7 @@ Fibre::Fibre(std::byte* stack, std::function<void()> body) : stack_(stack), body
   context_.uc_stack.ss_sp = stack_;
   context_.uc_stack.ss_size = Stacks::kBytes;
   context_.uc_link = nullptr;
-  Fibre* const self = this;
+  void* const self = this;
   unsigned int halves[2];  // makecontext passes integers
   static_assert(sizeof halves == sizeof self);
   std::memcpy(halves, &self, sizeof halves);
@@ -61,9 +61,9 @@ Fibre::Fibre(std::byte* stack, std::function<void()> body) : stack_(stack), body
 
 void Fibre::enter(unsigned int first, unsigned int second) {
   const unsigned int halves[] = {first, second};
-  Fibre* self;
+  void* self = nullptr;
   std::memcpy(&self, halves, sizeof self);
-  self->run();
+  static_cast<Fibre*>(self)->run();
 }
 
 void Fibre::run() {

@@ -44,7 +44,22 @@ Network pure_latency() {
   return network;
 }
 
-std::vector<float> wide_values(int rank, std::size_t count) { return test::values_of(rank, count); }
+/// How many sums of several sizes were not, on some rank, those that all jobs have.
+int wrong_sums_on(const std::vector<int>& node_sizes) {
+  const std::vector<std::size_t> counts{0, 1, 3, 1021, 5000, 100'003};
+  const auto expected = test::summands_of(test::size_of_job(node_sizes), counts);
+  Cluster cluster(Network{}, node_sizes, quiet());
+  int wrong = 0;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    for (const test::Summands& one : expected) {
+      std::vector<float> values = one.inputs[static_cast<std::size_t>(comm.rank())];
+      comm.allreduce(view(values.data(), {static_cast<std::int64_t>(values.size())}));
+      if (values != one.sum) ++wrong;
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  return wrong;
+}
 
 /// When each call of all kinds ended on each rank.
 std::vector<Time> times_of_a_job(const std::vector<int>& node_sizes) {
@@ -52,7 +67,7 @@ std::vector<Time> times_of_a_job(const std::vector<int>& node_sizes) {
   std::vector<Time> times;
   const auto outcomes = cluster.run([&](Communicator& comm) {
     for (const std::size_t count : {1U, 700U, 60'000U}) {
-      std::vector<float> values = wide_values(comm.rank(), count);
+      std::vector<float> values = test::values_of(comm.rank(), count);
       comm.allreduce(view(values.data(), {static_cast<std::int64_t>(count)}));
       times.push_back(cluster.simulation().now());
       comm.broadcast(view(values.data(), {static_cast<std::int64_t>(count)}), comm.size() - 1);
@@ -70,19 +85,7 @@ TEST_CASE("sums on simulated clusters have the bits of every other job") {
     for (const int per_node : {1, 2, 4}) {
       CAPTURE(nodes);
       CAPTURE(per_node);
-      const std::vector<std::size_t> counts{0, 1, 3, 1021, 5000, 100'003};
-      const auto expected = test::summands_of(nodes * per_node, counts);
-      Cluster cluster(Network{}, nodes_of(nodes, per_node), quiet());
-      int wrong = 0;
-      const auto outcomes = cluster.run([&](Communicator& comm) {
-        for (const test::Summands& one : expected) {
-          std::vector<float> values = one.inputs[static_cast<std::size_t>(comm.rank())];
-          comm.allreduce(view(values.data(), {static_cast<std::int64_t>(values.size())}));
-          if (values != one.sum) ++wrong;
-        }
-      });
-      CHECK(test::all_returned(outcomes));
-      CHECK(wrong == 0);
+      CHECK(wrong_sums_on(nodes_of(nodes, per_node)) == 0);
     }
   }
 }
