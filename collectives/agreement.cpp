@@ -164,7 +164,7 @@ void Agreement::swap_folded(int distance, const FoldedHeader& own) {
   }
   const std::span<const std::byte> whole(message, static_cast<std::size_t>(end - message));
   buffers_->sends.push_back(transport_.send(topology_.nodes[to].front(), kHandshakeTag, whole));
-  if (!wait_for_handshakes()) return;
+  if (!wait_for_handshakes(distance)) return;
   std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
   last_rank_ = static_cast<int>(header.handshake.last_rank);
 }
@@ -259,7 +259,7 @@ void Agreement::pass_on_handshakes() {
     }
     buffers_->sends.push_back(
         transport_.send(topology_.nodes[to].front(), kHandshakeTag, buffers_->passed_on));
-    const bool waited = wait_for_handshakes();
+    const bool waited = wait_for_handshakes(distance);
     std::span<const std::byte> rest(arrived);
     for (int i = 0; i < count; ++i) {
       const int node = (from + nodes - i) % nodes;
@@ -271,11 +271,14 @@ void Agreement::pass_on_handshakes() {
   }
 }
 
-/// True if another node came later than this one; last_node_ is the last of them.
-bool Agreement::wait_for_handshakes() {
+/// True if another node came later than this one; last_node_ is the last of them. A node at a
+/// distance has put together what it sends from what nearer ones have sent.
+bool Agreement::wait_for_handshakes(int distance) {
   const auto begin = waiter_.now();
   last_node_ = -1;
+  waiter_.set_rounds_before(std::bit_width(static_cast<unsigned>(distance)) - 1);
   wait_for_messages();
+  waiter_.set_rounds_before(0);
   return last_node_ >= 0 && waiter_.now() - begin > kTogether;
 }
 

@@ -78,7 +78,7 @@ class Agreement {
   void receive_from_all(int tag, std::size_t room);
   void receive(int node, int tag, std::span<std::byte> bytes);
   void wait_for_messages();
-  bool wait_for_handshakes();
+  bool wait_for_handshakes(int distance = 1);
   void learn_last_rank();
   void tell_last_rank();
 

@@ -43,6 +43,7 @@ void nap() {
 }
 
 constexpr auto kForOtherNodes = milliseconds(500);
+constexpr auto kForEachRound = milliseconds(30);  // of 16,384 nodes together less than a second
 constexpr auto kForThoseWhoWait = seconds(1);
 
 /// Whether a node tells all others itself what happens in it: those that agree with all others in
@@ -413,7 +414,9 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
 Waiter::Clock::duration Waiter::patience(const std::vector<int>& missing) const {
   if (missing.empty()) return Clock::duration::zero();
   const auto is_elsewhere = [&](int rank) { return topology_.local_rank_of(rank) < 0; };
-  if (std::all_of(missing.begin(), missing.end(), is_elsewhere)) return kForOtherNodes;
+  if (std::all_of(missing.begin(), missing.end(), is_elsewhere)) {
+    return kForOtherNodes + rounds_before_ * kForEachRound;
+  }
   const auto has_come = [&](int rank) {
     const int local = topology_.local_rank_of(rank);
     return local < 0 ||

@@ -142,6 +142,10 @@ class Waiter {
   /// Who can tell about ranks that do not come. May be null.
   void set_observer(const Observer* observer) { observer_ = observer; }
 
+  /// A message that is waited for comes from a rank that has waited for others in so many rounds:
+  /// it may wait still, and those who wait for the one to blame are to speak first.
+  void set_rounds_before(int rounds) { rounds_before_ = rounds; }
+
   /// Something to poll in every wait: the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
 
@@ -227,6 +231,7 @@ class Waiter {
   Log log_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
+  int rounds_before_ = 0;
   const StopFlag* stop_ = nullptr;
   const Observer* observer_ = nullptr;
   const Patience* patience_ = nullptr;

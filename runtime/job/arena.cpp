@@ -116,6 +116,7 @@ Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
     if (file_.get() < 0) throw_errno(ErrorCode::io, "cannot create " + name_);
   }
   mapping_ = Mapping(file_.get(), rounded_up(bytes, kHugePage));
+  if (backing == Backing::touched) madvise(mapping_.data(), mapping_.size(), MADV_NOHUGEPAGE);
   const std::size_t control = rounded_up(sizeof(collectives::ControlBlock), kAlignment);
   commit(control);
   free_[control] = mapping_.size() - control;
@@ -189,7 +190,7 @@ void Arena::throw_no_pages(std::size_t bytes, int error) const {
 /// Grows the file and touches the new pages here, on the owner, so that they are placed near it and
 /// so that a lack of memory is an error now and not a fault later.
 void Arena::commit(std::size_t end) {
-  if (end <= committed_) return;
+  if (end <= committed_ || backing_ == Backing::touched) return;
   const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
   require_memory(target - committed_);
   if (backing_ != Backing::process && ftruncate(file_.get(), static_cast<off_t>(target)) != 0) {

@@ -20,6 +20,7 @@ enum class Backing {
   memfd,    ///< an anonymous file: no mount limit, gone with the last process
   dev_shm,  ///< a file in /dev/shm, unlinked as soon as all peers have mapped it
   process,  ///< not shared at all: a rank that is alone on its node, and threads as ranks
+  touched,  ///< the same, of pages that are there once they are touched: thousands of ranks
 };
 
 /// A file mapped from its first to its last possible byte. Pages that the owner has not committed

@@ -49,7 +49,7 @@ std::vector<std::shared_ptr<Group>> Cluster::make_groups() {
           own.topology.hosts.size() + static_cast<std::size_t>(node_sizes[node]), host);
     }
     own.settings = settings_;
-    own.arena = std::make_shared<Arena>(Backing::process, kArenaBytes);
+    own.arena = std::make_shared<Arena>(Backing::touched, kArenaBytes);
     own.tuning = collectives::Tuning::choose(own.topology, settings_, kCaches);
     own.tuning.learns = false;  // by the machine's clock
     own.scratch = Scratch::first_of(own.arena);

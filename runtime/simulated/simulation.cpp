@@ -9,9 +9,9 @@ namespace tutti::simulated {
 
 namespace {
 
-// Where nothing will happen any more, ranks that wait are shown that time passes: up to the
-// deadline, they count no more than a second at a look.
-constexpr Time kIdle = kSecond / 2;
+// Where nothing will happen any more, ranks that wait are shown that time passes, in steps that are
+// shorter than what the deadlines of ranks differ by.
+constexpr Time kIdle = kSecond / 100;
 
 }  // namespace
 

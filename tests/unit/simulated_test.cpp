@@ -119,3 +119,96 @@ TEST_CASE("on a network of latency alone a small allreduce takes as many of them
     for (const Time end : ends) CHECK(end == Time{kCalls} * rounds * (kSecond / 1000));
   }
 }
+
+namespace {
+
+/// Of a job that has lost a node: what the ranks of the others say, and when.
+struct Loss {
+  test::Outcomes outcomes;
+  double last_seconds = 0;  ///< from the call to the last rank's error
+  simulated::Traffic traffic;
+};
+
+Loss lose_node(int nodes, int lost, double timeout_seconds) {
+  Cluster cluster(Network{}, nodes_of(nodes, 1), quiet(timeout_seconds));
+  Loss loss;
+  loss.outcomes = cluster.run([&](Communicator& comm) {
+    comm.barrier();
+    cluster.simulation().spend(kSecond);  // all have ended it
+    if (comm.rank() == lost) {
+      cluster.wires().cut({lost});
+      cluster.simulation().stop_here();
+      return;
+    }
+    const Time begin = cluster.simulation().now();
+    try {
+      comm.barrier();
+    } catch (const Error&) {
+      const auto took = static_cast<double>(cluster.simulation().now() - begin);
+      loss.last_seconds = std::max(loss.last_seconds, took / kSecond);
+      loss.traffic = cluster.wires().traffic();
+      throw;
+    }
+  });
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
+  constexpr int kNodes = test::kFewRounds ? 64 : 1024;
+  constexpr int kLost = 37;
+  constexpr double kDeadline = 5;
+  const Loss loss = lose_node(kNodes, kLost, kDeadline);
+  int silent = 0;
+  for (int rank = 0; rank < kNodes; ++rank) {
+    const auto& outcome = loss.outcomes[static_cast<std::size_t>(rank)];
+    if (rank == kLost) continue;
+    const bool named =
+        outcome && outcome->code() == ErrorCode::timeout &&
+        std::string(outcome->what()).find("rank 37 (host node37") != std::string::npos;
+    if (!named && ++silent < 3)
+      MESSAGE(rank, ": ", std::string(outcome ? outcome->what() : "nothing"));
+  }
+  CHECK(silent == 0);
+  CHECK(loss.last_seconds >= kDeadline);
+  CHECK(loss.last_seconds <= kDeadline + 2);
+  CHECK(loss.traffic.most_notices_of_node > 0);
+  CHECK(loss.traffic.most_notices_of_node <= static_cast<std::uint64_t>(2 * rounds_of(kNodes)));
+}
+
+TEST_CASE("a long message takes its port for its bytes, and waits for its receiver") {
+  Network network = pure_latency();
+  network.port_rate = 1e6;
+  network.eager_bytes = 1000;
+  constexpr std::size_t kBytes = 1'000'000;  // a second of a port
+  for (const std::size_t bytes : {std::size_t{1000}, kBytes}) {
+    simulated::Simulation simulation(network, nodes_of(2, 1));
+    simulated::Wires wires(simulation);
+    std::vector<std::byte> data(bytes);
+    Time received = 0;
+    simulation.run([&](int rank) {
+      const auto transport = wires.transport_of(rank);
+      const auto request = rank == 0 ? transport->send(1, 1, data) : transport->receive(0, 1, data);
+      while (!transport->done(request)) simulation.pace(rank).wait();
+      if (rank == 1) received = simulation.now();
+    });
+    const Time latencies = bytes > network.eager_bytes ? 3 : 1;
+    const auto moving = static_cast<Time>(bytes) * (kSecond / 1'000'000);
+    CHECK(received == latencies * (kSecond / 1000) + moving);
+    CHECK(wires.traffic().messages == 1);
+    CHECK(wires.traffic().most_bytes_of_node == bytes);
+  }
+}
+
+TEST_CASE("a simulation without a deadline is refused") {
+  Settings settings = quiet();
+  settings.timeout = std::chrono::milliseconds(0);
+  try {
+    Cluster cluster(Network{}, nodes_of(2, 1), settings);
+    FAIL("not refused");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK(std::string(error.what()).find("a simulation needs one") != std::string::npos);
+  }
+}
