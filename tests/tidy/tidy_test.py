@@ -40,6 +40,11 @@ LAYERS = {
     "runtime": ("tutti/", "collectives/", "runtime/"),
     "apps": ("tutti/", "support/", "apps/"),
 }
+# Folders that may include more than their layer.
+FOLDERS = {
+    # The simulator runs the library on clusters that programs know nothing of.
+    "apps/simulator": ("runtime/simulated/",),
+}
 # The page with the picture of the folders below runtime/ and collectives/, and a line of it: the
 # number of a floor, its folders as paths below runtime/ or as collectives/..., and a remark.
 PICTURE = "runtime/README.md"
@@ -105,6 +110,8 @@ def quoted_includes(files):
     """include <- collectives <- runtime <- apps: an include in quotes names a folder below."""
     for file in of_kind(files, CPP):
         allowed = LAYERS.get(layer_of(file))
+        if allowed:
+            allowed += FOLDERS.get(str(Path(file.path).parent), ())
         for number, header in includes(file):
             if allowed and header[0] == '"' and not header[1:].startswith(allowed):
                 yield Finding(file.path, number, "quoted_includes",

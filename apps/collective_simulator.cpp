@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long the library's allreduce takes on clusters that are not there, and how long the
+// textbook's.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "apps/simulator/measure.hpp"
+#include "apps/simulator/textbook.hpp"
+#include "support/command_line.hpp"
+#include "support/output_file.hpp"
+#include "support/progress.hpp"
+#include "support/text.hpp"
+
+namespace {
+
+namespace po = boost::program_options;
+using namespace apps::simulator;
+using apps::column;
+using apps::format;
+
+constexpr int kDone = 0;
+constexpr int kWrong = 3;
+constexpr double kMicroseconds = 1e6;
+
+struct Options {
+  std::string nodes = "2-64";
+  int ranks_per_node = 1;
+  std::string sizes = "8,64K,16M";
+  std::string algorithms = "tutti";
+  std::string network;
+  std::string json;
+};
+
+po::options_description describe(Options& options) {
+  po::options_description all("Options", 100);
+  all.add_options()("nodes", po::value(&options.nodes)->default_value("2-64"),
+                    "numbers with commas between; A-B: A, doubled up to B")(
+      "ranks-per-node", po::value(&options.ranks_per_node)->default_value(1), "of every node")(
+      "size", po::value(&options.sizes)->default_value("8,64K,16M"),
+      "bytes of a rank (float32), with suffix as in 64K, 1GiB; several with commas between")(
+      "algorithms", po::value(&options.algorithms)->default_value("tutti"),
+      "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all")(
+      "network", po::value(&options.network), "file with the numbers of the network; required")(
+      "json", po::value(&options.json), "file for the results");
+  apps::add_common_options(all);
+  return all;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+int count_of(const std::string& text) {
+  std::size_t end = 0;
+  int count = 0;
+  try {
+    count = std::stoi(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (end == 0 || end != text.size() || count < 1 || count > kMostRanks) {
+    apps::throw_usage_error("--nodes: got \"" + text + "\"; expected: 1 to " +
+                            std::to_string(kMostRanks));
+  }
+  return count;
+}
+
+std::vector<int> nodes_of(const std::string& text) {
+  std::vector<int> nodes;
+  for (const std::string& part : split(text)) {
+    const std::size_t dash = part.find('-', 1);
+    const int first = count_of(part.substr(0, dash));
+    const int last = dash == std::string::npos ? first : count_of(part.substr(dash + 1));
+    if (last < first) apps::throw_usage_error("--nodes: \"" + part + "\" ends before it begins");
+    for (int one = first; one <= last; one *= 2) nodes.push_back(one);
+  }
+  if (nodes.empty()) apps::throw_usage_error("--nodes: got nothing; expected: as in 2-64");
+  return nodes;
+}
+
+std::vector<std::size_t> sizes_of(const std::string& text) {
+  std::vector<std::size_t> sizes;
+  for (const std::string& part : split(text)) {
+    const std::size_t bytes = tutti::parse_bytes(part);
+    if (bytes % sizeof(float) != 0) {
+      apps::throw_usage_error("--size: " + part + " is no whole number of float32");
+    }
+    sizes.push_back(bytes);
+  }
+  if (sizes.empty()) apps::throw_usage_error("--size: got nothing; expected: as in 8,64K,16M");
+  return sizes;
+}
+
+std::vector<std::string> algorithms_of(const std::string& text) {
+  std::vector<std::string> known{"tutti"};
+  for (const Textbook& one : textbook_algorithms()) known.emplace_back(one.name);
+  if (text == "all") return known;
+  std::vector<std::string> chosen = split(text);
+  if (chosen.empty()) chosen.emplace_back();
+  for (const std::string& name : chosen) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string all;
+    for (const std::string& one : known) all += one + ", ";
+    apps::throw_usage_error("--algorithms: got \"" + name + "\"; expected: " + all + "or all");
+  }
+  return chosen;
+}
+
+std::vector<Case> cases_of(const Options& options) {
+  if (options.ranks_per_node < 1) {
+    apps::throw_usage_error("--ranks-per-node: got " + std::to_string(options.ranks_per_node) +
+                            "; expected: at least 1");
+  }
+  std::vector<Case> cases;
+  for (const std::size_t bytes : sizes_of(options.sizes)) {
+    for (const int nodes : nodes_of(options.nodes)) {
+      for (const std::string& algorithm : algorithms_of(options.algorithms)) {
+        cases.push_back({nodes, options.ranks_per_node, bytes, algorithm});
+      }
+      if (nodes > kMostRanks / options.ranks_per_node) {
+        apps::throw_usage_error("--nodes and --ranks-per-node: " + std::to_string(nodes) +
+                                " nodes of " + std::to_string(options.ranks_per_node) +
+                                "; expected: at most " + std::to_string(kMostRanks) + " ranks");
+      }
+    }
+  }
+  return cases;
+}
+
+/// Bytes per second that a link would need to have: nccl-tests, doc/PERFORMANCE.md.
+double busbw_gbs(const Measured& one) {
+  const double ranks = one.what.ranks();
+  const double gigabytes = static_cast<double>(one.what.bytes) / 1e9;
+  return one.seconds > 0 ? gigabytes / one.seconds * 2 * (ranks - 1) / ranks : 0;
+}
+
+std::string head() {
+  return "      size  nodes  ranks  algorithm              time us  busbw GB/s  messages/node"
+         "    bytes/node  memory/rank  wrong\n";
+}
+
+std::string line(const Measured& one) {
+  std::string name = one.what.algorithm;
+  name.resize(20, ' ');
+  return column(apps::bytes_text(static_cast<double>(one.what.bytes)), 10) +
+         format("%7d%7d  ", one.what.nodes, one.what.ranks()) + name +
+         column(apps::time_text(one.seconds * kMicroseconds), 10) +
+         column(apps::rate_text(busbw_gbs(one)), 12) +
+         format("%15llu", static_cast<unsigned long long>(one.traffic.most_of_node)) +
+         column(apps::bytes_text(static_cast<double>(one.traffic.most_bytes_of_node)), 14) +
+         column(apps::bytes_text(static_cast<double>(one.memory_per_rank)), 13) +
+         column(one.wrong ? std::to_string(*one.wrong) : "-", 7) + "\n";
+}
+
+nlohmann::json to_json(const Measured& one) {
+  const double microseconds = one.seconds * kMicroseconds;
+  nlohmann::json json{{"collective", "allreduce"},
+                      {"backend", one.what.algorithm},
+                      {"bytes", one.what.bytes},
+                      {"count", one.what.bytes / sizeof(float)},
+                      {"type", "float32"},
+                      {"redop", "sum"},
+                      {"nodes", one.what.nodes},
+                      {"ranks", one.what.ranks()},
+                      {"time_us", {{"p50", microseconds}}},
+                      {"algbw_gbs", 0.0},
+                      {"busbw_gbs", busbw_gbs(one)},
+                      {"messages", one.traffic.messages},
+                      {"messages_of_node", one.traffic.most_of_node},
+                      {"bytes_between_nodes", one.traffic.bytes},
+                      {"bytes_of_node", one.traffic.most_bytes_of_node},
+                      {"memory_per_rank", one.memory_per_rank},
+                      {"wrong", nullptr}};
+  if (one.seconds > 0) json["algbw_gbs"] = static_cast<double>(one.what.bytes) / 1e9 / one.seconds;
+  if (one.wrong) json["wrong"] = *one.wrong;
+  return json;
+}
+
+int simulate(const Options& options) {
+  if (options.network.empty()) {
+    apps::throw_usage_error("--network: expected: a file as in apps/simulator/networks/");
+  }
+  const NamedNetwork network = read_network(options.network);
+  const std::vector<Case> cases = cases_of(options);
+  std::cout << "Simulated: allreduce of float32 on " << network.name << ", "
+            << options.ranks_per_node << " ranks per node; the slowest rank of the second call\n"
+            << head();
+  nlohmann::json results = nlohmann::json::array();
+  std::uint64_t wrong = 0;
+  apps::ProgressBar bar(isatty(STDERR_FILENO) != 0);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    bar.show(format("%zu of %zu: %d ranks", i + 1, cases.size(), cases[i].ranks()));
+    const Measured one = measure(network, cases[i]);
+    bar.clear();
+    std::cout << line(one) << std::flush;
+    results.push_back(to_json(one));
+    wrong += one.wrong.value_or(0);
+  }
+  const nlohmann::json whole{
+      {"config", {{"network", network.name}, {"ranks_per_node", options.ranks_per_node}}},
+      {"results", results}};
+  apps::write_file(options.json, whole.dump(2) + "\n");
+  if (wrong == 0) return kDone;
+  std::cerr << "collective-simulator: " << wrong << " elements are wrong\n";
+  return kWrong;
+}
+
+int collective_simulator(int argc, const char* const* argv) {
+  Options options;
+  const po::options_description all = describe(options);
+  const po::variables_map values = apps::parse_command_line(argc, argv, all);
+  if (values.count("help") != 0) {
+    std::cout << "collective-simulator --network FILE [OPTIONS]\n\n" << all;
+    return kDone;
+  }
+  if (values.count("version") != 0) {
+    std::cout << tutti::build_info() << "\n";
+    return kDone;
+  }
+  po::variables_map notified = values;
+  po::notify(notified);
+  return simulate(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::run_program("collective-simulator",
+                            [&] { return collective_simulator(argc, argv); });
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/simulator/measure.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <unistd.h>
+
+#include "apps/simulator/textbook.hpp"
+#include "runtime/simulated/cluster.hpp"
+#include "support/text.hpp"
+
+namespace apps::simulator {
+
+namespace {
+
+using tutti::Communicator;
+using tutti::simulated::Cluster;
+using tutti::simulated::kSecond;
+using tutti::simulated::Time;
+
+constexpr int kCalls = 2;
+constexpr Time kApart = 10'000 * kSecond;  // between the begins of two calls
+constexpr std::size_t kMostData = std::size_t{1} << 30;
+
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::size_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  constexpr std::size_t kKibibyte = 1024;
+  std::string name;
+  std::size_t value = 0;
+  for (std::string unit; file >> name >> value && std::getline(file, unit);) {
+    if (name == "MemAvailable:") return value * kKibibyte;
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
+
+/// What a rank of the library takes, as measured: itself, its table of ranks, and three times its
+/// values until what is on its way reaches its limit.
+void require_memory(const Case& what) {
+  constexpr double kOfRank = double{768 << 10};
+  constexpr double kOfEntry = 36;
+  constexpr double kMostOnTheWay = double{48 << 20};
+  const double ranks = what.ranks();
+  const double values = std::min(3 * static_cast<double>(what.bytes), kMostOnTheWay);
+  const double needed = ranks * (kOfRank + kOfEntry * ranks + values) + double(what.bytes);
+  const auto available = static_cast<double>(available_bytes());
+  if (needed <= available) return;
+  throw tutti::Error(tutti::ErrorCode::out_of_memory,
+                     std::to_string(what.ranks()) + " ranks of " +
+                         bytes_text(static_cast<double>(what.bytes)) + " need about " +
+                         bytes_text(needed) + " of memory here, and " + bytes_text(available) +
+                         " are available; simulate fewer ranks, or fewer bytes");
+}
+
+/// What ranks sum: whole numbers, so that the sum is the same in every order. Where contents do not
+/// matter, all ranks share one array.
+class Values {
+ public:
+  Values(const Case& what, bool own)
+      : own_(own),
+        ranks_(what.ranks()),
+        arrays_(static_cast<std::size_t>(own ? what.ranks() : 1),
+                std::vector<float>(what.bytes / sizeof(float))) {}
+
+  std::vector<float>& of(int rank) { return arrays_[static_cast<std::size_t>(own_ ? rank : 0)]; }
+  void fill(int rank) {
+    if (!own_) return;
+    std::vector<float>& values = of(rank);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(rank % 5 + i % 7);
+  }
+  [[nodiscard]] std::uint64_t wrong(int rank) {
+    float ranks = 0;
+    for (int i = 0; i < ranks_; ++i) ranks += static_cast<float>(i % 5);
+    std::uint64_t wrong = 0;
+    const std::vector<float>& values = of(rank);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      wrong += values[i] != ranks + static_cast<float>(ranks_) * static_cast<float>(i % 7);
+    }
+    return wrong;
+  }
+
+ private:
+  bool own_;
+  int ranks_;
+  std::vector<std::vector<float>> arrays_;
+};
+
+/// All ranks begin each call at the same time, whatever the call before has left under way.
+void call_together(Cluster& cluster, Measured& result, Values& values, int rank,
+                   const std::function<void(std::vector<float>&)>& call) {
+  auto& simulation = cluster.simulation();
+  for (int i = 1; i <= kCalls; ++i) {
+    values.fill(rank);
+    simulation.spend(i * kApart - simulation.now());
+    if (rank == 0) cluster.wires().reset_traffic();
+    simulation.spend(tutti::simulated::in_picoseconds(simulation.network().call));
+    call(values.of(rank));
+    const auto took = static_cast<double>(simulation.now() - i * kApart);
+    result.seconds = i == kCalls ? std::max(result.seconds, took / kSecond) : 0;
+    if (i == kCalls) result.traffic = cluster.wires().traffic();
+    if (result.wrong) *result.wrong += values.wrong(rank);
+  }
+}
+
+void run_library(Cluster& cluster, Measured& result, Values& values) {
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    call_together(cluster, result, values, comm.rank(), [&](std::vector<float>& own) {
+      comm.allreduce(tutti::view(own.data(), {static_cast<std::int64_t>(own.size())}));
+    });
+  });
+  for (const auto& outcome : outcomes) {
+    if (outcome) throw tutti::Error(*outcome);
+  }
+}
+
+void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result, Values& values) {
+  std::vector<float> shared(values.of(0).size());
+  cluster.simulation().run([&](int rank) {
+    Endpoint end(cluster.simulation(), cluster.wires(), rank);
+    std::vector<float> own(cluster.simulation().has_data() ? shared.size() : 0);
+    call_together(cluster, result, values, rank, [&](std::vector<float>& summed) {
+      algorithm.run(end, summed, own.empty() ? std::span(shared) : std::span(own));
+    });
+  });
+}
+
+}  // namespace
+
+Measured measure(const NamedNetwork& network, const Case& what) {
+  constexpr std::size_t kCopies = 4;  // the library's scratch and what is on its way
+  require_memory(what);
+  const auto ranks = static_cast<std::size_t>(what.ranks());
+  const bool has_data = ranks * std::max<std::size_t>(what.bytes, 1) <= kMostData / kCopies;
+  Measured result;
+  result.what = what;
+  if (has_data) result.wrong = 0;
+  const std::size_t before = resident_bytes();
+  Values values(what, has_data);
+  tutti::Settings settings;
+  settings.log = tutti::LogLevel::quiet;
+  Cluster cluster(network.network,
+                  std::vector<int>(static_cast<std::size_t>(what.nodes), what.ranks_per_node),
+                  settings, has_data);
+  const auto algorithms = textbook_algorithms();
+  const auto chosen = std::find_if(algorithms.begin(), algorithms.end(),
+                                   [&](const Textbook& one) { return one.name == what.algorithm; });
+  if (chosen == algorithms.end()) {
+    run_library(cluster, result, values);
+  } else {
+    run_textbook(*chosen, cluster, result, values);
+  }
+  const std::size_t after = resident_bytes();
+  result.memory_per_rank = (std::max(after, before) - before) / ranks;
+  return result;
+}
+
+}  // namespace apps::simulator

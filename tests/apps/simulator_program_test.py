@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""collective-simulator: its table, its file, and what it refuses."""
+
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import programs
+
+NETWORKS = Path(__file__).resolve().parents[2] / "apps/simulator/networks"
+ETHERNET = str(NETWORKS / "ethernet-25g.json")
+
+REFUSED = [
+    ([], "--network: expected: a file as in apps/simulator/networks/"),
+    (["--network", "/nowhere"], "--network: cannot read /nowhere"),
+    (["--network", ETHERNET, "--nodes", "0"], '--nodes: got "0"; expected: 1 to 8192'),
+    (["--network", ETHERNET, "--nodes", "2-x"], '--nodes: got "x"; expected: 1 to 8192'),
+    (["--network", ETHERNET, "--nodes", "4-2"], '--nodes: "4-2" ends before it begins'),
+    (["--network", ETHERNET, "--nodes", ""], "--nodes: got nothing; expected: as in 2-64"),
+    (["--network", ETHERNET, "--size", "6"], "--size: 6 is no whole number of float32"),
+    (["--network", ETHERNET, "--size", ""], "--size: got nothing; expected: as in 8,64K,16M"),
+    (["--network", ETHERNET, "--ranks-per-node", "0"],
+     "--ranks-per-node: got 0; expected: at least 1"),
+    (["--network", ETHERNET, "--nodes", "8192", "--ranks-per-node", "2"],
+     "8192 nodes of 2; expected: at most 8192 ranks"),
+    (["--network", ETHERNET, "--algorithms", "tree"],
+     '--algorithms: got "tree"; expected: tutti, recursive-doubling, rabenseifner, ring, '
+     "two-level, or all"),
+    (["--node", "2"], "did you mean --nodes?"),
+]
+
+
+def run(*words):
+    return programs.run("collective-simulator", *words)
+
+
+class Simulator(unittest.TestCase):
+    def test_all_algorithms_on_all_networks_have_right_sums(self):
+        for network in sorted(NETWORKS.glob("*.json")):
+            with self.subTest(network=network.name):
+                result = run("--network", str(network), "--nodes", "2-4,9", "--size", "8,100K",
+                             "--ranks-per-node", "2", "--algorithms", "all")
+                self.assertEqual((result.code, result.err), (0, ""))
+                lines = result.out.splitlines()
+                self.assertEqual(len(lines), 2 + 2 * 3 * 5)
+                self.assertEqual({line.split()[-1] for line in lines[2:]}, {"0"})
+
+    def test_two_runs_take_the_same_simulated_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = []
+            for name in ("a.json", "b.json"):
+                path = os.path.join(folder, name)
+                self.assertEqual(run("--network", ETHERNET, "--nodes", "9", "--size", "64K",
+                                     "--json", path).code, 0)
+                results.append(json.loads(Path(path).read_text(encoding="utf-8"))["results"][0])
+            self.assertGreater(results[0]["time_us"]["p50"], 0)
+            self.assertEqual(results[0]["time_us"], results[1]["time_us"])
+            self.assertEqual(results[0]["ranks"], 9)
+            self.assertEqual(results[0]["wrong"], 0)
+
+    def test_what_cannot_be_is_refused(self):
+        for words, text in REFUSED:
+            with self.subTest(words=words):
+                result = run(*words)
+                self.assertEqual(result.code, 1)
+                self.assertIn(text, result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
