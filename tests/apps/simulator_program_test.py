@@ -43,7 +43,9 @@ class Simulator(unittest.TestCase):
             with self.subTest(network=network.name):
                 result = run("--network", str(network), "--nodes", "2-4,9", "--size", "8,100K",
                              "--ranks-per-node", "2", "--algorithms", "all")
-                self.assertEqual((result.code, result.err), (0, ""))
+                said = [line for line in result.err.splitlines()
+                        if "ASan doesn't fully support" not in line]  # of every switched stack
+                self.assertEqual((result.code, said), (0, []))
                 lines = result.out.splitlines()
                 self.assertEqual(len(lines), 2 + 2 * 3 * 5)
                 self.assertEqual({line.split()[-1] for line in lines[2:]}, {"0"})
