@@ -91,7 +91,12 @@ std::vector<int> nodes_of(const std::string& text) {
 std::vector<std::size_t> sizes_of(const std::string& text) {
   std::vector<std::size_t> sizes;
   for (const std::string& part : split(text)) {
-    const std::size_t bytes = tutti::parse_bytes(part);
+    std::size_t bytes = 0;
+    try {
+      bytes = tutti::parse_bytes(part);
+    } catch (const tutti::Error& error) {
+      apps::throw_usage_error(std::string("--size: ") + error.what());
+    }
     if (bytes % sizeof(float) != 0) {
       apps::throw_usage_error("--size: " + part + " is no whole number of float32");
     }
@@ -192,6 +197,7 @@ int simulate(const Options& options) {
   }
   const NamedNetwork network = read_network(options.network);
   const std::vector<Case> cases = cases_of(options);
+  apps::check_output_file(options.json);
   std::cout << "Simulated: allreduce of float32 on " << network.name << ", "
             << options.ranks_per_node << " ranks per node; the slowest rank of the second call\n"
             << head();

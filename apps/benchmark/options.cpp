@@ -3,11 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <span>
 #include <sstream>
 
@@ -18,6 +15,7 @@
 #include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/cases.hpp"
 #include "support/command_line.hpp"
+#include "support/output_file.hpp"
 
 namespace po = boost::program_options;
 
@@ -433,10 +431,7 @@ Options parse_options(int argc, const char* const* argv) {
 }
 
 void check_output_files(const Options& options) {
-  for (const auto& path : {options.json, options.csv, options.plot}) {
-    if (path.empty() || std::ofstream(path, std::ios::app)) continue;
-    throw_usage_error(path.string() + ": cannot be written: " + std::strerror(errno));
-  }
+  for (const auto& path : {options.json, options.csv, options.plot}) check_output_file(path);
 }
 
 std::vector<std::size_t> sizes(const Options& options) {

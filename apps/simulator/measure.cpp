@@ -22,7 +22,8 @@ using tutti::simulated::Time;
 
 constexpr int kCalls = 2;
 constexpr Time kApart = 10'000 * kSecond;  // between the begins of two calls
-constexpr std::size_t kMostData = std::size_t{1} << 30;
+constexpr std::size_t kMostValues = std::size_t{256}
+                                    << 20;  // of all ranks; scratch is as much more
 
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -51,7 +52,8 @@ void require_memory(const Case& what) {
   constexpr double kMostOnTheWay = double{48 << 20};
   const double ranks = what.ranks();
   const double values = std::min(3 * static_cast<double>(what.bytes), kMostOnTheWay);
-  const double needed = ranks * (kOfRank + kOfEntry * ranks + values) + double(what.bytes);
+  const double needed =
+      ranks * (kOfRank + kOfEntry * ranks + values) + static_cast<double>(what.bytes);
   const auto available = static_cast<double>(available_bytes());
   if (needed <= available) return;
   throw tutti::Error(tutti::ErrorCode::out_of_memory,
@@ -137,10 +139,9 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result,
 }  // namespace
 
 Measured measure(const NamedNetwork& network, const Case& what) {
-  constexpr std::size_t kCopies = 4;  // the library's scratch and what is on its way
   require_memory(what);
   const auto ranks = static_cast<std::size_t>(what.ranks());
-  const bool has_data = ranks * std::max<std::size_t>(what.bytes, 1) <= kMostData / kCopies;
+  const bool has_data = ranks * std::max<std::size_t>(what.bytes, 1) <= kMostValues;
   Measured result;
   result.what = what;
   if (has_data) result.wrong = 0;

@@ -34,8 +34,8 @@ struct Measured {
 inline constexpr int kMostRanks = 8192;
 
 /// The second of two calls, in which the library has its buffers. Contents are real, and checked,
-/// as long as they take no more than a GiB. Errors: out_of_memory, before anything is done; what a
-/// rank threw.
+/// as long as those of all ranks take no more than 256 MiB. Errors: out_of_memory, before anything
+/// is done; what a rank threw.
 Measured measure(const NamedNetwork& network, const Case& what);
 
 }  // namespace apps::simulator

@@ -52,7 +52,6 @@ class Simulation {
   void poke(int rank);
   /// The rank that is executing stops until every other one has returned or stopped.
   void stop_here();
-  [[nodiscard]] bool stopped(int rank) const { return ranks_[at(rank)].stopped; }
 
  private:
   class RankPace;

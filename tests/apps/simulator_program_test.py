@@ -21,6 +21,8 @@ REFUSED = [
     (["--network", ETHERNET, "--nodes", "4-2"], '--nodes: "4-2" ends before it begins'),
     (["--network", ETHERNET, "--nodes", ""], "--nodes: got nothing; expected: as in 2-64"),
     (["--network", ETHERNET, "--size", "6"], "--size: 6 is no whole number of float32"),
+    (["--network", ETHERNET, "--size", "6Q"], "--size: '6Q' is not a size"),
+    (["--network", ETHERNET, "--json", "/nowhere/x"], "/nowhere/x: cannot be written"),
     (["--network", ETHERNET, "--size", ""], "--size: got nothing; expected: as in 8,64K,16M"),
     (["--network", ETHERNET, "--ranks-per-node", "0"],
      "--ranks-per-node: got 0; expected: at least 1"),

@@ -212,3 +212,17 @@ TEST_CASE("a simulation without a deadline is refused") {
     CHECK(std::string(error.what()).find("a simulation needs one") != std::string::npos);
   }
 }
+
+TEST_CASE("a message that is longer than its buffer is an error") {
+  simulated::Simulation simulation(pure_latency(), nodes_of(2, 1));
+  simulated::Wires wires(simulation);
+  const std::unique_ptr<collectives::Transport> ends[] = {wires.transport_of(0),
+                                                          wires.transport_of(1)};
+  std::byte data[8] = {};
+  const auto body = [&](int rank) {
+    auto& own = *ends[rank];
+    const auto request = rank == 0 ? own.send(1, 1, data) : own.receive(0, 1, std::span(data, 4));
+    while (!own.done(request)) simulation.pace(rank).wait();
+  };
+  CHECK_THROWS_WITH_AS(simulation.run(body), "a message is longer than its receive buffer", Error);
+}
