@@ -140,14 +140,25 @@ TEST_CASE("a store may end while the pushes of another one go on") {
 
 TEST_CASE("ranks that give a push different priorities fail together, and say why") {
   std::atomic<int> right{0};
+  std::atomic<int> queued{0};
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
-    KVStore kv = store_with_keys(comm, 2);
+    KVStore kv = store_with_keys(comm, 3);
     kv.set_gradient_compression("fp16");  // each key goes alone
+    std::atomic<bool> is_held{false};
+    kv.set_updater([&](const Key& key, ConstTensorView, TensorView) {
+      if (key != Key(2)) return;
+      is_held = true;
+      while (queued.load() < 2) std::this_thread::yield();  // so that both wait for one round
+    });
+    const Pending held = kv.push_async(2, Tensor::ones({30}));
+    while (!is_held) std::this_thread::yield();
     std::vector<Pending> pending;
     for (const int key : {0, 1}) {
       const int priority = comm.rank() == 0 ? key : -key;
       pending.push_back(kv.push_async(key, Tensor::ones({30}), {.priority = priority}));
     }
+    ++queued;
+    held.wait();
     for (const Pending& one : pending) {
       const auto error = error_of([&] { one.wait(); });
       if (says(error, "equal priority") && error->code() == ErrorCode::mismatch &&

@@ -201,12 +201,13 @@ TEST_CASE("pushpull_async fills its outputs before it is complete") {
 
 TEST_CASE("a push of a higher priority overtakes those that wait") {
   std::vector<std::int64_t> order;
+  std::atomic<int> queued{0};
   const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);
     kv.set_gradient_compression("fp16");  // each key goes alone
     for (int key = 0; key < 10; ++key) kv.init(key, Tensor::full({10}, 0));
     kv.set_updater([&](const Key& key, ConstTensorView, TensorView) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      while (queued.load() < 2) std::this_thread::yield();
       if (comm.rank() == 0) order.push_back(key.number());
     });
     std::vector<Pending> pending;
@@ -214,6 +215,7 @@ TEST_CASE("a push of a higher priority overtakes those that wait") {
       pending.push_back(kv.push_async(key, Tensor::full({10}, 1), {.priority = -key}));
     }
     pending.push_back(kv.push_async(9, Tensor::full({10}, 1), {.priority = 1}));
+    ++queued;
     for (const Pending& one : pending) one.wait();
   });
   CHECK(test::all_returned(outcomes));
