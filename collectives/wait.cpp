@@ -60,6 +60,14 @@ void copy_text(char (&destination)[Size], const std::string& text) {
   destination[length] = '\0';
 }
 
+void wake_node(const NodeMemory& memory) {
+  ControlBlock& node = memory.first();
+  if (memory.pace != nullptr) return memory.pace->signalled();
+  node.wakeups.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAKE, INT_MAX, nullptr,
+          nullptr, 0);
+}
+
 }  // namespace
 
 std::string in_seconds(std::chrono::steady_clock::duration time) {
@@ -221,13 +229,18 @@ void Waiter::interrupt() {
                                      " was interrupted by a signal while it waited");
 }
 
-void Waiter::wake_sleepers() {
-  ControlBlock& node = memory_.first();
-  if (memory_.pace != nullptr) return memory_.pace->signalled();
-  node.wakeups.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&node.wakeups), FUTEX_WAKE, INT_MAX, nullptr,
-          nullptr, 0);
+bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text) {
+  ControlBlock& node = memory.first();
+  std::uint32_t healthy = kHealthy;
+  if (!node.failure.compare_exchange_strong(healthy, kRaising)) return false;
+  node.failure_code = static_cast<std::uint32_t>(code);
+  copy_text(node.failure_text, text);
+  node.failure.store(kRaised, std::memory_order_release);
+  wake_node(memory);
+  return true;
 }
+
+void Waiter::wake_sleepers() { wake_node(memory_); }
 
 void Waiter::read_notices() {
   while (const auto notice = transport_->poll_notice()) {
@@ -248,13 +261,7 @@ void Waiter::throw_failure() const {
 }
 
 bool Waiter::raise_failure(ErrorCode code, const std::string& text) {
-  ControlBlock& node = memory_.first();
-  std::uint32_t healthy = kHealthy;
-  if (!node.failure.compare_exchange_strong(healthy, kRaising)) return false;
-  node.failure_code = static_cast<std::uint32_t>(code);
-  copy_text(node.failure_text, text);
-  node.failure.store(kRaised, std::memory_order_release);
-  wake_sleepers();
+  if (!raise_in_node(memory_, code, text)) return false;
   Notice notice;
   notice.kind = Notice::Kind::failed;
   notice.rank = topology_.rank;

@@ -63,6 +63,9 @@ std::atomic<bool (*)() noexcept>& interrupt_check() noexcept;
 bool interrupted() noexcept;
 inline constexpr auto kInterruptedEvery = std::chrono::milliseconds(50);
 
+/// The node's ranks fail with this text, unless it has failed already: then false. Any thread.
+bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text);
+
 /// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
 struct CallInProgress {
   std::uint64_t sequence = 0;

@@ -141,6 +141,21 @@ std::string NodeObserver::describe(int local_rank) const {
   return text + (text.empty() || message.empty() ? "" : ", ") + message;
 }
 
+std::string NodeObserver::call_under_way() const {
+  const RecordBook& calls = memory_.control().calls;
+  const std::uint64_t newest = calls.newest();
+  const auto self = static_cast<std::size_t>(memory_.local_rank);
+  const std::string message = message_of(memory_.peers[self]);
+  if (!calls.is_in(newest) && message.empty()) return {};
+  char words[RecordBook::kWords];
+  const std::string call(words, calls.is_in(newest) ? calls.describe(newest, words) : 0);
+  return call + (call.empty() || message.empty() ? "" : ", ") + message;
+}
+
+bool NodeObserver::fail_node(ErrorCode code, const std::string& text) const {
+  return collectives::raise_in_node(memory_, code, text);
+}
+
 void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const noexcept {
   char line[RecordBook::kWords + 200];
   const auto peer = static_cast<std::size_t>(local_rank);
@@ -186,13 +201,41 @@ std::string place_of_failure() {
   return observers().place_of_failure;
 }
 
-void print_calls() noexcept {
+namespace {
+
+/// No observer is destroyed meanwhile.
+template <class Body>
+void for_each_observer(Body&& body) {
   Observers& all = observers();
   ++all.printing;
   for (const auto& place : all.places) {
-    if (const NodeObserver* observer = place.load()) observer->print(STDERR_FILENO);
+    if (const NodeObserver* observer = place.load()) body(*observer);
   }
   --all.printing;
+}
+
+}  // namespace
+
+std::string call_under_way() {
+  std::string text;
+  for_each_observer([&](const NodeObserver& observer) {
+    if (text.empty()) text = observer.call_under_way();
+  });
+  return text;
+}
+
+bool fail_nodes(ErrorCode code, const std::string& text) {
+  int groups = 0;
+  int failed_now = 0;
+  for_each_observer([&](const NodeObserver& observer) {
+    ++groups;
+    failed_now += observer.fail_node(code, text) ? 1 : 0;
+  });
+  return groups == 0 || failed_now > 0;
+}
+
+void print_calls() noexcept {
+  for_each_observer([](const NodeObserver& observer) { observer.print(STDERR_FILENO); });
 }
 
 }  // namespace tutti

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "tutti/error.hpp"
+
 #include "collectives/node_memory.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/wait.hpp"
@@ -29,6 +31,13 @@ class NodeObserver final : public collectives::Observer {
   /// signal handler.
   void print(int file) const noexcept;
 
+  /// "call 2, push of key a, 24 bytes: ..., waits in a send to rank 1"; empty if this rank is in no
+  /// call. Any thread.
+  [[nodiscard]] std::string call_under_way() const;
+  /// The node fails with this text, which this rank says; false if it has failed already. Other
+  /// nodes are not told. Any thread.
+  bool fail_node(ErrorCode code, const std::string& text) const;
+
  private:
   void print_calls(int file, int local_rank, std::size_t most) const noexcept;
 
@@ -41,6 +50,13 @@ class NodeObserver final : public collectives::Observer {
 /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has
 /// ended a group of this process; else empty.
 std::string place_of_failure();
+
+/// NodeObserver::call_under_way() of the first group of this process that is in one.
+std::string call_under_way();
+
+/// NodeObserver::fail_node() of every group of this process that has an observer. False if there
+/// are such groups, and all have failed already.
+bool fail_nodes(ErrorCode code, const std::string& text);
 
 /// Prints what every observer of this process sees to standard error. Safe in a signal handler.
 void print_calls() noexcept;

@@ -225,7 +225,10 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
 /// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
 std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   EarlyCollectives ranks(comm, settings.timeout);
-  ranks.agree("look at their settings", [&] { require_valid(settings); });
+  ranks.agree("look at their settings", [&] {
+    require_valid(settings);
+    if (ranks.size() > 1) watch_calls(settings.timeout, ranks.name());
+  });
   const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
   require_equal_ranks(infos, ranks.rank(), [&] { return exchange_settings(ranks, settings); });
 

@@ -147,12 +147,17 @@ void EarlyCollectives::agree(const char* step, collectives::FunctionRef<void()> 
               /*reporter=*/rank_ == 0);
 }
 
+void EarlyCollectives::test(Request& request, bool* done) {
+  const InsideCall inside("MPI_Test");
+  check(mpi_.test(&request, done), "MPI_Test");
+}
+
 /// The deadline counts time spent polling, so that a job that was suspended does not expire.
 void EarlyCollectives::wait(const char* step, Request request) {
   Seconds waited{0};
   auto last = Clock::now();
   for (bool done = false;;) {
-    check(mpi_.test(&request, &done), "MPI_Test");
+    test(request, &done);
     if (done) break;
     const auto now = Clock::now();
     waited += std::min<Seconds>(now - last, kLongestPoll);

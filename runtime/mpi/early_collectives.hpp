@@ -32,6 +32,8 @@ class EarlyCollectives {
   [[nodiscard]] const Comm& comm() const { return comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  /// "rank 3 (host b, pid 47)", this one.
+  [[nodiscard]] const std::string& name() const { return name_; }
 
   /// Another copy, which is the caller's to free.
   [[nodiscard]] Comm duplicate(const char* step);
@@ -65,6 +67,7 @@ class EarlyCollectives {
   void allgather_bytes(const char* step, std::span<const std::byte> own, std::span<std::byte> all);
   void broadcast_bytes(const char* step, int root, std::span<std::byte> bytes);
   void answer_roll_calls(const char* step);
+  void test(Request& request, bool* done);
   void tell(int to_rank, const char* step, bool asks);
   [[nodiscard]] std::string call_roll(const char* step);
   [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);

@@ -67,6 +67,7 @@ void fill(RankInfo& own, const Settings& settings) {
 int first_rank_of_host(EarlyCollectives& ranks) {
   ranks.barrier("find out which of them share a host");
   int first = ranks.rank();
+  const InsideCall inside("MPI_Comm_split_type");
   check(calls().first_of_host(ranks.comm(), ranks.rank(), &first), "MPI_Comm_split_type");
   return first;
 }

@@ -156,9 +156,10 @@ std::shared_ptr<void> let_threads_call() {
   return {&turns(), [](Turns* held) { --held->holders; }};
 }
 
-Turn::Turn() {
+std::unique_lock<std::mutex> Turn::take() {
   Turns& all = turns();
-  if (all.holders.load(std::memory_order_acquire) != 0) lock_ = std::unique_lock(all.mutex);
+  if (all.holders.load(std::memory_order_acquire) == 0) return {};
+  return std::unique_lock(all.mutex);
 }
 
 void free_at_finalize(const Comm& comm) {

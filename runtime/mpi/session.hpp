@@ -12,6 +12,7 @@
 #include "tutti/settings.hpp"
 
 #include "runtime/mpi/library.hpp"
+#include "runtime/mpi/watchdog.hpp"
 
 namespace tutti::mpi {
 
@@ -54,14 +55,18 @@ ThreadLevel thread_level();
 /// nodes have a thread of their own for asynchronous calls. Any thread.
 std::shared_ptr<void> let_threads_call();
 
-/// A thread's turn to call MPI. Where threads do, and MPI has no MPI_THREAD_MULTIPLE, there is one
-/// at a time; else it is free of cost.
+/// A thread's turn to call MPI, which the watchdog looks at. Where threads do, and MPI has no
+/// MPI_THREAD_MULTIPLE, there is one at a time.
 class Turn {
  public:
-  Turn();
+  /// `call` is its name, a literal.
+  explicit Turn(const char* call) : lock_(take()), inside_(call) {}
 
  private:
+  static std::unique_lock<std::mutex> take();
+
   std::unique_lock<std::mutex> lock_;
+  InsideCall inside_;
 };
 
 /// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may

@@ -28,7 +28,7 @@ MpiTransport::MpiTransport(const Comm& comm, std::vector<int> members, int numbe
                                                  "; make groups once and keep them");
   }
   incoming_ = new collectives::Notice;
-  const Turn turn;
+  const Turn turn("MPI_Irecv");
   listen();
 }
 
@@ -41,7 +41,7 @@ std::unique_ptr<collectives::Transport> MpiTransport::for_group(const std::vecto
 
 MpiTransport::~MpiTransport() {
   if (!is_running()) return;
-  const Turn turn;
+  const Turn turn("MPI_Cancel");
   mpi_.cancel(&listening_);
   if (mpi_.wait(&listening_) == 0) delete incoming_;
 }
@@ -65,7 +65,7 @@ collectives::Transport::Request MpiTransport::keep(const mpi::Request& request) 
 
 collectives::Transport::Request MpiTransport::send(int to_rank, int tag,
                                                    std::span<const std::byte> bytes) {
-  const Turn turn;
+  const Turn turn("MPI_Isend");
   mpi::Request request;
   check(mpi_.send(bytes.data(), static_cast<int>(bytes.size()), in_comm(to_rank), first_tag_ + tag,
                   comm_, &request),
@@ -78,7 +78,7 @@ collectives::Transport::Request MpiTransport::send(int to_rank, int tag,
 
 collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
                                                       std::span<std::byte> bytes) {
-  const Turn turn;
+  const Turn turn("MPI_Irecv");
   mpi::Request request;
   check(mpi_.receive(bytes.data(), static_cast<int>(bytes.size()), in_comm(from_rank),
                      first_tag_ + tag, comm_, &request),
@@ -91,7 +91,7 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
 
 void MpiTransport::make_lane(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
-  const Turn turn;
+  const Turn turn("MPI_Comm_create_group");
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(in_comm(rank));
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),
@@ -102,7 +102,7 @@ void MpiTransport::make_lane(const std::vector<int>& ranks) {
 
 collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::size_t count,
                                                         DType dtype, ReduceOp op) {
-  const Turn turn;
+  const Turn turn("MPI_Iallreduce");
   mpi::Request request;
   check(mpi_.start_allreduce(data, static_cast<int>(count), dtype, op, lane_, &request),
         [&] { return "MPI_Iallreduce of " + std::to_string(count) + " elements"; });
@@ -110,7 +110,7 @@ collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::si
 }
 
 bool MpiTransport::done(Request request) {
-  const Turn turn;
+  const Turn turn("MPI_Test");
   bool complete = false;
   check(mpi_.test(&requests_[request], &complete), "MPI_Test");
   if (!complete) return false;
@@ -119,7 +119,7 @@ bool MpiTransport::done(Request request) {
 }
 
 void MpiTransport::progress() {
-  const Turn turn;
+  const Turn turn("MPI_Iprobe");
   int from = kAnyRank;
   bool found = false;
   check(mpi_.probe(&from, kAnyTag, comm_, &found), "MPI_Iprobe");
@@ -128,7 +128,7 @@ void MpiTransport::progress() {
 /// The notice is sent from memory that is never freed: its receiver may never receive it. Without
 /// memory for it the others learn of the failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
-  const Turn turn;
+  const Turn turn("MPI_Isend");
   if (!is_running()) return;
   mpi::Request request;
   const auto* kept = new (std::nothrow) collectives::Notice(notice);
@@ -140,7 +140,7 @@ void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexce
 }
 
 std::optional<collectives::Notice> MpiTransport::poll_notice() {
-  const Turn turn;
+  const Turn turn("MPI_Test");
   bool complete = false;
   check(mpi_.test(&listening_, &complete), "MPI_Test of a notice");
   if (!complete) return std::nullopt;

@@ -3,6 +3,8 @@
 // faults_test.py starts it and looks at the end.
 //
 //   fault_worker FAULT VICTIM      what goes wrong in the middle of the run, and on which rank
+//   fault_worker hangs VICTIM      MPI_Test does not return any more, on one rank
+//   fault_worker stuck VICTIM      the same, on all ranks
 //   fault_worker FAULT VICTIM async  the same, with pushes that each step waits for at its end
 //   fault_worker FAULT VICTIM groups the same, with a store for each pair of ranks, and a barrier
 //                                  of the job after each step
@@ -28,6 +30,8 @@
 #include "tutti/mpi.hpp"
 #include "tutti/tutti.hpp"
 
+#include "tests/faults/stuck_mpi.hpp"
+
 using namespace tutti;
 
 namespace {
@@ -52,6 +56,7 @@ void do_wrong(const std::string& fault) {
   if (fault == "stopped") std::raise(SIGSTOP);
   if (fault == "aborts") std::abort();
   if (fault == "vanishes") _exit(0);
+  if (fault == "hangs") test::let_mpi_hang();
   if (fault == "throws") throw std::runtime_error("the data loader has no more images");
 }
 
@@ -113,6 +118,7 @@ int run(const std::string& fault, int victim, const std::string& mode) {
   const Tensor value = Tensor::ones(kShape);
   Pushes pushes(kv, mode == "async");
   for (; step < kSteps; ++step) {
+    if (step == kStepOfFault && fault == "stuck") test::let_mpi_hang();
     if (step != kStepOfFault || !is_victim) {
       pushes.push("a", value);
       pushes.push("b", value);

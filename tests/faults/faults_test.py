@@ -5,7 +5,7 @@ A machine that does not give a job what it needs: one sentence and a documented 
 dies of a signal. kill -USR2 prints what ranks did last, also of one that is stopped.
 
     faults_test.py LAYOUT            one of LAYOUTS; a test
-    faults_test.py Limits | Records | Messages  the other tests
+    faults_test.py Limits | Records | Messages | Stuck  the other tests
     faults_test.py --table [LAYOUT]  prints what was seen, for the README
 
 Environment: FAULT_WORKER, the program; FAULT_MPIRUN, the launcher and its flags; FAULT_HOSTS, the
@@ -43,6 +43,7 @@ LAYOUTS = {
     "node4": Layout(4, 2, 1, {}, None),
     "nodes2x1": Layout(2, 1, 2, {"TUTTI_RANKS_PER_NODE": "1"}, None),
     "nodes2x2": Layout(4, 3, 2, {"TUTTI_RANKS_PER_NODE": "2"}, None),
+    "hosts2x1": Layout(2, 1, 2, {}, 2),
     "hosts2x2": Layout(4, 2, 2, {}, 2),
     "async2": Layout(2, 0, 1, {}, None, ("async",)),
     "async2x1": Layout(2, 1, 2, {"TUTTI_RANKS_PER_NODE": "1"}, None, ("async",)),
@@ -383,44 +384,83 @@ class Records(unittest.TestCase):
 
 
 # A rank is killed in a message of 64 MiB, of which more than 1 MiB has come, and the launcher
-# leaves the others alone. In the node they see that its process has ended; other nodes wait.
+# leaves the others alone. In the node they see that its process has ended; other nodes wait. On
+# another host MPI itself may not return: Open MPI 4.1 waits for a lock that it has.
 WAITED = rf"(send|receive) of \(\d+\) float32 (to|from) rank V .* waited \d.* for {PID}"
 ENDED = rf"cannot read the tensor of {PID}: its process has ended|{PID} ended without a word"
+IN_MPI = (r"rank \d \(host \S+, pid \d+\) has been in MPI_\w+ for \d\S* s, and MPI does not return "
+          r"from it \(.*{}\); this rank ends")
+IN_MESSAGE = rf"{WAITED}|{IN_MPI.format('waits in a (send to|receive from) rank V')}"
 MESSAGE_FAULTS = (("nodes2x1", "sender", WAITED), ("nodes2x1", "receiver", WAITED),
-                  ("node4", "sender", ENDED), ("node4", "receiver", ENDED))
+                  ("node4", "sender", ENDED), ("node4", "receiver", ENDED),
+                  ("hosts2x1", "sender", IN_MESSAGE), ("hosts2x1", "receiver", IN_MESSAGE))
 
 
-def see_in_message(name, fault):
-    """The job's end."""
+# The launcher leaves the others alone when a rank has ended.
+RECOVERY = ("--enable-recovery",)
+
+
+def see_job(name, options, *arguments):
+    """The end of a job, with options of mpirun."""
     layout = LAYOUTS[name]
     exported = [word for variable in layout.environment for word in ("-x", variable)]
-    launcher = [*MPIRUN, "--enable-recovery", *exported, "-x", "TUTTI_TIMEOUT", "-np",
-                str(layout.ranks)]
-    done = subprocess.run([*launcher, WORKER, fault, str(layout.victim), "message"],
-                          capture_output=True, text=True, timeout=LIMIT_S, check=False,
-                          stdin=subprocess.DEVNULL,
+    launcher = [*MPIRUN, *options, *exported, "-x", "TUTTI_TIMEOUT", "-x", "TUTTI_LOG",
+                "-np", str(layout.ranks)]
+    if layout.hosts:
+        launcher = [os.environ["FAULT_HOSTS"], str(layout.hosts), "--", *launcher]
+    done = subprocess.run([*launcher, WORKER, *arguments], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
                           env={**os.environ, **layout.environment,
                                "TUTTI_TIMEOUT": str(DEADLINE_S), "TUTTI_LOG": "quiet"})
     end = time.monotonic()
     begin = re.search(r"fault at (\d+\.\d+)", done.stdout)
     messages = [line for line in done.stderr.splitlines()
-                if line.startswith("fault_worker: error: ")]
+                if line.startswith(("fault_worker: error: ", "tutti: error: "))]
     return Seen(done.returncode, end - float(begin[1]) if begin else None, messages, done.stderr)
 
 
 class Messages(unittest.TestCase):
     def test_a_rank_killed_in_a_message_is_named_by_the_others_which_end(self):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            jobs = [(*fault, pool.submit(see_in_message, *fault[:2]))
-                    for fault in MESSAGE_FAULTS]
+            jobs = [(name, fault, words,
+                     pool.submit(see_job, name, RECOVERY, fault, str(LAYOUTS[name].victim),
+                                 "message"))
+                    for name, fault, words in MESSAGE_FAULTS]
             for name, fault, words, job in jobs:
                 with self.subTest(layout=name, fault=fault):
                     self.check(LAYOUTS[name], words, job.result())
 
     def check(self, layout, words, seen):
+        if layout.hosts and seen.code == NOT_HERE:
+            return self.skipTest(seen.err)
         self.assertIsNotNone(seen.seconds, f"the job did not come to the fault: {seen.err}")
         self.assertGreaterEqual(len(seen.messages), 1, seen.err)
         self.assertRegex("\n".join(seen.messages), words.replace("V", str(layout.victim)))
+
+
+class Stuck(unittest.TestCase):
+    """MPI does not return from MPI_Test, on any rank: each node says so once, and the job ends."""
+
+    def test_ranks_whose_mpi_hangs_say_so_and_end(self):
+        for name in ("nodes2x1", "nodes2x2"):
+            with self.subTest(layout=name):
+                self.check(LAYOUTS[name], see_job(name, RECOVERY, "stuck", "0"))
+
+    def test_the_job_ends_with_the_code_of_a_deadline(self):
+        self.assertEqual(see_job("nodes2x1", (), "stuck", "0").code, 4)
+
+    def test_who_waits_for_a_message_that_is_not_taken_names_the_rank(self):
+        seen = see_job("nodes2x1", RECOVERY, "hangs", "1")
+        words = r"push of key a .* rank 0 .* waited \d\S* s for rank 1 .*, which did not arrive"
+        self.assertRegex("\n".join(seen.messages), words)
+
+    def check(self, layout, seen):
+        self.assertIsNotNone(seen.seconds, f"the job did not come to the fault: {seen.err}")
+        self.assertGreater(seen.seconds, DEADLINE_S * 0.9)
+        self.assertGreaterEqual(len(seen.messages), 1, seen.err)
+        self.assertLessEqual(len(seen.messages), layout.nodes, seen.err)
+        for message in seen.messages:
+            self.assertRegex(message, IN_MPI.format("call 16, push of key a.*"))
 
 
 def print_table(names):
