@@ -38,8 +38,8 @@ struct Agreement::FoldedHeader {
 };
 
 struct Agreement::Buffers {
-  struct Expected {
-    int node;
+  struct Message {
+    int node;  ///< the other one
     Transport::Request request;
   };
   std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
@@ -48,23 +48,24 @@ struct Agreement::Buffers {
   std::vector<std::byte> partials;               ///< all nodes', in plan order
   std::unique_ptr<std::byte[]> folded[3];        ///< sent, received, and what is sent next
   std::vector<Subtree> known;                    ///< values lie in these
-  std::vector<Transport::Request> sends;
-  std::vector<Expected> receives;  ///< not yet complete, in the order of nodes
+  std::vector<Message> sends;                    ///< not yet complete
+  std::vector<Message> receives;                 ///< not yet complete, in the order of nodes
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
-                     Transport& transport, Handshakes handshakes)
+                     Transport& transport, const Tuning& tuning)
     : topology_(topology),
       plan_(plan),
       waiter_(waiter),
       transport_(transport),
-      handshakes_(handshakes),
-      folds_(handshakes == Handshakes::doubling && is_tree_of_nodes(plan, topology.nodes)),
+      handshakes_(tuning.handshakes),
+      folds_(handshakes_ == Handshakes::doubling && is_tree_of_nodes(plan, topology.nodes)),
       buffers_(std::make_unique<Buffers>()) {
+  const std::size_t inline_bytes = tuning.inline_shared_bytes;
   if (folds_) {
     const auto rounds = std::bit_width(static_cast<unsigned>(topology.num_nodes() - 1));
     const std::size_t most_subtrees = 2 * static_cast<std::size_t>(rounds) + 1;
-    most_bytes_ = kValuesBegin + most_subtrees * (kInlineBytes + 2 * sizeof(int));
+    most_bytes_ = kValuesBegin + most_subtrees * (inline_bytes + 2 * sizeof(int));
     for (auto& message : buffers_->folded) {
       message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
     }
@@ -75,7 +76,7 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
     partials_of_[plan.partials[i].node].push_back(static_cast<int>(i));
   }
   for (const auto& partials : partials_of_) {
-    most_bytes_ = std::max(most_bytes_, sizeof(Handshake) + partials.size() * kInlineBytes);
+    most_bytes_ = std::max(most_bytes_, sizeof(Handshake) + partials.size() * inline_bytes);
   }
   buffers_->incoming.resize(topology.nodes.size());
 }
@@ -163,7 +164,7 @@ void Agreement::swap_folded(int distance, const FoldedHeader& own) {
     end += sizeof extent;
   }
   const std::span<const std::byte> whole(message, static_cast<std::size_t>(end - message));
-  buffers_->sends.push_back(transport_.send(topology_.nodes[to].front(), kHandshakeTag, whole));
+  send(to, kHandshakeTag, whole);
   if (!wait_for_handshakes(distance)) return;
   std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
   last_rank_ = static_cast<int>(header.handshake.last_rank);
@@ -257,8 +258,7 @@ void Agreement::pass_on_handshakes() {
       const auto& known = buffers_->incoming[(topology_.node + nodes - i) % nodes];
       buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
     }
-    buffers_->sends.push_back(
-        transport_.send(topology_.nodes[to].front(), kHandshakeTag, buffers_->passed_on));
+    send(to, kHandshakeTag, buffers_->passed_on);
     const bool waited = wait_for_handshakes(distance);
     std::span<const std::byte> rest(arrived);
     for (int i = 0; i < count; ++i) {
@@ -374,27 +374,32 @@ void Agreement::receive(int node, int tag, std::span<std::byte> bytes) {
       {node, transport_.receive(topology_.nodes[node].front(), tag, bytes)});
 }
 
+void Agreement::send(int to_node, int tag, std::span<const std::byte> message) {
+  const int rank = topology_.nodes[to_node].front();
+  buffers_->sends.push_back({to_node, transport_.send(rank, tag, message)});
+}
+
 void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
   for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node == topology_.node) continue;
-    buffers_->sends.push_back(transport_.send(topology_.nodes[node].front(), tag, message));
+    if (node != topology_.node) send(node, tag, message);
   }
 }
 
 void Agreement::wait_for_messages() {
   const auto ready = [&] {
-    std::erase_if(buffers_->receives, [&](const Buffers::Expected& expected) {
+    std::erase_if(buffers_->receives, [&](const Buffers::Message& expected) {
       if (transport_.done(expected.request)) return true;
       last_node_ = expected.node;
       return false;
     });
-    std::erase_if(buffers_->sends, [&](int request) { return transport_.done(request); });
+    std::erase_if(buffers_->sends,
+                  [&](const Buffers::Message& sent) { return transport_.done(sent.request); });
     return buffers_->receives.empty() && buffers_->sends.empty();
   };
-  const auto missing = [&] {
+  const auto missing = [&] {  // who has sent nothing; else who has not taken what was sent
     std::vector<int> ranks;
-    for (const auto& expected : buffers_->receives) {
-      ranks.push_back(topology_.nodes[expected.node].front());
+    for (const auto& message : buffers_->receives.empty() ? buffers_->sends : buffers_->receives) {
+      ranks.push_back(topology_.nodes[message.node].front());
     }
     return ranks;
   };

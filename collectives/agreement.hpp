@@ -42,7 +42,7 @@ namespace tutti::collectives {
 class Agreement {
  public:
   Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter, Transport& transport,
-            Handshakes handshakes);
+            const Tuning& tuning);
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
@@ -74,6 +74,7 @@ class Agreement {
   std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;
   void combine(const Call& call);
   void pick_copies(const Call& call);
+  void send(int to_node, int tag, std::span<const std::byte> message);
   void send_to_all(int tag, std::span<const std::byte> message);
   void receive_from_all(int tag, std::size_t room);
   void receive(int node, int tag, std::span<std::byte> bytes);

@@ -230,8 +230,11 @@ bool Call::may_be_inline() const {
          layout_.total() <= kInlineBytes;
 }
 
+/// Between nodes, what has one source would be sent by all to all others, so less of it is.
 bool Call::fits_inline() const {
-  return may_be_inline() && layout_.total() <= tuning_.inline_shared_bytes;
+  const std::size_t bytes = layout_.total();
+  return may_be_inline() && bytes <= tuning_.inline_shared_bytes &&
+         (bytes <= kInlineInNode || topology_.num_nodes() == 1 || !has_single_sources(layout_));
 }
 
 CallClass Call::own_class() const {

@@ -87,8 +87,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       allocate_shared_(std::move(allocate_shared)) {
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
-    agreement_ =
-        std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_.handshakes);
+    agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_);
   }
   if (topology_.local_rank < topology_.num_lanes()) {
     lane_ = std::make_unique<LaneExchange>(topology_, plan_, waiter_, *transport, tuning_);
@@ -128,10 +127,11 @@ bool Engine::prepare(const Operation& operation) {
 /// Whether inputs travel with the announcement that need not. Between nodes the size alone decides,
 /// and one rank announces nothing to anybody.
 bool Engine::announces_inputs() {
+  const std::size_t bytes = call_.layout().total();
   if (topology_.num_nodes() > 1 || topology_.size == 1 || call_.fits_inline() ||
-      !call_.may_be_inline())
+      !call_.may_be_inline() || bytes > kInlineInNode)
     return false;
-  return learner_.plan(call_.own_class(), call_.layout().total()).inputs == Inputs::announced;
+  return learner_.plan(call_.own_class(), bytes).inputs == Inputs::announced;
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.

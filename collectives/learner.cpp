@@ -105,7 +105,7 @@ std::size_t Learner::without_announcement(Class& known) const {
   // What comes from a file, or is static, is alone: the static choice for what no announcement
   // holds.
   if (!has_other) {
-    const std::size_t bytes = std::max(known.bytes, kInlineBytes + 1);
+    const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
     Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);
     if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS asks for nothing else
     known.candidates.push_back({.path = large});

@@ -23,8 +23,10 @@ namespace tutti::collectives {
 
 /// Two cache lines: what the hardware prefetches together must not be written by two ranks.
 inline constexpr std::size_t kLineBytes = 128;
-/// Room for data that travels inside the announcement itself.
-inline constexpr std::size_t kInlineBytes = 8192;
+/// Room for data that travels inside the announcement itself. In one node no call needs more than
+/// the first part: beyond that, other paths are faster.
+inline constexpr std::size_t kInlineBytes = 32768;
+inline constexpr std::size_t kInlineInNode = 8192;
 /// Room for one rank's words about its own call, and for the report of how all calls differ.
 inline constexpr std::size_t kTextBytes = 1024;
 inline constexpr std::size_t kReportBytes = 8192;

@@ -40,7 +40,7 @@ const char* name_of(WritePolicy writes) {
 
 bool may_take(const CallClass& call, bool can_fetch, const Path& path) {
   if (path.inputs == Inputs::announced) {
-    return path.results == Results::own && call.size < std::bit_width(kInlineBytes) - 1;
+    return path.results == Results::own && call.size < std::bit_width(kInlineInNode) - 1;
   }
   const bool all_shared = call.inputs == Location::shared;
   if (path.inputs == Inputs::fetched && (!can_fetch || all_shared)) return false;

@@ -13,7 +13,8 @@
 // summed in the node, the messages of the chunks before it travel.
 //
 // Cost, of n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the least
-// possible; in the node reads and writes of n bytes per rank. Wins above kInlineBytes.
+// possible; in the node reads and writes of n bytes per rank. Wins where data is too large to
+// travel with the handshakes.
 #include "collectives/algorithms.hpp"
 
 namespace tutti::collectives {

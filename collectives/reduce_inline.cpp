@@ -8,7 +8,7 @@
 //
 // Cost: one line written and P - 1 lines read per rank; no second synchronisation, because the
 // lines alternate (see AnnounceLine). Wins where the latency between cores is all that counts: up
-// to kInlineBytes. A broadcast reads the root's payload alone; it still waits for every rank, for
+// to kInlineInNode. A broadcast reads the root's payload alone; it still waits for every rank, for
 // the same reason.
 #include "collectives/algorithms.hpp"
 

@@ -22,9 +22,14 @@ constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
 // Between distant cores a call in place takes two waits, as long as some 1 KiB of payload lines.
 constexpr std::size_t kInlineShared = 1 * kKiB;
 // The most bytes of payloads that a rank reads; beyond that, slots are faster.
-constexpr std::size_t kPayloadsRead = kInlineBytes;
-// The most bytes of handshakes with payloads that a node receives.
-constexpr std::size_t kHandshakesReceived = 64 * kKiB;
+constexpr std::size_t kPayloadsRead = kInlineInNode;
+// The most bytes of handshakes with payloads that a node receives in all rounds, and those of its
+// own ranks that its first rank reads. Sent to all nodes at once, larger payloads take longer than
+// a round of its own for the handshakes: 32 KiB did on two hosts with 10 Gb/s.
+constexpr std::size_t kHandshakesReceived = 256 * kKiB;
+constexpr std::size_t kHandshakesReceivedDirect = 64 * kKiB;
+constexpr std::size_t kInlineDirect = 16 * kKiB;
+constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
 // Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
@@ -173,6 +178,20 @@ std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the
                                                            : std::min(others, rounds * rounds);
 }
 
+/// How large a payload may be of which a node receives so many.
+std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
+  return handshakes == Handshakes::direct
+             ? std::min(kInlineDirect, in_lines(kHandshakesReceivedDirect / received))
+             : std::min(kInlineBytes, in_lines(kHandshakesReceived / received));
+}
+
+/// How large a payload may be that the first rank of the largest node reads from all.
+std::size_t payload_read_by_first(const Topology& topology) {
+  std::size_t most_ranks = 1;
+  for (const auto& ranks : topology.nodes) most_ranks = std::max(most_ranks, ranks.size());
+  return std::max(kInlineInNode, in_lines(kPayloadsReadByFirst / most_ranks));
+}
+
 }  // namespace
 
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
@@ -189,7 +208,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     Tuning asked = tuning;
     override_choices(asked, settings.algorithms);
     const std::size_t received = payloads_received(nodes, asked.handshakes, in_tree_of_nodes);
-    tuning.inline_shared_bytes = std::min(kInlineBytes, in_lines(kHandshakesReceived / received));
+    tuning.inline_shared_bytes =
+        std::min(most_between_nodes(asked.handshakes, received), payload_read_by_first(topology));
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
   }
   tuning.wait_group = local <= kLargestFlatWait

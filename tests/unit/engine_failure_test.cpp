@@ -271,7 +271,7 @@ TEST_CASE("whichever message is lost, every rank gets an error and none a wrong 
     const auto outcomes = test::as_ranks(
         {2, 2}, with_timeout(lost == kNone ? 60 : 0.05),
         [&](Communicator& comm) {
-          Tensor data = Tensor::ones({6000});
+          Tensor data = Tensor::ones({9000});  // more than travels with the handshakes
           comm.allreduce(data);
           for (const float value : data.values<float>()) {
             if (value != 4.0f) ++wrong;

@@ -257,10 +257,13 @@ TEST_CASE("small data is inline, less of it the more payloads a rank would read"
   CHECK(tuning_of({2}).inline_private_bytes == 8192);
   CHECK(tuning_of({3}).inline_private_bytes == 4096);
   CHECK(tuning_of({64}).inline_private_bytes == 1024);
-  CHECK(tuning_of({1, 1}).inline_shared_bytes == 8192);
+  CHECK(tuning_of({1, 1}).inline_shared_bytes == 16384);
+  CHECK(tuning_of({5, 5}).inline_shared_bytes == 13056);  // 64 KiB that the first rank reads
+  CHECK(tuning_of({64, 64}).inline_shared_bytes == 8192);
 }
 
-TEST_CASE("small data is inline up to 64 KiB that a node receives, however many nodes there are") {
+TEST_CASE(
+    "small data is inline up to a limit of what a node receives, however many nodes there are") {
   const auto inline_bytes = [](int nodes, const char* algorithms) {
     const Tuning tuning =
         tuning_of(std::vector<int>(static_cast<std::size_t>(nodes), 1), with(algorithms));
@@ -268,18 +271,18 @@ TEST_CASE("small data is inline up to 64 KiB that a node receives, however many 
     return tuning.inline_shared_bytes;
   };
   CHECK(inline_bytes(8, "") == 8192);
-  CHECK(inline_bytes(9, "") == 7232);    // no more than 9 sums
-  CHECK(inline_bytes(32, "") == 8192);   // one sum in each of 5 rounds
-  CHECK(inline_bytes(128, "") == 8192);  // 7 rounds
-  CHECK(inline_bytes(100, "") == 1280);  // 7 rounds of at most 7 sums on average
-  CHECK(inline_bytes(1024, "") == 6528);
-  CHECK(inline_bytes(1023, "") == 640);
+  CHECK(inline_bytes(9, "") == 29120);    // no more than 9 sums
+  CHECK(inline_bytes(32, "") == 32768);   // one sum in each of 5 rounds
+  CHECK(inline_bytes(128, "") == 32768);  // 7 rounds
+  CHECK(inline_bytes(100, "") == 5312);   // 7 rounds of at most 7 sums on average
+  CHECK(inline_bytes(1024, "") == 26176);
+  CHECK(inline_bytes(1023, "") == 2560);
   CHECK(inline_bytes(128, "handshakes=direct") == 512);
   Settings reproducible;
   reproducible.reproducible = true;
   std::vector<int> uneven(32, 1);
   uneven.front() = 2;  // in another tree: all sums are gathered
-  CHECK(tuning_of(uneven, reproducible).inline_shared_bytes == 2048);
+  CHECK(tuning_of(uneven, reproducible).inline_shared_bytes == 8192);
 }
 
 TEST_CASE("the number of nodes and of local ranks chooses") {
@@ -402,8 +405,8 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
   CHECK(refused("handshakes") ==
         "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
-  CHECK(refused("inline-shared=9000") ==
-        "TUTTI_ALGORITHMS: 'inline-shared=9000': expected at most 8K");
+  CHECK(refused("inline-shared=70000") ==
+        "TUTTI_ALGORITHMS: 'inline-shared=70000': expected at most 32K");
   CHECK(refused("inline-private=some").starts_with("'some' is not a size"));
   CHECK(refused("wait-group=0") ==
         "TUTTI_ALGORITHMS: 'wait-group=0': expected a number of ranks above 0");
@@ -439,7 +442,7 @@ TEST_CASE("the table says what was chosen") {
             "in the node (20 ranks): two-level waits, in groups of 5", "in a rank: one thread"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
-            "between 2 nodes: up to 8 KiB with the handshakes (direct)",
+            "between 2 nodes: up to 16 KiB with the handshakes (direct)",
             "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
             "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",
             "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "

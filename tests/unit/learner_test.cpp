@@ -294,9 +294,9 @@ TEST_CASE("what is adopted is not tried, and serves sizes near it") {
 TEST_CASE("a call too large to be announced takes the table's path, whatever came before it") {
   const Tuning tuning = tuning_of(2, "static");
   Learner learner(tuning, 2, true);
-  const CallClass call = ordinary(kInlineBytes);  // the least of its class just fits
-  CHECK(learner.choose(call, kInlineBytes, true).inputs == Inputs::announced);
-  const std::size_t larger = kInlineBytes + 4096;
+  const CallClass call = ordinary(kInlineInNode);  // the least of its class just fits
+  CHECK(learner.choose(call, kInlineInNode, true).inputs == Inputs::announced);
+  const std::size_t larger = kInlineInNode + 4096;
   const Path expected = tuning.path_for(call, larger, 2, true);
   CHECK(expected.results == Results::own);
   CHECK(learner.choose(call, larger, false) == expected);
@@ -364,5 +364,5 @@ TEST_CASE("without leave of the kernel nothing is fetched") {
 
 TEST_CASE("only what fits is announced") {
   CHECK(may(ordinary(4096), Inputs::announced, Results::own));
-  CHECK_FALSE(may(ordinary(kInlineBytes), Inputs::announced, Results::own));
+  CHECK_FALSE(may(ordinary(kInlineInNode), Inputs::announced, Results::own));
 }
