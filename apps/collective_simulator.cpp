@@ -34,6 +34,7 @@ struct Options {
   int ranks_per_node = 1;
   std::string sizes = "8,64K,16M";
   std::string algorithms = "tutti";
+  std::string tuning = "learn";
   std::string network;
   std::string json;
 };
@@ -47,6 +48,9 @@ po::options_description describe(Options& options) {
       "bytes of a rank (float32), with suffix as in 64K, 1GiB; several with commas between")(
       "algorithms", po::value(&options.algorithms)->default_value("tutti"),
       "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all")(
+      "tuning", po::value(&options.tuning)->default_value("learn"),
+      "learn: the library finds its way in up to 100 calls before the one that counts; static: it "
+      "does not, which takes less time here")(
       "network", po::value(&options.network), "file with the numbers of the network; required")(
       "json", po::value(&options.json), "file for the results");
   apps::add_common_options(all);
@@ -126,11 +130,15 @@ std::vector<Case> cases_of(const Options& options) {
     apps::throw_usage_error("--ranks-per-node: got " + std::to_string(options.ranks_per_node) +
                             "; expected: at least 1");
   }
+  const bool learns = options.tuning == "learn";
+  if (!learns && options.tuning != "static") {
+    apps::throw_usage_error("--tuning: got \"" + options.tuning + "\"; expected: learn or static");
+  }
   std::vector<Case> cases;
   for (const std::size_t bytes : sizes_of(options.sizes)) {
     for (const int nodes : nodes_of(options.nodes)) {
       for (const std::string& algorithm : algorithms_of(options.algorithms)) {
-        cases.push_back({nodes, options.ranks_per_node, bytes, algorithm});
+        cases.push_back({nodes, options.ranks_per_node, bytes, algorithm, learns});
       }
       if (nodes > kMostRanks / options.ranks_per_node) {
         apps::throw_usage_error("--nodes and --ranks-per-node: " + std::to_string(nodes) +
@@ -199,7 +207,7 @@ int simulate(const Options& options) {
   const std::vector<Case> cases = cases_of(options);
   apps::check_output_file(options.json);
   std::cout << "Simulated: allreduce of float32 on " << network.name << ", "
-            << options.ranks_per_node << " ranks per node; the slowest rank of the second call\n"
+            << options.ranks_per_node << " ranks per node; the slowest rank of the last call\n"
             << head();
   nlohmann::json results = nlohmann::json::array();
   std::uint64_t wrong = 0;
@@ -213,7 +221,10 @@ int simulate(const Options& options) {
     wrong += one.wrong.value_or(0);
   }
   const nlohmann::json whole{
-      {"config", {{"network", network.name}, {"ranks_per_node", options.ranks_per_node}}},
+      {"config",
+       {{"network", network.name},
+        {"ranks_per_node", options.ranks_per_node},
+        {"tuning", options.tuning}}},
       {"results", results}};
   apps::write_file(options.json, whole.dump(2) + "\n");
   if (wrong == 0) return kDone;

@@ -27,7 +27,8 @@ struct Agreement::Handshake {
   std::uint32_t agrees;          ///< 1 if the ranks of the node agree among themselves
   std::uint32_t stop_requested;  ///< 1 if one of them was asked to stop
   std::uint64_t partial_bytes;
-  std::int64_t last_rank;  ///< to announce the call, among those that its sender knows of
+  std::int32_t last_rank;   ///< to announce the call, among those that its sender knows of
+  std::uint32_t last_time;  ///< of the call before it, on the nodes that it stands for
 };
 
 /// Stands for those of all nodes whose subtrees follow. `agrees` says that all of them are alike.
@@ -100,7 +101,7 @@ bool Agreement::reach(Call& call, bool with_payload) {
     compose_handshake(call, with_payload);
     pass_on_handshakes();
   }
-  stop_requested_ = any_stop_requested();
+  look_at_all();
   if (!handshakes_agree(call)) return false;
   if (with_payload) combine(call);
   return true;
@@ -112,7 +113,8 @@ Agreement::Handshake Agreement::handshake_of(const Call& call, std::size_t bytes
           call.node_agrees() ? 1u : 0u,
           call.stop_requested() ? 1u : 0u,
           bytes,
-          call.last_rank()};
+          call.last_rank(),
+          call.longest_time()};
 }
 
 // --- sums on the way ----------------------------------------------------------------------------
@@ -133,6 +135,7 @@ bool Agreement::fold(Call& call, bool with_payload) {
     own = take_arrived(own, call);
   }
   stop_requested_ = own.handshake.stop_requested != 0;
+  last_time_ = own.handshake.last_time;
   if (own.handshake.agrees == 0) return false;
   if (bytes == 0) return true;
   std::byte* const sum = known.front().value;
@@ -167,7 +170,7 @@ void Agreement::swap_folded(int distance, const FoldedHeader& own) {
   send(to, kHandshakeTag, whole);
   if (!wait_for_handshakes(distance)) return;
   std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
-  last_rank_ = static_cast<int>(header.handshake.last_rank);
+  last_rank_ = header.handshake.last_rank;
 }
 
 /// What this node knows with what has arrived. Nodes that do not agree have no sum.
@@ -177,6 +180,7 @@ Agreement::FoldedHeader Agreement::take_arrived(FoldedHeader own, const Call& ca
   FoldedHeader other;
   std::memcpy(&other, arrived.get(), sizeof other);
   own.handshake.stop_requested |= other.handshake.stop_requested;
+  own.handshake.last_time = longest_of(own.handshake.last_time, other.handshake.last_time);
   const bool alike = other.handshake.agrees != 0 &&
                      other.handshake.sequence == own.handshake.sequence &&
                      other.handshake.signature == own.handshake.signature;
@@ -285,7 +289,7 @@ bool Agreement::wait_for_handshakes(int distance) {
 void Agreement::learn_last_rank() {
   Handshake handshake;
   std::memcpy(&handshake, buffers_->incoming[last_node_].data(), sizeof handshake);
-  last_rank_ = static_cast<int>(handshake.last_rank);
+  last_rank_ = handshake.last_rank;
 }
 
 void Agreement::tell_last_rank() {
@@ -305,12 +309,15 @@ bool Agreement::handshakes_agree(const Call& call) const {
   });
 }
 
-bool Agreement::any_stop_requested() const {
-  return std::any_of(buffers_->incoming.begin(), buffers_->incoming.end(), [](const auto& bytes) {
+void Agreement::look_at_all() {
+  stop_requested_ = false;
+  for (std::size_t node = 0; node < buffers_->incoming.size(); ++node) {
     Handshake handshake;
-    std::memcpy(&handshake, bytes.data(), sizeof handshake);
-    return handshake.stop_requested != 0;
-  });
+    std::memcpy(&handshake, buffers_->incoming[node].data(), sizeof handshake);
+    stop_requested_ = stop_requested_ || handshake.stop_requested != 0;
+    last_time_ =
+        node == 0 ? handshake.last_time : longest_of(last_time_, handshake.last_time);
+  }
 }
 
 void Agreement::combine(const Call& call) {

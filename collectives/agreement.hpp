@@ -55,6 +55,9 @@ class Agreement {
   /// The rank that announced the call last, as far as this node saw: see Handshake.
   [[nodiscard]] int last_rank() const { return last_rank_; }
 
+  /// How long the call before this one took, from the nodes' Call::longest_time(): equal on all.
+  [[nodiscard]] std::uint32_t last_time() const { return last_time_; }
+
   /// Every node's statements, in the order of ranks.
   std::vector<RankStatement> exchange(const std::vector<RankStatement>& of_this_node);
 
@@ -69,7 +72,7 @@ class Agreement {
   void add_subtrees(const Call& call, const Subtree& left, const Subtree& right) const;
   void compose_handshake(Call& call, bool with_payload);
   [[nodiscard]] bool handshakes_agree(const Call& call) const;
-  [[nodiscard]] bool any_stop_requested() const;
+  void look_at_all();
   void pass_on_handshakes();
   std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;
   void combine(const Call& call);
@@ -96,6 +99,7 @@ class Agreement {
   int last_node_ = -1;  ///< whose message was missing last
   int last_rank_ = 0;
   bool stop_requested_ = false;
+  std::uint32_t last_time_ = 0;
 };
 
 }  // namespace tutti::collectives

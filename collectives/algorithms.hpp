@@ -14,6 +14,6 @@ namespace tutti::collectives {
 void reduce_inline(Call& call);
 void reduce_alone(Call& call, const Tuning& tuning);
 void reduce_in_node(Call& call, const Path& path, const Tuning& tuning);
-void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane);
+void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExchange* lane);
 
 }  // namespace tutti::collectives

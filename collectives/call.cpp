@@ -180,7 +180,8 @@ std::uint32_t Call::memory_flags() const {
 /// At the first call that may need them, in one piece: a group that makes small calls alone needs
 /// none, and a rank that has no room for all keeps none.
 void Call::make_slots() {
-  const std::size_t bytes = (tuning_.chunk_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  const std::size_t chunk = tuning_.chunk_bytes * static_cast<std::size_t>(tuning_.most_pieces);
+  const std::size_t bytes = (chunk + kLineBytes - 1) / kLineBytes * kLineBytes;
   std::uint64_t slot = memory_.offset_of(allocate_shared_(4 * bytes));
   ControlBlock& control = memory_.control();
   for (auto* slots : {control.result, control.stage}) {
@@ -351,6 +352,12 @@ std::vector<int> Call::ranks_where(FunctionRef<bool(int)> peer_is_missing) const
 
 CallClass Call::call_class() const {
   return class_of(common_flags_, (any_flags_ & kConsumed) != 0);
+}
+
+CallClass Call::class_between_nodes() const {
+  return {.kind = operation_->kind,
+          .between_nodes = true,
+          .size = static_cast<std::uint8_t>(std::bit_width(layout_.total()) - 1)};
 }
 
 CallClass Call::class_of(std::uint32_t flags, bool consumed) const {

@@ -189,6 +189,8 @@ class Call {
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
   /// What the other calls of its kind have in common with it. Of a call with data.
   [[nodiscard]] CallClass call_class() const;
+  /// The same for all ranks of all nodes, of what crosses between nodes.
+  [[nodiscard]] CallClass class_between_nodes() const;
   /// Says in the next announcement how long a call took.
   void report_time(const CallTime& time) { last_time_ = time; }
   /// What this call's announcements say of the call before it: see LongestTime.
@@ -230,6 +232,13 @@ class Call {
   void reduce_alone(WritePolicy stores) const;
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
+  /// True if no other rank of the node has to do with what this one's lane carries.
+  [[nodiscard]] bool is_alone_in_lane() const {
+    return memory_.size() == 1 || operation_->lanes_apart;
+  }
+  /// This rank's input of a part, if that is what its lane carries: nothing to be summed in the
+  /// node, and nothing to be converted. Else null.
+  [[nodiscard]] const std::byte* input_as_carried(const FusedLayout::Part& part) const;
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
@@ -241,8 +250,13 @@ class Call {
   /// place, on every rank; or blocks to copy. False if it is another call, and nothing is done.
   [[nodiscard]] bool reduce_tiny_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
-  /// Hands over the result of a small call: wire elements of the whole layout.
-  void deliver_wire(const std::byte* buffer) const;
+  /// Hands wire elements at `buffer` + (position - range.begin) to the consumer, or copies them to
+  /// the outputs. `scratch` has room for range.size() bytes.
+  void deliver_wire(Range range, const std::byte* buffer, std::byte* scratch) const;
+  /// The result of a small call: wire elements of the whole layout.
+  void deliver_small(const std::byte* buffer) const;
+  /// What spread_to_all() and deliver() do, where this rank is_alone_in_lane().
+  void deliver_own(Range range, const std::byte* buffer, int slot) const;
 
   /// The segment that an element of the part belongs to.
   [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {

@@ -254,6 +254,12 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
   });
 }
 
+const std::byte* Call::input_as_carried(const FusedLayout::Part& part) const {
+  const Segment& own = segment(part);
+  if (!is_alone_in_lane() || layout_.wire(part.segment) != own.dtype) return nullptr;
+  return own.input + part.first * size_of(own.dtype);
+}
+
 void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {
   turn_to(Activity::copy_out);
   layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
@@ -272,6 +278,19 @@ void Call::deliver(Range chunk, int slot, WritePolicy stores) const {
     reduce_part_to_self(part, to_output(part.segment), std::span(&from, 1), nullptr, stores);
   });
   if (stores == WritePolicy::streaming) streaming_fence();
+}
+
+void Call::deliver_wire(Range range, const std::byte* buffer, std::byte* scratch) const {
+  turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
+    const std::byte* from = buffer + (part.position - range.begin);
+    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
+    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, WritePolicy::cached);
+  });
+}
+
+void Call::deliver_own(Range range, const std::byte* buffer, int slot) const {
+  deliver_wire(range, buffer, memory_.self().arena + memory_.control().result[slot]);
 }
 
 // --- the threads of a rank ----------------------------------------------------------------------
@@ -396,14 +415,9 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
   });
 }
 
-void Call::deliver_wire(const std::byte* buffer) const {
-  turn_to(operation_->consumer == nullptr ? Activity::copy_out : Activity::update);
+void Call::deliver_small(const std::byte* buffer) const {
   alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_segment([&](const FusedLayout::Part& part) {
-    const std::byte* from = buffer + part.position;
-    const Reduction narrow{operation_->reduce, layout_.wire(part.segment), segment(part).dtype};
-    reduce_part_to_self(part, narrow, std::span(&from, 1), scratch, WritePolicy::cached);
-  });
+  deliver_wire({0, layout_.total()}, buffer, scratch);
 }
 
 }  // namespace tutti::collectives

@@ -10,13 +10,14 @@
 namespace tutti::collectives {
 
 /// When a rank began and ended a call, in six bytes of its next announcement: the end in units of
-/// 16 ticks, modulo 2^32, and the duration up to then, rounded down by less than a thousandth. A
+/// 16 ticks or nanoseconds, modulo 2^32, and the duration up to then, rounded down by less than a thousandth. A
 /// call of more than some seconds has no time.
 struct CallTime {
   std::uint32_t end = 0;
   std::uint16_t packed = 0;  ///< 11 bits of the duration, and how far they are to be shifted
 
-  /// `begun`, `ended`: in ticks().
+  /// `begun`, `ended`: in ticks(), or, of a call between nodes, in nanoseconds, which are as long
+  /// on all of them.
   static CallTime between(std::uint64_t begun, std::uint64_t ended) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max() / 2;
     const std::uint64_t duration = std::max<std::uint64_t>(1, (ended - begun) / kTicksPerUnit);
@@ -38,6 +39,11 @@ struct CallTime {
   static constexpr int kDurationBits = 11;
 };
 
+/// The time of a call on two nodes, or on two sets of nodes; 0: not known.
+constexpr std::uint32_t longest_of(std::uint32_t one, std::uint32_t other) {
+  return one == 0 || other == 0 ? 0 : std::max(one, other);
+}
+
 /// From when the last rank began a call to when the last one ended it: how late ranks come does not
 /// matter, and what one rank leaves to another to wait for does.
 class LongestTime {
@@ -51,7 +57,7 @@ class LongestTime {
     last_begin_ = std::max(last_begin_, end - time.duration());
   }
 
-  /// In units of 16 ticks; 0 if a rank's times are not known.
+  /// In units of 16 ticks or nanoseconds; 0 if a rank's times are not known.
   [[nodiscard]] std::uint32_t get() const {
     return is_known_ ? static_cast<std::uint32_t>(last_end_ - last_begin_) : 0;
   }

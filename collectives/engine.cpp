@@ -292,9 +292,9 @@ bool Engine::carry_out_logged() {
 
 bool Engine::meet() {
   call_.wait_for_announcements();
-  learn_last_time();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
+  learn_last_time();
   statistics_.met(call_.waiting_since(),
                   alone ? call_.last_rank() : call_.agreement_line().last_rank);
   const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
@@ -320,10 +320,10 @@ bool Engine::carry_out() {
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
     if (call_.is_inline()) {
-      call_.deliver_wire(agreement_ != nullptr ? agreement_->result()
+      call_.deliver_small(agreement_ != nullptr ? agreement_->result()
                                                : call_.agreement_line().payload);
     } else {
-      reduce_in_lanes(call_, tuning_, lane_.get());
+      reduce_between_nodes();
     }
   } else if (call_.fits_inline()) {
     reduce_inline(call_);
@@ -345,9 +345,26 @@ void Engine::reduce_by_path() {
   call_.report_time(CallTime::between(announced_at_, ticks()));
 }
 
-/// Every rank of the node does, in the same call, whichever way that call ends for it.
+/// What packed sums are depends on how they are cut, so these keep to one way. Counted from when
+/// the nodes have agreed: how late one of them comes does not matter.
+void Engine::reduce_between_nodes() {
+  if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
+  const auto now = [&] {
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(waiter_.now().time_since_epoch()).count());
+  };
+  const std::uint64_t begun = now();
+  const CallClass call_class = call_.class_between_nodes();
+  const Path path = learner_.choose(call_class, call_.layout().total(), /*announced=*/false);
+  reduce_in_lanes(call_, path, tuning_, lane_.get());
+  call_.report_time(CallTime::between(begun, now()));
+}
+
+/// Every rank of the group does, in the same call, whichever way that call ends for it.
 void Engine::learn_last_time() {
-  if (learner_.awaits_time()) learner_.observe(call_.longest_time());
+  if (!learner_.awaits_time()) return;
+  learner_.observe(topology_.num_nodes() == 1 ? call_.longest_time()
+                                              : call_.agreement_line().last_time);
 }
 
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
@@ -363,6 +380,7 @@ bool Engine::agree_between_nodes() {
     line.agreed = agreed ? 1 : 0;
     line.stop_requested = agreement_->stop_requested() ? 1 : 0;
     line.last_rank = agreement_->last_rank();
+    line.last_time = agreement_->last_time();
     line.sequence.store(call_.sequence(), std::memory_order_release);
     waiter_.wake();
     return agreed;

@@ -137,6 +137,7 @@ class Engine {
   std::vector<RankStatement> collect_statements();
   void reduce();
   void reduce_by_path();
+  void reduce_between_nodes();
   void learn_last_time();
   Messages& messages();
   void carry_out_message(int other_rank, MessageState state, std::size_t bytes,

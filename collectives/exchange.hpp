@@ -29,6 +29,7 @@ struct Lane {
   const CombinePlan& plan;
   Transport& transport;
   std::vector<std::vector<int>> partials_of;  ///< for each node, indices into plan.partials
+  bool sums_by_node;  ///< the plan is T(number of nodes), with one partial sum of each node
 
   Lane(const Topology& topology, const CombinePlan& plan, Transport& transport);
   [[nodiscard]] int num_nodes() const { return topology.num_nodes(); }
@@ -85,6 +86,12 @@ class ExchangeAlgorithm {
   /// Sums this node's inputs over one partial of the plan into `to`.
   void sum_partial(Call& call, const ChunkInFlight& flight, int partial, Range range,
                    std::byte* to) const;
+
+  /// The same for this node's part of what combine() adds: what that reads where it lies is left.
+  void sum_own_partials(Call& call, const ChunkInFlight& flight, Range range, std::byte* to) const;
+  /// Sums a range over all partials of the plan, of which `partials` has range.size() bytes each,
+  /// in their order, and where sums on the way are kept.
+  void combine(Call& call, Range range, std::byte* partials, std::byte* sum) const;
 
   const Lane& lane_;
 };

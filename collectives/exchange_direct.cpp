@@ -34,16 +34,16 @@ class DirectExchange final : public ExchangeAlgorithm {
       const int node = (lane_.node() + step) % nodes;  // not all nodes to node 0 at once
       const Range piece = piece_of(flight, node);
       if (piece.size() == 0) continue;
-      std::byte* to =
-          node == lane_.node()
-              ? own_partials(flight)
-              : flight.outgoing.data() + (piece.begin - flight.share.begin) * partials.size();
+      if (node == lane_.node()) {
+        sum_own_partials(call, flight, piece, own_partials(flight));
+        continue;
+      }
+      std::byte* const to =
+          flight.outgoing.data() + (piece.begin - flight.share.begin) * partials.size();
       for (std::size_t i = 0; i < partials.size(); ++i) {
         sum_partial(call, flight, partials[i], piece, to + i * piece.size());
       }
-      if (node != lane_.node()) {
-        send(flight, node, kPartialTag, {to, piece.size() * partials.size()});
-      }
+      send(flight, node, kPartialTag, {to, piece.size() * partials.size()});
     }
   }
 
@@ -51,10 +51,8 @@ class DirectExchange final : public ExchangeAlgorithm {
   void act(Call& call, ChunkInFlight& flight) const override {
     const Range piece = piece_of(flight, lane_.node());
     if (flight.stage > 0 || piece.size() == 0) return;
-    combine_partials(call.layout(), call.operation().reduce, piece, lane_.plan,
-                     flight.incoming.data());
-    std::byte* sum = flight.result_at(piece.begin);
-    std::copy_n(flight.incoming.data(), piece.size(), sum);
+    std::byte* const sum = flight.result_at(piece.begin);
+    combine(call, piece, flight.incoming.data(), sum);
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       if (node != lane_.node() && wants_result(call, node)) {
         send(flight, node, kResultTag, {sum, piece.size()});

@@ -28,16 +28,18 @@ class ScatterExchange final : public ExchangeAlgorithm {
       const Range range = range_of(call, part);
       const std::size_t offset = range.begin - flight.share.begin;
       const int owner = lane_.topology.node_of(call.segment(part).destination);
-      std::byte* to = flight.outgoing.data() + offset * own.size();
       if (owner == lane_.node()) {
-        std::byte* partials = flight.incoming.data() + offset * all;
-        to = partials + range.size() * static_cast<std::size_t>(own.front());
+        std::byte* const partials = flight.incoming.data() + offset * all;
         receive_partials(gathers, range, partials);
+        sum_own_partials(call, flight, range,
+                         partials + range.size() * static_cast<std::size_t>(own.front()));
+        return;
       }
+      std::byte* const to = flight.outgoing.data() + offset * own.size();
       for (std::size_t i = 0; i < own.size(); ++i) {
         sum_partial(call, flight, own[i], range, to + i * range.size());
       }
-      if (owner != lane_.node()) send(flight, owner, kPartialTag, {to, own.size() * range.size()});
+      send(flight, owner, kPartialTag, {to, own.size() * range.size()});
     });
   }
 
@@ -46,9 +48,9 @@ class ScatterExchange final : public ExchangeAlgorithm {
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
       const Range range = range_of(call, part);
-      std::byte* partials = flight.incoming.data() + (range.begin - flight.share.begin) * all;
-      combine_partials(call.layout(), call.operation().reduce, range, lane_.plan, partials);
-      std::copy_n(partials, range.size(), flight.result_at(range.begin));
+      std::byte* const partials =
+          flight.incoming.data() + (range.begin - flight.share.begin) * all;
+      combine(call, range, partials, flight.result_at(range.begin));
     });
   }
 

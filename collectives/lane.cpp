@@ -113,6 +113,9 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
   };
   waiter_.until(ready, [&] { return lane_ranks_elsewhere(); });
   oldest_ = chunk_index + 1;
+  if (call.is_alone_in_lane()) {
+    return call.deliver_own(finishing.share, finishing.result.data(), slot);
+  }
   call.spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 

@@ -24,7 +24,8 @@ class LaneExchange {
 
   /// Sums this lane's share of a chunk, staged in `slot`, over the node and starts its exchange.
   void start(Call& call, std::size_t chunk_index, Range chunk, int slot);
-  /// Waits for a chunk started before; writes its result to every rank's output or result `slot`.
+  /// Waits for a chunk started before; writes its result to every rank's output or result `slot`,
+  /// or hands it over where this rank is alone in its lane.
   void finish(Call& call, std::size_t chunk_index, int slot);
   /// Moves every started chunk on as far as messages allow.
   void poll(Call& call);

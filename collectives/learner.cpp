@@ -136,7 +136,7 @@ Learner::Class Learner::make_class(const CallClass& call, std::size_t bytes) con
     made.is_settled = true;
     return made;
   }
-  for (Path path : possible_paths(call, can_fetch_)) {
+  for (Path path : paths_of(call, bytes)) {
     path.slots = first.slots;
     path.outputs = first.outputs;
     if (path != first) made.candidates.push_back({.path = path});
@@ -144,7 +144,26 @@ Learner::Class Learner::make_class(const CallClass& call, std::size_t bytes) con
   return made;
 }
 
+/// Messages of more pieces are tried up to the first number that makes one chunk of all.
+std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) const {
+  if (!call.between_nodes) return possible_paths(call, can_fetch_);
+  if (tuning_.pieces) return {};
+  std::vector<Path> paths{{}};
+  while (tuning_.chunk_bytes_of(paths.back()) < bytes &&
+         paths.back().pieces < tuning_.most_pieces) {
+    paths.push_back(paths.back());
+    paths.back().pieces *= 2;
+  }
+  return paths;
+}
+
 void Learner::add_all_paths(Class& known) const {
+  if (known.call.between_nodes) {
+    for (const Path& path : paths_of(known.call, known.bytes)) {
+      known.candidates.push_back({.path = path});
+    }
+    return;
+  }
   for (Path path : possible_paths(known.call, can_fetch_)) {
     for (const WritePolicy slots : {WritePolicy::cached, WritePolicy::streaming}) {
       for (const WritePolicy outputs : {WritePolicy::cached, WritePolicy::streaming}) {
@@ -221,6 +240,7 @@ void Learner::settle_if_done(Class& known) {
 }
 
 void Learner::add_variants(Class& known) const {
+  if (known.call.between_nodes) return;
   const Path best = known.candidates[known.best].path;
   const auto add = [&](const Path& path) {
     const auto same = [&](const Candidate& candidate) { return candidate.path == path; };

@@ -17,12 +17,13 @@
 
 namespace tutti::collectives {
 
-/// Chooses the path of each call that moves data within a node of one.
+/// Chooses the path of each call that moves data: through the node, or, of a group of several
+/// nodes, between them.
 ///
-/// Every rank of the node has a learner of its own. All of them make the same choices, because all
-/// are told the same: the classes of the calls, in order, and for each call the time from when its
-/// last rank began to when its last rank ended, which follows from what the ranks report in the
-/// announcements of the call after it.
+/// Every rank has a learner of its own. All of them make the same choices, because all are told the
+/// same: the classes of the calls, in order, and for each call the time from when its last rank
+/// began to when its last rank ended, which follows from what the ranks report in the announcements
+/// of the call after it. The nodes tell each other the longest of theirs in their handshakes.
 ///
 /// A class begins with the static choice. A trial is two calls by another path, of which the second
 /// counts: the first finds the caches as the old path has left them. A trial is made only while
@@ -96,6 +97,7 @@ class Learner {
   void settle_if_done(Class& known);
   void add_variants(Class& known) const;
   void add_all_paths(Class& known) const;
+  [[nodiscard]] std::vector<Path> paths_of(const CallClass& call, std::size_t bytes) const;
   void prepare_next(Class& known, bool trial_ended);
   void begin_trial(Class& known, bool trial_ended);
   void learn(Class& known, std::uint32_t time);

@@ -101,14 +101,15 @@ enum AnnounceFlags : std::uint16_t {
 };
 
 /// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any
-/// was asked to stop, who came last and, for small payloads, the result. Two lines in turn, like
+/// was asked to stop, who came last, how long the call before it took on all nodes and, for small
+/// payloads, the result. Two lines in turn, like
 /// AnnounceLine.
 struct alignas(kLineBytes) AgreementLine {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t agreed = 0;
   std::uint32_t stop_requested = 0;
   std::int32_t last_rank = 0;
-  std::uint32_t unused = 0;  ///< the payload begins at a multiple of eight bytes
+  std::uint32_t last_time = 0;  ///< as LongestTime has it; the payload begins behind it
   std::byte payload[kInlineBytes];
 };
 

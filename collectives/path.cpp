@@ -72,9 +72,12 @@ std::string to_string(const LearntPath& learnt) {
   char margin[64];
   std::snprintf(margin, sizeof margin, ": %.2f times the speed of the static choice",
                 learnt.margin);
-  return std::string("learnt: ") + to_string(of_kind(call.kind)) + " of " + memory + goal +
-         ", from " + std::to_string(std::size_t{1} << call.size) +
-         " bytes: " + to_string(learnt.path) + margin;
+  const std::string of = call.between_nodes ? " between nodes" : std::string(" of ") + memory + goal;
+  const std::string path = call.between_nodes
+                               ? "pieces=" + std::to_string(learnt.path.pieces)
+                               : to_string(learnt.path);
+  return std::string("learnt: ") + to_string(of_kind(call.kind)) + of + ", from " +
+         std::to_string(std::size_t{1} << call.size) + " bytes: " + path + margin;
 }
 
 std::vector<Path> possible_paths(const CallClass& call, bool can_fetch) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways that data can take through a node. All of them give the same bits.
+// The ways that data can take through a node, and between nodes. All of them give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -31,30 +31,34 @@ enum class Results : std::uint8_t {
 const char* name_of(Inputs inputs);
 const char* name_of(Results results);
 
-/// One way through a node.
+/// One way through a node, or between nodes, where the number of pieces in a message is all that
+/// there is to choose.
 struct Path {
   Inputs inputs = Inputs::staged;
   Results results = Results::spread;
   WritePolicy slots = WritePolicy::cached;
   WritePolicy outputs = WritePolicy::cached;
+  std::uint8_t pieces = 1;  ///< of TUTTI_PIECE_BYTES, in a message to another node
 
   friend bool operator==(const Path&, const Path&) = default;
 };
 
-/// "inputs=fetched results=own slots=cached outputs=streamed".
+/// "inputs=fetched results=own slots=cached outputs=streamed". In a node.
 std::string to_string(const Path& path);
 
 /// Where all inputs of a node's ranks lie.
 enum class Location : std::uint8_t { shared, ordinary, mixed };
 
 /// What calls have in common that take the same path. Made of what every rank of the node knows of
-/// a call once all have announced it, so it is the same on all of them.
+/// a call once all have announced it, so it is the same on all of them. Between nodes that is the
+/// kind and the size.
 struct CallClass {
   Kind kind{};
   Location inputs = Location::shared;
   bool in_place = false;  ///< all outputs lie in arenas and are written there
   bool consumed = false;  ///< some rank takes the results piece by piece instead
   bool apart = false;     ///< no output, or what is updated instead, is an input
+  bool between_nodes = false;
   std::uint8_t size = 0;  ///< the binary logarithm of the bytes of a rank's data, rounded down
 
   friend bool operator==(const CallClass&, const CallClass&) = default;
@@ -65,6 +69,7 @@ struct CallClass {
   }
   [[nodiscard]] std::uint32_t number() const {
     return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 12 |
+           static_cast<std::uint32_t>(between_nodes) << 11 |
            static_cast<std::uint32_t>(in_place) << 10 | static_cast<std::uint32_t>(consumed) << 9 |
            static_cast<std::uint32_t>(apart) << 8 | size;
   }
@@ -80,6 +85,9 @@ struct LearntPath {
 /// "allreduce of ordinary memory, from 65536 bytes: inputs=fetched ...: 1.31 times the speed of the
 /// static choice".
 std::string to_string(const LearntPath& learnt);
+
+/// What the rows of a file can be: how a call goes through a node.
+[[nodiscard]] inline bool is_in_node(const LearntPath& known) { return !known.call.between_nodes; }
 
 /// The pairs of inputs and results that a call of this class may take, on a node of several ranks,
 /// with cached writes. Small calls may be announced. `can_fetch`: the node's ranks can read each

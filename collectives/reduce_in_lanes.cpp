@@ -12,6 +12,9 @@
 // node's ranks drive the network. `lag` chunks are between the nodes at any time: while chunk i is
 // summed in the node, the messages of the chunks before it travel.
 //
+// A rank that is alone in its node, or has data of its own, stages nothing, and takes results from
+// where its lane has them.
+//
 // Cost, of n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the least
 // possible; in the node reads and writes of n bytes per rank. Wins where data is too large to
 // travel with the handshakes.
@@ -37,22 +40,24 @@ class PollGuard {
 
 }  // namespace
 
-void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
+void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExchange* lane) {
   const auto poll_lane = [&] { lane->poll(call); };
   const FunctionRef<void()> poll(poll_lane);
   const PollGuard guard(call.waiter(), lane == nullptr ? nullptr : &poll);
 
   const std::size_t total = call.layout().total();
   const WritePolicy slots = tuning.slot_writes(total);
-  const std::size_t chunks = (total + tuning.chunk_bytes - 1) / tuning.chunk_bytes;
-  const std::size_t lag = std::min(tuning.chunks_in_flight - 1, chunks - 1);
+  const std::size_t bytes = tuning.chunk_bytes_of(path);
+  const std::size_t chunks = (total + bytes - 1) / bytes;
+  const std::size_t lag = std::min(tuning.chunks_in_flight_of(path), chunks) - 1;
   const auto chunk = [&](std::size_t index) {
-    return Range{index * tuning.chunk_bytes, std::min(total, (index + 1) * tuning.chunk_bytes)};
+    return Range{index * bytes, std::min(total, (index + 1) * bytes)};
   };
+  const bool alone = call.is_alone_in_lane();
   for (std::size_t i = 0; i < chunks + lag; ++i) {
     call.waiter().check_failure();
     if (i < chunks) {
-      if (!call.inputs_shared()) {
+      if (!call.inputs_shared() && !alone) {
         call.stage(chunk(i), static_cast<int>(i % 2), slots);
         call.signal();
         call.wait_for_all();
@@ -62,6 +67,7 @@ void reduce_in_lanes(Call& call, const Tuning& tuning, LaneExchange* lane) {
     if (i >= lag) {
       const std::size_t done = i - lag;
       if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
+      if (alone) continue;
       call.signal();
       call.wait_for_all();
       if (!call.in_place())

@@ -30,6 +30,9 @@ constexpr std::size_t kHandshakesReceived = 256 * kKiB;
 constexpr std::size_t kHandshakesReceivedDirect = 64 * kKiB;
 constexpr std::size_t kInlineDirect = 16 * kKiB;
 constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
+// What messages may have at most, and scratch slots, whatever the number of pieces.
+constexpr int kMostPieces = 8;
+constexpr std::size_t kMostPiecesBytes = 2 * kKiB * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
 // Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
@@ -139,6 +142,12 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     } else if (name == "paths") {
       if (value != "in-turn") throw_invalid_argument(word, "in-turn");
       tuning.paths_in_turn = true;
+    } else if (name == "pieces") {
+      tuning.pieces = number(word, value, "pieces");
+      const auto pieces = static_cast<unsigned>(*tuning.pieces);
+      if (!std::has_single_bit(pieces) || *tuning.pieces > kMostPieces) {
+        throw_invalid_argument(word, "1, 2, 4 or 8");
+      }
     } else if (name == "in-flight") {
       tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
     } else if (name == "wait-group") {
@@ -154,7 +163,7 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
           "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
           "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
           "wait-group=RANKS, "
-          "in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
+          "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, handshakes=direct|doubling or "
           "exchange=direct|halving|mpi, separated by commas");
     }
   }
@@ -183,6 +192,18 @@ std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
   return handshakes == Handshakes::direct
              ? std::min(kInlineDirect, in_lines(kHandshakesReceivedDirect / received))
              : std::min(kInlineBytes, in_lines(kHandshakesReceived / received));
+}
+
+/// One, if the size of messages has been asked for.
+int pieces_to_try(const Tuning& tuning, const Settings& settings) {
+  const bool may_vary = tuning.learns && settings.piece_bytes == Settings().piece_bytes;
+  int most = 1;
+  if (!may_vary && !tuning.paths_in_turn) return most;
+  for (std::size_t bytes = 2 * tuning.chunk_bytes; bytes <= kMostPiecesBytes && most < kMostPieces;
+       bytes *= 2) {
+    most *= 2;
+  }
+  return most;
 }
 
 /// How large a payload may be that the first rank of the largest node reads from all.
@@ -237,6 +258,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
   override_choices(tuning, settings.algorithms);
   if (nodes > 1) {
+    tuning.most_pieces = tuning.pieces.value_or(pieces_to_try(tuning, settings));
     // One size between nodes, whatever memory the data is in.
     tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
@@ -257,6 +279,10 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
 Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
                       bool can_fetch) const {
   Path first;
+  if (call.between_nodes) {
+    first.pieces = static_cast<std::uint8_t>(pieces.value_or(1));
+    return first;
+  }
   const std::size_t announced = call.inputs == Location::shared     ? inline_shared_bytes
                                 : call.inputs == Location::ordinary ? inline_private_bytes
                                                                     : 0;
@@ -277,6 +303,12 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   first.slots = slot_writes(bytes);
   first.outputs = output_writes(bytes, ranks_of_node);
   return first;
+}
+
+/// As many bytes as with one piece, but two chunks at least: one is summed while another travels.
+std::size_t Tuning::chunks_in_flight_of(const Path& path) const {
+  const std::size_t fewest = std::min<std::size_t>(chunks_in_flight, 2);
+  return std::max(chunks_in_flight / path.pieces, fewest);
 }
 
 WritePolicy Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
@@ -304,7 +336,11 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
     rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the handshakes (" +
                 name_of(handshakes) + ")",
             between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
-                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight",
+                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight" +
+                (most_pieces == 1 ? ""
+                 : pieces         ? ", in messages of " + std::to_string(*pieces) + " pieces"
+                                  : ", in messages of up to " + std::to_string(most_pieces) +
+                                        " pieces"),
             between + "broadcasts: to all nodes at once, from " + in_bytes(chain_bytes) +
                 " from node to node"};
   }

@@ -75,7 +75,9 @@ struct Tuning {
   // Between nodes.
   Handshakes handshakes;
   Exchange exchange;
-  std::size_t chunks_in_flight;
+  std::size_t chunks_in_flight;  ///< of chunk_bytes each; fewer if messages have several pieces
+  int most_pieces = 1;           ///< in a message, a power of two: see Path::pieces
+  std::optional<int> pieces;     ///< what TUTTI_ALGORITHMS asks for
   std::size_t chain_bytes;  ///< broadcasts from this size on go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
@@ -84,6 +86,11 @@ struct Tuning {
   /// The path of a call before anything is learnt; with paths_in_turn, of its `turn`.
   [[nodiscard]] Path path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
                               bool can_fetch) const;
+  /// What a node reduces at a time in a call between nodes, and how many such chunks are under way.
+  [[nodiscard]] std::size_t chunk_bytes_of(const Path& path) const {
+    return chunk_bytes * path.pieces;
+  }
+  [[nodiscard]] std::size_t chunks_in_flight_of(const Path& path) const;
   /// How a call writes its outputs: `bytes` is the size of one rank's data.
   [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.

@@ -33,8 +33,7 @@ double time_call(tutti::Communicator& world, Work& work) {
   return seconds / work.calls_per_iteration();
 }
 
-/// Calls until the library has found its way at this size. The ranks of a node learn alike, and
-/// between nodes nothing is learnt.
+/// Calls until the library has found its way at this size. All ranks learn alike.
 void finish_learning(tutti::Communicator& world, Work& work) {
   constexpr int kMostCalls = 200;
   for (int call = 0; call < kMostCalls && world.is_learning(); ++call) time_call(world, work);

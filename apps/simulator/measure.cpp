@@ -20,7 +20,8 @@ using tutti::simulated::Cluster;
 using tutti::simulated::kSecond;
 using tutti::simulated::Time;
 
-constexpr int kCalls = 2;
+constexpr int kFewestCalls = 2;
+constexpr int kMostCalls = 100;
 constexpr Time kApart = 10'000 * kSecond;  // between the begins of two calls
 constexpr std::size_t kMostValues = std::size_t{256}
                                     << 20;  // of all ranks; scratch is as much more
@@ -97,28 +98,35 @@ class Values {
   std::vector<std::vector<float>> arrays_;
 };
 
-/// All ranks begin each call at the same time, whatever the call before has left under way.
+/// All ranks begin each call at the same time, whatever the call before has left under way. The
+/// last one counts; `goes_on` says the same to all of them.
 void call_together(Cluster& cluster, Measured& result, Values& values, int rank,
-                   const std::function<void(std::vector<float>&)>& call) {
+                   const std::function<void(std::vector<float>&)>& call,
+                   const std::function<bool()>& goes_on) {
   auto& simulation = cluster.simulation();
-  for (int i = 1; i <= kCalls; ++i) {
+  bool is_last = false;
+  for (int i = 1; !is_last; ++i) {
+    is_last = i == kMostCalls || (i >= kFewestCalls && !goes_on());
     values.fill(rank);
     simulation.spend(i * kApart - simulation.now());
     if (rank == 0) cluster.wires().reset_traffic();
     simulation.spend(tutti::simulated::in_picoseconds(simulation.network().call));
     call(values.of(rank));
     const auto took = static_cast<double>(simulation.now() - i * kApart);
-    result.seconds = i == kCalls ? std::max(result.seconds, took / kSecond) : 0;
-    if (i == kCalls) result.traffic = cluster.wires().traffic();
+    result.seconds = is_last ? std::max(result.seconds, took / kSecond) : 0;
+    if (is_last) result.traffic = cluster.wires().traffic();
     if (result.wrong) *result.wrong += values.wrong(rank);
   }
 }
 
 void run_library(Cluster& cluster, Measured& result, Values& values) {
   const auto outcomes = cluster.run([&](Communicator& comm) {
-    call_together(cluster, result, values, comm.rank(), [&](std::vector<float>& own) {
-      comm.allreduce(tutti::view(own.data(), {static_cast<std::int64_t>(own.size())}));
-    });
+    call_together(
+        cluster, result, values, comm.rank(),
+        [&](std::vector<float>& own) {
+          comm.allreduce(tutti::view(own.data(), {static_cast<std::int64_t>(own.size())}));
+        },
+        [&] { return comm.is_learning(); });
   });
   for (const auto& outcome : outcomes) {
     if (outcome) throw tutti::Error(*outcome);
@@ -130,9 +138,12 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result,
   cluster.simulation().run([&](int rank) {
     Endpoint end(cluster.simulation(), cluster.wires(), rank);
     std::vector<float> own(cluster.simulation().has_data() ? shared.size() : 0);
-    call_together(cluster, result, values, rank, [&](std::vector<float>& summed) {
-      algorithm.run(end, summed, own.empty() ? std::span(shared) : std::span(own));
-    });
+    call_together(
+        cluster, result, values, rank,
+        [&](std::vector<float>& summed) {
+          algorithm.run(end, summed, own.empty() ? std::span(shared) : std::span(own));
+        },
+        [] { return false; });
   });
 }
 
@@ -149,6 +160,7 @@ Measured measure(const NamedNetwork& network, const Case& what) {
   Values values(what, has_data);
   tutti::Settings settings;
   settings.log = tutti::LogLevel::quiet;
+  settings.tuning = what.learns ? "at-once" : "static";
   Cluster cluster(network.network,
                   std::vector<int>(static_cast<std::size_t>(what.nodes), what.ranks_per_node),
                   settings, has_data);

@@ -18,6 +18,7 @@ struct Case {
   int ranks_per_node = 1;
   std::size_t bytes = 0;            ///< of a rank, float32
   std::string algorithm = "tutti";  ///< or the name of one of textbook_algorithms()
+  bool learns = true;               ///< the library has found its way before the call that counts
 
   [[nodiscard]] int ranks() const { return nodes * ranks_per_node; }
 };
@@ -33,7 +34,8 @@ struct Measured {
 /// Ranks at most; a rank's table of all ranks makes memory grow with the square.
 inline constexpr int kMostRanks = 8192;
 
-/// The second of two calls, in which the library has its buffers. Contents are real, and checked,
+/// The last of two calls, in which the library has its buffers, or of as many as it learns in,
+/// 100 at most. Contents are real, and checked,
 /// as long as those of all ranks take no more than 256 MiB. Errors: out_of_memory, before anything
 /// is done; what a rank threw.
 Measured measure(const NamedNetwork& network, const Case& what);

@@ -50,7 +50,8 @@ struct TUTTI_API Settings {
   /// TUTTI_PIECE_BYTES: what a node sends to another at a time; "halving" sends up to half a share.
   /// Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K: what MPI sends at once. It asks
   /// the receiver before it sends more, and the answer waits behind the data that goes the other
-  /// way.
+  /// way. Where that takes less time all the same, a job learns to send up to 8 of them at a time,
+  /// unless another size is given here: see `tuning`.
   std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
@@ -61,9 +62,10 @@ struct TUTTI_API Settings {
   /// node: see collectives/README.md), paths=in-turn (each call another way, for tests),
   /// direct-outputs=BYTES (pushpull writes its outputs at once from this size on), own-sums=RANKS
   /// (each rank of a node of up to so many sums ordinary memory for itself), wait-group=RANKS,
-  /// in-flight=CHUNKS, chain=BYTES (broadcasts of this size go from node to node),
+  /// in-flight=CHUNKS, pieces=1|2|4|8 (in a message between nodes), chain=BYTES (broadcasts of this size go from node to node),
   /// handshakes=direct|doubling, exchange=direct|halving|mpi (between nodes). "mpi" gives the order
-  /// of summation to MPI_Allreduce. Default empty. What it says of a node is not learnt.
+  /// of summation to MPI_Allreduce. Default empty. What it says of a node, or of pieces, is not
+  /// learnt.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.

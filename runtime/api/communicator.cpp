@@ -111,7 +111,7 @@ bool Communicator::is_learning() const { return group_->engine().learner().is_le
 std::string Communicator::learnt_tuning() const {
   std::vector<TuningRow> rows;
   for (const auto& known : group_->engine().learner().learnt()) {
-    rows.push_back({local_size(), known});
+    if (is_in_node(known)) rows.push_back({local_size(), known});
   }
   return tuning_text(rows, std::to_string(local_size()) + " ranks of host " +
                                group_->topology().hosts[static_cast<std::size_t>(rank())]);

@@ -259,12 +259,12 @@ constexpr std::array kSettings = {
     setting<&Settings::chunk_bytes, forms::PieceBytes>(
         "TUTTI_CHUNK_BYTES", "what a node reduces at a time, out of place"),
     setting<&Settings::piece_bytes, forms::PieceBytes>(
-        "TUTTI_PIECE_BYTES", "what a node sends to another at a time; halving sends more"),
+        "TUTTI_PIECE_BYTES", "what a node sends to another at a time; halving sends more, and so may what is learnt"),
     setting<&Settings::algorithms, forms::Algorithms>(
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
-        "direct-outputs, own-sums, inputs, results, paths, wait-group, in-flight, chain, "
-        "handshakes, exchange",
+        "direct-outputs, own-sums, inputs, results, paths, wait-group, in-flight, pieces, "
+        "chain, handshakes, exchange",
         "the library's choice"),
     setting<&Settings::arena_bytes, forms::Bytes>(
         "TUTTI_ARENA_BYTES", "the most node-shared memory that one rank may use",
@@ -288,7 +288,7 @@ constexpr std::array kSettings = {
     setting<&Settings::trace, forms::File>("TUTTI_TRACE",
                                            "what all ranks did when, for ui.perfetto.dev", "none"),
     setting<&Settings::tuning, forms::Tuning>(
-        "TUTTI_TUNING", "how the way of large calls through a node is chosen"),
+        "TUTTI_TUNING", "how the way of large calls through a node, and between nodes, is chosen"),
     setting<&Settings::threads, forms::Threads>("TUTTI_THREADS",
                                                 "threads of a rank that work on 256 KiB and more",
                                                 "usable cores / ranks of the host, at most 8"),

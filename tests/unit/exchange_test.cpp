@@ -377,7 +377,7 @@ TEST_CASE("every choice can be overridden") {
   const Tuning tuning = tuning_of({4}, with("inline-shared=128,inline-private=2K,streamed-slots=1M,"
                                             "wait-group=2,in-flight=3,handshakes=doubling,"
                                             "exchange=mpi,streamed-outputs=3M,direct-outputs=4M,"
-                                            "chain=5M,own-sums=6"));
+                                            "chain=5M,own-sums=6,pieces=4"));
   CHECK(tuning.streamed_output_bytes == 3 << 20);
   CHECK(tuning.direct_output_bytes == 4 << 20);
   CHECK(tuning.chain_bytes == 5 << 20);
@@ -387,6 +387,7 @@ TEST_CASE("every choice can be overridden") {
   CHECK(tuning.streamed_slot_bytes == 1 << 20);
   CHECK(tuning.wait_group == 2);
   CHECK(tuning.chunks_in_flight == 3);
+  CHECK(tuning.pieces == 4);
   CHECK(tuning.handshakes == Handshakes::doubling);
   CHECK(tuning.exchange == Exchange::mpi);
 }
@@ -399,14 +400,18 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
         "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
         "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
-        "wait-group=RANKS, in-flight=CHUNKS, chain=BYTES, handshakes=direct|doubling or "
-        "exchange=direct|halving|mpi, separated by commas");
+        "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, "
+        "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
   CHECK(refused("handshakes") ==
         "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
   CHECK(refused("inline-shared=70000") ==
         "TUTTI_ALGORITHMS: 'inline-shared=70000': expected at most 32K");
+  for (const std::string wrong : {"pieces=3", "pieces=16"}) {
+    CHECK(refused(wrong) == "TUTTI_ALGORITHMS: '" + wrong + "': expected 1, 2, 4 or 8");
+  }
+  CHECK(refused("pieces=0") == "TUTTI_ALGORITHMS: 'pieces=0': expected a number of pieces above 0");
   CHECK(refused("inline-private=some").starts_with("'some' is not a size"));
   CHECK(refused("wait-group=0") ==
         "TUTTI_ALGORITHMS: 'wait-group=0': expected a number of ranks above 0");
@@ -443,7 +448,8 @@ TEST_CASE("the table says what was chosen") {
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
             "between 2 nodes: up to 16 KiB with the handshakes (direct)",
-            "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight",
+            "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight, "
+            "in messages of up to 8 pieces",
             "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",
             "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
             "above 32768 KiB",

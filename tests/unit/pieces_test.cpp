@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many pieces a message between nodes has: what may be tried, what is learnt, and that all
+// nodes choose alike and get the same bits.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <doctest/doctest.h>
+#include <set>
+
+#include "collectives/call_time.hpp"
+#include "collectives/learner.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+using namespace tutti::collectives;
+
+namespace {
+
+constexpr CacheSizes kCaches{.level1 = 32 << 10, .last_level = 32 << 20};
+
+Settings settings_with(const std::string& tuning, const std::string& algorithms = "") {
+  Settings settings;
+  settings.tuning = tuning;
+  settings.algorithms = algorithms;
+  return settings;
+}
+
+Tuning tuning_of(const std::vector<int>& nodes, const Settings& settings = {}) {
+  return Tuning::choose(Topology::consecutive(0, nodes), settings, kCaches);
+}
+
+CallClass between_nodes(std::size_t bytes) {
+  return {.kind = Kind::allreduce,
+          .between_nodes = true,
+          .size = static_cast<std::uint8_t>(std::bit_width(bytes) - 1)};
+}
+
+/// The pieces of each of so many calls; a message of 1, 2, 4 or 8 takes one of the times.
+std::vector<int> calls_of(Learner& learner, int calls, std::size_t bytes,
+                          const std::array<std::uint32_t, 4>& times) {
+  std::vector<int> pieces;
+  for (int i = 0; i < calls; ++i) {
+    const Path path = learner.choose(between_nodes(bytes), bytes, /*announced=*/false);
+    pieces.push_back(path.pieces);
+    learner.observe(times[static_cast<std::size_t>(std::countr_zero(unsigned{path.pieces}))]);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+TEST_CASE("messages may have several pieces while they, and the scratch, stay small") {
+  CHECK(tuning_of({2}).most_pieces == 1);
+  CHECK(tuning_of({1, 1}).most_pieces == 8);
+  CHECK(tuning_of({4, 4}).most_pieces == 8);  // chunks of 256 KiB to 2 MiB
+  CHECK(tuning_of({4, 4, 4, 4}).most_pieces == 4);
+  CHECK(tuning_of(std::vector<int>(8, 8)).most_pieces == 1);
+  CHECK(tuning_of({1, 1}, settings_with("static")).most_pieces == 1);
+  CHECK(tuning_of({1, 1}, settings_with("static", "pieces=4")).most_pieces == 4);
+  Settings asked;
+  asked.piece_bytes = 64 << 10;
+  CHECK(tuning_of({1, 1}, asked).most_pieces == 1);
+}
+
+TEST_CASE("messages of several pieces leave as many bytes under way, and at least two chunks") {
+  const Tuning tuning = tuning_of({1, 1});
+  const auto in_flight = [&](int pieces) {
+    return tuning.chunks_in_flight_of({.pieces = static_cast<std::uint8_t>(pieces)});
+  };
+  CHECK(in_flight(1) == 16);
+  CHECK(in_flight(4) == 4);
+  CHECK(in_flight(8) == 2);
+  CHECK(tuning_of({1, 1}, settings_with("learn", "in-flight=3")).chunks_in_flight_of({.pieces = 8}) ==
+        2);
+  CHECK(tuning_of({1, 1}, settings_with("learn", "in-flight=1")).chunks_in_flight_of({.pieces = 8}) ==
+        1);
+  CHECK(tuning.chunk_bytes_of({.pieces = 4}) == 4 * tuning.chunk_bytes);
+}
+
+TEST_CASE("the number of pieces that takes the least time is learnt") {
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  const Tuning tuning = tuning_of({1, 1});
+  for (const auto& [times, best] :
+       {std::pair{std::array<std::uint32_t, 4>{1000, 800, 600, 900}, 4},
+        std::pair{std::array<std::uint32_t, 4>{1000, 1500, 1400, 1600}, 1},
+        std::pair{std::array<std::uint32_t, 4>{1000, 1100, 900, 500}, 8}}) {
+    Learner learner(tuning, 1, false);
+    const auto pieces = calls_of(learner, 400, kBytes, times);
+    CHECK(pieces.front() == 1);
+    CHECK(pieces.back() == best);
+    CHECK_FALSE(learner.is_learning());
+    REQUIRE(learner.learnt().size() == 1);
+    CHECK_FALSE(is_in_node(learner.learnt().front()));
+    const std::string text = to_string(learner.learnt().front());
+    CHECK(text.starts_with("learnt: allreduce between nodes, from 4194304 bytes: pieces=" +
+                           std::to_string(best) + ": "));
+  }
+}
+
+TEST_CASE("no more pieces are tried than make one chunk of all") {
+  const Tuning tuning = tuning_of({1, 1});  // chunks of 64 KiB
+  const auto tried = [&](std::size_t bytes) {
+    Learner learner(tuning, 1, false);
+    const auto pieces = calls_of(learner, 400, bytes, {1000, 990, 980, 970});
+    return std::set<int>(pieces.begin(), pieces.end());
+  };
+  CHECK(tried(64 << 10) == std::set<int>{1});
+  CHECK(tried(65 << 10) == std::set<int>{1, 2});
+  CHECK(tried(128 << 10) == std::set<int>{1, 2});
+  CHECK(tried(256 << 10) == std::set<int>{1, 2, 4});
+  CHECK(tried(8 << 20) == std::set<int>{1, 2, 4, 8});
+}
+
+TEST_CASE("what TUTTI_ALGORITHMS says of pieces holds, and is not learnt") {
+  const Tuning tuning = tuning_of({1, 1}, settings_with("learn", "pieces=2"));
+  Learner learner(tuning, 1, false);
+  const auto pieces = calls_of(learner, 300, 8 << 20, {1000, 2000, 500, 500});
+  CHECK(std::set<int>(pieces.begin(), pieces.end()) == std::set<int>{2});
+}
+
+TEST_CASE("the time of a call on several nodes is the longest, or not known") {
+  CHECK(longest_of(3, 5) == 5);
+  CHECK(longest_of(5, 3) == 5);
+  CHECK(longest_of(0, 3) == 0);
+  CHECK(longest_of(3, 0) == 0);
+}
+
+namespace {
+
+/// What every rank has learnt after each call.
+class Histories {
+ public:
+  explicit Histories(int ranks) : of_(static_cast<std::size_t>(ranks)) {}
+
+  void note(const Communicator& comm) {
+    std::string text = comm.is_learning() ? "learning" : "settled";
+    for (const std::string& line : comm.algorithms()) {
+      if (line.starts_with("learnt: ")) text += "; " + line;
+    }
+    of_[static_cast<std::size_t>(comm.rank())].push_back(text);
+  }
+  [[nodiscard]] bool are_alike() const {
+    return std::all_of(of_.begin(), of_.end(), [&](const auto& one) { return one == of_[0]; });
+  }
+  [[nodiscard]] const std::string& last() const { return of_[0].back(); }
+
+ private:
+  std::vector<std::vector<std::string>> of_;
+};
+
+}  // namespace
+
+TEST_CASE("all nodes learn alike, however late a rank comes") {
+  constexpr std::int64_t kCount = 50'000;
+  const std::vector<std::vector<int>> layouts = {
+      {1, 1}, {2, 2}, {1, 3}, {1, 1, 1}, {2, 1, 2, 1, 1}, std::vector<int>(9, 1)};
+  for (const auto& layout : layouts) {
+    for (const std::string handshakes : {"handshakes=direct", "handshakes=doubling"}) {
+      CAPTURE(layout.size());
+      CAPTURE(handshakes);
+      Histories histories(test::size_of_job(layout));
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks(
+          layout, settings_with("at-once", handshakes), [&](Communicator& comm) {
+            std::mt19937 random(static_cast<unsigned>(comm.rank()));
+            for (int call = 0; call < (test::kFewRounds ? 15 : 60); ++call) {
+              if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+              Tensor data = Tensor::full({kCount}, 1);
+              if (call % 7 == 3) comm.barrier();
+              comm.allreduce(data);
+              if (data.value(0) != comm.size()) ++wrong;
+              if (data.value(kCount - 1) != comm.size()) ++wrong;
+              histories.note(comm);
+            }
+          });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+      CHECK(histories.are_alike());
+      if (!test::kFewRounds && layout.size() == 2) {
+        CHECK(histories.last().find("settled; learnt: allreduce between nodes") == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a mismatch between nodes leaves what all have learnt alike") {
+  Histories histories(3);
+  std::atomic<int> refused{0};
+  const auto outcomes =
+      test::as_ranks({1, 1, 1}, settings_with("at-once"), [&](Communicator& comm) {
+        for (int call = 0; call < 40; ++call) {
+          const bool differs = call % 5 == 2 && comm.rank() == 1;
+          Tensor data = Tensor::full({differs ? 30'000 : 40'000}, 1);
+          try {
+            comm.allreduce(data);
+          } catch (const Error& error) {
+            if (error.code() == ErrorCode::mismatch && error.recoverable()) ++refused;
+          }
+          histories.note(comm);
+        }
+      });
+  CHECK(test::all_returned(outcomes));
+  CHECK(refused == 3 * 8);
+  CHECK(histories.are_alike());
+}
+
+namespace {
+
+/// float32 or bfloat16.
+Tensor random_tensor(std::int64_t count, DType dtype, unsigned seed) {
+  const auto values = test::random_values(static_cast<std::size_t>(count), seed);
+  if (dtype == DType::float32) return Tensor::from(values);
+  Tensor tensor = Tensor::empty({count}, dtype);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
+    std::memcpy(tensor.bytes() + i * sizeof upper, &upper, sizeof upper);
+  }
+  return tensor;
+}
+
+/// The bits of several collectives, one after the other, as rank 0 has them.
+std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings& settings,
+                                  DType dtype, int turns) {
+  constexpr std::int64_t kBlock = 9'001;
+  const std::int64_t ranks = test::size_of_job(layout);
+  std::vector<std::byte> bits;
+  std::atomic<int> different{0};
+  const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
+    const Tensor input = random_tensor(ranks * kBlock, dtype, static_cast<unsigned>(comm.rank()));
+    std::vector<std::byte> first;
+    for (int turn = 0; turn < turns; ++turn) {
+      std::vector<std::byte> found;
+      const auto keep = [&](const Tensor& tensor) {
+        found.insert(found.end(), tensor.bytes(), tensor.bytes() + tensor.size_bytes());
+      };
+      Tensor sum = Tensor::zeros({ranks * kBlock}, dtype);
+      comm.allreduce(input, sum);
+      keep(sum);
+      Tensor share = Tensor::zeros({kBlock}, dtype);
+      comm.reduce_scatter(input, share);
+      Tensor all = Tensor::zeros({ranks * kBlock}, dtype);
+      comm.allgather(share, all);
+      keep(all);
+      comm.broadcast(all, static_cast<int>(ranks) - 1);
+      keep(all);
+      if (turn == 0) first = found;
+      if (found != first) ++different;
+    }
+    if (comm.rank() == 0) bits = first;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(different == 0);
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("no number of pieces changes a bit") {
+  Settings in_turn = settings_with("learn", "paths=in-turn");
+  in_turn.piece_bytes = 4096;
+  Settings one = settings_with("static");
+  one.piece_bytes = 4096;
+  for (const auto& layout : {std::vector{1, 1}, std::vector{1, 1, 1}, std::vector{2, 3}}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      CAPTURE(layout.size());
+      const auto expected = results_of(layout, one, dtype, 1);
+      CHECK(results_of(layout, in_turn, dtype, test::kFewRounds ? 4 : 8) == expected);
+      one.algorithms = "exchange=halving";
+      CHECK(results_of(layout, one, dtype, 1) == expected);
+      one.algorithms.clear();
+    }
+  }
+}
