@@ -50,8 +50,8 @@ po::options_description describe(Options& options) {
       "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all")(
       "tuning", po::value(&options.tuning)->default_value("learn"),
       "learn: the library finds its way in up to 100 calls before the one that counts; static: it "
-      "does not, which takes less time here")(
-      "network", po::value(&options.network), "file with the numbers of the network; required")(
+      "does not, which takes less time here")("network", po::value(&options.network),
+                                              "file with the numbers of the network; required")(
       "json", po::value(&options.json), "file for the results");
   apps::add_common_options(all);
   return all;
@@ -220,12 +220,11 @@ int simulate(const Options& options) {
     results.push_back(to_json(one));
     wrong += one.wrong.value_or(0);
   }
-  const nlohmann::json whole{
-      {"config",
-       {{"network", network.name},
-        {"ranks_per_node", options.ranks_per_node},
-        {"tuning", options.tuning}}},
-      {"results", results}};
+  const nlohmann::json whole{{"config",
+                              {{"network", network.name},
+                               {"ranks_per_node", options.ranks_per_node},
+                               {"tuning", options.tuning}}},
+                             {"results", results}};
   apps::write_file(options.json, whole.dump(2) + "\n");
   if (wrong == 0) return kDone;
   std::cerr << "collective-simulator: " << wrong << " elements are wrong\n";

@@ -315,8 +315,7 @@ void Agreement::look_at_all() {
     Handshake handshake;
     std::memcpy(&handshake, buffers_->incoming[node].data(), sizeof handshake);
     stop_requested_ = stop_requested_ || handshake.stop_requested != 0;
-    last_time_ =
-        node == 0 ? handshake.last_time : longest_of(last_time_, handshake.last_time);
+    last_time_ = node == 0 ? handshake.last_time : longest_of(last_time_, handshake.last_time);
   }
 }
 

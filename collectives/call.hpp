@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -239,6 +240,12 @@ class Call {
   /// This rank's input of a part, if that is what its lane carries: nothing to be summed in the
   /// node, and nothing to be converted. Else null.
   [[nodiscard]] const std::byte* input_as_carried(const FusedLayout::Part& part) const;
+  /// A range of this rank's input that can be a message as it lies: input_as_carried(), of one
+  /// segment, in the arena, where a message that outlasts a failed call finds it. Else null.
+  [[nodiscard]] const std::byte* input_to_send(Range range) const;
+  /// The same of the output, where there is no consumer. Null also if it meets the input, which
+  /// may be on its way; `over_input`: unless it is the input.
+  [[nodiscard]] std::byte* output_to_fill(Range range, bool over_input) const;
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
   /// Hands this rank's result slot to the consumer, or copies it to the outputs.
@@ -273,6 +280,8 @@ class Call {
   void copy_part(std::size_t index, std::size_t first, std::size_t count, WritePolicy stores);
   [[nodiscard]] bool is_fetched(const Segment& segment, std::size_t index, int peer) const;
   [[nodiscard]] std::byte* fetched_from(int peer) const;
+  [[nodiscard]] bool is_carried_as_it_is(const FusedLayout::Part& part) const;
+  [[nodiscard]] std::optional<FusedLayout::Part> only_part(Range range) const;
   void find_directories();
   void publish(std::uint32_t flags) noexcept;
   void record() noexcept;

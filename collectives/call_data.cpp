@@ -254,10 +254,42 @@ void Call::reduce_to_buffer(Range range, const Sources& sources, std::byte* buff
   });
 }
 
+bool Call::is_carried_as_it_is(const FusedLayout::Part& part) const {
+  return is_alone_in_lane() && layout_.wire(part.segment) == segment(part).dtype;
+}
+
 const std::byte* Call::input_as_carried(const FusedLayout::Part& part) const {
   const Segment& own = segment(part);
-  if (!is_alone_in_lane() || layout_.wire(part.segment) != own.dtype) return nullptr;
+  if (!is_source(own) || !is_carried_as_it_is(part)) return nullptr;
   return own.input + part.first * size_of(own.dtype);
+}
+
+/// The part that a range is, if it is one of one segment without padding behind it.
+std::optional<FusedLayout::Part> Call::only_part(Range range) const {
+  std::optional<FusedLayout::Part> only;
+  std::size_t bytes = 0;
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
+    only = part;
+    bytes = part.count * size_of(layout_.wire(part.segment));
+  });
+  if (bytes != range.size()) only.reset();
+  return only;
+}
+
+const std::byte* Call::input_to_send(Range range) const {
+  const auto part = only_part(range);
+  const std::byte* const from = part ? input_as_carried(*part) : nullptr;
+  return from != nullptr && memory_.is_in_arena(from) ? from : nullptr;
+}
+
+std::byte* Call::output_to_fill(Range range, bool over_input) const {
+  const auto part = only_part(range);
+  if (!part || operation_->consumer != nullptr || !is_carried_as_it_is(*part)) return nullptr;
+  const Segment& own = segment(*part);
+  if (!is_destination(own) || own.second_output != nullptr) return nullptr;
+  if (is_overwritten(own) && !(over_input && own.output == own.input)) return nullptr;
+  std::byte* const to = own.output + part->first * size_of(own.dtype);
+  return memory_.is_in_arena(to) ? to : nullptr;
 }
 
 void Call::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {

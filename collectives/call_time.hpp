@@ -10,8 +10,8 @@
 namespace tutti::collectives {
 
 /// When a rank began and ended a call, in six bytes of its next announcement: the end in units of
-/// 16 ticks or nanoseconds, modulo 2^32, and the duration up to then, rounded down by less than a thousandth. A
-/// call of more than some seconds has no time.
+/// 16 ticks or nanoseconds, modulo 2^32, and the duration up to then, rounded down by less than a
+/// thousandth. A call of more than some seconds has no time.
 struct CallTime {
   std::uint32_t end = 0;
   std::uint16_t packed = 0;  ///< 11 bits of the duration, and how far they are to be shifted

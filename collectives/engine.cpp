@@ -321,7 +321,7 @@ void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
     if (call_.is_inline()) {
       call_.deliver_small(agreement_ != nullptr ? agreement_->result()
-                                               : call_.agreement_line().payload);
+                                                : call_.agreement_line().payload);
     } else {
       reduce_between_nodes();
     }

@@ -28,6 +28,10 @@ Transport::Request Transport::allreduce(std::byte*, std::size_t, DType, ReduceOp
   throw Error(ErrorCode::communication, "this transport has no allreduce of its own");
 }
 
+void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight, int slot) const {
+  call.deliver_own(flight.share, flight.result.data(), slot);
+}
+
 void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, int partial,
                                     Range range, std::byte* to) const {
   Sources subtree = flight.sources;

@@ -27,18 +27,20 @@ class CopyExchange final : public ExchangeAlgorithm {
   void start(Call& call, ChunkInFlight& flight) const override {
     auto& arrivals = flight.add_stage();
     for_each_run(call, flight.share, [&](const Run& run) {
-      const std::span<std::byte> bytes = bytes_of(flight, run);
       if (run.source != lane_.node()) {
-        if (run.destination != kEveryRank && run.destination != lane_.node()) return;
+        if (!is_wanted(run)) return;
         const int from = is_chain(call) ? lane_.node() + lane_.num_nodes() - 1 : run.source;
-        arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, bytes));
+        std::byte* const to = place_of_arrival(call, flight, run);
+        arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, {to, run.range.size()}));
         return;
       }
-      call.reduce_to_buffer(run.range, flight.sources, bytes.data());
+      if (call.input_to_send(run.range) == nullptr) {
+        call.reduce_to_buffer(run.range, flight.sources, flight.result_at(run.range.begin));
+      }
       if (run.destination == kEveryRank) {
         send_on(call, flight, run);
       } else if (run.destination != lane_.node()) {
-        send(flight, run.destination, kResultTag, bytes);
+        send(flight, run.destination, kResultTag, bytes_of(call, flight, run));
       }
     });
   }
@@ -48,6 +50,16 @@ class CopyExchange final : public ExchangeAlgorithm {
     if (!is_chain(call)) return;
     for_each_run(call, flight.share, [&](const Run& run) {
       if (run.source != lane_.node()) send_on(call, flight, run);
+    });
+  }
+
+  /// What has not arrived in its place already, and what this node gives.
+  void deliver(Call& call, ChunkInFlight& flight, int slot) const override {
+    for_each_run(call, flight.share, [&](const Run& run) {
+      if (!is_wanted(run)) return;
+      const std::byte* const from = bytes_of(call, flight, run).data();
+      if (from == call.output_to_fill(run.range, /*over_input=*/true)) return;
+      call.deliver_own(run.range, from, slot);
     });
   }
 
@@ -90,8 +102,27 @@ class CopyExchange final : public ExchangeAlgorithm {
                                              : lane_.topology.node_of(segment.destination);
   }
 
-  [[nodiscard]] static std::span<std::byte> bytes_of(ChunkInFlight& flight, const Run& run) {
-    return {flight.result_at(run.range.begin), run.range.size()};
+  [[nodiscard]] bool is_wanted(const Run& run) const {
+    return run.destination == kEveryRank || run.destination == lane_.node();
+  }
+
+  /// In the output, or in a buffer.
+  [[nodiscard]] static std::byte* place_of_arrival(const Call& call, ChunkInFlight& flight,
+                                                   const Run& run) {
+    std::byte* const output = call.output_to_fill(run.range, /*over_input=*/false);
+    return output != nullptr ? output : flight.result_at(run.range.begin);
+  }
+
+  /// Where they are on this node, which has given or received them.
+  [[nodiscard]] std::span<const std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
+                                                    const Run& run) const {
+    const std::byte* from = flight.result_at(run.range.begin);
+    if (run.source != lane_.node()) {
+      from = place_of_arrival(call, flight, run);
+    } else if (const std::byte* const input = call.input_to_send(run.range)) {
+      from = input;
+    }
+    return {from, run.range.size()};
   }
 
   void send_on(const Call& call, ChunkInFlight& flight, const Run& run) const {
@@ -99,7 +130,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     const int steps = is_chain(call) ? 1 : nodes - 1;
     for (int step = 1; step <= steps; ++step) {
       const int node = (lane_.node() + step) % nodes;
-      if (node != run.source) send(flight, node, kResultTag, bytes_of(flight, run));
+      if (node != run.source) send(flight, node, kResultTag, bytes_of(call, flight, run));
     }
   }
 

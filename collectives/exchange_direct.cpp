@@ -8,6 +8,9 @@
 //   node 2  [p0 p1 p2]   p0 --> node 0, p1 --> node 1      owner 2 sums p2 of all
 //                        then every owner sends its sum to the nodes that need it
 //
+// Where a rank is alone in its node, pieces in its arena are sent from there, and received there
+// unless the input, which may still be on its way, is in that place.
+//
 // Cost, of n bytes on N nodes: two rounds of N - 1 messages; 2 n (N-1)/N bytes sent and received,
 // which is the least possible; a reduce sends the sums to the root's node alone. Any number of
 // nodes, and canonical by itself: an owner has all partial sums and adds them in the order of the
@@ -38,6 +41,10 @@ class DirectExchange final : public ExchangeAlgorithm {
         sum_own_partials(call, flight, piece, own_partials(flight));
         continue;
       }
+      if (const std::byte* const from = call.input_to_send(piece)) {
+        send(flight, node, kPartialTag, {from, piece.size()});
+        continue;
+      }
       std::byte* const to =
           flight.outgoing.data() + (piece.begin - flight.share.begin) * partials.size();
       for (std::size_t i = 0; i < partials.size(); ++i) {
@@ -51,7 +58,7 @@ class DirectExchange final : public ExchangeAlgorithm {
   void act(Call& call, ChunkInFlight& flight) const override {
     const Range piece = piece_of(flight, lane_.node());
     if (flight.stage > 0 || piece.size() == 0) return;
-    std::byte* const sum = flight.result_at(piece.begin);
+    std::byte* const sum = result_of(call, flight, lane_.node());
     combine(call, piece, flight.incoming.data(), sum);
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       if (node != lane_.node() && wants_result(call, node)) {
@@ -60,7 +67,24 @@ class DirectExchange final : public ExchangeAlgorithm {
     }
   }
 
+  void deliver(Call& call, ChunkInFlight& flight, int slot) const override {
+    for (int node = 0; node < lane_.num_nodes(); ++node) {
+      const Range piece = piece_of(flight, node);
+      std::byte* const buffer = flight.result_at(piece.begin);
+      if (piece.size() > 0 && result_of(call, flight, node) == buffer) {
+        call.deliver_own(piece, buffer, slot);
+      }
+    }
+  }
+
  private:
+  /// Where the sum of a node's piece goes: to the output, or to a buffer.
+  [[nodiscard]] std::byte* result_of(const Call& call, ChunkInFlight& flight, int node) const {
+    const Range piece = piece_of(flight, node);
+    std::byte* const output = call.output_to_fill(piece, /*over_input=*/node == lane_.node());
+    return output != nullptr ? output : flight.result_at(piece.begin);
+  }
+
   [[nodiscard]] Range piece_of(const ChunkInFlight& flight, int node) const {
     return share_of(flight.share, lane_.num_nodes(), node);
   }
@@ -91,7 +115,7 @@ class DirectExchange final : public ExchangeAlgorithm {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       const Range piece = piece_of(flight, node);
       if (node == lane_.node() || piece.size() == 0 || !wants_result(call, lane_.node())) continue;
-      results.push_back(receive(node, kResultTag, {flight.result_at(piece.begin), piece.size()}));
+      results.push_back(receive(node, kResultTag, {result_of(call, flight, node), piece.size()}));
     }
   }
 };

@@ -48,8 +48,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
       const Range range = range_of(call, part);
-      std::byte* const partials =
-          flight.incoming.data() + (range.begin - flight.share.begin) * all;
+      std::byte* const partials = flight.incoming.data() + (range.begin - flight.share.begin) * all;
       combine(call, range, partials, flight.result_at(range.begin));
     });
   }

@@ -113,9 +113,7 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
   };
   waiter_.until(ready, [&] { return lane_ranks_elsewhere(); });
   oldest_ = chunk_index + 1;
-  if (call.is_alone_in_lane()) {
-    return call.deliver_own(finishing.share, finishing.result.data(), slot);
-  }
+  if (call.is_alone_in_lane()) return algorithm_->deliver(call, finishing, slot);
   call.spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 

@@ -200,6 +200,11 @@ struct NodeMemory {
     return reinterpret_cast<std::uintptr_t>(address) -
            reinterpret_cast<std::uintptr_t>(self().arena);
   }
+  /// True for memory in this rank's arena, which stays where it is until the process ends if a call
+  /// has failed.
+  [[nodiscard]] bool is_in_arena(const std::byte* address) const {
+    return offset_of(address) < arena_bytes;
+  }
   /// True for the offset of memory that every rank of the node has mapped. A rank that is alone on
   /// its node shares all its memory with itself.
   [[nodiscard]] bool is_mapped(std::uint64_t offset) const {

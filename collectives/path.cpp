@@ -72,10 +72,10 @@ std::string to_string(const LearntPath& learnt) {
   char margin[64];
   std::snprintf(margin, sizeof margin, ": %.2f times the speed of the static choice",
                 learnt.margin);
-  const std::string of = call.between_nodes ? " between nodes" : std::string(" of ") + memory + goal;
-  const std::string path = call.between_nodes
-                               ? "pieces=" + std::to_string(learnt.path.pieces)
-                               : to_string(learnt.path);
+  const std::string of =
+      call.between_nodes ? " between nodes" : std::string(" of ") + memory + goal;
+  const std::string path =
+      call.between_nodes ? "pieces=" + std::to_string(learnt.path.pieces) : to_string(learnt.path);
   return std::string("learnt: ") + to_string(of_kind(call.kind)) + of + ", from " +
          std::to_string(std::size_t{1} << call.size) + " bytes: " + path + margin;
 }

@@ -339,8 +339,7 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
                 in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight" +
                 (most_pieces == 1 ? ""
                  : pieces         ? ", in messages of " + std::to_string(*pieces) + " pieces"
-                                  : ", in messages of up to " + std::to_string(most_pieces) +
-                                        " pieces"),
+                          : ", in messages of up to " + std::to_string(most_pieces) + " pieces"),
             between + "broadcasts: to all nodes at once, from " + in_bytes(chain_bytes) +
                 " from node to node"};
   }

@@ -78,7 +78,7 @@ struct Tuning {
   std::size_t chunks_in_flight;  ///< of chunk_bytes each; fewer if messages have several pieces
   int most_pieces = 1;           ///< in a message, a power of two: see Path::pieces
   std::optional<int> pieces;     ///< what TUTTI_ALGORITHMS asks for
-  std::size_t chain_bytes;  ///< broadcasts from this size on go from node to node
+  std::size_t chain_bytes;       ///< broadcasts from this size on go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);

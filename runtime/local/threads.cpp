@@ -54,7 +54,8 @@ class Mailboxes {
   MessageFilter filter_;
 };
 
-/// A Transport between threads of one process.
+/// A Transport between threads of one process. Memory that a message is awaited in may not be sent,
+/// as with MPI: send() throws.
 class MailboxTransport final : public collectives::Transport {
  public:
   /// `members`: of a group, by their ranks in the job; empty for the job.
@@ -126,6 +127,13 @@ std::optional<Mailboxes::Message> Mailboxes::take_any(int rank, int tag) {
 
 collectives::Transport::Request MailboxTransport::send(int to_rank, int tag,
                                                        std::span<const std::byte> bytes) {
+  for (const auto& [request, awaited] : pending_) {
+    const std::byte* const begin = awaited.bytes.data();
+    if (bytes.data() >= begin + awaited.bytes.size() || begin >= bytes.data() + bytes.size()) {
+      continue;
+    }
+    throw Error(ErrorCode::communication, "a message is sent from memory that one is awaited in");
+  }
   mailboxes_->post(in_job(to_rank), {rank_, first_tag_ + tag, {bytes.begin(), bytes.end()}});
   return next_request_++;
 }

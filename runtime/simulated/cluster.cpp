@@ -51,7 +51,8 @@ std::vector<std::shared_ptr<Group>> Cluster::make_groups() {
     own.settings = settings_;
     own.arena = std::make_shared<Arena>(Backing::touched, kArenaBytes);
     own.tuning = collectives::Tuning::choose(own.topology, settings_, kCaches);
-    // In a node by the machine's clock, which does not pass here; between nodes by the simulated one.
+    // In a node by the machine's clock, which does not pass here; between nodes by the simulated
+    // one.
     if (own.topology.num_nodes() == 1) own.tuning.learns = false;
     own.scratch = Scratch::first_of(own.arena);
     own.pace = &simulation_.pace(rank);

@@ -71,10 +71,12 @@ TEST_CASE("messages of several pieces leave as many bytes under way, and at leas
   CHECK(in_flight(1) == 16);
   CHECK(in_flight(4) == 4);
   CHECK(in_flight(8) == 2);
-  CHECK(tuning_of({1, 1}, settings_with("learn", "in-flight=3")).chunks_in_flight_of({.pieces = 8}) ==
-        2);
-  CHECK(tuning_of({1, 1}, settings_with("learn", "in-flight=1")).chunks_in_flight_of({.pieces = 8}) ==
-        1);
+  CHECK(
+      tuning_of({1, 1}, settings_with("learn", "in-flight=3")).chunks_in_flight_of({.pieces = 8}) ==
+      2);
+  CHECK(
+      tuning_of({1, 1}, settings_with("learn", "in-flight=1")).chunks_in_flight_of({.pieces = 8}) ==
+      1);
   CHECK(tuning.chunk_bytes_of({.pieces = 4}) == 4 * tuning.chunk_bytes);
 }
 
@@ -161,8 +163,8 @@ TEST_CASE("all nodes learn alike, however late a rank comes") {
       CAPTURE(handshakes);
       Histories histories(test::size_of_job(layout));
       std::atomic<int> wrong{0};
-      const auto outcomes = test::as_ranks(
-          layout, settings_with("at-once", handshakes), [&](Communicator& comm) {
+      const auto outcomes =
+          test::as_ranks(layout, settings_with("at-once", handshakes), [&](Communicator& comm) {
             std::mt19937 random(static_cast<unsigned>(comm.rank()));
             for (int call = 0; call < (test::kFewRounds ? 15 : 60); ++call) {
               if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
@@ -219,27 +221,40 @@ Tensor random_tensor(std::int64_t count, DType dtype, unsigned seed) {
   return tensor;
 }
 
+enum class Memory { ordinary, shared, shared_in_place };
+
 /// The bits of several collectives, one after the other, as rank 0 has them.
 std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings& settings,
-                                  DType dtype, int turns) {
+                                  DType dtype, int turns, Memory memory = Memory::ordinary) {
   constexpr std::int64_t kBlock = 9'001;
   const std::int64_t ranks = test::size_of_job(layout);
   std::vector<std::byte> bits;
   std::atomic<int> different{0};
   const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
-    const Tensor input = random_tensor(ranks * kBlock, dtype, static_cast<unsigned>(comm.rank()));
+    const Tensor values = random_tensor(ranks * kBlock, dtype, static_cast<unsigned>(comm.rank()));
+    const auto make = [&](std::int64_t count) {
+      return memory == Memory::ordinary ? Tensor::zeros({count}, dtype)
+                                        : comm.allocate({count}, dtype);
+    };
+    Tensor input = make(ranks * kBlock);
+    Tensor other = make(ranks * kBlock);
+    Tensor share = make(kBlock);
+    Tensor all = make(ranks * kBlock);
+    Tensor& sum = memory == Memory::shared_in_place ? input : other;
     std::vector<std::byte> first;
     for (int turn = 0; turn < turns; ++turn) {
       std::vector<std::byte> found;
       const auto keep = [&](const Tensor& tensor) {
         found.insert(found.end(), tensor.bytes(), tensor.bytes() + tensor.size_bytes());
       };
-      Tensor sum = Tensor::zeros({ranks * kBlock}, dtype);
-      comm.allreduce(input, sum);
-      keep(sum);
-      Tensor share = Tensor::zeros({kBlock}, dtype);
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max}) {
+        std::memcpy(input.bytes(), values.bytes(), values.size_bytes());
+        other.fill(0);
+        comm.allreduce(input, sum, op);
+        keep(sum);
+      }
+      std::memcpy(input.bytes(), values.bytes(), values.size_bytes());
       comm.reduce_scatter(input, share);
-      Tensor all = Tensor::zeros({ranks * kBlock}, dtype);
       comm.allgather(share, all);
       keep(all);
       comm.broadcast(all, static_cast<int>(ranks) - 1);
@@ -256,7 +271,7 @@ std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings
 
 }  // namespace
 
-TEST_CASE("no number of pieces changes a bit") {
+TEST_CASE("no number of pieces changes a bit, wherever the data is") {
   Settings in_turn = settings_with("learn", "paths=in-turn");
   in_turn.piece_bytes = 4096;
   Settings one = settings_with("static");
@@ -265,7 +280,9 @@ TEST_CASE("no number of pieces changes a bit") {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       CAPTURE(layout.size());
       const auto expected = results_of(layout, one, dtype, 1);
-      CHECK(results_of(layout, in_turn, dtype, test::kFewRounds ? 4 : 8) == expected);
+      for (const Memory memory : {Memory::ordinary, Memory::shared, Memory::shared_in_place}) {
+        CHECK(results_of(layout, in_turn, dtype, test::kFewRounds ? 4 : 8, memory) == expected);
+      }
       one.algorithms = "exchange=halving";
       CHECK(results_of(layout, one, dtype, 1) == expected);
       one.algorithms.clear();
