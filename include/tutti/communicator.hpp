@@ -84,7 +84,7 @@ class TUTTI_API Communicator {
   /// them. Local.
   [[nodiscard]] std::vector<std::string> algorithms() const;
   /// True while there are ways to try for calls like the last one that moved data: see
-  /// Settings::tuning. Local; the same on all ranks of a node after the same calls.
+  /// Settings::tuning. Local; the same on all ranks after the same calls.
   [[nodiscard]] bool is_learning() const;
   /// What has been learnt so far, as the text of a file for TUTTI_TUNING. Local.
   [[nodiscard]] std::string learnt_tuning() const;

@@ -62,10 +62,10 @@ struct TUTTI_API Settings {
   /// node: see collectives/README.md), paths=in-turn (each call another way, for tests),
   /// direct-outputs=BYTES (pushpull writes its outputs at once from this size on), own-sums=RANKS
   /// (each rank of a node of up to so many sums ordinary memory for itself), wait-group=RANKS,
-  /// in-flight=CHUNKS, pieces=1|2|4|8 (in a message between nodes), chain=BYTES (broadcasts of this size go from node to node),
-  /// handshakes=direct|doubling, exchange=direct|halving|mpi (between nodes). "mpi" gives the order
-  /// of summation to MPI_Allreduce. Default empty. What it says of a node, or of pieces, is not
-  /// learnt.
+  /// in-flight=CHUNKS, pieces=1|2|4|8 (in a message between nodes), chain=BYTES (broadcasts of this
+  /// size go from node to node), handshakes=direct|doubling, exchange=direct|halving|mpi (between
+  /// nodes). "mpi" gives the order of summation to MPI_Allreduce. Default empty. What it says of a
+  /// node, or of pieces, is not learnt.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
@@ -109,7 +109,8 @@ struct TUTTI_API Settings {
   /// which ui.perfetto.dev and chrome://tracing show. Default empty: none.
   std::string trace;
 
-  /// TUTTI_TUNING: how the way of large calls through a node is chosen: "learn" tries the ways in
+  /// TUTTI_TUNING: how the way of large calls through a node is chosen, and, in a job of several
+  /// nodes, how much of them goes in a message (see `piece_bytes`): "learn" tries the ways in
   /// the job's own calls and keeps the fastest, "at-once" does so in the first calls of each size,
   /// whatever that costs, "static" keeps to a table, and any other value is the name of a file that
   /// `tutti-doctor --tuning FILE` wrote. No way changes a bit of a result. Default learn: trials

@@ -259,7 +259,9 @@ constexpr std::array kSettings = {
     setting<&Settings::chunk_bytes, forms::PieceBytes>(
         "TUTTI_CHUNK_BYTES", "what a node reduces at a time, out of place"),
     setting<&Settings::piece_bytes, forms::PieceBytes>(
-        "TUTTI_PIECE_BYTES", "what a node sends to another at a time; halving sends more, and so may what is learnt"),
+        "TUTTI_PIECE_BYTES",
+        "what a node sends to another at a time, or learns to send 2, 4 or 8 of; halving sends "
+        "more"),
     setting<&Settings::algorithms, forms::Algorithms>(
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
@@ -288,7 +290,7 @@ constexpr std::array kSettings = {
     setting<&Settings::trace, forms::File>("TUTTI_TRACE",
                                            "what all ranks did when, for ui.perfetto.dev", "none"),
     setting<&Settings::tuning, forms::Tuning>(
-        "TUTTI_TUNING", "how the way of large calls through a node, and between nodes, is chosen"),
+        "TUTTI_TUNING", "how the way of large calls, through a node or between nodes, is chosen"),
     setting<&Settings::threads, forms::Threads>("TUTTI_THREADS",
                                                 "threads of a rank that work on 256 KiB and more",
                                                 "usable cores / ranks of the host, at most 8"),
