@@ -190,7 +190,7 @@ class Call {
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
   /// What the other calls of its kind have in common with it. Of a call with data.
   [[nodiscard]] CallClass call_class() const;
-  /// The same for all ranks of all nodes, of what crosses between nodes.
+  /// What all ranks of all nodes know of a call that crosses between nodes.
   [[nodiscard]] CallClass class_between_nodes() const;
   /// Says in the next announcement how long a call took.
   void report_time(const CallTime& time) { last_time_ = time; }
@@ -243,8 +243,9 @@ class Call {
   /// A range of this rank's input that can be a message as it lies: input_as_carried(), of one
   /// segment, in the arena, where a message that outlasts a failed call finds it. Else null.
   [[nodiscard]] const std::byte* input_to_send(Range range) const;
-  /// The same of the output, where there is no consumer. Null also if it meets the input, which
-  /// may be on its way; `over_input`: unless it is the input.
+  /// Where a message with a range of the result can be received as it will lie: in the output,
+  /// under the conditions of input_to_send(). Null also if there is a consumer, or if the output
+  /// meets the input, which may be on its way; `over_input`: it may be the input.
   [[nodiscard]] std::byte* output_to_fill(Range range, bool over_input) const;
   /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);

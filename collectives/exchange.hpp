@@ -89,7 +89,8 @@ class ExchangeAlgorithm {
   void sum_partial(Call& call, const ChunkInFlight& flight, int partial, Range range,
                    std::byte* to) const;
 
-  /// The same for this node's part of what combine() adds: what that reads where it lies is left.
+  /// Sums this node's partials of a range into `to`, for combine(). Parts that combine() reads
+  /// where they lie are left out.
   void sum_own_partials(Call& call, const ChunkInFlight& flight, Range range, std::byte* to) const;
   /// Sums a range over all partials of the plan, of which `partials` has range.size() bytes each,
   /// in their order, and where sums on the way are kept.
