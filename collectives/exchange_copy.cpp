@@ -30,7 +30,7 @@ class CopyExchange final : public ExchangeAlgorithm {
       if (run.source != lane_.node()) {
         if (!is_wanted(run)) return;
         const int from = is_chain(call) ? lane_.node() + lane_.num_nodes() - 1 : run.source;
-        std::byte* const to = place_of_arrival(call, flight, run);
+        std::byte* const to = place_of(call, flight, run.range, /*over_input=*/false);
         arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, {to, run.range.size()}));
         return;
       }
@@ -106,19 +106,12 @@ class CopyExchange final : public ExchangeAlgorithm {
     return run.destination == kEveryRank || run.destination == lane_.node();
   }
 
-  /// In the output, or in a buffer.
-  [[nodiscard]] static std::byte* place_of_arrival(const Call& call, ChunkInFlight& flight,
-                                                   const Run& run) {
-    std::byte* const output = call.output_to_fill(run.range, /*over_input=*/false);
-    return output != nullptr ? output : flight.result_at(run.range.begin);
-  }
-
   /// Where they are on this node, which has given or received them.
   [[nodiscard]] std::span<const std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
                                                     const Run& run) const {
     const std::byte* from = flight.result_at(run.range.begin);
     if (run.source != lane_.node()) {
-      from = place_of_arrival(call, flight, run);
+      from = place_of(call, flight, run.range, /*over_input=*/false);
     } else if (const std::byte* const input = call.input_to_send(run.range)) {
       from = input;
     }

@@ -78,11 +78,9 @@ class DirectExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  /// Where the sum of a node's piece goes: to the output, or to a buffer.
+  /// Where the sum of a node's piece goes. Only this node's own may replace its input.
   [[nodiscard]] std::byte* result_of(const Call& call, ChunkInFlight& flight, int node) const {
-    const Range piece = piece_of(flight, node);
-    std::byte* const output = call.output_to_fill(piece, /*over_input=*/node == lane_.node());
-    return output != nullptr ? output : flight.result_at(piece.begin);
+    return place_of(call, flight, piece_of(flight, node), /*over_input=*/node == lane_.node());
   }
 
   [[nodiscard]] Range piece_of(const ChunkInFlight& flight, int node) const {

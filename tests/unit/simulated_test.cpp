@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated clusters: the results are those of every job, and the times those of the network.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -154,6 +155,47 @@ Loss lose_node(int nodes, int lost, double timeout_seconds) {
 }
 
 }  // namespace
+
+namespace {
+
+enum class Call { broadcast, allreduce, allreduce_in_place };
+
+/// How long two nodes of one rank work on a call of 1 MB, in the time that reading and writing so
+/// much takes. Nothing else takes time.
+double work_of(Call call, bool shared) {
+  constexpr std::int64_t kCount = 250'000;
+  constexpr double kRate = 1e9;
+  Network network = pure_latency();
+  network.latency = 0;
+  network.core_rate = kRate;
+  Cluster cluster(network, {1, 1}, quiet());
+  double seconds = 0;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    Tensor input = shared ? comm.allocate({kCount}) : Tensor::zeros({kCount});
+    Tensor other = shared ? comm.allocate({kCount}) : Tensor::zeros({kCount});
+    comm.barrier();
+    const Time begun = cluster.simulation().now();
+    if (call == Call::broadcast) {
+      comm.broadcast(input, 0);
+    } else {
+      comm.allreduce(input, call == Call::allreduce ? other : input);
+    }
+    seconds = std::max(seconds, static_cast<double>(cluster.simulation().now() - begun) / kSecond);
+  });
+  CHECK(test::all_returned(outcomes));
+  return seconds * kRate / (kCount * sizeof(float));
+}
+
+}  // namespace
+
+TEST_CASE("between nodes of one rank the store's memory is not copied") {
+  CHECK(work_of(Call::broadcast, /*shared=*/true) < 0.01);
+  CHECK(work_of(Call::broadcast, /*shared=*/false) > 1.9);
+  // A sum of two halves is read and written; then the other half comes.
+  CHECK(work_of(Call::allreduce, true) == doctest::Approx(1.5).epsilon(0.05));
+  CHECK(work_of(Call::allreduce_in_place, true) == doctest::Approx(2.5).epsilon(0.05));
+  CHECK(work_of(Call::allreduce, false) == doctest::Approx(4.5).epsilon(0.05));
+}
 
 TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
   constexpr int kNodes = test::kFewRounds ? 64 : 1024;
