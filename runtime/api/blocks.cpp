@@ -20,7 +20,6 @@ using collectives::Engine;
 using collectives::kEveryRank;
 using collectives::Kind;
 using collectives::Segment;
-using collectives::Verb;
 
 namespace {
 
@@ -58,85 +57,6 @@ std::string to_text(Counts counts) {
 
 std::string from_root(int root) { return " from rank " + std::to_string(root); }
 std::string to_root(int root) { return " to rank " + std::to_string(root); }
-
-/// Every rank's numbers, one rank after the other. `what` is the call that needs them.
-std::vector<std::uint64_t> exchange_numbers(Engine& engine, std::span<const std::uint64_t> own,
-                                            std::uint64_t digest, Verb verb,
-                                            collectives::FunctionRef<std::string()> what) {
-  const int size = engine.topology().size;
-  std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(size));
-  const auto segments = collectives::allgather_segments(size, std::as_bytes(own).data(),
-                                                        reinterpret_cast<std::byte*>(all.data()),
-                                                        own.size(), DType::int64);
-  engine.run({.kind = Kind::allgather,
-              .digest = digest,
-              .segments = segments,
-              .describe = what,
-              .verb = verb});
-  return all;
-}
-
-/// What an alltoallv knows of all ranks once their counts have met. With few ranks the elements of
-/// a rank travel beside its counts, if they take no more room than these.
-class CountsOfAll {
- public:
-  static constexpr std::size_t kMostRanksWithData = 4;
-
-  CountsOfAll(Engine& engine, const ConstTensorView& input, Counts given, Counts wanted,
-              collectives::FunctionRef<std::string()> what)
-      : ranks_(given.size()),
-        width_(size_of(input.dtype())),
-        room_(ranks_ <= kMostRanksWithData ? 2 * ranks_ * sizeof(std::uint64_t) : 0) {
-    std::vector<std::uint64_t> own(2 * ranks_ + room_ / sizeof(std::uint64_t));
-    std::copy(given.begin(), given.end(), own.begin());
-    std::copy(wanted.begin(), wanted.end(), own.begin() + static_cast<std::ptrdiff_t>(ranks_));
-    if (input.size_bytes() > 0 && input.size_bytes() <= room_) {
-      std::memcpy(own.data() + 2 * ranks_, input.bytes(), input.size_bytes());
-    }
-    stride_ = own.size();
-    all_ = exchange_numbers(engine, own, digest_of(input.dtype()), Verb::alltoall, what);
-  }
-
-  [[nodiscard]] std::size_t given(std::size_t from, std::size_t to) const {
-    return all_[stride_ * from + to];
-  }
-  [[nodiscard]] std::size_t wanted(std::size_t from, std::size_t to) const {
-    return all_[stride_ * to + ranks_ + from];
-  }
-  /// True, on all ranks alike, if the elements of every rank came with its counts.
-  [[nodiscard]] bool have_data() const {
-    for (std::size_t from = 0; from < ranks_; ++from) {
-      if (first_for(from, ranks_) * width_ > room_) return false;
-    }
-    return room_ > 0;
-  }
-  /// Writes what the other ranks have for this one. After have_data().
-  void copy_data(std::size_t rank, std::byte* output) const {
-    for (std::size_t from = 0; from < ranks_; ++from) {
-      const std::size_t bytes = given(from, rank) * width_;
-      if (bytes == 0) continue;
-      const auto* const data =
-          reinterpret_cast<const std::byte*>(all_.data() + stride_ * from + 2 * ranks_);
-      std::memcpy(output, data + first_for(from, rank) * width_, bytes);
-      output += bytes;
-    }
-  }
-
- private:
-  /// How many elements `from` gives to the ranks below `to`. The counts of a rank add up to its
-  /// input, so this does not wrap around.
-  [[nodiscard]] std::size_t first_for(std::size_t from, std::size_t to) const {
-    std::size_t first = 0;
-    for (std::size_t i = 0; i < to; ++i) first += given(from, i);
-    return first;
-  }
-
-  std::size_t ranks_;
-  std::size_t width_;
-  std::size_t room_;  ///< bytes
-  std::size_t stride_ = 0;
-  std::vector<std::uint64_t> all_;
-};
 
 /// Throws on all ranks, which have found the same.
 [[noreturn]] void throw_agreed(const Engine& engine, const std::string& text) {
@@ -187,9 +107,14 @@ void Communicator::scatter(const ConstTensorView& input, const TensorView& outpu
 }
 
 std::vector<std::size_t> Communicator::exchange_counts(std::size_t count) {
-  const std::uint64_t own[] = {count};
+  Engine& engine = group_->engine();
+  const std::uint64_t own = count;
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
+  const auto segments =
+      collectives::allgather_segments(size(), reinterpret_cast<const std::byte*>(&own),
+                                      reinterpret_cast<std::byte*>(all.data()), 1, DType::int64);
   const auto describe = [] { return std::string("exchange_counts"); };
-  const auto all = exchange_numbers(group_->engine(), own, 0, Verb::of_kind, describe);
+  engine.run({.kind = Kind::allgather, .segments = segments, .describe = describe});
   return {all.begin(), all.end()};
 }
 
@@ -285,7 +210,8 @@ void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
   refuse_if(engine, "alltoallv", why);
   const auto ranks = static_cast<std::size_t>(size());
   const auto describe = [&] { return std::string("alltoallv of ") + to_string(input.dtype()); };
-  const CountsOfAll counts(engine, input, input_counts, output_counts, describe);
+  CountExchange& counts = group_->count_exchange();
+  counts.meet(engine, input, input_counts, output_counts, describe);
   for (std::size_t from = 0; from < ranks; ++from) {
     for (std::size_t to = 0; to < ranks; ++to) {
       if (counts.given(from, to) == counts.wanted(from, to)) continue;

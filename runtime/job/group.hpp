@@ -15,6 +15,7 @@
 #include "runtime/job/arena.hpp"
 #include "runtime/job/async_calls.hpp"
 #include "runtime/job/async_reduces.hpp"
+#include "runtime/job/count_exchange.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/job/scratch.hpp"
 #include "runtime/observe/reports.hpp"
@@ -107,6 +108,8 @@ class Group {
     async();
     return *async_reduces_;
   }
+  /// For the counts of the group's calls, which all copies of a communicator make with it.
+  [[nodiscard]] CountExchange& count_exchange() { return count_exchange_; }
   /// Empty if the node's ranks can read each other's ordinary memory, or if there is one.
   [[nodiscard]] const std::string& why_unreadable() const { return parts_.why_unreadable; }
 
@@ -133,6 +136,7 @@ class Group {
   bool makes_async_calls_ = false;      ///< has made one
   std::unique_ptr<AsyncCalls> async_;
   std::unique_ptr<AsyncReduces> async_reduces_;
+  CountExchange count_exchange_;
   std::unique_ptr<NodeObserver> observer_;
   std::unique_ptr<Reports> reports_;
 };

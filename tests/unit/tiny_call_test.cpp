@@ -231,27 +231,46 @@ TEST_CASE("blocks of one rank lie end to end in its first cache line, up to 24 b
   }
 }
 
-TEST_CASE("an alltoallv of few elements is one operation, and a larger one is two") {
-  const auto groups = make_thread_groups({2}, {});
-  for (const std::size_t count : {2, 3}) {  // 32 bytes per rank travel with the counts
-    std::atomic<std::uint64_t> operations{0};
-    std::atomic<int> wrong{0};
-    const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
-      const std::uint64_t before = groups.front()->engine().memory().control().calls.newest();
-      comm.barrier();
-      const test::Counts counts(2, count);
-      Tensor input = test::numbers(comm, false, 2 * count);
-      Tensor output = test::numbers(comm, false, 2 * count);
-      test::fill_blocks(input, counts, comm.rank(), [](int to) { return to; });
-      comm.alltoallv(input, counts, output, counts);
-      if (!test::are_blocks(output, counts, comm.rank())) ++wrong;
-      if (comm.rank() == 0) {
-        operations = groups.front()->engine().memory().control().calls.newest() - before - 1;
-      }
-    });
-    CHECK(test::all_returned(outcomes));
-    CHECK(wrong == 0);
-    CHECK(operations == (count == 2 ? 1 : 2));
+TEST_CASE("an alltoallv of few elements is one operation once the ranks know how few") {
+  struct Step {
+    std::size_t count;  // of int64 that each rank has for each
+    std::uint64_t operations;
+  };
+  struct Case {
+    int ranks;
+    std::vector<Step> steps;
+  };
+  // 16 bytes per rank travel with the counts at first, then as many as in the call before; counts
+  // and elements of all ranks together have 4 KiB.
+  const Case cases[] = {
+      {2, {{2, 1}, {3, 2}, {3, 1}, {4, 1}, {60, 2}, {60, 1}, {300, 2}, {300, 2}, {2, 1}}},
+      {5, {{2, 1}, {9, 2}, {9, 1}, {0, 1}, {9, 2}}},
+      {16, {{1, 2}, {1, 2}}}};
+  for (const Case& asked : cases) {
+    const auto groups = make_thread_groups({asked.ranks}, {});
+    const auto ranks = static_cast<std::size_t>(asked.ranks);
+    for (const Step& step : asked.steps) {
+      CAPTURE(asked.ranks);
+      CAPTURE(step.count);
+      std::atomic<std::uint64_t> operations{0};
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::run_ranks(groups, [&](Communicator& comm) {
+        const std::uint64_t before = groups.front()->engine().memory().control().calls.newest();
+        comm.barrier();
+        const test::Counts counts(ranks, step.count);
+        Tensor input = test::numbers(comm, false, ranks * step.count);
+        Tensor output = test::numbers(comm, false, ranks * step.count);
+        test::fill_blocks(input, counts, comm.rank(), [](int to) { return to; });
+        comm.alltoallv(input, counts, output, counts);
+        if (!test::are_blocks(output, counts, comm.rank())) ++wrong;
+        if (comm.rank() == 0) {
+          operations = groups.front()->engine().memory().control().calls.newest() - before - 1;
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+      CHECK(operations == step.operations);
+    }
   }
 }
 
