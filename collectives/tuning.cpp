@@ -27,7 +27,7 @@ constexpr std::size_t kPayloadsRead = kInlineInNode;
 // own ranks that its first rank reads. Sent to all nodes at once, larger payloads take longer than
 // a round of its own for the handshakes: 32 KiB did on two hosts with 10 Gb/s.
 constexpr std::size_t kHandshakesReceived = 256 * kKiB;
-constexpr std::size_t kHandshakesReceivedDirect = 64 * kKiB;
+constexpr std::size_t kHandshakesReceivedDirect = 112 * kKiB;
 constexpr std::size_t kInlineDirect = 16 * kKiB;
 constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
 // What messages may have at most, and scratch slots, whatever the number of pieces.
@@ -49,7 +49,7 @@ constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
 constexpr int kMostNodesDirect = 16;
 // Beyond that the threads of a rank wait for memory, and for each other.
 constexpr int kMostThreads = 8;
-constexpr int kMostHandshakesDirect = 8;
+constexpr int kMostHandshakesDirect = 7;
 
 constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
 

@@ -270,14 +270,15 @@ TEST_CASE(
     CHECK(tuning.inline_private_bytes == tuning.inline_shared_bytes);
     return tuning.inline_shared_bytes;
   };
-  CHECK(inline_bytes(8, "") == 8192);
+  CHECK(inline_bytes(7, "") == 16384);  // all of them 112 KiB
+  CHECK(inline_bytes(8, "") == 32768);  // one sum in each of 3 rounds
   CHECK(inline_bytes(9, "") == 29120);    // no more than 9 sums
   CHECK(inline_bytes(32, "") == 32768);   // one sum in each of 5 rounds
   CHECK(inline_bytes(128, "") == 32768);  // 7 rounds
   CHECK(inline_bytes(100, "") == 5312);   // 7 rounds of at most 7 sums on average
   CHECK(inline_bytes(1024, "") == 26176);
   CHECK(inline_bytes(1023, "") == 2560);
-  CHECK(inline_bytes(128, "handshakes=direct") == 512);
+  CHECK(inline_bytes(128, "handshakes=direct") == 896);
   Settings reproducible;
   reproducible.reproducible = true;
   std::vector<int> uneven(32, 1);
@@ -289,8 +290,8 @@ TEST_CASE("the number of nodes and of local ranks chooses") {
   CHECK(tuning_of({4, 4}).exchange == Exchange::direct);
   CHECK(tuning_of(std::vector<int>(16, 1)).exchange == Exchange::direct);
   CHECK(tuning_of(std::vector<int>(17, 1)).exchange == Exchange::halving);
-  CHECK(tuning_of(std::vector<int>(8, 1)).handshakes == Handshakes::direct);
-  CHECK(tuning_of(std::vector<int>(9, 1)).handshakes == Handshakes::doubling);
+  CHECK(tuning_of(std::vector<int>(7, 1)).handshakes == Handshakes::direct);
+  CHECK(tuning_of(std::vector<int>(8, 1)).handshakes == Handshakes::doubling);
   CHECK(tuning_of({16}).wait_group == 16);
   CHECK(tuning_of({17}).wait_group == 5);
   CHECK(tuning_of({1}).streamed_slot_bytes == 16 << 10);
