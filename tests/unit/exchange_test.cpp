@@ -270,8 +270,8 @@ TEST_CASE(
     CHECK(tuning.inline_private_bytes == tuning.inline_shared_bytes);
     return tuning.inline_shared_bytes;
   };
-  CHECK(inline_bytes(7, "") == 16384);  // all of them 112 KiB
-  CHECK(inline_bytes(8, "") == 32768);  // one sum in each of 3 rounds
+  CHECK(inline_bytes(7, "") == 16384);    // all of them 112 KiB
+  CHECK(inline_bytes(8, "") == 32768);    // one sum in each of 3 rounds
   CHECK(inline_bytes(9, "") == 29120);    // no more than 9 sums
   CHECK(inline_bytes(32, "") == 32768);   // one sum in each of 5 rounds
   CHECK(inline_bytes(128, "") == 32768);  // 7 rounds
