@@ -15,8 +15,8 @@ using collectives::Verb;
 
 namespace {
 
-/// Of all ranks together. Beyond it, that each rank reads what is for others costs more than a
-/// second call.
+/// Counts and elements of all ranks together. To read more of what is meant for other ranks costs
+/// more than a second call.
 constexpr std::size_t kMostBytes = std::size_t{4} << 10;
 
 constexpr std::size_t kWord = sizeof(std::uint64_t);

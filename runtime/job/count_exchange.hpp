@@ -28,7 +28,7 @@ class CountExchange {
  public:
   using Counts = std::span<const std::size_t>;
 
-  /// How the ranks come to know the counts of the call. They stay until the next meet().
+  /// Tells all ranks each other's counts, which stay here until the next meet().
   /// Order   collective. `given` adds up to the elements of `input`; one count per rank in both.
   /// Errors  those of Engine::run.
   void meet(collectives::Engine& engine, const ConstTensorView& input, Counts given, Counts wanted,
