@@ -12,6 +12,7 @@ constexpr std::size_t rounded_up(std::size_t bytes) {
 std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
                                         std::size_t count, DType dtype) {
   std::vector<Segment> segments;
+  segments.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     std::byte* place = output + static_cast<std::size_t>(rank) * count * size_of(dtype);
     segments.push_back(

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives in which each rank has a block of its own, of equal or of different sizes.
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "tutti/communicator.hpp"

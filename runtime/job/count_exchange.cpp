@@ -45,18 +45,13 @@ void CountExchange::meet(Engine& engine, const ConstTensorView& input, Counts gi
   if (input.size_bytes() > 0 && input.size_bytes() <= room_) {
     std::memcpy(own_.data() + 2 * ranks_, input.bytes(), input.size_bytes());
   }
-  segments_.clear();
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    segments_.push_back({.input = std::as_bytes(std::span(own_)).data(),
-                         .output = reinterpret_cast<std::byte*>(all_.data() + rank * stride_),
-                         .count = stride_,
-                         .dtype = DType::int64,
-                         .source = static_cast<int>(rank)});
-  }
+  const auto segments = collectives::allgather_segments(
+      static_cast<int>(ranks_), reinterpret_cast<const std::byte*>(own_.data()),
+      reinterpret_cast<std::byte*>(all_.data()), stride_, DType::int64);
   const Digest digest = Digest().add(static_cast<std::uint64_t>(input.dtype()));
   engine.run({.kind = Kind::allgather,
               .digest = digest.value(),
-              .segments = segments_,
+              .segments = segments,
               .describe = what,
               .verb = Verb::alltoall});
   most_bytes_ = 0;

@@ -22,8 +22,8 @@ namespace tutti {
 /// How much room there is has to be known before the counts are. It is what the call before this
 /// one would have needed. All ranks have seen that call's counts, so they decide alike.
 ///
-/// One per group. Its memory is kept from call to call: a small call takes less time than to
-/// allocate it.
+/// One per group, whichever copies of its communicator the ranks use: with a room per copy, the
+/// ranks could have different ones.
 class CountExchange {
  public:
   using Counts = std::span<const std::size_t>;
@@ -57,7 +57,6 @@ class CountExchange {
   std::size_t most_bytes_ = 0;  ///< elements that a rank had in the last call; the largest of all
   std::vector<std::uint64_t> own_;
   std::vector<std::uint64_t> all_;
-  std::vector<collectives::Segment> segments_;
 };
 
 }  // namespace tutti
