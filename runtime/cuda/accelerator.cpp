@@ -55,7 +55,8 @@ class CudaAccelerator final : public gpus::Accelerator {
     return static_cast<std::byte*>(memory);
   }
   void release(int /*device*/, std::byte* memory) noexcept override {
-    static_cast<void>(cudaFree(memory));
+    choose_used_device();
+    ignore(cudaFree(memory));
   }
 
   std::byte* allocate_pinned(int device, std::size_t bytes) override {
@@ -70,7 +71,8 @@ class CudaAccelerator final : public gpus::Accelerator {
     return static_cast<std::byte*>(memory);
   }
   void release_pinned(std::byte* memory) noexcept override {
-    static_cast<void>(cudaFreeHost(memory));
+    choose_used_device();
+    ignore(cudaFreeHost(memory));
   }
 
   /// Where it cannot be done (a limit on locked memory, say) copies are slower, and right.
@@ -80,16 +82,21 @@ class CudaAccelerator final : public gpus::Accelerator {
     static_cast<void>(cudaGetLastError());
     return false;
   }
-  void unpin(std::byte* memory) noexcept override { static_cast<void>(cudaHostUnregister(memory)); }
+  void unpin(std::byte* memory) noexcept override {
+    choose_used_device();
+    ignore(cudaHostUnregister(memory));
+  }
 
   gpus::Stream create_stream(int device) override {
     const OnDevice here(device);
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate", device);
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
+          device);
     return stream;
   }
   void destroy_stream(int /*device*/, gpus::Stream stream) noexcept override {
-    static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
+    choose_used_device();
+    ignore(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
   }
 
   [[nodiscard]] std::string refusal_of(int device, gpus::Stream stream) const override {
@@ -109,11 +116,13 @@ class CudaAccelerator final : public gpus::Accelerator {
   gpus::Event create_event(int device) override {
     const OnDevice here(device);
     cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", device);
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags",
+          device);
     return event;
   }
   void destroy_event(gpus::Event event) noexcept override {
-    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+    choose_used_device();
+    ignore(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
   }
   void record(gpus::Event event, int device, gpus::Stream stream) override {
     const OnDevice here(device);
@@ -126,6 +135,7 @@ class CudaAccelerator final : public gpus::Accelerator {
           "cudaStreamWaitEvent", device);
   }
   bool done(gpus::Event event) override {
+    choose_used_device();
     const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
     if (status == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());

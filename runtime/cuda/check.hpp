@@ -31,9 +31,20 @@ inline void check(cudaError_t status, const char* call, int device) {
                        : ""));
 }
 
+/// For calls that give something back, whose errors help nobody: other calls of the process do not
+/// meet them.
+inline void ignore(cudaError_t status) noexcept {
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+}
+
 /// Whether this process has used a device. Making it current would make its context, which takes
 /// half a gigabyte of it, and which a GPU in exclusive mode refuses to all but one process.
 bool has_context(int device) noexcept;
+
+/// Before calls that name no device: they make the context of the thread's current one, which is
+/// gpu(0) in a thread that has never chosen. If the process does not use that, one that it uses
+/// becomes the current one.
+void choose_used_device() noexcept;
 
 /// Makes a device the calling thread's current one for as long as it lives, and then the one before
 /// if the process uses that: a thread that has never chosen one has gpu(0), used or not.

@@ -66,7 +66,10 @@ class CudaMachine {
     return static_cast<std::byte*>(memory);
   }
   /// Errors are ignored: at the end of a process the driver may be gone already.
-  void release(std::byte* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+  void release(std::byte* memory) noexcept {
+    choose_used_device();
+    ignore(cudaFree(memory));
+  }
 
   std::byte* allocate_pinned(std::size_t bytes) {
     const OnDevice guard(device_);
@@ -74,7 +77,10 @@ class CudaMachine {
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", device_);
     return static_cast<std::byte*>(memory);
   }
-  void release_pinned(std::byte* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+  void release_pinned(std::byte* memory) noexcept {
+    choose_used_device();
+    ignore(cudaFreeHost(memory));
+  }
 
   void copy(gpus::Stream stream, std::byte* to, const std::byte* from, std::size_t bytes) {
     const OnDevice guard(device_);
@@ -85,15 +91,20 @@ class CudaMachine {
   Event create_event() {
     const OnDevice guard(device_);
     cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate", device_);
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags",
+          device_);
     return event;
   }
-  void destroy_event(Event event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
+  void destroy_event(Event event) noexcept {
+    choose_used_device();
+    ignore(cudaEventDestroy(event));
+  }
   void record(Event event, gpus::Stream stream) {
     const OnDevice guard(device_);
     check(cudaEventRecord(event, cuda_stream(stream)), "cudaEventRecord", device_);
   }
   bool done(Event event) {
+    choose_used_device();
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());  // no error, but kept like one
@@ -131,7 +142,7 @@ class CudaMachine {
     config.gridDim = blocks;
     config.blockDim = kBlockThreads;
     config.stream = cuda_stream(stream);
-    check(cudaLaunchKernelEx(&config, kernel, arguments...), "starting a kernel", device_);
+    check(cudaLaunchKernelEx(&config, kernel, arguments...), "cudaLaunchKernelEx", device_);
   }
 
   static cudaStream_t cuda_stream(gpus::Stream stream) { return static_cast<cudaStream_t>(stream); }

@@ -48,6 +48,25 @@ bool has_context(int device) noexcept {
   return get_state(handle, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
 }
 
+/// What is current once a thread has chosen is in use: cudaSetDevice itself makes a context.
+void choose_used_device() noexcept {
+  thread_local bool has_chosen = false;
+  if (has_chosen) return;
+  int current = 0;
+  int count = 0;
+  if (cudaGetDevice(&current) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  if (!has_context(current)) {
+    int used = 0;
+    while (used < count && !has_context(used)) ++used;
+    if (used == count) return;
+    ignore(cudaSetDevice(used));
+  }
+  has_chosen = true;
+}
+
 Devices find_devices() {
   Devices devices;
   const cudaError_t status = cudaGetDeviceCount(&devices.count);
