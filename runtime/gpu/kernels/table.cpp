@@ -20,7 +20,11 @@ bool is_aligned(const TensorRow& row, const Purpose& purpose) {
   return narrow % (elements * size_of(row.dtype)) == 0 && wide % kVectorBytes == 0;
 }
 
-/// Calls take(word) for everything that is used of a row.
+std::size_t num_words(const TensorRow& row, std::size_t used_states) {
+  return 3 + static_cast<std::size_t>(row.num_inputs) + used_states;
+}
+
+/// Calls take(word) for everything that is used of a row: num_words() times.
 template <class Take>
 void each_word(const TensorRow& row, std::size_t used_states, Take take) {
   take(row.count);
@@ -41,10 +45,12 @@ std::uint64_t word_of(const Purpose& purpose) {
 bool CutRows::differs(std::span<const TensorRow> rows, const Purpose& purpose) {
   if (words_.size() < 2 || words_[0] != rows.size() || words_[1] != word_of(purpose)) return true;
   const std::uint64_t* word = words_.data() + 2;
+  const std::uint64_t* const end = words_.data() + words_.size();
   std::uint64_t changed = 0;
   for (const TensorRow& row : rows) {
-    each_word(row, purpose.used_states(row.dtype),
-              [&](std::uint64_t now) { changed |= *word++ ^ now; });
+    const std::size_t used_states = purpose.used_states(row.dtype);
+    if (static_cast<std::size_t>(end - word) < num_words(row, used_states)) return true;
+    each_word(row, used_states, [&](std::uint64_t now) { changed |= *word++ ^ now; });
     if (changed != 0) return true;  // and the words to come may be another row's
   }
   return false;
