@@ -106,8 +106,9 @@ class Benchmark(Case):
 
     def test_every_type_and_operation_is_right(self):
         floats = [dtype for dtype in DTYPES if "int" not in dtype]
-        for dtypes, ops, expected in (("all", "all", itertools.product(DTYPES, OPS)),
-                                      (",".join(floats), "avg", itertools.product(floats, ["avg"]))):
+        for dtypes, ops, expected in (
+                ("all", "all", itertools.product(DTYPES, OPS)),
+                (",".join(floats), "avg", itertools.product(floats, ["avg"]))):
             out = self.measure("-d", dtypes, "-o", ops, "-b", 4096, "-e", 4096, *QUICK, ranks=2)
             self.check_all_right(out, 15)
             self.assertEqual({tuple(row[2:4]) for row in rows_of(out)}, set(expected))
