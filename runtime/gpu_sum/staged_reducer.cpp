@@ -155,6 +155,16 @@ void StagedReducer::abort_beside() noexcept {
   }
 }
 
+/// A rank whose own GPU does not end may be waiting for another one's.
+std::string StagedReducer::wait_between() const {
+  if (node_ == nullptr) return {};
+  std::string ranks;
+  for (const int rank : group_.topology().local_ranks()) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return ", in which the GPUs of ranks " + ranks + " wait for each other";
+}
+
 void StagedReducer::await(Event event) {
   const auto ready = [&] {
     if (node_ != nullptr) {
@@ -162,7 +172,9 @@ void StagedReducer::await(Event event) {
     }
     return accelerator_.done(event);
   };
-  const auto what = [&] { return "sum of " + to_string(gpu(device_)) + " over the ranks"; };
+  const auto what = [&] {
+    return "sum of " + to_string(gpu(device_)) + " over the ranks" + wait_between();
+  };
   group_.engine().await(ready, what);
 }
 

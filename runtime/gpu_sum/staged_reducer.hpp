@@ -49,6 +49,7 @@ class StagedReducer final : public Reducer {
   void exchange(const Chunk& chunk, Slot& slot);
   void bring_back(const Chunk& chunk, Slot& slot);
   void await(Event event);
+  [[nodiscard]] std::string wait_between() const;
   [[nodiscard]] std::byte* allocate_apart();
   [[nodiscard]] bool has_ended() noexcept;
 

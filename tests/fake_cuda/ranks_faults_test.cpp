@@ -95,8 +95,7 @@ TEST_CASE(
   for (const std::string path : {"nccl", "host"}) {
     KVStore kv = begin(by(path, 1));
     if (test::is_last()) fake_cuda::hang(0);
-    const std::string word =
-        path == "nccl" ? "for its GPU, whose work has not ended" : test::last();
+    const std::string word = path == "nccl" ? "wait for each other" : test::last();
     CHECK(push_ends_on_all(kv, ErrorCode::timeout, {word}));
     fake_cuda::go_on(0);
   }
