@@ -339,6 +339,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) { return ncclSuccess; }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return ncclCommAbort(comm); }
 
+// NCCL's own parameters. NOLINTBEGIN(readability-function-size)
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
   return comm->call({Kind::allreduce, type, count}, from, to, stream);
@@ -348,6 +349,8 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
                                ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
   return comm->call({Kind::reduce_scatter, type, count}, from, to, stream);
 }
+
+// NOLINTEND(readability-function-size)
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <utility>
 
 #include "tests/fake_cuda/machine.hpp"
 
@@ -122,11 +123,7 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 
-/// An error after which nothing works stays.
-cudaError_t cudaGetLastError() {
-  const cudaError_t error = std::exchange(Machine::last_error(), cudaSuccess);
-  return error;
-}
+cudaError_t cudaGetLastError() { return std::exchange(Machine::last_error(), cudaSuccess); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   return machine().call("cudaGetDeviceCount", kNone, [&] {
