@@ -153,9 +153,20 @@ Gpus::Slot& Gpus::next_slot(int device, const Wait& wait) {
                   "no pinned memory for copies between the cpu and " + to_string(gpu(device)));
     }
   } else {
+    if (!slot.is_followed) accelerator_->record(slot.event, device, stream(device));
+    slot.is_followed = true;
     await(slot.event, wait, "a copy from the cpu to " + to_string(gpu(device)));
   }
   return slot;
+}
+
+/// Where the event cannot be recorded, whoever uses the slot next records it.
+void Gpus::copy_followed(int device, Slot& slot, std::byte* to, const std::byte* from,
+                         std::size_t bytes) {
+  slot.is_followed = false;
+  accelerator_->copy(device, stream(device), to, from, bytes);
+  accelerator_->record(slot.event, device, stream(device));
+  slot.is_followed = true;
 }
 
 void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
@@ -165,8 +176,7 @@ void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t 
     const std::size_t size = std::min(kSlotBytes, bytes - done);
     Slot& slot = next_slot(device, wait);
     std::memcpy(slot.memory, from + done, size);
-    accelerator_->copy(device, stream(device), to + done, slot.memory, size);
-    accelerator_->record(slot.event, device, stream(device));
+    copy_followed(device, slot, to + done, slot.memory, size);
   }
 }
 
@@ -188,9 +198,7 @@ void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_
     }
     if (step >= chunks) continue;
     Slot& slot = next_slot(device, wait);
-    accelerator_->copy(device, stream(device), slot.memory, from + step * kSlotBytes,
-                       size_of_chunk(step));
-    accelerator_->record(slot.event, device, stream(device));
+    copy_followed(device, slot, slot.memory, from + step * kSlotBytes, size_of_chunk(step));
     filled[step % kSlots] = &slot;
   }
 }

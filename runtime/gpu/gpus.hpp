@@ -96,6 +96,7 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   struct Slot {
     std::byte* memory = nullptr;
     Event event = nullptr;
+    bool is_followed = true;  ///< the event tells when the last copy has run
   };
   struct PerDevice {
     std::unique_ptr<Pool> pool;
@@ -111,6 +112,8 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
   void await(Event event, const Wait& wait, const std::string& what);
   Slot& next_slot(int device, const Wait& wait);
+  void copy_followed(int device, Slot& slot, std::byte* to, const std::byte* from,
+                     std::size_t bytes);
   void upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
               const Wait& wait);
   void download(int device, std::byte* to, const std::byte* from, std::size_t bytes,

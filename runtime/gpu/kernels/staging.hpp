@@ -49,7 +49,8 @@ class DeviceMemory {
 };
 
 /// Pinned memory that copies to the device read from. A piece is written again only after the copy
-/// that reads it has run, which nobody waits for: until then there is another piece.
+/// that reads it has run, which nobody waits for: until then there is another piece. One whose copy
+/// was begun and could not be followed by its event is never written again.
 template <class Machine>
 class Staging {
  public:
@@ -67,8 +68,10 @@ class Staging {
     if (bytes == 0) return;
     Piece& piece = free_piece(bytes);
     std::memcpy(piece.memory, from, bytes);
+    piece.is_followed = false;
     machine_.copy(stream, to, piece.memory, bytes);
     machine_.record(piece.copied, stream);
+    piece.is_followed = true;
   }
 
  private:
@@ -77,11 +80,13 @@ class Staging {
     std::byte* memory;
     std::size_t bytes;
     Event copied;
+    bool is_followed = true;  ///< `copied` tells when the last copy has run
   };
 
   Piece& free_piece(std::size_t bytes) {
     for (Piece& piece : pieces_) {
-      if (piece.bytes >= bytes && machine_.done(piece.copied)) return piece;
+      if (piece.bytes < bytes || !piece.is_followed) continue;
+      if (machine_.done(piece.copied)) return piece;
     }
     const std::size_t size = std::max(bytes + bytes / 4, std::size_t{4096});
     pieces_.reserve(pieces_.size() + 1);
