@@ -317,6 +317,27 @@ TEST_CASE("whichever call of CUDA fails in a push is one error, which stays if t
   }
 }
 
+TEST_CASE("memory of a copy whose event could not be recorded is not written before it has run") {
+  const Machine machine(1);
+  constexpr int kOtherSlots = 3;
+  const Tensor values = Tensor::ones({4});
+  Tensor target = on_gpu({0, 0, 0, 0});
+  tutti::synchronize(gpu(0));
+  const gpus::Timeout before = gpus::timeout();
+  gpus::set_timeout(gpus::Timeout(0.2));
+  fake_cuda::hang(0);
+  fake_cuda::fail("cudaEventRecord", 1, cudaErrorDevicesUnavailable);
+  CHECK(error_of([&] { target.view().copy_from(values); }).has_value());
+  for (int i = 0; i < kOtherSlots; ++i) {
+    if (error_of([&] { target.view().copy_from(values); }).has_value()) break;
+  }
+  const auto waits = error_of([&] { target.view().copy_from(values); });
+  fake_cuda::go_on(0);
+  gpus::set_timeout(before);
+  REQUIRE(waits.has_value());
+  CHECK(waits->code() == tutti::ErrorCode::timeout);
+}
+
 TEST_CASE("threads use a device each, and one together") {
   const Machine machine(2);
   std::vector<std::thread> threads;
