@@ -93,6 +93,19 @@ make_switch() {
     ip -n "$switch" link set bridge0 up
 }
 
+# What a link lets through at once, in KiB: what it carries in 100 us, and at least 32. Where less
+# than a segment of TCP's (64 KiB) goes through at once, the kernel cuts segments up, which takes
+# longer than a link of 10 Gb/s does.
+burst_of() {
+  local -A kbit=([kbit]=1 [mbit]=1000 [gbit]=1000000)
+  [[ $1 =~ ^([0-9]+)(kbit|mbit|gbit)$ ]] ||
+    fail "hosts.sh: --rate $1: expected a whole number of kbit, mbit or gbit, such as 10gbit"
+  local kib=$((BASH_REMATCH[1] * ${kbit[${BASH_REMATCH[2]}]} / 80 / 1024))
+  echo "$((kib > 32 ? kib : 32))kb"
+}
+
+burst=$(burst_of "$rate") || exit
+
 # Every queue of a host's link is shaped on the host's side for what it sends, and on the switch's
 # side for what it receives.
 make_host() {
@@ -103,8 +116,9 @@ make_host() {
     ip -n "$name" address add "$subnet.$((index + 1))/24" dev eth0 &&
     ip -n "$name" link set lo up &&
     ip -n "$name" link set eth0 up &&
-    ip netns exec "$name" tc qdisc add dev eth0 root tbf rate "$rate" burst 32kb latency 50ms &&
-    ip netns exec "$switch" tc qdisc add dev "port$index" root tbf rate "$rate" burst 32kb \
+    ip netns exec "$name" tc qdisc add dev eth0 root tbf rate "$rate" burst "$burst" \
+      latency 50ms &&
+    ip netns exec "$switch" tc qdisc add dev "port$index" root tbf rate "$rate" burst "$burst" \
       latency 50ms || return 1
   ip netns exec "$name" sysctl -qw net.ipv4.tcp_congestion_control=reno 2>/dev/null || true
   printf '%s slots=%s\n' "$subnet.$((index + 1))" "$slots" >>"$hostfile"

@@ -3,6 +3,7 @@
 """Jobs that launch.sh starts with the real mpirun: here, and on several hosts."""
 
 import signal
+import re
 import subprocess
 import time
 import unittest
@@ -85,13 +86,16 @@ def children(process):
 class Hosts(launcher.Folder):
     """On two hosts with two ranks each, which are network namespaces."""
 
-    def on_hosts(self, *arguments, **changed):
-        command = [launcher.SCRIPTS / "hosts.sh", "2", "--slots", "2", "--", launcher.LAUNCH]
-        done = subprocess.run([*map(str, command), *map(str, arguments)], capture_output=True,
-                              text=True, timeout=launcher.TIMEOUT_S, check=False,
-                              env=launcher.environment(**changed))
+    def run_hosts(self, *arguments, **changed):
+        done = subprocess.run([str(launcher.SCRIPTS / "hosts.sh"), *map(str, arguments)],
+                              capture_output=True, text=True, timeout=launcher.TIMEOUT_S,
+                              check=False, env=launcher.environment(**changed))
         if done.returncode == 77:
             raise unittest.SkipTest(done.stderr)
+        return done
+
+    def on_hosts(self, *arguments, **changed):
+        done = self.run_hosts("2", "--slots", "2", "--", launcher.LAUNCH, *arguments, **changed)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -111,6 +115,25 @@ class Hosts(launcher.Folder):
 
     def test_a_program_of_ours_runs_on_four_ranks_of_two_hosts(self):
         self.assertRegex(self.on_hosts(programs.program("kvstore-tour")), "right on 4 ranks\n$")
+
+    def test_fast_links_let_more_through_at_once(self):
+        for rate, kib in [("100mbit", 32), ("1gbit", 32), ("10gbit", 122)]:
+            with self.subTest(rate=rate):
+                done = self.run_hosts("1", "--rate", rate, "--", "tc", "qdisc", "show")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                burst = re.search(r"burst (\d+)(K?)b ", done.stdout)
+                self.assertIsNotNone(burst, done.stdout)
+                let_through = int(burst[1]) * (1024 if burst[2] else 1)
+                self.assertAlmostEqual(let_through / 1024, kib, delta=2)  # tc counts in ticks
+
+    def test_a_rate_that_is_none_is_refused(self):
+        for rate in ["fast", "1.5gbit", "100"]:
+            with self.subTest(rate=rate):
+                done = self.run_hosts("1", "--rate", rate, "--", "true")
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stderr,
+                                 f"error: hosts.sh: --rate {rate}: expected a whole number of "
+                                 "kbit, mbit or gbit, such as 10gbit\n")
 
 
 if __name__ == "__main__":
