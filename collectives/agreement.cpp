@@ -18,6 +18,10 @@ constexpr auto kTogether = std::chrono::microseconds(30);
 /// In a message with sums, which begin on a line of their own, as tensors do.
 constexpr std::size_t kValuesBegin = 128;
 
+/// What is longer goes in several messages: from 64 KiB on, Open MPI asks a receiver behind TCP
+/// first whether it waits.
+constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
+
 }  // namespace
 
 /// If a message has several handshakes, the sender's own says whom the sender saw coming last.
@@ -42,6 +46,8 @@ struct Agreement::Buffers {
   struct Message {
     int node;  ///< the other one
     Transport::Request request;
+    /// Of the first message of a handshake: where all of it goes. What follows is known from it.
+    std::span<std::byte> whole{};
   };
   std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
@@ -50,7 +56,8 @@ struct Agreement::Buffers {
   std::unique_ptr<std::byte[]> folded[3];        ///< sent, received, and what is sent next
   std::vector<Subtree> known;                    ///< values lie in these
   std::vector<Message> sends;                    ///< not yet complete
-  std::vector<Message> receives;                 ///< not yet complete, in the order of nodes
+  std::vector<Message> receives;                 ///< not yet complete
+  std::vector<Message> first_ones;               ///< of handshakes, just complete
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -62,7 +69,7 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
       handshakes_(tuning.handshakes),
       folds_(handshakes_ == Handshakes::doubling && is_tree_of_nodes(plan, topology.nodes)),
       buffers_(std::make_unique<Buffers>()) {
-  const std::size_t inline_bytes = tuning.inline_shared_bytes;
+  const std::size_t inline_bytes = std::max(tuning.inline_shared_bytes, tuning.inline_tried_bytes);
   if (folds_) {
     const auto rounds = std::bit_width(static_cast<unsigned>(topology.num_nodes() - 1));
     const std::size_t most_subtrees = 2 * static_cast<std::size_t>(rounds) + 1;
@@ -93,9 +100,9 @@ bool Agreement::reach(Call& call, bool with_payload) {
   last_rank_ = call.last_rank();
   if (folds_) return fold(call, with_payload);
   if (handshakes_ == Handshakes::direct) {
-    receive_from_all(kHandshakeTag, most_bytes_);
+    for_each_other([&](int node) { receive_handshake(node, room_for(node)); });
     compose_handshake(call, with_payload);
-    send_to_all(kHandshakeTag, buffers_->incoming[topology_.node]);
+    for_each_other([&](int node) { send_handshake(node, buffers_->incoming[topology_.node]); });
     if (wait_for_handshakes()) learn_last_rank();
   } else {
     compose_handshake(call, with_payload);
@@ -152,7 +159,7 @@ void Agreement::swap_folded(int distance, const FoldedHeader& own) {
   const bool in_pairs = std::has_single_bit(static_cast<unsigned>(nodes));
   const int to = in_pairs ? topology_.node ^ distance : (topology_.node + distance) % nodes;
   const int from = in_pairs ? to : (topology_.node + nodes - distance) % nodes;
-  receive(from, kHandshakeTag, {buffers_->folded[1].get(), most_bytes_});
+  receive_handshake(from, {buffers_->folded[1].get(), most_bytes_});
   auto& known = buffers_->known;
   const std::size_t bytes = known.empty() ? 0 : own.handshake.partial_bytes;
   FoldedHeader header = own;
@@ -167,7 +174,7 @@ void Agreement::swap_folded(int distance, const FoldedHeader& own) {
     end += sizeof extent;
   }
   const std::span<const std::byte> whole(message, static_cast<std::size_t>(end - message));
-  send(to, kHandshakeTag, whole);
+  send_handshake(to, whole);
   if (!wait_for_handshakes(distance)) return;
   std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
   last_rank_ = header.handshake.last_rank;
@@ -238,6 +245,12 @@ void Agreement::compose_handshake(Call& call, bool with_payload) {
     const Partial& partial = plan_.partials[partials[i]];
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
+}
+
+std::size_t Agreement::folded_length(std::span<const std::byte> bytes) {
+  FoldedHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return kValuesBegin + header.subtrees * (header.handshake.partial_bytes + 2 * sizeof(int));
 }
 
 std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
@@ -347,8 +360,12 @@ void Agreement::pick_copies(const Call& call) {
 std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>& of_this_node) {
   std::size_t most = 0;
   for (const auto& ranks : topology_.nodes) most = std::max(most, ranks.size());
-  receive_from_all(kStatementTag, most * sizeof(RankStatement));
-  send_to_all(kStatementTag, std::as_bytes(std::span(of_this_node)));
+  buffers_->incoming.resize(topology_.nodes.size());
+  for_each_other([&](int node) {
+    buffers_->incoming[node].resize(most * sizeof(RankStatement));
+    receive(node, kStatementTag, buffers_->incoming[node]);
+    send(node, kStatementTag, std::as_bytes(std::span(of_this_node)));
+  });
   wait_for_messages();
   std::vector<RankStatement> all(topology_.size);
   for (int node = 0; node < topology_.num_nodes(); ++node) {
@@ -366,12 +383,37 @@ std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>&
   return all;
 }
 
-void Agreement::receive_from_all(int tag, std::size_t room) {
-  buffers_->incoming.resize(topology_.nodes.size());
+void Agreement::for_each_other(FunctionRef<void(int)> visit) const {
   for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node == topology_.node) continue;
-    buffers_->incoming[node].resize(room);
-    receive(node, tag, buffers_->incoming[node]);
+    if (node != topology_.node) visit(node);
+  }
+}
+
+std::span<std::byte> Agreement::room_for(int node) {
+  auto& room = buffers_->incoming[node];
+  if (room.size() < most_bytes_) room.resize(most_bytes_);
+  return room;
+}
+
+void Agreement::send_handshake(int to_node, std::span<const std::byte> whole) {
+  for (std::size_t sent = 0; sent < whole.size(); sent += kMostAtOnce) {
+    send(to_node, kHandshakeTag, whole.subspan(sent, std::min(kMostAtOnce, whole.size() - sent)));
+  }
+}
+
+/// `room`: for the longest one. The first message is received now, and what follows when it is
+/// known how much that is.
+void Agreement::receive_handshake(int from_node, std::span<std::byte> room) {
+  receive(from_node, kHandshakeTag, room.first(std::min(kMostAtOnce, room.size())));
+  buffers_->receives.back().whole = room;
+}
+
+/// The messages that follow the first one of a handshake, which has come.
+void Agreement::receive_rest(int from_node, std::span<std::byte> whole) {
+  if (whole.size() <= kMostAtOnce) return;
+  const std::size_t length = folds_ ? folded_length(whole) : handshake_length(from_node, whole);
+  for (std::size_t begin = kMostAtOnce; begin < length; begin += kMostAtOnce) {
+    receive(from_node, kHandshakeTag, whole.subspan(begin, std::min(kMostAtOnce, length - begin)));
   }
 }
 
@@ -385,19 +427,18 @@ void Agreement::send(int to_node, int tag, std::span<const std::byte> message) {
   buffers_->sends.push_back({to_node, transport_.send(rank, tag, message)});
 }
 
-void Agreement::send_to_all(int tag, std::span<const std::byte> message) {
-  for (int node = 0; node < topology_.num_nodes(); ++node) {
-    if (node != topology_.node) send(node, tag, message);
-  }
-}
-
 void Agreement::wait_for_messages() {
   const auto ready = [&] {
+    buffers_->first_ones.clear();
     std::erase_if(buffers_->receives, [&](const Buffers::Message& expected) {
-      if (transport_.done(expected.request)) return true;
+      if (transport_.done(expected.request)) {
+        if (!expected.whole.empty()) buffers_->first_ones.push_back(expected);
+        return true;
+      }
       last_node_ = expected.node;
       return false;
     });
+    for (const auto& first : buffers_->first_ones) receive_rest(first.node, first.whole);
     std::erase_if(buffers_->sends,
                   [&](const Buffers::Message& sent) { return transport_.done(sent.request); });
     return buffers_->receives.empty() && buffers_->sends.empty();

@@ -78,9 +78,13 @@ class Agreement {
   void combine(const Call& call);
   void pick_copies(const Call& call);
   void send(int to_node, int tag, std::span<const std::byte> message);
-  void send_to_all(int tag, std::span<const std::byte> message);
-  void receive_from_all(int tag, std::size_t room);
   void receive(int node, int tag, std::span<std::byte> bytes);
+  void send_handshake(int to_node, std::span<const std::byte> whole);
+  void receive_handshake(int from_node, std::span<std::byte> room);
+  void receive_rest(int from_node, std::span<std::byte> whole);
+  std::span<std::byte> room_for(int node);
+  void for_each_other(FunctionRef<void(int)> visit) const;
+  static std::size_t folded_length(std::span<const std::byte> bytes);
   void wait_for_messages();
   bool wait_for_handshakes(int distance = 1);
   void learn_last_rank();

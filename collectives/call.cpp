@@ -97,6 +97,8 @@ void Call::prepare(const Operation& operation, bool wide) {
   operation_ = &operation;
   layout_.assign(operation.segments, wide);
   signature_ = sign(operation, layout_.total());
+  is_inline_learnt_ =
+      may_be_inline() && tuning_.tries_inline(layout_.total()) && !has_single_sources(layout_);
   fits_inline_ = fits_inline();
   tiny_ = false;
   if (fits_inline_) return;
@@ -215,7 +217,9 @@ void Call::fill_directory() {
   directory.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
 
+/// What is alone in its node has nobody who would read it.
 void Call::fill_payload() {
+  if (memory_.size() == 1) return;
   std::byte* payload = payload_of(memory_.local_rank);
   layout_.for_each_segment([&](const FusedLayout::Part& part) {
     const Segment& own = segment(part);
@@ -234,7 +238,7 @@ bool Call::may_be_inline() const {
 /// Between nodes, what has one source would be sent by all to all others, so less of it is.
 bool Call::fits_inline() const {
   const std::size_t bytes = layout_.total();
-  return may_be_inline() && bytes <= tuning_.inline_shared_bytes &&
+  return may_be_inline() && !is_inline_learnt_ && bytes <= tuning_.inline_shared_bytes &&
          (bytes <= kInlineInNode || topology_.num_nodes() == 1 || !has_single_sources(layout_));
 }
 
@@ -357,7 +361,8 @@ CallClass Call::call_class() const {
 CallClass Call::class_between_nodes() const {
   return {.kind = operation_->kind,
           .between_nodes = true,
-          .size = static_cast<std::uint8_t>(std::bit_width(layout_.total()) - 1)};
+          .may_be_inline = is_inline_learnt_,
+          .size = static_cast<std::uint8_t>(std::bit_width(layout_.total() - 1))};
 }
 
 CallClass Call::class_of(std::uint32_t flags, bool consumed) const {

@@ -161,6 +161,8 @@ class Call {
   [[nodiscard]] bool may_be_inline() const;
   /// The data travels in the announcement, wherever it lies.
   [[nodiscard]] bool fits_inline() const;
+  /// Between nodes: whether the inputs travel with the handshakes is learnt.
+  [[nodiscard]] bool is_inline_learnt() const { return is_inline_learnt_; }
   /// The class that the call has if all ranks have their data where this one has.
   [[nodiscard]] CallClass own_class() const;
   /// Tells the node that this rank has called, and where its data is; `with_inputs`, or if the call
@@ -299,6 +301,8 @@ class Call {
   }
   [[nodiscard]] bool places_tiny(std::span<const Segment> segments) noexcept;
   void copy_tiny_to_self() const;
+  /// Ranges of at most so many bytes, one after the other, that cover the whole call.
+  void for_each_range(std::size_t most, FunctionRef<void(Range)> visit) const;
   void wait_for_groups();
   [[nodiscard]] std::uint32_t memory_flags() const;
   [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
@@ -344,6 +348,7 @@ class Call {
   FusedLayout layout_;
   Signature signature_;
   bool fits_inline_ = false;
+  bool is_inline_learnt_ = false;
   bool tiny_ = false;  ///< the data, if there is any, is in the first cache line
   /// Where the segments of a tiny call lie there, from the first byte of its data.
   std::uint8_t tiny_places_[kMostTinySegments] = {};

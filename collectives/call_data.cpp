@@ -8,6 +8,13 @@
 
 namespace tutti::collectives {
 
+namespace {
+
+/// On the stack, for what is summed or widened on its way to a consumer.
+constexpr std::size_t kScratchBytes = std::size_t{32} << 10;
+
+}  // namespace
+
 // --- addresses ----------------------------------------------------------------------------------
 
 void Call::find_directories() {
@@ -47,8 +54,8 @@ void Call::gather_inputs(const FusedLayout::Part& part, const Sources& sources) 
 /// This rank's own elements come from its input, not from its line: see wait_for_announcements().
 void Call::gather_payloads(const FusedLayout::Part& part, int first, int count) {
   gather(segment(part), first, count, [&](int peer) -> const std::byte* {
-    return peer == memory_.local_rank ? segment(part).input
-                                      : payload_of(peer) + place_in_payload(part);
+    if (peer != memory_.local_rank) return payload_of(peer) + place_in_payload(part);
+    return segment(part).input + part.first * size_of(segment(part).dtype);
   });
 }
 
@@ -386,12 +393,20 @@ void Call::reduce_alone(WritePolicy stores) const {
 
 // --- small calls --------------------------------------------------------------------------------
 
+void Call::for_each_range(std::size_t most, FunctionRef<void(Range)> visit) const {
+  for (std::size_t begin = 0; begin < layout_.total(); begin += most) {
+    visit({begin, std::min(begin + most, layout_.total())});
+  }
+}
+
 void Call::reduce_payloads_to_self() {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
-  alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
-  layout_.for_each_segment([&](const FusedLayout::Part& part) {
-    gather_payloads(part, 0, memory_.size());
-    reduce_part_to_self(part, to_output(part.segment), sources_, scratch, WritePolicy::cached);
+  alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];
+  for_each_range(kScratchBytes, [&](Range range) {
+    layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
+      gather_payloads(part, 0, memory_.size());
+      reduce_part_to_self(part, to_output(part.segment), sources_, scratch, WritePolicy::cached);
+    });
   });
 }
 
@@ -448,8 +463,9 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
 }
 
 void Call::deliver_small(const std::byte* buffer) const {
-  alignas(FusedLayout::kAlignment) std::byte scratch[kInlineBytes];
-  deliver_wire({0, layout_.total()}, buffer, scratch);
+  alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];
+  for_each_range(kScratchBytes,
+                 [&](Range range) { deliver_wire(range, buffer + range.begin, scratch); });
 }
 
 }  // namespace tutti::collectives

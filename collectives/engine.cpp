@@ -103,7 +103,7 @@ void Engine::start(const Operation& operation) {
   }
   const bool with_inputs = prepare(operation);
   call_.begin(begun);
-  announced_at_ = ticks();
+  announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes();
   call_.announce(with_inputs);
 }
 
@@ -125,11 +125,14 @@ bool Engine::prepare(const Operation& operation) {
 }
 
 /// Whether inputs travel with the announcement that need not. Between nodes the size alone decides,
-/// and one rank announces nothing to anybody.
+/// up to a size from which that is learnt, and one rank announces nothing to anybody.
 bool Engine::announces_inputs() {
   const std::size_t bytes = call_.layout().total();
-  if (topology_.num_nodes() > 1 || topology_.size == 1 || call_.fits_inline() ||
-      !call_.may_be_inline() || bytes > kInlineInNode)
+  if (topology_.num_nodes() > 1) {
+    return call_.is_inline_learnt() &&
+           learner_.plan(call_.class_between_nodes(), bytes).inputs == Inputs::announced;
+  }
+  if (topology_.size == 1 || call_.fits_inline() || !call_.may_be_inline() || bytes > kInlineInNode)
     return false;
   return learner_.plan(call_.own_class(), bytes).inputs == Inputs::announced;
 }
@@ -319,9 +322,8 @@ bool Engine::carry_out() {
 
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
-    if (call_.is_inline()) {
-      call_.deliver_small(agreement_ != nullptr ? agreement_->result()
-                                                : call_.agreement_line().payload);
+    if (call_.is_inline() && !call_.is_inline_learnt()) {
+      deliver_sums_of_agreement();
     } else {
       reduce_between_nodes();
     }
@@ -345,19 +347,30 @@ void Engine::reduce_by_path() {
   call_.report_time(CallTime::between(announced_at_, ticks()));
 }
 
+void Engine::deliver_sums_of_agreement() {
+  call_.deliver_small(agreement_ != nullptr ? agreement_->result()
+                                            : call_.agreement_line().payload);
+}
+
+std::uint64_t Engine::time_between_nodes() const {
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(waiter_.now().time_since_epoch()).count());
+}
+
 /// What packed sums are depends on how they are cut, so these keep to one way. Counted from when
-/// the nodes have agreed: how late one of them comes does not matter.
+/// the nodes have agreed, so that it does not matter how late one of them comes; or, where inputs
+/// may travel with the handshakes, from the announcement.
 void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
-  const auto now = [&] {
-    return static_cast<std::uint64_t>(
-        std::chrono::nanoseconds(waiter_.now().time_since_epoch()).count());
-  };
-  const std::uint64_t begun = now();
+  const std::uint64_t begun = call_.is_inline_learnt() ? announced_at_ : time_between_nodes();
   const CallClass call_class = call_.class_between_nodes();
-  const Path path = learner_.choose(call_class, call_.layout().total(), /*announced=*/false);
-  reduce_in_lanes(call_, path, tuning_, lane_.get());
-  call_.report_time(CallTime::between(begun, now()));
+  const Path path = learner_.choose(call_class, call_.layout().total(), call_.is_inline());
+  if (call_.is_inline()) {
+    deliver_sums_of_agreement();
+  } else {
+    reduce_in_lanes(call_, path, tuning_, lane_.get());
+  }
+  call_.report_time(CallTime::between(begun, time_between_nodes()));
 }
 
 /// Every rank of the group does, in the same call, whichever way that call ends for it.

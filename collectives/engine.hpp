@@ -138,6 +138,9 @@ class Engine {
   void reduce();
   void reduce_by_path();
   void reduce_between_nodes();
+  /// In nanoseconds, which are as long on all nodes.
+  [[nodiscard]] std::uint64_t time_between_nodes() const;
+  void deliver_sums_of_agreement();
   void learn_last_time();
   Messages& messages();
   void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
@@ -154,7 +157,7 @@ class Engine {
   StatisticsCollector statistics_;
   Call call_;
   Learner learner_;
-  std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks()
+  std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
   Transport* transport_;

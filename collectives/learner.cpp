@@ -144,12 +144,14 @@ Learner::Class Learner::make_class(const CallClass& call, std::size_t bytes) con
   return made;
 }
 
-/// Messages of more pieces are tried up to the first number that makes one chunk of all.
+/// Between nodes, messages of more pieces are tried up to the first number that makes one chunk of
+/// all.
 std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) const {
   if (!call.between_nodes) return possible_paths(call, can_fetch_);
-  if (tuning_.pieces) return {};
-  std::vector<Path> paths{{}};
-  while (tuning_.chunk_bytes_of(paths.back()) < bytes &&
+  std::vector<Path> paths;
+  if (call.may_be_inline) paths.push_back(kWithHandshakes);
+  paths.push_back({.pieces = static_cast<std::uint8_t>(tuning_.pieces.value_or(1))});
+  while (!tuning_.pieces && tuning_.chunk_bytes_of(paths.back()) < bytes &&
          paths.back().pieces < tuning_.most_pieces) {
     paths.push_back(paths.back());
     paths.back().pieces *= 2;

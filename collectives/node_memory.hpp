@@ -24,8 +24,8 @@ namespace tutti::collectives {
 /// Two cache lines: what the hardware prefetches together must not be written by two ranks.
 inline constexpr std::size_t kLineBytes = 128;
 /// Room for data that travels inside the announcement itself. In one node no call needs more than
-/// the first part: beyond that, other paths are faster.
-inline constexpr std::size_t kInlineBytes = 32768;
+/// the first part: beyond that, other paths are faster. Memory that no call uses is never touched.
+inline constexpr std::size_t kInlineBytes = 131072;
 inline constexpr std::size_t kInlineInNode = 8192;
 /// Room for one rank's words about its own call, and for the report of how all calls differ.
 inline constexpr std::size_t kTextBytes = 1024;

@@ -38,6 +38,11 @@ const char* name_of(WritePolicy writes) {
   return writes == WritePolicy::cached ? "cached" : "streamed";
 }
 
+std::string between_nodes(const Path& path) {
+  return path.inputs == Inputs::announced ? "with the handshakes"
+                                          : "pieces=" + std::to_string(path.pieces);
+}
+
 bool may_take(const CallClass& call, bool can_fetch, const Path& path) {
   if (path.inputs == Inputs::announced) {
     return path.results == Results::own && call.size < std::bit_width(kInlineInNode) - 1;
@@ -72,12 +77,12 @@ std::string to_string(const LearntPath& learnt) {
   char margin[64];
   std::snprintf(margin, sizeof margin, ": %.2f times the speed of the static choice",
                 learnt.margin);
-  const std::string of =
-      call.between_nodes ? " between nodes" : std::string(" of ") + memory + goal;
-  const std::string path =
-      call.between_nodes ? "pieces=" + std::to_string(learnt.path.pieces) : to_string(learnt.path);
-  return std::string("learnt: ") + to_string(of_kind(call.kind)) + of + ", from " +
-         std::to_string(std::size_t{1} << call.size) + " bytes: " + path + margin;
+  const std::string of = call.between_nodes ? " between nodes, up to "
+                                            : std::string(" of ") + memory + goal + ", from ";
+  return std::string("learnt: ") + to_string(of_kind(call.kind)) + of +
+         std::to_string(std::size_t{1} << call.size) +
+         " bytes: " + (call.between_nodes ? between_nodes(learnt.path) : to_string(learnt.path)) +
+         margin;
 }
 
 std::vector<Path> possible_paths(const CallClass& call, bool can_fetch) {

@@ -31,8 +31,8 @@ enum class Results : std::uint8_t {
 const char* name_of(Inputs inputs);
 const char* name_of(Results results);
 
-/// One way through a node, or between nodes, where the number of pieces in a message is all that
-/// there is to choose.
+/// One way through a node, or between nodes, where there are two choices: whether inputs travel
+/// with the handshakes, and, if not, the number of pieces in a message.
 struct Path {
   Inputs inputs = Inputs::staged;
   Results results = Results::spread;
@@ -43,6 +43,9 @@ struct Path {
   friend bool operator==(const Path&, const Path&) = default;
 };
 
+/// Between nodes: the handshakes are all that is sent.
+inline constexpr Path kWithHandshakes{.inputs = Inputs::announced, .results = Results::own};
+
 /// "inputs=fetched results=own slots=cached outputs=streamed". In a node.
 std::string to_string(const Path& path);
 
@@ -51,7 +54,7 @@ enum class Location : std::uint8_t { shared, ordinary, mixed };
 
 /// What calls have in common that take the same path. Made of what every rank of the node knows of
 /// a call once all have announced it, so it is the same on all of them. Between nodes that is the
-/// kind and the size.
+/// kind and the size, which every rank knows before it announces the call.
 struct CallClass {
   Kind kind{};
   Location inputs = Location::shared;
@@ -59,7 +62,9 @@ struct CallClass {
   bool consumed = false;  ///< some rank takes the results piece by piece instead
   bool apart = false;     ///< no output, or what is updated instead, is an input
   bool between_nodes = false;
-  std::uint8_t size = 0;  ///< the binary logarithm of the bytes of a rank's data, rounded down
+  bool may_be_inline = false;  ///< between nodes: inputs may travel with the handshakes
+  /// The binary logarithm of the bytes of a rank's data, rounded down; between nodes, rounded up.
+  std::uint8_t size = 0;
 
   friend bool operator==(const CallClass&, const CallClass&) = default;
   /// True if only the sizes differ.
@@ -68,7 +73,8 @@ struct CallClass {
     return *this == other;
   }
   [[nodiscard]] std::uint32_t number() const {
-    return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 12 |
+    return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 13 |
+           static_cast<std::uint32_t>(may_be_inline) << 12 |
            static_cast<std::uint32_t>(between_nodes) << 11 |
            static_cast<std::uint32_t>(in_place) << 10 | static_cast<std::uint32_t>(consumed) << 9 |
            static_cast<std::uint32_t>(apart) << 8 | size;
@@ -83,7 +89,7 @@ struct LearntPath {
 };
 
 /// "allreduce of ordinary memory, from 65536 bytes: inputs=fetched ...: 1.31 times the speed of the
-/// static choice".
+/// static choice"; "allreduce between nodes, up to 65536 bytes: with the handshakes: ...".
 std::string to_string(const LearntPath& learnt);
 
 /// What the rows of a file can be: how a call goes through a node.

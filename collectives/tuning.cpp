@@ -24,12 +24,16 @@ constexpr std::size_t kInlineShared = 1 * kKiB;
 // The most bytes of payloads that a rank reads; beyond that, slots are faster.
 constexpr std::size_t kPayloadsRead = kInlineInNode;
 // The most bytes of handshakes with payloads that a node receives in all rounds, and those of its
-// own ranks that its first rank reads. Sent to all nodes at once, larger payloads take longer than
-// a round of its own for the handshakes: 32 KiB did on two hosts with 10 Gb/s.
+// own ranks that its first rank reads. Two nodes swap all that there is, which saves a round and
+// costs nothing. Among more, inputs sent to all at once are more bytes than pieces are: whether
+// the round that they save takes longer depends on the network, and is learnt.
 constexpr std::size_t kHandshakesReceived = 256 * kKiB;
 constexpr std::size_t kHandshakesReceivedDirect = 112 * kKiB;
+constexpr std::size_t kHandshakesTried = 1024 * kKiB;
+constexpr std::size_t kInline = 32 * kKiB;
 constexpr std::size_t kInlineDirect = 16 * kKiB;
 constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
+constexpr std::size_t kPayloadsReadTried = 256 * kKiB;
 // What messages may have at most, and scratch slots, whatever the number of pieces.
 constexpr int kMostPieces = 8;
 constexpr std::size_t kMostPiecesBytes = 2 * kKiB * kKiB;
@@ -189,9 +193,10 @@ std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the
 
 /// How large a payload may be of which a node receives so many.
 std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
+  if (received <= 2) return kInlineBytes / 2;
   return handshakes == Handshakes::direct
              ? std::min(kInlineDirect, in_lines(kHandshakesReceivedDirect / received))
-             : std::min(kInlineBytes, in_lines(kHandshakesReceived / received));
+             : std::min(kInline, in_lines(kHandshakesReceived / received));
 }
 
 /// One, if the size of messages has been asked for.
@@ -206,11 +211,13 @@ int pieces_to_try(const Tuning& tuning, const Settings& settings) {
   return most;
 }
 
-/// How large a payload may be that the first rank of the largest node reads from all.
-std::size_t payload_read_by_first(const Topology& topology) {
+/// How large a payload may be of which the first rank of the largest node reads so many bytes. A
+/// rank alone reads its own input.
+std::size_t payload_read_by_first(const Topology& topology, std::size_t most_read) {
   std::size_t most_ranks = 1;
   for (const auto& ranks : topology.nodes) most_ranks = std::max(most_ranks, ranks.size());
-  return std::max(kInlineInNode, in_lines(kPayloadsReadByFirst / most_ranks));
+  if (most_ranks == 1) return kInlineBytes;
+  return std::max(kInlineInNode, in_lines(most_read / most_ranks));
 }
 
 }  // namespace
@@ -229,9 +236,12 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     Tuning asked = tuning;
     override_choices(asked, settings.algorithms);
     const std::size_t received = payloads_received(nodes, asked.handshakes, in_tree_of_nodes);
-    tuning.inline_shared_bytes =
-        std::min(most_between_nodes(asked.handshakes, received), payload_read_by_first(topology));
+    tuning.inline_shared_bytes = std::min(most_between_nodes(asked.handshakes, received),
+                                          payload_read_by_first(topology, kPayloadsReadByFirst));
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
+    tuning.inline_untried_bytes = std::min(kInlineInNode, tuning.inline_shared_bytes);
+    tuning.inline_tried_bytes = std::min({kInlineBytes, in_lines(kHandshakesTried / received),
+                                          payload_read_by_first(topology, kPayloadsReadTried)});
   }
   tuning.wait_group = local <= kLargestFlatWait
                           ? local
@@ -262,6 +272,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     // One size between nodes, whatever memory the data is in.
     tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
     tuning.inline_private_bytes = tuning.inline_shared_bytes;
+    const bool is_learnt = tuning.learns || tuning.paths_in_turn;
+    if (!is_learnt || tuning.exchange == Exchange::mpi) tuning.inline_tried_bytes = 0;
     if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
       throw_invalid_argument("exchange=halving",
                              "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
@@ -280,6 +292,7 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
                       bool can_fetch) const {
   Path first;
   if (call.between_nodes) {
+    if (call.may_be_inline && bytes <= inline_shared_bytes) return kWithHandshakes;
     first.pieces = static_cast<std::uint8_t>(pieces.value_or(1));
     return first;
   }
@@ -333,8 +346,12 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
                 (local > 1 && local <= own_sum_ranks ? ", each rank sums for itself" : "")};
   } else {
     const std::string between = "between " + std::to_string(nodes) + " nodes: ";
+    const bool is_learnt = inline_tried_bytes > inline_untried_bytes;
     rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the handshakes (" +
-                name_of(handshakes) + ")",
+                name_of(handshakes) + ")" +
+                (is_learnt ? "; for sums of " + in_bytes(inline_untried_bytes) + " to " +
+                                 in_bytes(inline_tried_bytes) + " that is learnt"
+                           : ""),
             between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
                 in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight" +
                 (most_pieces == 1 ? ""

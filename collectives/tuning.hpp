@@ -11,6 +11,7 @@
 #include "tutti/settings.hpp"
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/node_memory.hpp"
 #include "collectives/path.hpp"
 #include "collectives/topology.hpp"
 
@@ -78,7 +79,11 @@ struct Tuning {
   std::size_t chunks_in_flight;  ///< of chunk_bytes each; fewer if messages have several pieces
   int most_pieces = 1;           ///< in a message, a power of two: see Path::pieces
   std::optional<int> pieces;     ///< what TUTTI_ALGORITHMS asks for
-  std::size_t chain_bytes;       ///< broadcasts from this size on go from node to node
+  /// Sums of more than the first size, up to the second, are tried both with the handshakes and
+  /// after them. Smaller ones go with the handshakes.
+  std::size_t inline_untried_bytes = 0;
+  std::size_t inline_tried_bytes = 0;
+  std::size_t chain_bytes;  ///< broadcasts from this size on go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
@@ -86,6 +91,10 @@ struct Tuning {
   /// The path of a call before anything is learnt; with paths_in_turn, of its `turn`.
   [[nodiscard]] Path path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
                               bool can_fetch) const;
+  /// Whether inputs of so many bytes travel with the handshakes is learnt.
+  [[nodiscard]] bool tries_inline(std::size_t bytes) const {
+    return bytes > inline_untried_bytes && bytes <= inline_tried_bytes;
+  }
   /// What a node reduces at a time in a call between nodes, and how many such chunks are under way.
   [[nodiscard]] std::size_t chunk_bytes_of(const Path& path) const {
     return chunk_bytes * path.pieces;

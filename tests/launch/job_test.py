@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that launch.sh starts with the real mpirun: here, and on several hosts."""
 
-import signal
 import re
+import signal
 import subprocess
 import time
 import unittest

@@ -257,7 +257,9 @@ TEST_CASE("small data is inline, less of it the more payloads a rank would read"
   CHECK(tuning_of({2}).inline_private_bytes == 8192);
   CHECK(tuning_of({3}).inline_private_bytes == 4096);
   CHECK(tuning_of({64}).inline_private_bytes == 1024);
-  CHECK(tuning_of({1, 1}).inline_shared_bytes == 16384);
+  CHECK(tuning_of({1, 1}).inline_shared_bytes == 65536);
+  CHECK(tuning_of({2, 2}).inline_shared_bytes == 32768);  // 64 KiB that the first rank reads
+  CHECK(tuning_of({1, 1, 1}).inline_shared_bytes == 16384);
   CHECK(tuning_of({5, 5}).inline_shared_bytes == 13056);  // 64 KiB that the first rank reads
   CHECK(tuning_of({64, 64}).inline_shared_bytes == 8192);
 }
@@ -284,6 +286,27 @@ TEST_CASE(
   std::vector<int> uneven(32, 1);
   uneven.front() = 2;  // in another tree: all sums are gathered
   CHECK(tuning_of(uneven, reproducible).inline_shared_bytes == 8192);
+}
+
+TEST_CASE("which sums are tried with the handshakes and after them") {
+  const auto tried = [](const std::vector<int>& nodes, const char* algorithms = "",
+                        const char* mode = "learn") {
+    Settings settings = with(algorithms);
+    settings.tuning = mode;
+    const Tuning tuning = tuning_of(nodes, settings);
+    return std::pair(tuning.inline_untried_bytes, tuning.inline_tried_bytes);
+  };
+  using Sizes = std::pair<std::size_t, std::size_t>;
+  constexpr std::size_t kKiB = 1024;
+  CHECK(tried({1, 1}) == Sizes{8 * kKiB, 128 * kKiB});
+  CHECK(tried({4, 4}) == Sizes{8 * kKiB, 64 * kKiB});  // 256 KiB that the first rank reads
+  CHECK(tried(std::vector<int>(16, 1)) == Sizes{8 * kKiB, 128 * kKiB});
+  CHECK(tried(std::vector<int>(9, 1)) == Sizes{8 * kKiB, 116480});  // 1 MiB of nine sums
+  CHECK(tried(std::vector<int>(1023, 1)) == Sizes{2560, 10432});
+  CHECK(tried({1, 1}, "", "static").second == 0);
+  CHECK(tried({1, 1}, "inline-shared=8K").second == 0);
+  CHECK(tried({1, 1}, "exchange=mpi").second == 0);  // its sums have other bits
+  CHECK(tried({2}).second == 0);
 }
 
 TEST_CASE("the number of nodes and of local ranks chooses") {
@@ -407,8 +430,8 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
   CHECK(refused("handshakes") ==
         "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
-  CHECK(refused("inline-shared=70000") ==
-        "TUTTI_ALGORITHMS: 'inline-shared=70000': expected at most 32K");
+  CHECK(refused("inline-shared=200000") ==
+        "TUTTI_ALGORITHMS: 'inline-shared=200000': expected at most 128K");
   for (const std::string wrong : {"pieces=3", "pieces=16"}) {
     CHECK(refused(wrong) == "TUTTI_ALGORITHMS: '" + wrong + "': expected 1, 2, 4 or 8");
   }
@@ -448,7 +471,8 @@ TEST_CASE("the table says what was chosen") {
             "in the node (20 ranks): two-level waits, in groups of 5", "in a rank: one thread"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
-            "between 2 nodes: up to 16 KiB with the handshakes (direct)",
+            "between 2 nodes: up to 32 KiB with the handshakes (direct); for sums of 8 KiB to 128 "
+            "KiB that is learnt",
             "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight, "
             "in messages of up to 8 pieces",
             "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many pieces a message between nodes has: what may be tried, what is learnt, and that all
-// nodes choose alike and get the same bits.
+// How data crosses between nodes, with the handshakes or in messages of several pieces: what may be
+// tried, what is learnt, and that all nodes choose alike and get the same bits.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -30,10 +30,11 @@ Tuning tuning_of(const std::vector<int>& nodes, const Settings& settings = {}) {
   return Tuning::choose(Topology::consecutive(0, nodes), settings, kCaches);
 }
 
-CallClass between_nodes(std::size_t bytes) {
+CallClass between_nodes(std::size_t bytes, bool may_be_inline = false) {
   return {.kind = Kind::allreduce,
           .between_nodes = true,
-          .size = static_cast<std::uint8_t>(std::bit_width(bytes) - 1)};
+          .may_be_inline = may_be_inline,
+          .size = static_cast<std::uint8_t>(std::bit_width(bytes - 1))};
 }
 
 /// The pieces of each of so many calls; a message of 1, 2, 4 or 8 takes one of the times.
@@ -95,7 +96,7 @@ TEST_CASE("the number of pieces that takes the least time is learnt") {
     REQUIRE(learner.learnt().size() == 1);
     CHECK_FALSE(is_in_node(learner.learnt().front()));
     const std::string text = to_string(learner.learnt().front());
-    CHECK(text.starts_with("learnt: allreduce between nodes, from 4194304 bytes: pieces=" +
+    CHECK(text.starts_with("learnt: allreduce between nodes, up to 4194304 bytes: pieces=" +
                            std::to_string(best) + ": "));
   }
 }
@@ -112,6 +113,42 @@ TEST_CASE("no more pieces are tried than make one chunk of all") {
   CHECK(tried(128 << 10) == std::set<int>{1, 2});
   CHECK(tried(256 << 10) == std::set<int>{1, 2, 4});
   CHECK(tried(8 << 20) == std::set<int>{1, 2, 4, 8});
+}
+
+TEST_CASE("whether a sum goes with the handshakes is learnt") {
+  const Tuning tuning = tuning_of({1, 1, 1});
+  for (const std::size_t bytes : {std::size_t{9} << 10, std::size_t{16} << 10,
+                                  std::size_t{17} << 10, std::size_t{128} << 10}) {
+    for (const bool with_handshakes : {false, true}) {
+      CAPTURE(bytes);
+      CAPTURE(with_handshakes);
+      const CallClass call = between_nodes(bytes, /*may_be_inline=*/true);
+      Learner learner(tuning, 1, false);
+      const bool is_first = learner.plan(call, bytes).inputs == Inputs::announced;
+      CHECK(is_first == (bytes <= std::size_t{16} << 10));
+      Path last;
+      for (int i = 0; i < 300; ++i) {
+        const bool announced = learner.plan(call, bytes).inputs == Inputs::announced;
+        last = learner.choose(call, bytes, announced);
+        CHECK((last.inputs == Inputs::announced) == announced);
+        learner.observe(announced == with_handshakes ? 500 : 1000);
+      }
+      CHECK((last.inputs == Inputs::announced) == with_handshakes);
+      CHECK_FALSE(learner.is_learning());
+      REQUIRE(learner.learnt().size() == 1);
+      const std::string text = to_string(learner.learnt().front());
+      CHECK((text.find(" bytes: with the handshakes: ") != std::string::npos) == with_handshakes);
+    }
+  }
+}
+
+TEST_CASE("sums that may not go with the handshakes never do") {
+  const Tuning tuning = tuning_of({1, 1});
+  Learner learner(tuning, 1, false);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(learner.choose(between_nodes(16 << 10), 16 << 10, false).inputs == Inputs::staged);
+    learner.observe(1000);
+  }
 }
 
 TEST_CASE("what TUTTI_ALGORITHMS says of pieces holds, and is not learnt") {
@@ -154,13 +191,13 @@ class Histories {
 }  // namespace
 
 TEST_CASE("all nodes learn alike, however late a rank comes") {
-  constexpr std::int64_t kCount = 50'000;
   const std::vector<std::vector<int>> layouts = {
       {1, 1}, {2, 2}, {1, 3}, {1, 1, 1}, {2, 1, 2, 1, 1}, std::vector<int>(9, 1)};
   for (const auto& layout : layouts) {
     for (const std::string handshakes : {"handshakes=direct", "handshakes=doubling"}) {
       CAPTURE(layout.size());
       CAPTURE(handshakes);
+      const std::int64_t count = layout.size() % 2 == 0 ? 50'000 : 12'000;
       Histories histories(test::size_of_job(layout));
       std::atomic<int> wrong{0};
       const auto outcomes =
@@ -168,11 +205,11 @@ TEST_CASE("all nodes learn alike, however late a rank comes") {
             std::mt19937 random(static_cast<unsigned>(comm.rank()));
             for (int call = 0; call < (test::kFewRounds ? 15 : 60); ++call) {
               if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
-              Tensor data = Tensor::full({kCount}, 1);
+              Tensor data = Tensor::full({count}, 1);
               if (call % 7 == 3) comm.barrier();
               comm.allreduce(data);
               if (data.value(0) != comm.size()) ++wrong;
-              if (data.value(kCount - 1) != comm.size()) ++wrong;
+              if (data.value(count - 1) != comm.size()) ++wrong;
               histories.note(comm);
             }
           });
@@ -187,24 +224,30 @@ TEST_CASE("all nodes learn alike, however late a rank comes") {
 }
 
 TEST_CASE("a mismatch between nodes leaves what all have learnt alike") {
-  Histories histories(3);
-  std::atomic<int> refused{0};
-  const auto outcomes =
-      test::as_ranks({1, 1, 1}, settings_with("at-once"), [&](Communicator& comm) {
-        for (int call = 0; call < 40; ++call) {
-          const bool differs = call % 5 == 2 && comm.rank() == 1;
-          Tensor data = Tensor::full({differs ? 30'000 : 40'000}, 1);
-          try {
-            comm.allreduce(data);
-          } catch (const Error& error) {
-            if (error.code() == ErrorCode::mismatch && error.recoverable()) ++refused;
+  // Both go in pieces; one may go with the handshakes; both may, with one message and with two.
+  for (const auto& [usual, other] : {std::pair{40'000, 50'000}, std::pair{40'000, 20'000},
+                                     std::pair{12'000, 40'000}, std::pair{12'000, 24'000}}) {
+    CAPTURE(usual);
+    CAPTURE(other);
+    Histories histories(3);
+    std::atomic<int> refused{0};
+    const auto outcomes =
+        test::as_ranks({1, 1, 1}, settings_with("at-once"), [&](Communicator& comm) {
+          for (int call = 0; call < 40; ++call) {
+            const bool differs = call % 5 == 2 && comm.rank() == 1;
+            Tensor data = Tensor::full({differs ? other : usual}, 1);
+            try {
+              comm.allreduce(data);
+            } catch (const Error& error) {
+              if (error.code() == ErrorCode::mismatch && error.recoverable()) ++refused;
+            }
+            histories.note(comm);
           }
-          histories.note(comm);
-        }
-      });
-  CHECK(test::all_returned(outcomes));
-  CHECK(refused == 3 * 8);
-  CHECK(histories.are_alike());
+        });
+    CHECK(test::all_returned(outcomes));
+    CHECK(refused == 3 * 8);
+    CHECK(histories.are_alike());
+  }
 }
 
 namespace {
@@ -225,21 +268,21 @@ enum class Memory { ordinary, shared, shared_in_place };
 
 /// The bits of several collectives, one after the other, as rank 0 has them.
 std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings& settings,
-                                  DType dtype, int turns, Memory memory = Memory::ordinary) {
-  constexpr std::int64_t kBlock = 9'001;
+                                  DType dtype, int turns, Memory memory = Memory::ordinary,
+                                  std::int64_t block = 9'001) {
   const std::int64_t ranks = test::size_of_job(layout);
   std::vector<std::byte> bits;
   std::atomic<int> different{0};
   const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
-    const Tensor values = random_tensor(ranks * kBlock, dtype, static_cast<unsigned>(comm.rank()));
+    const Tensor values = random_tensor(ranks * block, dtype, static_cast<unsigned>(comm.rank()));
     const auto make = [&](std::int64_t count) {
       return memory == Memory::ordinary ? Tensor::zeros({count}, dtype)
                                         : comm.allocate({count}, dtype);
     };
-    Tensor input = make(ranks * kBlock);
-    Tensor other = make(ranks * kBlock);
-    Tensor share = make(kBlock);
-    Tensor all = make(ranks * kBlock);
+    Tensor input = make(ranks * block);
+    Tensor other = make(ranks * block);
+    Tensor share = make(block);
+    Tensor all = make(ranks * block);
     Tensor& sum = memory == Memory::shared_in_place ? input : other;
     std::vector<std::byte> first;
     for (int turn = 0; turn < turns; ++turn) {
@@ -270,6 +313,41 @@ std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings
 }
 
 }  // namespace
+
+TEST_CASE("no bit depends on whether a sum goes with the handshakes, in how many messages") {
+  Settings in_turn = settings_with("learn", "paths=in-turn");
+  const std::vector<std::vector<int>> layouts = {
+      {1, 1}, {1, 1, 1}, {2, 3}, std::vector<int>(8, 1), std::vector<int>(9, 1), {2, 1, 2, 1, 1}};
+  for (const auto& layout : layouts) {
+    for (const bool reproducible : {false, true}) {
+      for (const std::int64_t bytes : {12'000, 70'000, 131'000}) {
+        CAPTURE(layout.size());
+        CAPTURE(reproducible);
+        CAPTURE(bytes);
+        const std::int64_t block = bytes / 4 / test::size_of_job(layout);
+        Settings one = settings_with("static", "inline-shared=8K");
+        one.reproducible = in_turn.reproducible = reproducible;
+        const auto expected = results_of(layout, one, DType::float32, 1, Memory::ordinary, block);
+        for (const std::string handshakes : {"direct", "doubling"}) {
+          in_turn.algorithms = "paths=in-turn,handshakes=" + handshakes;
+          for (const Memory memory : {Memory::ordinary, Memory::shared_in_place}) {
+            CHECK(results_of(layout, in_turn, DType::float32, 3, memory, block) == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("in a node, too, payloads may be larger than the scratch of the ranks that sum them") {
+  Settings announced = settings_with("static", "inline-shared=128K,inline-private=128K");
+  const Settings usual = settings_with("static");
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto expected = results_of({3}, usual, dtype, 1);
+    CHECK(results_of({3}, announced, dtype, 1) == expected);
+    CHECK(results_of({3}, announced, dtype, 1, Memory::shared_in_place) == expected);
+  }
+}
 
 TEST_CASE("no number of pieces changes a bit, wherever the data is") {
   Settings in_turn = settings_with("learn", "paths=in-turn");

@@ -197,6 +197,22 @@ TEST_CASE("between nodes of one rank the store's memory is not copied") {
   CHECK(work_of(Call::allreduce, false) == doctest::Approx(4.5).epsilon(0.05));
 }
 
+TEST_CASE("a sum goes with the handshakes, in messages of up to 60 KiB") {
+  const auto messages_of = [](std::size_t bytes) {
+    Cluster cluster(Network{}, {1, 1}, quiet());
+    const auto outcomes = cluster.run([&](Communicator& comm) {
+      std::vector<float> values = test::values_of(comm.rank(), bytes / sizeof(float));
+      comm.allreduce(view(values.data(), {static_cast<std::int64_t>(values.size())}));
+    });
+    CHECK(test::all_returned(outcomes));
+    return cluster.wires().traffic().messages;
+  };
+  const std::uint64_t before = messages_of(4);  // and those of the beginning and the end
+  CHECK(messages_of(std::size_t{32} << 10) == before);
+  CHECK(messages_of(std::size_t{64} << 10) == before + 2);  // one more from each node
+  CHECK(messages_of(std::size_t{65} << 10) > before + 2);   // in pieces, after the handshakes
+}
+
 TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
   constexpr int kNodes = test::kFewRounds ? 64 : 1024;
   constexpr int kLost = 37;
