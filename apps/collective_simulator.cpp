@@ -12,6 +12,7 @@
 #include <tutti/tutti.hpp>
 
 #include "apps/simulator/measure.hpp"
+#include "apps/simulator/plot.hpp"
 #include "apps/simulator/textbook.hpp"
 #include "support/command_line.hpp"
 #include "support/output_file.hpp"
@@ -37,6 +38,7 @@ struct Options {
   std::string tuning = "learn";
   std::string network;
   std::string json;
+  std::string plot;
 };
 
 po::options_description describe(Options& options) {
@@ -52,7 +54,8 @@ po::options_description describe(Options& options) {
       "learn: the library finds its way in up to 100 calls before the one that counts; static: it "
       "does not, which takes less time here")("network", po::value(&options.network),
                                               "file with the numbers of the network; required")(
-      "json", po::value(&options.json), "file for the results");
+      "json", po::value(&options.json), "file for the results")(
+      "plot", po::value(&options.plot), "file for a picture (SVG): time over nodes, for each size");
   apps::add_common_options(all);
   return all;
 }
@@ -205,10 +208,13 @@ int simulate(const Options& options) {
   }
   const NamedNetwork network = read_network(options.network);
   const std::vector<Case> cases = cases_of(options);
+  for (const Case& one : cases) require_memory(one);
   apps::check_output_file(options.json);
+  apps::check_output_file(options.plot);
   std::cout << "Simulated: allreduce of float32 on " << network.name << ", "
             << options.ranks_per_node << " ranks per node; the slowest rank of the last call\n"
             << head();
+  std::vector<Measured> all;
   nlohmann::json results = nlohmann::json::array();
   std::uint64_t wrong = 0;
   apps::ProgressBar bar(isatty(STDERR_FILENO) != 0);
@@ -218,6 +224,7 @@ int simulate(const Options& options) {
     bar.clear();
     std::cout << line(one) << std::flush;
     results.push_back(to_json(one));
+    all.push_back(one);
     wrong += one.wrong.value_or(0);
   }
   const nlohmann::json whole{{"config",
@@ -226,6 +233,7 @@ int simulate(const Options& options) {
                                {"tuning", options.tuning}}},
                              {"results", results}};
   apps::write_file(options.json, whole.dump(2) + "\n");
+  if (!options.plot.empty()) apps::write_file(options.plot, to_svg(all, network.name));
   if (wrong == 0) return kDone;
   std::cerr << "collective-simulator: " << wrong << " elements are wrong\n";
   return kWrong;

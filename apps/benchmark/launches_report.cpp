@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "apps/benchmark/chart.hpp"
+#include "support/chart.hpp"
 #include "support/text.hpp"
 
 namespace apps::benchmark {
@@ -226,8 +226,8 @@ std::string to_svg(const Merged& merged) {
   const PanelText ratio{"time of the best MPI / time of Tutti (higher is better)", plain_label,
                         "nothing to compare"};
   return picture(what_text(merged), lines, times,
-                 panel(kLeftPanel, time, times) +
-                     panel(kRightPanel, ratio, ratios, {1.0, "as fast as the best MPI"}));
+                 {panel(kLeftPanel, time, times) +
+                  panel(kRightPanel, ratio, ratios, {1.0, "as fast as the best MPI"})});
 }
 
 }  // namespace apps::benchmark

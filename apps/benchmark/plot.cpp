@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/benchmark/cases.hpp"
-#include "apps/benchmark/chart.hpp"
+#include "support/chart.hpp"
 #include "support/text.hpp"
 
 namespace apps::benchmark {
@@ -99,8 +99,8 @@ std::string to_svg(std::span<const Row> rows, const Options& options, const Mach
       machine.library + "  ·  " + machine.mpi + "  ·  " + machine.started,
   };
   return picture(title_of(options), lines, times,
-                 panel(kLeftPanel, kTime, times) +
-                     panel(kRightPanel, kSpeed, speeds, limit_of(options, machine, memory)));
+                 {panel(kLeftPanel, kTime, times) +
+                  panel(kRightPanel, kSpeed, speeds, limit_of(options, machine, memory))});
 }
 
 }  // namespace apps::benchmark

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "apps/simulator/textbook.hpp"
@@ -45,23 +46,22 @@ std::size_t available_bytes() {
   return std::numeric_limits<std::size_t>::max();
 }
 
-/// What a rank of the library takes, as measured: itself, its table of ranks, and three times its
-/// values until what is on its way reaches its limit.
-void require_memory(const Case& what) {
+bool has_data(const Case& what) {
+  return static_cast<std::size_t>(what.ranks()) * std::max<std::size_t>(what.bytes, 1) <=
+         kMostValues;
+}
+
+/// As measured: a rank of the library takes itself, its table of ranks, and three times its values
+/// until what is on its way reaches its limit. The textbook's has its values.
+double bytes_needed(const Case& what) {
   constexpr double kOfRank = double{768 << 10};
   constexpr double kOfEntry = 36;
   constexpr double kMostOnTheWay = double{48 << 20};
+  constexpr double kOfTextbook = double{256 << 10};  // the stack of its fibre
   const double ranks = what.ranks();
-  const double values = std::min(3 * static_cast<double>(what.bytes), kMostOnTheWay);
-  const double needed =
-      ranks * (kOfRank + kOfEntry * ranks + values) + static_cast<double>(what.bytes);
-  const auto available = static_cast<double>(available_bytes());
-  if (needed <= available) return;
-  throw tutti::Error(tutti::ErrorCode::out_of_memory,
-                     std::to_string(what.ranks()) + " ranks of " +
-                         bytes_text(static_cast<double>(what.bytes)) + " need about " +
-                         bytes_text(needed) + " of memory here, and " + bytes_text(available) +
-                         " are available; simulate fewer ranks, or fewer bytes");
+  const auto bytes = static_cast<double>(what.bytes);
+  if (what.algorithm != "tutti") return ranks * (kOfTextbook + (has_data(what) ? 3 * bytes : 0));
+  return ranks * (kOfRank + kOfEntry * ranks + std::min(3 * bytes, kMostOnTheWay)) + bytes;
 }
 
 /// What ranks sum: whole numbers, so that the sum is the same in every order. Where contents do not
@@ -147,23 +147,40 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result,
   });
 }
 
+/// The allocator keeps what it has had, in pieces that the next cluster may not fit into.
+void give_memory_back() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
+void require_memory(const Case& what) {
+  const double needed = bytes_needed(what);
+  const auto available = static_cast<double>(available_bytes());
+  if (needed <= available) return;
+  throw tutti::Error(tutti::ErrorCode::out_of_memory,
+                     std::to_string(what.ranks()) + " ranks of " +
+                         bytes_text(static_cast<double>(what.bytes)) + " need about " +
+                         bytes_text(needed) + " of memory here, and " + bytes_text(available) +
+                         " are available; simulate fewer ranks, or fewer bytes");
+}
+
 Measured measure(const NamedNetwork& network, const Case& what) {
+  give_memory_back();
   require_memory(what);
-  const auto ranks = static_cast<std::size_t>(what.ranks());
-  const bool has_data = ranks * std::max<std::size_t>(what.bytes, 1) <= kMostValues;
   Measured result;
   result.what = what;
-  if (has_data) result.wrong = 0;
+  if (has_data(what)) result.wrong = 0;
   const std::size_t before = resident_bytes();
-  Values values(what, has_data);
+  Values values(what, has_data(what));
   tutti::Settings settings;
   settings.log = tutti::LogLevel::quiet;
   settings.tuning = what.learns ? "at-once" : "static";
   Cluster cluster(network.network,
                   std::vector<int>(static_cast<std::size_t>(what.nodes), what.ranks_per_node),
-                  settings, has_data);
+                  settings, has_data(what));
   const auto algorithms = textbook_algorithms();
   const auto chosen = std::find_if(algorithms.begin(), algorithms.end(),
                                    [&](const Textbook& one) { return one.name == what.algorithm; });
@@ -173,7 +190,8 @@ Measured measure(const NamedNetwork& network, const Case& what) {
     run_textbook(*chosen, cluster, result, values);
   }
   const std::size_t after = resident_bytes();
-  result.memory_per_rank = (std::max(after, before) - before) / ranks;
+  result.memory_per_rank =
+      (std::max(after, before) - before) / static_cast<std::size_t>(what.ranks());
   return result;
 }
 

@@ -34,10 +34,12 @@ struct Measured {
 /// Ranks at most; a rank's table of all ranks makes memory grow with the square.
 inline constexpr int kMostRanks = 8192;
 
+/// Errors  out_of_memory: this machine has too little of it available for the case.
+void require_memory(const Case& what);
+
 /// The last of two calls, in which the library has its buffers, or of as many as it learns in,
-/// 100 at most. Contents are real, and checked,
-/// as long as those of all ranks take no more than 256 MiB. Errors: out_of_memory, before anything
-/// is done; what a rank threw.
+/// 100 at most. Contents are real, and checked, as long as those of all ranks take no more than
+/// 256 MiB. Errors  those of require_memory(), before anything is done; what a rank threw.
 Measured measure(const NamedNetwork& network, const Case& what);
 
 }  // namespace apps::simulator

@@ -17,6 +17,12 @@ std::string rate_text(double gigabytes_per_second) {
   return format(gigabytes_per_second < 99.95 ? "%#.3g" : "%.0f", gigabytes_per_second);
 }
 
+std::string count_text(double count) {
+  std::string text = format("%.0f", count);
+  for (std::size_t end = text.size(); end > 3; end -= 3) text.insert(end - 3, ",");
+  return text;
+}
+
 std::string bytes_text(double bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -28,6 +28,9 @@ std::string time_text(double microseconds);
 /// Three digits, and at most four behind the point: "0.0003", "0.0123", "4.20", "42.1", "123".
 std::string rate_text(double gigabytes_per_second);
 
+/// "8", "1,024": whole numbers.
+std::string count_text(double count);
+
 /// "8 B", "1 KiB", "1.5 MiB": powers of 1024, at most one decimal.
 std::string bytes_text(double bytes);
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 import programs
 
@@ -23,6 +24,7 @@ REFUSED = [
     (["--network", ETHERNET, "--size", "6"], "--size: 6 is no whole number of float32"),
     (["--network", ETHERNET, "--size", "6Q"], "--size: '6Q' is not a size"),
     (["--network", ETHERNET, "--json", "/nowhere/x"], "/nowhere/x: cannot be written"),
+    (["--network", ETHERNET, "--plot", "/nowhere/x"], "/nowhere/x: cannot be written"),
     (["--network", ETHERNET, "--size", ""], "--size: got nothing; expected: as in 8,64K,16M"),
     (["--network", ETHERNET, "--ranks-per-node", "0"],
      "--ranks-per-node: got 0; expected: at least 1"),
@@ -64,6 +66,26 @@ class Simulator(unittest.TestCase):
             self.assertEqual(results[0]["time_us"], results[1]["time_us"])
             self.assertEqual(results[0]["ranks"], 9)
             self.assertEqual(results[0]["wrong"], 0)
+
+    def test_the_picture_has_a_panel_per_size_and_a_curve_per_algorithm(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.svg"
+            self.assertEqual(run("--network", ETHERNET, "--nodes", "2,4", "--size", "8,1K,64K",
+                                 "--algorithms", "tutti,ring", "--plot", str(path)).code, 0)
+            svg = path.read_text(encoding="utf-8")
+            ElementTree.fromstring(svg)
+            for text, times in [("8 B: time", 1), ("1 KiB: time", 1), ("64 KiB: time", 1),
+                                ('class="series-tutti"', 3), ('class="series-ring"', 3),
+                                (">nodes<", 3), ("<circle", 3 * 2 * 2),
+                                ("25 Gb/s Ethernet, TCP  ·  1 rank per node", 1)]:
+                self.assertEqual(svg.count(text), times, text)
+
+    def test_what_does_not_fit_is_refused_before_the_first_case(self):
+        result = run("--network", ETHERNET, "--nodes", "2,8192", "--size", "1G")
+        self.assertNotEqual(result.code, 0)
+        self.assertEqual(result.out, "")
+        self.assertRegex(result.err, "8192 ranks of 1 GiB need about 3[0-9.]+ GiB of memory here, "
+                         "and [0-9.]+ .iB are available; simulate fewer ranks, or fewer bytes")
 
     def test_what_cannot_be_is_refused(self):
         for words, text in REFUSED:

@@ -11,14 +11,15 @@
 #include "tutti/error.hpp"
 
 #include "apps/benchmark/baseline.hpp"
-#include "apps/benchmark/chart.hpp"
 #include "apps/benchmark/plot.hpp"
 #include "apps/benchmark/report.hpp"
+#include "support/chart.hpp"
 #include "support/text.hpp"
 #include "tests/unit/benchmark_arguments.hpp"
 
 namespace {
 
+using namespace apps;
 using namespace apps::benchmark;
 
 Result result_of(const std::string& backend, std::size_t bytes, double p50) {
@@ -321,6 +322,27 @@ TEST_CASE("axes have a tick at every end and in between") {
                                       [](const Tick& tick) { return !tick.label.empty(); });
   CHECK(labelled == 4);  // 1, 10, 100 µs, 1 ms
   CHECK(microseconds_label(1000.0) == "1 ms");
+  const Axis nodes = count_axis(std::vector{2.0, 2048.0});
+  CHECK(nodes.ticks.front().label == "2");
+  CHECK(nodes.ticks[5].label == "2,048");
+  CHECK(count_text(1234567) == "1,234,567");
+  CHECK(count_text(100) == "100");
+}
+
+TEST_CASE("a picture is as high as its rows of panels") {
+  const std::vector<Series> series{{.id = "a", .name = "a", .points = {{1, 2}, {2, 3}}},
+                                   {.id = "b", .name = "b", .points = {{1, 3}, {2, 4}}}};
+  const PanelText text{"time", plain_label, "none", "nodes", count_axis};
+  const std::string one = panel(kLeftPanel, text, series);
+  CHECK(one.find("series-b") < one.find("series-a"));  // the first lies in front
+  CHECK(count_of(one, ">nodes<") == 1);
+  CHECK(count_of(one, "message size") == 0);
+  const std::vector<std::string> lines;
+  CHECK(count_of(picture("t", lines, series, {one}), "height=\"560\"") == 1);
+  const std::string two = picture("t", lines, series, {one, one});
+  CHECK(count_of(two, "height=\"980\"") == 1);
+  CHECK(count_of(two, "translate(0 420)") == 1);
+  CHECK(count_of(two, "series-a") == 2);
 }
 
 // --- baseline --------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves over message sizes, as a picture that every browser shows: SVG 1.1, two panels side by
-// side under lines of text.
+// Curves over message sizes or numbers of nodes, as a picture that every browser shows: SVG 1.1,
+// panels in rows of two under lines of text.
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
-namespace apps::benchmark {
+namespace apps {
 
 // --- logarithmic axes: their range and their ticks ---------------------------------------------
 
@@ -29,6 +29,8 @@ struct Axis {
 /// Powers of two, labelled "8 B", "1 KiB", "1 MiB", so many that the labels have room.
 /// `values` has a positive one.
 Axis byte_axis(std::span<const double> values);
+/// The same with numbers: "2", "1,024".
+Axis count_axis(std::span<const double> values);
 
 /// Decades with a grid line at 2 and 5 between them, which are labelled too on a short axis. The
 /// range ends at the next 1, 2 or 5 times a power of ten.
@@ -50,9 +52,10 @@ inline constexpr const char* kBlue = "#0a62c9";
 inline constexpr const char* kPurple = "#8b3fb8";
 inline constexpr const char* kOrange = "#d1600a";
 inline constexpr const char* kGreen = "#4f8a10";
+inline constexpr const char* kGrey = "#6e7781";
 
 struct Point {
-  double size = 0.0;   ///< bytes
+  double at = 0.0;     ///< along the panel: bytes, or a number
   double value = 0.0;  ///< drawn if it is positive
 };
 
@@ -73,14 +76,16 @@ struct PanelText {
   const char* title;
   Label label;            ///< what stands at a value
   const char* otherwise;  ///< what stands there if no value is positive
+  const char* along = "message size";
+  Axis (*axis)(std::span<const double> values) = byte_axis;  ///< along it
 };
 
-/// Curves over the sizes, on logarithmic axes; if there is one size, a bar per series from 0 on.
+/// Curves on logarithmic axes, the first in front; if each has one point, a bar per series from 0 on.
 std::string panel(double left, const PanelText& text, const std::vector<Series>& all,
                   const Level& level = {});
 
-/// The whole picture: `title`, a small line for each of `lines`, the legend, and the panels.
+/// The whole picture: `title`, a small line for each of `lines`, the legend, and rows of panels.
 std::string picture(const std::string& title, std::span<const std::string> lines,
-                    const std::vector<Series>& legend, const std::string& panels);
+                    const std::vector<Series>& legend, const std::vector<std::string>& rows);
 
-}  // namespace apps::benchmark
+}  // namespace apps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/benchmark/chart.hpp"
+#include "support/chart.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "support/text.hpp"
 
-namespace apps::benchmark {
+namespace apps {
 
 namespace {
 
@@ -36,7 +36,9 @@ Range range_of(std::span<const double> values) {
 
 double Axis::position(double value) const { return std::log(value / low) / std::log(high / low); }
 
-Axis byte_axis(std::span<const double> values) {
+namespace {
+
+Axis power_axis(std::span<const double> values, std::string (*label)(double)) {
   const Range range = range_of(values);
   auto first = static_cast<int>(std::floor(std::log2(range.low) + 1e-9));
   auto last = static_cast<int>(std::ceil(std::log2(range.high) - 1e-9));
@@ -48,10 +50,16 @@ Axis byte_axis(std::span<const double> values) {
   Axis axis{.low = std::exp2(first), .high = std::exp2(last), .ticks = {}};
   for (int power = first; power <= last; ++power) {
     const bool labelled = (power - first) % step == 0;
-    if (labelled) axis.ticks.push_back({std::exp2(power), bytes_text(std::exp2(power)), true});
+    if (labelled) axis.ticks.push_back({std::exp2(power), label(std::exp2(power)), true});
   }
   return axis;
 }
+
+}  // namespace
+
+Axis byte_axis(std::span<const double> values) { return power_axis(values, bytes_text); }
+
+Axis count_axis(std::span<const double> values) { return power_axis(values, count_text); }
 
 Axis decade_axis(std::span<const double> values, Label label) {
   const Range range = range_of(values);
@@ -95,6 +103,7 @@ constexpr double kPanelWidth = 450.0;
 constexpr double kPanelHeight = 330.0;
 constexpr double kPanelTop = 168.0;
 constexpr double kBottom = kPanelTop + kPanelHeight;
+constexpr double kRowHeight = kHeight - kPanelTop + 28.0;  // with the panels' titles
 constexpr const char* kInk = "#1f2328";
 constexpr const char* kSoftInk = "#57606a";
 constexpr const char* kGrid = "#d8dee4";
@@ -144,29 +153,28 @@ std::string bold(double x, double y, const std::string& text, int size) {
   return write({x, y}, text, size, kInk, "start", " font-weight=\"600\"");
 }
 
-/// Curves over sizes, on logarithmic axes.
+/// Curves on logarithmic axes.
 class Panel {
  public:
-  Panel(double left, Axis sizes, Axis values)
-      : left_(left), sizes_(std::move(sizes)), values_(std::move(values)) {}
+  Panel(double left, Axis along, Axis values)
+      : left_(left), along_(std::move(along)), values_(std::move(values)) {}
 
   /// The grid, the ticks' labels and the panel's title.
-  [[nodiscard]] std::string frame(const std::string& title) const {
+  [[nodiscard]] std::string frame(const PanelText& text) const {
     const double right = left_ + kPanelWidth;
-    std::string svg = bold(left_, kPanelTop - 14, title, 14);
+    std::string svg = bold(left_, kPanelTop - 14, text.title, 14);
     for (const Tick& tick : values_.ticks) {
       svg += line({left_, y(tick.value)}, {right, y(tick.value)}, tick.major ? kGrid : kFaintGrid);
       if (tick.label.empty()) continue;
       svg += write({left_ - 9, y(tick.value) + 4}, tick.label, 12, kSoftInk, "end");
     }
-    for (const Tick& tick : sizes_.ticks) {
+    for (const Tick& tick : along_.ticks) {
       svg += line({x(tick.value), kPanelTop}, {x(tick.value), kBottom}, kGrid);
       svg += write({x(tick.value), kBottom + 20}, tick.label, 12, kSoftInk, "middle");
     }
     svg += line({left_, kPanelTop}, {left_, kBottom}, kSoftInk);
     svg += line({left_, kBottom}, {right, kBottom}, kSoftInk);
-    return svg +
-           write({left_ + kPanelWidth / 2, kBottom + 44}, "message size", 12, kSoftInk, "middle");
+    return svg + write({left_ + kPanelWidth / 2, kBottom + 44}, text.along, 12, kSoftInk, "middle");
   }
 
   [[nodiscard]] std::string curve(const Series& series) const {
@@ -174,7 +182,7 @@ class Panel {
     std::string dots;
     for (const Point& point : series.points) {
       if (!(point.value > 0.0)) continue;
-      const double at_x = x(point.size);
+      const double at_x = x(point.at);
       const double at_y = y(point.value);
       path += format("%s%.1f %.1f", path.empty() ? "M" : " L", at_x, at_y);
       dots += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"/>\n", at_x, at_y);
@@ -192,49 +200,50 @@ class Panel {
   }
 
  private:
-  [[nodiscard]] double x(double size) const { return left_ + kPanelWidth * sizes_.position(size); }
+  [[nodiscard]] double x(double at) const { return left_ + kPanelWidth * along_.position(at); }
   [[nodiscard]] double y(double value) const {
     return kBottom - kPanelHeight * values_.position(value);
   }
 
   double left_;
-  Axis sizes_;
+  Axis along_;
   Axis values_;
 };
 
-std::string curves(double left, const std::string& title, const std::vector<Series>& all,
-                   Label label, const Level& level) {
-  std::vector<double> sizes;
+std::string curves(double left, const PanelText& text, const std::vector<Series>& all,
+                   const Level& level) {
+  std::vector<double> along;
   std::vector<double> values{level.value};
   for (const Series& series : all) {
     for (const Point& point : series.points) {
-      sizes.push_back(point.size);
+      along.push_back(point.at);
       values.push_back(point.value);
     }
   }
-  const Panel panel(left, byte_axis(sizes), decade_axis(values, label));
-  std::string svg = panel.frame(title);
+  const Panel panel(left, text.axis(along), decade_axis(values, text.label));
+  std::string svg = panel.frame(text);
   if (level.value > 0.0) svg += panel.across(level);
-  for (const Series& series : all) svg += panel.curve(series);
+  for (auto series = all.rbegin(); series != all.rend(); ++series) svg += panel.curve(*series);
   return svg;
 }
 
-/// One size: a bar per backend, as long as its value, from 0 on.
-std::string bars(double left, const std::string& title, const std::vector<Series>& all, Label label,
+/// One point each: a bar per series, as long as its value, from 0 on.
+std::string bars(double left, const PanelText& text, const std::vector<Series>& all,
                  const Level& level) {
   constexpr double kBar = 44.0;
   constexpr double kGap = 22.0;
   double most = level.value;
   for (const Series& series : all) most = std::max(most, series.points.front().value);
   const double scale = (kPanelWidth - 80.0) / most;  // room for the longest one's value
-  std::string svg = bold(left, kPanelTop - 14, title, 14);
+  std::string svg = bold(left, kPanelTop - 14, text.title, 14);
   double top = kPanelTop + kGap;
   for (const Series& series : all) {
     const double value = series.points.front().value;
     svg += "<g class=\"series-" + series.id + "\">\n" +
            format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
                   left, top, scale * value, kBar, series.color) +
-           write({left + scale * value + 8, top + kBar / 2 + 5}, label(value), 14, kInk) + "</g>\n";
+           write({left + scale * value + 8, top + kBar / 2 + 5}, text.label(value), 14, kInk) +
+           "</g>\n";
     top += kBar + kGap;
   }
   svg += line({left, kPanelTop}, {left, top}, kSoftInk);
@@ -258,7 +267,7 @@ std::string panel(double left, const PanelText& text, const std::vector<Series>&
   }
   const bool is_one_size =
       std::ranges::all_of(all, [](const Series& series) { return series.points.size() == 1; });
-  return (is_one_size ? bars : curves)(left, text.title, all, text.label, level);
+  return (is_one_size ? bars : curves)(left, text, all, level);
 }
 
 namespace {
@@ -280,12 +289,14 @@ std::string legend_of(const std::vector<Series>& all) {
 }  // namespace
 
 std::string picture(const std::string& title, std::span<const std::string> lines,
-                    const std::vector<Series>& legend, const std::string& panels) {
+                    const std::vector<Series>& legend, const std::vector<std::string>& rows) {
+  const double more_rows = static_cast<double>(rows.size()) - 1.0;
+  const double height = kHeight + std::max(0.0, more_rows) * kRowHeight;
   std::string svg = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   svg += format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
       "viewBox=\"0 0 %.0f %.0f\" font-family=\"Helvetica, Arial, sans-serif\">\n",
-      kWidth, kHeight, kWidth, kHeight);
+      kWidth, height, kWidth, height);
   svg += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
   svg += bold(kLeftPanel, 38, title, 20);
   double top = 64.0;
@@ -293,7 +304,13 @@ std::string picture(const std::string& title, std::span<const std::string> lines
     svg += write({kLeftPanel, top}, text, 13, kSoftInk);
     top += 20.0;
   }
-  return svg + legend_of(legend) + panels + "</svg>\n";
+  svg += legend_of(legend);
+  double down = 0.0;
+  for (const std::string& panels : rows) {
+    svg += format("<g transform=\"translate(0 %.0f)\">\n", down) + panels + "</g>\n";
+    down += kRowHeight;
+  }
+  return svg + "</svg>\n";
 }
 
-}  // namespace apps::benchmark
+}  // namespace apps
