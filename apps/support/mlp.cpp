@@ -128,10 +128,14 @@ double Mlp::loss(const Batch& batch) {
                                    labels_.data(), logits);
 }
 
-double Mlp::gradients(const Batch& batch, const std::function<void(int)>& done) {
+double Mlp::gradients(const Batch& batch, const std::function<void(int)>& done, double loss_scale) {
   const double summed_loss = loss(batch);
   const int size = static_cast<int>(batch.indices.size());
   const float* above = activation(num_layers());  // the logits' delta by now
+  if (loss_scale != 1) {
+    const std::int64_t count = std::int64_t{size} * layers_.back().outputs;
+    tutti::view(activation(num_layers()), {count}, device()) *= loss_scale;
+  }
   for (int index = num_layers() - 1; index >= 0; --index) {
     const DenseLayer& layer = layers_[static_cast<std::size_t>(index)];
     arithmetic_->backward(gradients_[static_cast<std::size_t>(index)], layer, size,

@@ -82,8 +82,9 @@ class Mlp {
 
   /// Writes all gradients, summed over the batch; returns the loss, summed over the batch.
   /// `done(layer)` is called when a layer's gradients are there, the last layer's first, and its
-  /// weights are read no more.
-  double gradients(const Batch& batch, const std::function<void(int)>& done = {});
+  /// weights are read no more. The gradients are those of the loss times `loss_scale`.
+  double gradients(const Batch& batch, const std::function<void(int)>& done = {},
+                   double loss_scale = 1);
   /// The loss alone, summed over the batch.
   double loss(const Batch& batch);
   /// How many of the labels of images first .. last-1 it predicts.

@@ -48,7 +48,10 @@ class StoredMlp {
   [[nodiscard]] bool is_apart() const noexcept { return apart_; }
 
   /// Computes the gradients of this rank's share of a batch; returns its loss, summed.
-  double compute(const Batch& share) { return network_.gradients(share); }
+  /// The gradients are scaled by the store's loss scale.
+  double compute(const Batch& share) {
+    return network_.gradients(share, {}, local_ ? 1 : store_.loss_scale());
+  }
   /// compute() that begins to push each layer's gradients as soon as they are there. Without local
   /// weights, on a cpu. Collective.
   double compute_and_push(const Batch& share);

@@ -68,6 +68,11 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "learning-rate", po::value<std::string>(),
       "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
       "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
+      "clip-global-norm", po::value<std::string>(),
+      "of the optimizer: gradients are scaled down where the norm over all of them is above this")(
+      "loss-scale", po::value<std::string>(),
+      "of the optimizer: dynamic, or a constant that the loss is multiplied by, and the gradients "
+      "are divided by after their sum")(
       "overlap", po::bool_switch(&options.overlap),
       "push each layer's gradients while the next ones are computed; the weights are the same")(
       "outer-every", po::value<int>(),
@@ -180,19 +185,33 @@ void check_outer_optimizer(const TrainOptions& options, int ranks) {
   }
 }
 
-/// --learning-rate and --momentum are more options of --optimizer.
+/// The store's alone, and of whole pushes of exact gradients.
+void check_scaling(const TrainOptions& options, const tutti::OptimizerOptions& optimizer) {
+  if (!optimizer.clip_global_norm && !optimizer.loss_scale) return;
+  const std::string what = "clip_global_norm and loss_scale are for ";
+  require(!options.overlap,
+          "--optimizer: " + what + "one push of all gradients; leave them out with --overlap");
+  require(options.outer_every == 0,
+          "--optimizer: " + what + "a push in each step; leave them out with --outer-every");
+  require(options.compression == "none",
+          "--optimizer: " + what + "exact gradients; leave them out with --compression");
+}
+
+/// --learning-rate, --momentum and these are more options of --optimizer.
 void complete_optimizer(TrainOptions& options, const po::variables_map& values, int ranks) {
-  for (const char* name : {"learning-rate", "momentum"}) {
+  for (const char* name : {"learning-rate", "momentum", "clip-global-norm", "loss-scale"}) {
     if (!values.contains(name)) continue;
     std::string option = name;
     std::ranges::replace(option, '-', '_');
     options.optimizer += "," + option + "=" + values[name].as<std::string>();
   }
+  tutti::OptimizerOptions made;
   try {
-    (void)make_optimizer(options, ranks);
+    made = make_optimizer(options, ranks)->options();
   } catch (const tutti::Error& error) {
     throw_usage_error(std::string("--optimizer: ") + error.what());
   }
+  check_scaling(options, made);
 }
 
 void check_compression(TrainOptions& options) {

@@ -17,6 +17,7 @@
 #include "tutti/optimizer.hpp"
 #include "tutti/pending.hpp"
 #include "tutti/row_sparse.hpp"
+#include "tutti/scaling.hpp"
 #include "tutti/statistics.hpp"
 #include "tutti/verify.hpp"
 
@@ -77,6 +78,12 @@ class TUTTI_API KVStore {
   /// one key whose values are summed. Keys are updated in ascending order (integers) or in the
   /// order of their init (strings). On return the values may be reused.
   ///
+  /// An optimizer's clip_global_norm is for the sums of all keys of one push together: the root of
+  /// the sum of the squares of their elements, times |rescale_grad| / the loss scale. So push all
+  /// keys by one call. With it, or with loss_scale, a push whose sums are not finite (float64: or
+  /// above 1e154) updates nothing. Both are for dense keys without compression, and not for
+  /// push_async(): a push is then a blocking one whatever Settings::asynchronous says.
+  ///
   /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if keys and
   /// values are in the host's memory; all values are copied. pull() and view() wait for their keys,
   /// so a view from before the push must be asked for again. The next collective call throws what a
@@ -100,9 +107,10 @@ class TUTTI_API KVStore {
   /// made the same pushes before such a call, and before the store is destroyed, which does not
   /// wait: what is under way then is given up, with a warning, and fails the group.
   /// Errors  at once, on this rank alone: an unknown key, numbers that do not fit, no memory for a
-  ///         copy, MPI without MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all
-  ///         ranks: what push() throws, and invalid_argument for keys or values on a GPU. A key
-  ///         that another rank does not push is a timeout, which names key and ranks.
+  ///         copy, an optimizer with clip_global_norm or loss_scale, MPI without
+  ///         MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all ranks: what push()
+  ///         throws, and invalid_argument for keys or values on a GPU. A key that another rank does
+  ///         not push is a timeout, which names key and ranks.
   Pending push_async(const Keys& keys, const Values& values, const AsyncOptions& options = {});
   /// push_async(), whose outputs get the new value of their key before the call is complete. They
   /// belong to the store until then.
@@ -138,6 +146,13 @@ class TUTTI_API KVStore {
   void set_optimizer(std::shared_ptr<Optimizer> optimizer);
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
+
+  /// What to multiply the loss by before the next push: 1 without the option loss_scale. The scale
+  /// and its counters belong to the store: set_optimizer() starts them, checkpoints keep them. Both
+  /// calls are local.
+  [[nodiscard]] double loss_scale() const { return gradient_scaling().loss_scale; }
+  /// What happened to the gradients of the last push, with clip_global_norm or loss_scale.
+  [[nodiscard]] GradientScaling gradient_scaling() const;
 
   /// Compresses what later pushes send; init and pull are never compressed. All residuals start at
   /// zero again, whether the compression is another one or the same. Dense keys

@@ -12,12 +12,14 @@
 
 #include "tutti/export.h"
 #include "tutti/key.hpp"
+#include "tutti/scaling.hpp"
 #include "tutti/schedule.hpp"
 
 namespace tutti {
 
 /// What every optimizer has. The gradient that enters the formulas is
-/// g' = clip(rescale_grad * g, -clip_gradient, +clip_gradient).
+/// g' = clip(rescale_grad * g, -clip_gradient, +clip_gradient), where g has been divided by the
+/// loss scale and clipped by the global norm.
 struct OptimizerOptions {
   double learning_rate = 0.01;
   double weight_decay = 0.0;
@@ -27,6 +29,10 @@ struct OptimizerOptions {
   /// that the store keeps as the key's last state. Changes nothing for other weights.
   bool multi_precision = false;
   std::optional<Schedule> schedule{};  ///< learning_rate is its base
+  /// The gradients of a push are multiplied by clip_global_norm / (norm + 1e-6), if that is below
+  /// 1; see KVStore::push. No clipping unless set; > 0. It comes before clip_gradient.
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};  ///< none unless set
 };
 
 /// One key's update, the same on every rank: what the formulas need besides the elements.
@@ -35,6 +41,9 @@ struct UpdateStep {
   double learning_rate;  ///< after the schedule, times the key's lr_mult
   double weight_decay;   ///< times the key's wd_mult
   std::uint64_t key;     ///< a digest of the key, for noise that differs between keys
+  /// What the gradient is multiplied by besides rescale_grad: by the optimizers of this library. A
+  /// program's own gets a gradient that has been multiplied already, and 1 here.
+  double gradient_factor = 1.0;
 };
 
 /// Elements first .. first + weight.size() - 1 of a key's tensors; all have the same length.

@@ -6,6 +6,9 @@
 // and weight_decay times the key's multipliers, and
 //
 //   g' = clip(rescale_grad * g, -clip_gradient, +clip_gradient)         gd = g' + wd*w
+//
+// where g is the sum over all ranks, divided by the loss scale and clipped by the global norm,
+// where these options are set.
 #pragma once
 
 #include <memory>
@@ -25,7 +28,8 @@ namespace tutti::optimizer {
 /// Options are the fields of its struct; clip_gradient=none is no clipping. A schedule adds its own
 /// fields and the warm-up's: "adam,schedule=cosine,max_update=10000,warmup_steps=100", also
 /// warmup_begin_lr and warmup_mode=linear|constant; multifactor's steps are separated by colons,
-/// "sgd,schedule=multifactor,steps=1000:2000,factor=0.1".
+/// "sgd,schedule=multifactor,steps=1000:2000,factor=0.1". loss_scale=1024 is a constant loss scale;
+/// loss_scale=dynamic adds the fields of LossScale: "adam,loss_scale=dynamic,init_scale=1024".
 ///
 /// `defaults` are more options in the same syntax, without a name: each holds unless `text` gives
 /// the option.

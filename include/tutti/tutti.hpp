@@ -18,6 +18,7 @@
 #include "tutti/program.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/row_sparse.hpp"
+#include "tutti/scaling.hpp"
 #include "tutti/schedule.hpp"
 #include "tutti/settings.hpp"
 #include "tutti/shape.hpp"

@@ -23,6 +23,8 @@ const OptionBounds kUpToOne{[](double value) { return value > 0 && value <= 1; }
                             "a number above 0, at most 1"};
 const OptionBounds kAtLeastOne{[](double value) { return value >= 1; },
                                "a whole number of at least 1"};
+const OptionBounds kNotBelowOne{[](double value) { return std::isfinite(value) && value >= 1; },
+                                "a number of at least 1"};
 }  // namespace bounds
 
 namespace {

@@ -34,6 +34,7 @@ extern const OptionBounds kPositive;
 extern const OptionBounds kBelowOne;  ///< 0 <= value < 1: decays
 extern const OptionBounds kUpToOne;   ///< 0 < value <= 1: factors of a rate
 extern const OptionBounds kAtLeastOne;
+extern const OptionBounds kNotBelowOne;  ///< factors that grow
 }  // namespace bounds
 
 /// An enum whose values are numbered 0, 1, ..., with the name of each. An enum is stored as a byte,

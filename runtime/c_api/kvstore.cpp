@@ -207,6 +207,14 @@ int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimi
   });
 }
 
+int tutti_kvstore_gradient_scaling(const tutti_kvstore* kv, tutti_gradient_scaling* scaling) {
+  return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
+    const tutti::GradientScaling now = store.gradient_scaling();
+    required(here, "scaling", scaling) = {now.loss_scale, now.good_pushes, now.skipped, now.norm,
+                                          now.was_skipped ? 1 : 0};
+  });
+}
+
 int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const char* compression) {
   return on_store(__func__, kv, [&](const Place& here, KVStore& store) {
     store.set_gradient_compression(&required(here, "compression", compression));

@@ -67,6 +67,13 @@ class Kernels {
                       const Optimizer& optimizer, std::span<const UpdateStep> steps,
                       std::uint32_t* not_finite) = 0;
 
+  /// The sum of the squares of each row's sum, as update() takes it and in the order of
+  /// optimizers/squares.hpp: results[i], in pinned memory of the host, is that of rows[i] once the
+  /// stream has come so far. Rows of floats; their outputs are not touched. Null results: does
+  /// what may fail for want of memory, and launches nothing. Errors: out_of_memory.
+  virtual void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                       double* results) = 0;
+
   /// The arithmetic of TensorView (tensor.hpp), with its conversions, bit for bit.
   virtual void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,
                     double value) = 0;

@@ -2,6 +2,7 @@
 #include "runtime/optimizers/catalogue.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "tutti/error.hpp"
 #include "tutti/optimizers.hpp"
@@ -41,6 +42,12 @@ bool is_option_of_a_schedule(const std::string& option) {
   return false;
 }
 
+bool is_option_of_a_dynamic_scale(const std::string& option) {
+  LossScale scale;
+  return std::ranges::any_of(dynamic_fields(scale),
+                             [&](const OptionField& field) { return option == field.name; });
+}
+
 }  // namespace
 
 std::optional<Schedule> read_schedule(OptionWords& words) {
@@ -54,8 +61,28 @@ std::optional<Schedule> read_schedule(OptionWords& words) {
   words.throw_invalid_argument(unknown_name("schedule", *name, names_of_schedules()));
 }
 
+std::optional<LossScale> read_loss_scale(OptionWords& words) {
+  const auto text = words.take("loss_scale");
+  if (!text || *text == "none") return std::nullopt;
+  LossScale scale;
+  scale.is_dynamic = *text == "dynamic";
+  if (scale.is_dynamic) {
+    words.read(dynamic_fields(scale));
+    return scale;
+  }
+  const char* const end = text->data() + text->size();
+  const auto [read, error] = std::from_chars(text->data(), end, scale.init_scale);
+  if (error == std::errc{} && read == end && bounds::kPositive.hold(scale.init_scale)) return scale;
+  words.throw_invalid_argument("loss_scale=" + *text +
+                               ": expected dynamic, none or a number above 0");
+}
+
 void require_all_read(const OptionWords& words) {
   const std::string* option = words.left_over();
+  if (option != nullptr && !words.knows("init_scale") && is_option_of_a_dynamic_scale(*option)) {
+    words.throw_invalid_argument("the option '" + *option + "' belongs to a dynamic loss scale; " +
+                                 "add loss_scale=dynamic");
+  }
   const bool has_schedule = words.knows("warmup_steps");
   if (option != nullptr && !has_schedule && is_option_of_a_schedule(*option)) {
     words.throw_invalid_argument("the option '" + *option +
@@ -97,7 +124,9 @@ std::string help() {
   common.erase(common.begin());  // each optimizer has a learning rate of its own
   std::string text = "Optimizers, with the defaults of their options:\n";
   for (const Row& row : rows()) text += "  " + row.name + row.defaults() + "\n";
-  text += "All of them:\n  " + options_text(common) + "\nSchedules:\n";
+  LossScale scale;
+  text += "All of them:\n  " + options_text(common) + ",loss_scale=none\n  ,loss_scale=dynamic" +
+          options_text(dynamic_fields(scale)) + "\nSchedules:\n";
   for (Schedule kind : kinds_of_schedule()) {
     text += "  ,schedule=" + name_of(kind) + options_text(decay_fields(kind)) + "\n";
   }

@@ -27,6 +27,8 @@ void add_rows(std::vector<Row>& rows);
 
 /// What schedule=NAME and the schedule's options ask for.
 std::optional<Schedule> read_schedule(OptionWords& words);
+/// What loss_scale=dynamic, with its options, or loss_scale=NUMBER asks for.
+std::optional<LossScale> read_loss_scale(OptionWords& words);
 /// Errors  invalid_argument: an option that was not taken, with the nearest and all known options.
 void require_all_read(const OptionWords& words);
 

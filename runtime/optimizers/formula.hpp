@@ -99,7 +99,7 @@ template <class Real>
 class Gradient {
  public:
   Gradient(const OptimizerOptions& options, const UpdateStep& step)
-      : rescale_(static_cast<Real>(options.rescale_grad)),
+      : rescale_(static_cast<Real>(options.rescale_grad * step.gradient_factor)),
         limit_(options.clip_gradient ? static_cast<Real>(*options.clip_gradient)
                                      : std::numeric_limits<Real>::infinity()),
         decay_(static_cast<Real>(step.weight_decay)) {}

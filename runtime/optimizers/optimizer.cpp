@@ -27,6 +27,7 @@ Optimizer::Optimizer(std::string name, OptimizerOptions options)
     check_field("optimizer " + name_, field);
   }
   set_schedule(options_.schedule);
+  if (options_.loss_scale) optimizer::check_loss_scale("optimizer " + name_, *options_.loss_scale);
 }
 
 void Optimizer::set_learning_rate(double learning_rate) {
@@ -97,13 +98,26 @@ std::uint64_t Optimizer::fingerprint() const {
     digest.add(std::string_view(name_of(schedule)));
     for (const OptionField& field : optimizer::fields_of(schedule)) add(digest, field);
   }
+  // Where they are not set, the fingerprint is that of checkpoints from before there were any.
+  if (options_.clip_global_norm) {
+    digest.add(std::string_view("clip_global_norm")).add(*options_.clip_global_norm);
+  }
+  if (options_.loss_scale) {
+    LossScale scale = *options_.loss_scale;
+    digest.add(std::string_view("loss_scale")).add(std::uint64_t{scale.is_dynamic});
+    digest.add(scale.init_scale);
+    if (scale.is_dynamic) {
+      for (const OptionField& field : optimizer::dynamic_fields(scale)) add(digest, field);
+    }
+  }
   return digest.value();
 }
 
 std::string Optimizer::describe() const {
   double rate = options_.learning_rate;
   return name_ + ",learning_rate=" + value_text({"learning_rate", &rate}) +
-         (options_.schedule ? optimizer::changes_text(*options_.schedule) : "");
+         (options_.schedule ? optimizer::changes_text(*options_.schedule) : "") +
+         (options_.loss_scale ? optimizer::changes_text(*options_.loss_scale) : "");
 }
 
 }  // namespace tutti

@@ -1,25 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields that the options of all optimizers have, and those of the schedules.
+// The fields that the options of all optimizers have, those of the schedules, and those of a loss
+// scale.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "tutti/scaling.hpp"
 #include "tutti/schedule.hpp"
 
 #include "runtime/base/fields.hpp"
 
 namespace tutti::optimizer {
 
-/// What all options structs have but the schedule, which is not one value.
+/// What all options structs have but the schedule and the loss scale, which are not one value.
 template <class Options>
 OptionFields common_fields(Options& options) {
   return {{"learning_rate", &options.learning_rate, &bounds::kNotNegative},
           {"weight_decay", &options.weight_decay, &bounds::kNotNegative},
           {"rescale_grad", &options.rescale_grad},
           {"clip_gradient", &options.clip_gradient, &bounds::kPositive},
-          {"multi_precision", &options.multi_precision}};
+          {"multi_precision", &options.multi_precision},
+          {"clip_global_norm", &options.clip_global_norm, &bounds::kPositive}};
 }
+
+/// What loss_scale=dynamic adds.
+OptionFields dynamic_fields(LossScale& scale);
+/// Errors  invalid_argument: a value out of its range.
+void check_loss_scale(const std::string& owner, const LossScale& scale);
+/// ",loss_scale=1024", ",loss_scale=dynamic,init_scale=1024".
+std::string changes_text(const LossScale& scale);
 
 OptionFields decay_fields(Schedule& schedule);
 OptionFields warmup_fields(Schedule& schedule);

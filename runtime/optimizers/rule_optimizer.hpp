@@ -14,8 +14,14 @@ namespace tutti::optimizer {
 
 template <class Options>
 OptimizerOptions common_options(const Options& options) {
-  return {options.learning_rate, options.weight_decay,    options.rescale_grad,
-          options.clip_gradient, options.multi_precision, options.schedule};
+  return {.learning_rate = options.learning_rate,
+          .weight_decay = options.weight_decay,
+          .rescale_grad = options.rescale_grad,
+          .clip_gradient = options.clip_gradient,
+          .multi_precision = options.multi_precision,
+          .schedule = options.schedule,
+          .clip_global_norm = options.clip_global_norm,
+          .loss_scale = options.loss_scale};
 }
 
 template <class Rule>
@@ -90,6 +96,7 @@ Row row_of(const char* name) {
             Options options;
             words.read(all_fields<Rule>(options));
             options.schedule = read_schedule(words);
+            options.loss_scale = read_loss_scale(words);
             require_all_read(words);
             return make<Rule>(name, options);
           }};

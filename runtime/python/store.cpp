@@ -283,6 +283,18 @@ void bind_rows(nb::class_<PyStore>& type) {
            "(ids, rows) of this rank's replica: each row once, ascending. Local.");
 }
 
+nb::dict gradient_scaling(PyStore& self) {
+  const GradientScaling now = simple(self, "gradient_scaling",
+                                     [](const KVStore& store) { return store.gradient_scaling(); });
+  nb::dict all;
+  all["loss_scale"] = now.loss_scale;
+  all["good_pushes"] = now.good_pushes;
+  all["skipped"] = now.skipped;
+  all["norm"] = now.norm;
+  all["was_skipped"] = now.was_skipped;
+  return all;
+}
+
 void bind_updates(nb::class_<PyStore>& type) {
   type.def(
           "set_updater",
@@ -313,6 +325,17 @@ void bind_updates(nb::class_<PyStore>& type) {
           nb::arg("optimizer"), nb::arg("options"),
           "Makes the store run an optimizer: kv.set_optimizer(\"sgd\", learning_rate=0.1). Call it "
           "on every rank.")
+      .def_prop_ro(
+          "loss_scale",
+          [](PyStore& self) {
+            return simple(self, "loss_scale",
+                          [](const KVStore& store) { return store.loss_scale(); });
+          },
+          "What to multiply the loss by before the next push: 1 without the optimizer's option "
+          "loss_scale. Local.")
+      .def("gradient_scaling", gradient_scaling,
+           "What happened to the gradients, with clip_global_norm or loss_scale: a dict with "
+           "loss_scale, good_pushes, skipped, norm and was_skipped. Local.")
       .def("set_gradient_compression", set_compression, nb::arg("compression"), nb::arg("options"),
            "Compresses what later pushes send: (\"2bit\", threshold=0.5). Call it on every rank.");
 }

@@ -133,7 +133,12 @@ void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
   if (optimizer == nullptr) {
     throw Error(ErrorCode::invalid_argument, "set_optimizer: expected an optimizer, got none");
   }
-  impl_->set_rule({.rule = std::move(optimizer)});
+  UpdateRule rule;
+  if (GradientScaler::needs(optimizer->options())) {
+    rule.scaler = std::make_shared<GradientScaler>(*optimizer);
+  }
+  rule.rule = std::move(optimizer);
+  impl_->set_rule(std::move(rule));
 }
 
 Optimizer& KVStore::optimizer() const {
@@ -143,6 +148,11 @@ Optimizer& KVStore::optimizer() const {
     throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
   }
   return *running;
+}
+
+GradientScaling KVStore::gradient_scaling() const {
+  const GradientScaler* scaler = impl_->rule().scaler.get();
+  return scaler == nullptr ? GradientScaling() : scaler->state();
 }
 
 void KVStore::set_gradient_compression(const Compression& compression) {

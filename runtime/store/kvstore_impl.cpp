@@ -233,7 +233,8 @@ bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
 }
 
 void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int priority) {
-  if (!group->settings().asynchronous || !is_all_on_host(keys, values)) {
+  const bool is_blocking = !group->settings().asynchronous || rule_.scaler != nullptr;
+  if (is_blocking || !is_all_on_host(keys, values)) {
     return push(keys, values, nullptr);
   }
   constexpr std::size_t kMostUnreported = 64;

@@ -11,6 +11,7 @@ int main(void) {
       {"rank, number of workers, type and capabilities", test_questions},
       {"an updater in C sees key, sum and replica, and the store", test_updater},
       {"an optimizer from a string, and its learning rate", test_optimizer},
+      {"gradients are scaled, and skipped if they are not finite", test_gradient_scaling},
       {"asynchronous pushes of keys in any order are complete when they are waited for",
        test_pending},
       {"asynchronous calls fill their outputs", test_pending_outputs},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store: the tour call by call, for every type of store; keys, lists, element types and memory;
 // updaters written in C, and optimizers made from strings.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -389,6 +390,26 @@ void test_optimizer(void) {
   CHECK_OK(tutti_optimizer_destroy(sgd));
   push_all(kv, 3, 0);  // the store goes on with it
   CHECK(stores(kv, 3, weight + 0.5 * velocity));
+  CHECK_OK(tutti_kvstore_destroy(kv));
+}
+
+void test_gradient_scaling(void) {
+  tutti_kvstore* kv = make_store("dist");
+  init_with(kv, 3, 1);
+  tutti_gradient_scaling scaling = {0};
+  CHECK_OK(tutti_kvstore_gradient_scaling(kv, &scaling));
+  CHECK(scaling.loss_scale == 1 && scaling.skipped == 0);
+  tutti_optimizer* sgd = run_optimizer(kv, "sgd,learning_rate=0.5,loss_scale=dynamic,init_scale=8");
+  push_all(kv, 3, INFINITY);
+  CHECK(stores(kv, 3, 1));
+  CHECK_OK(tutti_kvstore_gradient_scaling(kv, &scaling));
+  CHECK(scaling.loss_scale == 4 && scaling.skipped == 1 && scaling.was_skipped == 1);
+  push_all(kv, 3, 4);
+  CHECK(stores(kv, 3, 1 - 0.5 * test_size));
+  CHECK_OK(tutti_kvstore_gradient_scaling(kv, &scaling));
+  CHECK(scaling.good_pushes == 1 && scaling.was_skipped == 0 && scaling.norm > 0);
+  CHECK(tutti_kvstore_gradient_scaling(kv, NULL) == TUTTI_ERROR_INVALID_ARGUMENT);
+  CHECK_OK(tutti_optimizer_destroy(sgd));
   CHECK_OK(tutti_kvstore_destroy(kv));
 }
 

@@ -47,6 +47,7 @@ void test_memory(void);
 void test_questions(void);
 void test_updater(void);
 void test_optimizer(void);
+void test_gradient_scaling(void);
 void test_pending(void);
 void test_pending_outputs(void);
 void test_pending_errors(void);

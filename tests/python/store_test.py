@@ -79,6 +79,21 @@ def test_an_optimizer_has_keyword_options(kv):
         tutti.optimizer("sgd", momentun=0.9)
 
 
+def test_gradients_are_scaled_and_skipped_if_they_are_not_finite(kv):
+    kv.init(3, ones())
+    assert kv.loss_scale == 1
+    kv.set_optimizer("sgd", learning_rate=0.5, loss_scale="dynamic", init_scale=8)
+    kv.push(3, ones(float("inf")))
+    assert (kv.view(3).numpy() == 1).all()
+    assert kv.loss_scale == 4
+    kv.push(3, ones(4))
+    assert (kv.view(3).numpy() == 1 - 0.5 * kv.num_workers).all()
+    scaling = kv.gradient_scaling()
+    assert scaling["skipped"] == 1 and not scaling["was_skipped"] and scaling["good_pushes"] == 1
+    with pytest.raises(tutti.InvalidArgumentError, match="loss_scale=fast"):
+        kv.set_optimizer("sgd", loss_scale="fast")
+
+
 def test_compression_has_names_and_the_dict_of_mxnet(kv):
     kv.init(3, ones(0))
     kv.set_gradient_compression("2bit", threshold=0.5)

@@ -29,6 +29,7 @@ def main() -> int:
     weights = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
     kv.init(weights)
     kv.set_optimizer("sgd", learning_rate=0.1)
+    scale: float = kv.loss_scale * kv.gradient_scaling()["norm"]
     kv.set_updater(update)
     gradient = kv.allocate((2, 3))
     gradient[...] = kv.rank + 1

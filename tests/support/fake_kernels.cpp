@@ -6,6 +6,7 @@
 #include "tutti/optimizers.hpp"
 #include "tutti/tensor.hpp"
 
+#include "runtime/optimizers/squares.hpp"
 #include "tests/support/fake_accelerator.hpp"
 
 namespace test {
@@ -45,6 +46,15 @@ void sum_row(const gpus::TensorRow& row) {
     }
     std::copy(sums.begin(), sums.end(), reinterpret_cast<T*>(row.output));
   });
+}
+
+double squares_of(gpus::TensorRow row) {
+  std::vector<std::byte> sums(row.count * tutti::size_of(row.dtype));
+  row.output = sums.data();
+  sum_row(row);
+  std::vector<double> tiles(tutti::optimizer::squares_tiles(row.dtype, row.count));
+  tutti::optimizer::add_squares(row.dtype, sums.data(), row.count, tiles);
+  return tutti::optimizer::total_squares(tiles);
 }
 
 template <class Real>
@@ -116,6 +126,15 @@ class FakeKernels final : public gpus::Kernels {
       for (std::size_t i = 0; i < rows.size(); ++i) {
         update_row(*copy, steps[i], rows[i], not_finite);
       }
+    });
+  }
+
+  /// The order is the library's own: its numbers for GPUs are those of CPUs.
+  void squares(gpus::Stream stream, gpus::LaunchTable& /*table*/,
+               std::span<const gpus::TensorRow> rows, double* results) override {
+    if (results == nullptr) return;
+    launch(stream, [rows = std::vector(rows.begin(), rows.end()), results] {
+      for (std::size_t i = 0; i < rows.size(); ++i) results[i] = squares_of(rows[i]);
     });
   }
 

@@ -63,6 +63,12 @@ TEST_CASE("describe is a text that gives the same optimizer again") {
     const auto scheduled = create(name + ",schedule=poly,max_update=77,power=1.5,warmup_steps=3");
     CHECK(scheduled->describe().ends_with("schedule=poly,max_update=77,power=1.5,warmup_steps=3"));
     CHECK(create(scheduled->describe())->fingerprint() == scheduled->fingerprint());
+    for (const char* scale :
+         {",loss_scale=1024", ",loss_scale=dynamic,growth_interval=3", ",clip_global_norm=0.75"}) {
+      const auto scaled = create(name + scale);
+      CHECK(scaled->describe().ends_with(scale));
+      CHECK(create(scaled->describe())->fingerprint() == scaled->fingerprint());
+    }
   }
 }
 
@@ -73,6 +79,15 @@ TEST_CASE("every option, common or not, and every part of a schedule changes the
                                       name + ",rescale_grad=0.5",
                                       name + ",clip_gradient=0.5",
                                       name + ",multi_precision=true",
+                                      name + ",clip_global_norm=0.5",
+                                      name + ",clip_global_norm=0.25",
+                                      name + ",loss_scale=65536",
+                                      name + ",loss_scale=2",
+                                      name + ",loss_scale=dynamic",
+                                      name + ",loss_scale=dynamic,init_scale=2",
+                                      name + ",loss_scale=dynamic,growth_factor=3",
+                                      name + ",loss_scale=dynamic,backoff_factor=0.25",
+                                      name + ",loss_scale=dynamic,growth_interval=5",
                                       name + ",schedule=factor,step=5",
                                       name + ",schedule=factor,step=6",
                                       name + ",schedule=factor,step=5,factor=0.5",
@@ -127,7 +142,7 @@ TEST_CASE("unknown names and options are refused with the nearest and all known 
   check_refused("sgd,momentun=0.9",
                 {"optimizer sgd: unknown option 'momentun'", "did you mean momentum?",
                  "learning_rate, weight_decay, rescale_grad, clip_gradient, multi_precision, "
-                 "momentum, schedule"});
+                 "clip_global_norm, momentum, schedule, loss_scale"});
   check_refused("sgd,lr=0.1", {"unknown option 'lr'", "did you mean learning_rate?"});
   check_refused("signum,wd=0.1", {"unknown option 'wd'", "did you mean weight_decay?"});
   check_refused("adam,eps=0.1", {"unknown option 'eps'", "did you mean epsilon?"});
@@ -135,6 +150,9 @@ TEST_CASE("unknown names and options are refused with the nearest and all known 
                 {"unknown schedule 'cosin', did you mean cosine?", "factor, multifactor, poly"});
   check_refused("sgd,max_update=3", {"'max_update' belongs to a schedule; add schedule=NAME",
                                      "factor, multifactor, poly, cosine"});
+  check_refused("sgd,growth_interval=3", {"'growth_interval' belongs to a dynamic loss scale; add "
+                                          "loss_scale=dynamic"});
+  check_refused("sgd,loss_scale=8,init_scale=3", {"'init_scale' belongs to a dynamic loss scale"});
   check_refused("sgd,schedule=poly,max_update=3,step=1", {"unknown option 'step'", "warmup_steps"});
 }
 
@@ -159,6 +177,17 @@ TEST_CASE("values that cannot be read or are out of range are refused with what 
       {"rescale_grad=inf", "rescale_grad=inf: expected a finite number"},
       {"clip_gradient=0", "clip_gradient=0: expected a number above 0, or none"},
       {"clip_gradient=few", "clip_gradient=few: expected a number above 0, or none"},
+      {"clip_global_norm=0", "clip_global_norm=0: expected a number above 0, or none"},
+      {"clip_global_norm=-1", "clip_global_norm=-1: expected a number above 0, or none"},
+      {"loss_scale=static", "loss_scale=static: expected dynamic, none or a number above 0"},
+      {"loss_scale=0", "loss_scale=0: expected dynamic, none or a number above 0"},
+      {"loss_scale=inf", "loss_scale=inf: expected dynamic, none or a number above 0"},
+      {"loss_scale=2x", "loss_scale=2x: expected dynamic, none or a number above 0"},
+      {"loss_scale=dynamic,init_scale=-1", "init_scale=-1: expected a number above 0"},
+      {"loss_scale=dynamic,growth_factor=0.5", "growth_factor=0.5: expected a number of at least"},
+      {"loss_scale=dynamic,backoff_factor=1.5",
+       "backoff_factor=1.5: expected a number above 0, at"},
+      {"loss_scale=dynamic,growth_interval=0", "growth_interval=0: expected a whole number of at"},
       {"multi_precision=yes", "multi_precision=yes: expected true or false"},
       {"schedule=multifactor,steps=3:", "steps=3:: expected ascending whole numbers"},
       {"schedule=multifactor,steps=3:2", "steps=3:2: expected ascending whole numbers"},
@@ -187,6 +216,12 @@ TEST_CASE("typed options out of range are refused alike") {
   };
   refused([] { (void)o::adam({.beta1 = -0.5}); }, "optimizer adam: beta1=-0.5: expected");
   refused([] { (void)o::sgd({.clip_gradient = -1}); }, "optimizer sgd: clip_gradient=-1: expected");
+  refused([] { (void)o::sgd({.clip_global_norm = 0}); },
+          "optimizer sgd: clip_global_norm=0: expected");
+  refused([] { (void)o::sgd({.loss_scale = tutti::LossScale{.init_scale = 0}}); },
+          "optimizer sgd, loss_scale: init_scale=0: expected a number above 0");
+  refused([] { (void)o::sgd({.loss_scale = tutti::LossScale{.growth_factor = 0.5}}); },
+          "optimizer sgd, loss_scale: growth_factor=0.5: expected a number of at least 1");
   refused([] { o::sgd()->set_learning_rate(-1); }, "optimizer sgd: learning_rate=-1: expected");
   refused([] { o::sgd()->set_learning_rate(NAN); }, "optimizer sgd: learning_rate=nan: expected");
 }
@@ -199,7 +234,12 @@ TEST_CASE("the help lists every optimizer and schedule with options and defaults
   };
   for (const std::string& name : test::optimizer_names()) has_line(name + ",learning_rate=");
   has_line("adam,learning_rate=0.001,beta1=0.9,beta2=0.999,epsilon=1e-08\n");
-  has_line(",weight_decay=0,rescale_grad=1,clip_gradient=none,multi_precision=false\n");
+  has_line(
+      ",weight_decay=0,rescale_grad=1,clip_gradient=none,multi_precision=false,"
+      "clip_global_norm=none,loss_scale=none\n");
+  has_line(
+      ",loss_scale=dynamic,init_scale=65536,growth_factor=2,backoff_factor=0.5,"
+      "growth_interval=2000\n");
   has_line(",schedule=multifactor,steps=...,factor=1\n");
   has_line(",schedule=cosine,max_update=...,final_lr=0\n");
   has_line(",warmup_steps=0,warmup_begin_lr=0,warmup_mode=linear\n");

@@ -107,6 +107,20 @@ TUTTI_API int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater
 /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
 TUTTI_API int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer);
 
+/// What happens to the gradients of a store whose optimizer has the option clip_global_norm or
+/// loss_scale; the same on all ranks after the same pushes. See tutti/scaling.hpp.
+typedef struct tutti_gradient_scaling {
+  double loss_scale;     ///< what to multiply the loss of the next push by: 1 without loss_scale
+  uint64_t good_pushes;  ///< in a row since a dynamic scale changed last
+  uint64_t skipped;      ///< pushes whose gradients were not finite, and which updated nothing
+  double norm;           ///< of the last push, as clip_global_norm compares it
+  int was_skipped;       ///< 1 if the last push was
+} tutti_gradient_scaling;
+
+/// Local.
+TUTTI_API int tutti_kvstore_gradient_scaling(const tutti_kvstore* kv,
+                                             tutti_gradient_scaling* scaling);
+
 /// Compresses what later pushes send: "2bit,threshold=0.5", "none". Names and options are those of
 /// tutti/compression.hpp. All residuals start at zero again. Call it on every rank.
 /// Errors  invalid_argument: an unknown name or option, a value out of its range (on this rank

@@ -23,6 +23,8 @@ struct AdamOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Moments of gd; w -= l*m / (sqrt(v) + epsilon).
@@ -40,6 +42,8 @@ struct AdamwOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Decoupled weight decay: moments of g'; w -= l*(m / (sqrt(v) + epsilon) + wd*w).
@@ -57,6 +61,8 @@ struct AdabeliefOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// g = clip(rescale_grad*g + wd*w); s = b2*s + (1-b2)*(g - m)^2 + epsilon;
@@ -75,6 +81,8 @@ struct AdamaxOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// u = max(b2*u, |gd|); w -= lr/(1 - b1^t)*m / (u + epsilon).
@@ -93,6 +101,8 @@ struct NadamOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// With mu(t) = b1*(1 - 0.96^(t*schedule_decay)/2) and P = mu(1)*...*mu(t), moments of gd:
@@ -111,6 +121,8 @@ struct FtmlOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Follow the moving leader, v of gd: e = (1 - b1^t)/lr*(sqrt(v^) + epsilon);
@@ -130,6 +142,8 @@ struct LambOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Moments of g'; u = m^ / (sqrt(v^) + epsilon) + wd*w; w -= lr*|w|/|u|*u, the ratio 1 if a norm
@@ -148,6 +162,8 @@ struct LansOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// g = clip(rescale_grad*g / |rescale_grad*g|); D = sqrt(v^) + epsilon; a = m^/D + wd*w;

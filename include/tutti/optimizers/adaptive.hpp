@@ -19,6 +19,8 @@ struct AdagradOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// h += gd^2; w -= lr*gd / (sqrt(h) + epsilon).
@@ -35,6 +37,8 @@ struct AdadeltaOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// a = rho*a + (1-rho)*gd^2; d = sqrt(b+epsilon)/sqrt(a+epsilon)*gd; b = rho*b + (1-rho)*d^2;
@@ -54,6 +58,8 @@ struct RmspropOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// v = rho*v + (1-rho)*gd^2; w -= lr*gd / (sqrt(v) + epsilon). If centered, also
@@ -72,6 +78,8 @@ struct FtrlOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Follow the regularized leader: z += g' - (sqrt(n + g'^2) - sqrt(n))/lr*w; n += g'^2;

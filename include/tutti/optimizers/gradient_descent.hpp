@@ -20,6 +20,8 @@ struct SgdOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Stochastic gradient descent: m = momentum*m - lr*gd; w += m.
@@ -35,6 +37,8 @@ struct NagOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Nesterov's accelerated gradient: m = momentum*m - lr*gd; w += momentum*m - lr*gd.
@@ -51,6 +55,8 @@ struct SignumOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// The sign of the momentum: m = momentum*m - (1-momentum)*gd;
@@ -68,6 +74,8 @@ struct DcasgdOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Delay-compensated SGD: d = gd + lambda*gd^2*(w - w_before); m = momentum*m - lr*d;
@@ -84,6 +92,8 @@ struct SgldOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Stochastic gradient Langevin dynamics: w -= lr/2*gd; w += noise, normal with standard deviation
@@ -103,6 +113,8 @@ struct LarsOptions {
   std::optional<double> clip_gradient{};
   bool multi_precision = false;
   std::optional<Schedule> schedule{};
+  std::optional<double> clip_global_norm{};
+  std::optional<LossScale> loss_scale{};
 };
 
 /// Layer-wise adaptive rate scaling: SGD with the rate times

@@ -10,11 +10,12 @@ namespace tutti::gpus::kernels {
 namespace {
 
 /// The numbers that formulas are made of, as bits.
-using Numbers = std::array<std::uint64_t, 4>;
+using Numbers = std::array<std::uint64_t, 5>;
 
 Numbers numbers_of(const UpdateStep& step, bool by_key) {
   return {step.count, std::bit_cast<std::uint64_t>(step.learning_rate),
-          std::bit_cast<std::uint64_t>(step.weight_decay), by_key ? step.key : 0};
+          std::bit_cast<std::uint64_t>(step.weight_decay), by_key ? step.key : 0,
+          std::bit_cast<std::uint64_t>(step.gradient_factor)};
 }
 
 /// Where the steps that are like the one at `begin` end. Mostly these are all.
@@ -23,8 +24,8 @@ std::size_t end_of_run(std::span<const UpdateStep> steps, std::size_t begin, boo
   std::size_t end = begin + 1;
   for (; end < steps.size(); ++end) {
     const Numbers now = numbers_of(steps[end], by_key);
-    const std::uint64_t changed =
-        (now[0] ^ first[0]) | (now[1] ^ first[1]) | (now[2] ^ first[2]) | (now[3] ^ first[3]);
+    const std::uint64_t changed = (now[0] ^ first[0]) | (now[1] ^ first[1]) | (now[2] ^ first[2]) |
+                                  (now[3] ^ first[3]) | (now[4] ^ first[4]);
     if (changed != 0) break;
   }
   return end;

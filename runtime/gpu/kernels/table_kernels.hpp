@@ -4,6 +4,7 @@
 
 #include "runtime/gpu/kernels/arithmetic_body.hpp"
 #include "runtime/gpu/kernels/families.hpp"
+#include "runtime/gpu/kernels/squares_body.hpp"
 #include "runtime/gpu/kernels/steps.hpp"
 #include "runtime/optimizers/rule.hpp"
 
@@ -66,6 +67,36 @@ class TableKernels final : public Kernels {
     if (!has_double || own.cut().part(DType::float64).num_rows < rows.size()) {
       update_as<float>(optimizer, different, all);
     }
+  }
+
+  void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+               double* results) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, purpose_of(nullptr));
+    const std::vector<std::uint32_t>& places = own.cut().places();
+    std::vector<std::uint32_t> row_of_place(places.size());
+    for (std::uint32_t i = 0; i < places.size(); ++i) row_of_place[places[i]] = i;
+    const std::byte* numbers = own.steps.send(own.staging, stream, row_of_place.data(),
+                                              row_of_place.size() * sizeof(std::uint32_t));
+    double* const of_tiles = partials(own);
+    double* const of_rows = doubles(own.norms, rows.size());
+    if (results == nullptr) return;
+    each_dtype([&]<class T>(T) {
+      if constexpr (!std::is_integral_v<T>) {
+        const Part& part = own.cut().part(dtype_of<T>);
+        if (part.num_rows == 0) return;
+        machine_.template run_sums<kLanes>(
+            stream, part.num_tiles,
+            SquaresBody<T>{own.view(dtype_of<T>), of_tiles + part.first_tile});
+        machine_.template run_sums<kBlockThreads>(
+            stream, part.num_rows,
+            TotalSquaresBody{own.view(dtype_of<T>).rows, part.first_row,
+                             reinterpret_cast<const std::uint32_t*>(numbers), of_tiles, of_rows,
+                             static_cast<std::uint32_t>(sizeof(T))});
+      }
+    });
+    machine_.copy(stream, reinterpret_cast<std::byte*>(results),
+                  reinterpret_cast<const std::byte*>(of_rows), rows.size() * sizeof(double));
   }
 
   void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,

@@ -63,6 +63,20 @@ class VerifyResult(TypedDict):
     healed_since_creation: int
 
 
+class GradientScaling(TypedDict):
+    """What kv.gradient_scaling() gives, with clip_global_norm or loss_scale."""
+
+    #: what to multiply the loss of the next push by
+    loss_scale: float
+    #: in a row since a dynamic scale changed last
+    good_pushes: int
+    #: pushes whose gradients were not finite, and which updated nothing
+    skipped: int
+    #: of the last push, as clip_global_norm compares it
+    norm: float
+    was_skipped: bool
+
+
 class LastRank(TypedDict):
     """A rank that came last to calls."""
 

@@ -48,7 +48,9 @@ Optimizer* UpdateRule::optimizer() const {
 }
 
 std::uint64_t UpdateRule::fingerprint() const {
-  if (const Optimizer* running = optimizer()) return running->fingerprint();
+  if (const Optimizer* running = optimizer()) {
+    return running->fingerprint() ^ (scaler == nullptr ? 0 : scaler->fingerprint());
+  }
   return rule.index();  // nothing is known of an updater but that there is one
 }
 
@@ -96,6 +98,15 @@ OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry
   if (!optimizer.elementwise()) wide_.resize(widest);
 }
 
+/// An optimizer of the program's knows rescale_grad alone.
+void OptimizerConsumer::scale_by(double factor) {
+  if (!any_order_) {
+    factor_ = factor;
+    return;
+  }
+  for (UpdateStep& step : steps_) step.gradient_factor = factor;
+}
+
 template <class Real>
 void OptimizerConsumer::update(std::size_t segment, std::size_t first,
                                std::span<const Real> reduced, Tensor& weight) const {
@@ -122,6 +133,8 @@ void OptimizerConsumer::update_rounded(std::size_t segment, std::size_t first, s
     const std::span<float> sum = wide.first(std::min(wide.size(), count - done));
     const std::size_t at = first + done;
     convert(reduced + done * size, entry.dtype(), sum.data(), DType::float32, sum.size());
+    if (factor_ != 1)
+      TensorView(view(sum.data(), {static_cast<std::int64_t>(sum.size())})) *= factor_;
     update<float>(segment, at, sum, exact);
     convert(exact.bytes() + at * sizeof(float), DType::float32, entry.replica.bytes() + at * size,
             entry.dtype(), sum.size());
@@ -145,7 +158,13 @@ void OptimizerConsumer::consume(std::size_t segment, std::size_t first, std::siz
 
 void OptimizerConsumer::update_whole(std::span<const collectives::Segment> segments,
                                      collectives::Workers& workers) {
-  const auto update = [&](std::size_t i) { consume(i, 0, segments[i].count, segments[i].output); };
+  const auto update = [&](std::size_t i) {
+    const collectives::Segment& sum = segments[i];
+    if (factor_ != 1 && !is_rounded(*entries_[i])) {
+      TensorView(sum.output, entries_[i]->shape(), sum.dtype) *= factor_;
+    }
+    consume(i, 0, sum.count, sum.output);
+  };
   std::size_t bytes = 0;
   for (const collectives::Segment& segment : segments) {
     bytes += segment.count * size_of(segment.dtype);

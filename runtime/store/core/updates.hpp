@@ -11,6 +11,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "collectives/call.hpp"
+#include "runtime/store/core/gradient_scaler.hpp"
 #include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
@@ -20,6 +21,8 @@ struct UpdateRule {
   struct Assign {};
   std::variant<Assign, std::shared_ptr<Optimizer>, Updater> rule;
   RowSparseUpdater row_updater{};  ///< the updater's function for row-sparse keys
+  /// Of an optimizer with clip_global_norm or loss_scale; else null.
+  std::shared_ptr<GradientScaler> scaler{};
 
   [[nodiscard]] Optimizer* optimizer() const;
   [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }
@@ -53,11 +56,14 @@ class OptimizerConsumer final : public collectives::Consumer {
   /// An optimizer of the program's may not be made for several threads.
   [[nodiscard]] bool takes_any_order() const override { return any_order_; }
 
+  /// What gradients are multiplied by besides rescale_grad; for update_whole().
+  void scale_by(double factor);
+
   /// After all pieces have come: counts the updates.
   void commit();
-  /// Instead of pieces: updates from the segments' outputs, then counts. Keys share no element, so
-  /// each thread takes whole ones: norms are summed as by one thread. 16-bit weights share a
-  /// buffer, and one thread.
+  /// Instead of pieces: updates from the segments' outputs, which it may change, then counts. Keys
+  /// share no element, so each thread takes whole ones: norms are summed as by one thread. 16-bit
+  /// weights share a buffer, and one thread.
   void update_whole(std::span<const collectives::Segment> segments, collectives::Workers& workers);
 
  private:
@@ -70,6 +76,7 @@ class OptimizerConsumer final : public collectives::Consumer {
   const Optimizer& optimizer_;
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
+  double factor_ = 1;        ///< that a program's own optimizer does not apply
   std::vector<float> wide_;  ///< the whole sum of a key with 16-bit weights, if it is needed
   bool any_order_;
 };

@@ -120,7 +120,7 @@ bool DensePush::outputs_are_apart() const {
 
 bool DensePush::needs_whole_sums() const {
   const Optimizer* optimizer = rule_.optimizer();
-  if (has_slices_) return true;
+  if (has_slices_ || rule_.scaler != nullptr) return true;
   return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
@@ -148,6 +148,11 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   choose_direct_outputs(outputs);
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
+  if (rule_.scaler != nullptr && compression_.is_on()) {
+    throw Error(ErrorCode::invalid_argument,
+                scaler_refusal("for gradients without compression, whose residuals would keep what "
+                               "is not finite; set no compression, or no such option"));
+  }
   if (optimizer != nullptr)
     consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
   if (needs_whole_sums() && !has_slices_) put_sums(scratch(bytes));
@@ -208,6 +213,7 @@ void DensePush::update() {
     Entry& entry = *plan_.entries().front();
     group_.copy(entry.replica, {segments_.front().output, entry.shape(), entry.dtype()});
   }
+  if (rule_.scaler != nullptr && !scale_gradients()) return;
   if (consumer_ && needs_whole_sums()) {
     run_user_code(
         group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
@@ -216,6 +222,16 @@ void DensePush::update() {
     consumer_->commit();
   }
   if (const Updater* updater = rule_.updater()) call_updater(*updater);
+}
+
+bool DensePush::scale_gradients() {
+  double squares = 0;
+  for (const collectives::Segment& segment : segments_) {
+    squares += squares_of(segment, group_.engine().workers());
+  }
+  const std::optional<double> factor = rule_.scaler->take(squares, group_, plan_.entries());
+  if (factor) consumer_->scale_by(*factor);
+  return factor.has_value();
 }
 
 /// Runs the push with a comparison of what is about to change. If replicas differ again after they

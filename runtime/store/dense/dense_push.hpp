@@ -74,6 +74,8 @@ class DensePush {
   [[nodiscard]] bool needs_whole_sums() const;
   void put_sums(std::byte* into);
   [[nodiscard]] std::uint64_t most_updates(const Optimizer& optimizer) const;
+  /// False if the gradients are not finite. See GradientScaler.
+  [[nodiscard]] bool scale_gradients();
   void call_updater(const Updater& updater);
   void run_verified(collectives::Operation& operation);
   /// Who takes the sums as they arrive; null if they are wanted whole.

@@ -186,6 +186,9 @@ void DevicePush::prepare(int device, Work& work) {
   if (needs_sums()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
   if (rule_.updater() != nullptr) return;
   kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
+  if (rule_.scaler == nullptr) return;
+  if (work.squares == nullptr) work.squares = std::make_unique<DeviceSquares>(gpus_, device);
+  work.squares->prepare(work.updates);
 }
 
 void DevicePush::agree() {
@@ -223,8 +226,9 @@ void DevicePush::sum() {
 
 void DevicePush::update() {
   in_range([&] {
+    const bool is_skipped = rule_.scaler != nullptr && !scale_gradients();
     for (auto& [device, work] : work_) {
-      if (!work.entries.empty()) update_on(device, work);
+      if (!work.entries.empty() && !is_skipped) update_on(device, work);
       work.moved.clear();
     }
   });
@@ -239,6 +243,35 @@ void DevicePush::sum_on(int device, Work& work) {
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
   sum_over_ranks_.allreduce(gpus_, device, work.parts);
+}
+
+/// Adds the keys in the order of their updates, as a push on the cpu does.
+bool DevicePush::scale_gradients() {
+  const gpus::NamedRange range(gpus_->accelerator(), "norm of the gradients");
+  double squares = 0;
+  try {
+    for (auto& [device, work] : work_) {
+      if (!work.entries.empty()) work.squares->launch(work.updates);
+    }
+    std::map<int, std::size_t> next;
+    for (const Entry* entry : plan_.entries()) {
+      const int device = entry->replica.device().index;
+      const DeviceSquares& own = *work_.at(device).squares;
+      const std::size_t index = next[device]++;
+      if (index == 0) await_squares(device, own);
+      squares += own.values()[index];
+    }
+  } catch (const Error& error) {
+    group_.engine().fail(error);
+  }
+  const std::optional<double> factor = rule_.scaler->take(squares, group_, plan_.entries());
+  gradient_factor_ = factor.value_or(0);
+  return factor.has_value();
+}
+
+void DevicePush::await_squares(int device, const DeviceSquares& squares) {
+  group_.engine().await([&] { return squares.done(); },
+                        [&] { return "norm of the gradients on " + to_string(gpu(device)); });
 }
 
 void DevicePush::update_on(int device, Work& work) {
@@ -257,6 +290,9 @@ void DevicePush::launch_update(int device, Work& work) {
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer == nullptr) return kernels.sum(stream, *work.updating, work.updates);
   set_steps(*optimizer, work);
+  if (rule_.scaler != nullptr) {
+    for (UpdateStep& step : work.steps) step.gradient_factor = gradient_factor_;
+  }
   kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps, nullptr);
   for (Entry* entry : work.entries) ++entry->updates;
 }

@@ -15,6 +15,7 @@
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/updates.hpp"
+#include "runtime/store/device/device_squares.hpp"
 
 namespace tutti {
 
@@ -63,6 +64,7 @@ class DevicePush {
     std::vector<gpus::Part> parts;  ///< what the bucket holds
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
+    std::unique_ptr<DeviceSquares> squares;                   ///< with a GradientScaler
     std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< tables for keys with many values
     std::size_t num_partial = 0;                              ///< how many of them this push uses
   };
@@ -79,6 +81,9 @@ class DevicePush {
   void sum_on(int device, Work& work);
   template <class Step>
   void in_range(Step step);
+  /// False if the gradients are not finite. See GradientScaler. Waits for the GPUs.
+  [[nodiscard]] bool scale_gradients();
+  void await_squares(int device, const DeviceSquares& squares);
   void update_on(int device, Work& work);
   void launch_update(int device, Work& work);
   void set_steps(const Optimizer& optimizer, Work& work);
@@ -94,7 +99,8 @@ class DevicePush {
   std::shared_ptr<gpus::Gpus> gpus_;
   std::optional<gpus::NamedRange> range_;
   std::map<int, Work> work_;
-  bool has_launches_ = false;  ///< the plan's launches stand; false if a value had to be moved
+  double gradient_factor_ = 1;  ///< of the GradientScaler
+  bool has_launches_ = false;   ///< the plan's launches stand; false if a value had to be moved
 };
 
 }  // namespace tutti

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/files/optimizer_file.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -8,7 +11,6 @@
 
 #include "runtime/base/throw.hpp"
 #include "runtime/checkpoint/seal.hpp"
-#include "runtime/store/core/updates.hpp"
 
 namespace tutti {
 
@@ -18,6 +20,7 @@ using Json = nlohmann::json;  // sorted: ordered_json looks at all names for eac
 
 constexpr const char* kOptimizerName = "tutti.optimizer";
 constexpr const char* kUpdatesName = "tutti.updates";
+constexpr const char* kScalingName = "tutti.scaling";
 
 std::string state_name(const Entry& entry, std::size_t index) {
   return to_string(entry.key) + "/" + std::to_string(index);
@@ -66,6 +69,37 @@ void require_same_optimizer(const Json& saved, Optimizer& optimizer, bool other_
                           "; set them alike before the load, or load with other_options");
 }
 
+/// Numbers as text keep all their bits. A norm that is not finite, which JSON has no word for, is
+/// left out.
+Json to_json(const GradientScaling& scaling) {
+  Json json = {{"loss_scale", scaling.loss_scale},
+               {"good_pushes", scaling.good_pushes},
+               {"skipped", scaling.skipped},
+               {"was_skipped", scaling.was_skipped}};
+  if (std::isfinite(scaling.norm)) json["norm"] = scaling.norm;
+  return json;
+}
+
+/// None in a file of an optimizer without, or from before there was any.
+std::optional<GradientScaling> scaling_in(const checkpoint::Header& header) {
+  const auto found =
+      std::ranges::find(header.metadata, kScalingName, &std::pair<std::string, std::string>::first);
+  if (found == header.metadata.end()) return std::nullopt;
+  const Json json = json_in(header, kScalingName);
+  try {
+    GradientScaling scaling{.loss_scale = json.at("loss_scale").get<double>(),
+                            .good_pushes = json.at("good_pushes").get<std::uint64_t>(),
+                            .skipped = json.at("skipped").get<std::uint64_t>(),
+                            .norm = json.value("norm", std::numeric_limits<double>::quiet_NaN()),
+                            .was_skipped = json.at("was_skipped").get<bool>()};
+    if (std::isfinite(scaling.loss_scale) && scaling.loss_scale > 0) return scaling;
+  } catch (const Json::exception&) {
+  }
+  throw Error(ErrorCode::corrupt_file, std::string(kScalingName) +
+                                           " is not a loss scale and its "
+                                           "counters");
+}
+
 std::uint64_t updates_of(const Json& updates, const Entry& entry) {
   const auto found = updates.find(to_string(entry.key));
   if (found != updates.end() && found->is_number_unsigned()) return found->get<std::uint64_t>();
@@ -88,7 +122,7 @@ std::string kind_of_keys(std::span<Entry* const> entries) {
   return !entries.empty() && entries.front()->key.is_string() ? "strings" : "numbers";
 }
 
-checkpoint::Content optimizer_content(Optimizer& optimizer, std::span<Entry* const> entries) {
+checkpoint::Content optimizer_content(const UpdateRule& rule, std::span<Entry* const> entries) {
   checkpoint::Content content;
   Json updates = Json::object();
   for (Entry* entry : entries) {
@@ -99,13 +133,18 @@ checkpoint::Content optimizer_content(Optimizer& optimizer, std::span<Entry* con
     }
   }
   content.texts = {{kKeysName, kind_of_keys(entries)},
-                   {kOptimizerName, description_of(optimizer).dump()},
+                   {kOptimizerName, description_of(*rule.optimizer()).dump()},
                    {kUpdatesName, updates.dump()}};
+  if (rule.scaler != nullptr) {
+    content.texts.emplace_back(kScalingName, to_json(rule.scaler->state()).dump());
+  }
   return content;
 }
 
-StagedStates::StagedStates(const checkpoint::Header& header, Optimizer& optimizer,
-                           std::span<Entry* const> entries, bool other_options) {
+StagedStates::StagedStates(const checkpoint::Header& header, const UpdateRule& rule,
+                           std::span<Entry* const> entries, bool other_options)
+    : scaler_(rule.scaler), scaling_(scaling_in(header)) {
+  Optimizer& optimizer = *rule.optimizer();
   require_same_optimizer(json_in(header, kOptimizerName), optimizer, other_options);
   const Json updates = json_in(header, kUpdatesName);
   if (!entries.empty() && header.text(kKeysName) != kind_of_keys(entries)) {
@@ -158,6 +197,7 @@ void StagedStates::stage(Entry& entry, std::uint64_t updates, const SavedTensors
 }
 
 void StagedStates::commit() {
+  if (scaler_ != nullptr) scaling_ ? scaler_->restore(*scaling_) : scaler_->reset();
   for (Staged& staged : staged_) {
     staged.entry->updates = staged.updates;
     staged.entry->states = std::move(staged.states);

@@ -3,17 +3,22 @@
 //
 //   tensor KEY/0, KEY/1, ...   the states of a key, in the optimizer's order
 //   "tutti.optimizer"          its name and options; "tutti.updates" the count of each key
+//   "tutti.scaling"            with clip_global_norm or loss_scale: the scale and its counters
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tutti/optimizer.hpp"
+#include "tutti/scaling.hpp"
 
 #include "runtime/checkpoint/tensor_file.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/updates.hpp"
 
 namespace tutti {
 
@@ -22,14 +27,16 @@ inline constexpr const char* kKeysName = "tutti.keys";
 std::string kind_of_keys(std::span<Entry* const> entries);
 
 /// The entries must outlive the content. Errors: invalid_argument for a key that is not UTF-8.
-checkpoint::Content optimizer_content(Optimizer& optimizer, std::span<Entry* const> entries);
+/// The rule runs an optimizer.
+checkpoint::Content optimizer_content(const UpdateRule& rule, std::span<Entry* const> entries);
 
 /// States that are about to arrive, beside those of the store until commit().
 class StagedStates {
  public:
   /// Errors  invalid_argument: another optimizer, or other options without `other_options`; other
   ///         keys or shapes than the entries'.
-  StagedStates(const checkpoint::Header& header, Optimizer& optimizer,
+  /// The rule runs an optimizer. A scale that the file does not have starts anew.
+  StagedStates(const checkpoint::Header& header, const UpdateRule& rule,
                std::span<Entry* const> entries, bool other_options);
 
   /// For each tensor of the file.
@@ -47,6 +54,8 @@ class StagedStates {
   void stage(Entry& entry, std::uint64_t updates, const SavedTensors& saved,
              const Optimizer& optimizer);
 
+  std::shared_ptr<GradientScaler> scaler_;
+  std::optional<GradientScaling> scaling_;
   std::vector<Staged> staged_;
   std::vector<std::byte*> destinations_;
 };

@@ -122,7 +122,7 @@ std::vector<Entry> make_entries(const Header& header, Group& group) {
 }
 
 /// Whether states are loaded. Throws if the options and the checkpoint do not say that clearly.
-bool require_optimizer(bool is_saved, const Optimizer* running, bool weights_only) {
+bool loads_states(bool is_saved, const Optimizer* running, bool weights_only) {
   if (weights_only) return false;
   if (is_saved && running == nullptr) {
     throw_invalid_argument(
@@ -149,8 +149,8 @@ void log_load(const collectives::Log& log, const std::filesystem::path& director
 
 }  // namespace
 
-Optimizer& StoreFiles::required_optimizer() const {
-  if (Optimizer* running = rule_.optimizer()) return *running;
+void StoreFiles::require_optimizer() const {
+  if (rule_.optimizer() != nullptr) return;
   throw_invalid_argument("this store runs no optimizer; call set_optimizer");
 }
 
@@ -166,9 +166,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     require_utf8(metadata);
     host_copies.emplace(*group_, entries);
     content.weights = weights_content(entries);
-    if (Optimizer* running = rule_.optimizer()) {
-      content.optimizer = optimizer_content(*running, entries);
-    }
+    if (rule_.optimizer() != nullptr) content.optimizer = optimizer_content(rule_, entries);
     content.residuals = residual_content(entries, owner);
   });
   const std::uint64_t digest = digest_of(directory, entries, metadata);
@@ -210,11 +208,10 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     host_copies.emplace(*group_, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
     residuals.emplace(loaded->residuals, entries, owner);
-    if (!require_optimizer(loaded->optimizer.has_value(), rule_.optimizer(),
-                           options.weights_only)) {
+    if (!loads_states(loaded->optimizer.has_value(), rule_.optimizer(), options.weights_only)) {
       return;
     }
-    states.emplace(loaded->optimizer->header(), *rule_.optimizer(), entries, options.other_options);
+    states.emplace(loaded->optimizer->header(), rule_, entries, options.other_options);
   });
 
   loaded->weights.deliver(ranks, replicas);
@@ -224,6 +221,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     entry->updates = 0;
     entry->states.clear();
   }
+  if (rule_.scaler != nullptr) rule_.scaler->reset();
   residuals->commit();
   if (states) states->commit();
   fail_together(group_->engine(), [&] { host_copies->write_back(); });
@@ -243,7 +241,8 @@ void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
   Content content;
   throw_together(group_->engine(), "save_optimizer_states", [&] {
     host_copies.emplace(*group_, entries);
-    content = optimizer_content(required_optimizer(), entries);
+    require_optimizer();
+    content = optimizer_content(rule_, entries);
   });
   agree_on(group_->engine(), collectives::Verb::save, "save_optimizer_states to " + path.string(),
            digest_of(path, entries, {}));
@@ -262,7 +261,8 @@ void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
   std::optional<StagedStates> states;
   throw_together(group_->engine(), "load_optimizer_states", [&] {
     host_copies.emplace(*group_, entries);
-    states.emplace(file.header(), required_optimizer(), entries, options.other_options);
+    require_optimizer();
+    states.emplace(file.header(), rule_, entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();

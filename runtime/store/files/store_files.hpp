@@ -35,7 +35,8 @@ class StoreFiles {
   void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options);
 
  private:
-  [[nodiscard]] Optimizer& required_optimizer() const;
+  /// Errors: invalid_argument if the store runs none.
+  void require_optimizer() const;
 
   std::shared_ptr<Group> group_;
   KeyTable& table_;

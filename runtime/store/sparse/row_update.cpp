@@ -89,6 +89,11 @@ void require_rows_rule(const UpdateRule& rule, const Entry& entry) {
   }
   const Optimizer* optimizer = rule.optimizer();
   if (optimizer == nullptr) return;
+  if (rule.scaler != nullptr) {
+    throw_invalid_argument(
+        scaler_refusal("for dense keys; keep row-sparse keys in a store of their own, whose "
+                       "optimizer has neither"));
+  }
   if (!optimizer->updates_rows()) {
     throw_invalid_argument(optimizer->name() +
                            " does not update single rows; these optimizers do: " +

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clip_global_norm and loss_scale do to the gradients of a push: one number for all of them.
+//
+// The sums are whole before the first update, so that their norm is known: the same on all ranks,
+// as the sums are. From it every rank concludes by itself, without a message, what all others
+// conclude: to skip the push, or what to multiply the gradients by.
+//
+//   norm   = |rescale_grad| / scale * sqrt(sum of the squares of all elements of all keys)
+//   factor = 1 / scale * min(1, clip_global_norm / (norm + 1e-6))
+//
+// The squares of a key are added in the order of optimizers/squares.hpp, and the keys in the order
+// of their updates. So the norm has the bits of the sums' elements: those of any run, chunk size,
+// fusion, number of threads and device, and of any layout for which the sums have.
+//
+// Cost: the sums of all keys are written to memory and read again by the update, as for optimizers
+// that take norms; and once more for the squares, which is from the cache where they fit into it.
+// On a GPU the squares are one launch that reads the sums, and the host waits for 8 bytes a key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tutti/optimizer.hpp"
+#include "tutti/scaling.hpp"
+
+#include "collectives/call.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti {
+
+struct Entry;
+
+class GradientScaler {
+ public:
+  /// With the options of an optimizer that needs() it; the optimizer must outlive this.
+  explicit GradientScaler(const Optimizer& optimizer) : optimizer_(optimizer) { reset(); }
+
+  [[nodiscard]] static bool needs(const OptimizerOptions& options) {
+    return options.clip_global_norm || options.loss_scale;
+  }
+
+  /// Takes the squares of a push's sums, over all keys, and moves the scale. Returns what the
+  /// gradients are multiplied by besides rescale_grad; none if the push is to be skipped.
+  [[nodiscard]] std::optional<double> take(double squares);
+
+  /// The same, where a push is skipped with a line in the log and the statistics. `entries` are its
+  /// keys.
+  [[nodiscard]] std::optional<double> take(double squares, Group& group,
+                                           std::span<Entry* const> entries);
+
+  [[nodiscard]] const GradientScaling& state() const { return state_; }
+  void restore(const GradientScaling& state) { state_ = state; }
+  /// As set_optimizer() starts it.
+  void reset();
+  /// Equal on ranks whose next push gets the same factor from the same sums.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+
+ private:
+  const Optimizer& optimizer_;
+  GradientScaling state_;
+};
+
+/// The squares of one key's sum, by all threads.
+[[nodiscard]] double squares_of(const collectives::Segment& sum, collectives::Workers& workers);
+
+/// "clip_global_norm and loss_scale are ...": why a push with a scaler is refused.
+[[nodiscard]] std::string scaler_refusal(const std::string& why);
+
+}  // namespace tutti
