@@ -67,24 +67,21 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
       waiter_(waiter),
       transport_(transport),
       handshakes_(tuning.handshakes),
-      folds_(handshakes_ == Handshakes::doubling && is_tree_of_nodes(plan, topology.nodes)),
+      folds_(handshakes_ == Handshakes::doubling && plan.is_tree_of_nodes()),
       buffers_(std::make_unique<Buffers>()) {
   const std::size_t inline_bytes = std::max(tuning.inline_shared_bytes, tuning.inline_tried_bytes);
   if (folds_) {
-    const auto rounds = std::bit_width(static_cast<unsigned>(topology.num_nodes() - 1));
-    const std::size_t most_subtrees = 2 * static_cast<std::size_t>(rounds) + 1;
+    const auto nodes = static_cast<unsigned>(topology.num_nodes());
+    const auto rounds = static_cast<std::size_t>(std::bit_width(nodes - 1));
+    const std::size_t most_subtrees = std::has_single_bit(nodes) ? 1 : 2 * rounds + 1;
     most_bytes_ = kValuesBegin + most_subtrees * (inline_bytes + 2 * sizeof(int));
     for (auto& message : buffers_->folded) {
       message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
     }
     return;
   }
-  partials_of_.resize(topology.nodes.size());
-  for (std::size_t i = 0; i < plan.partials.size(); ++i) {
-    partials_of_[plan.partials[i].node].push_back(static_cast<int>(i));
-  }
-  for (const auto& partials : partials_of_) {
-    most_bytes_ = std::max(most_bytes_, sizeof(Handshake) + partials.size() * inline_bytes);
+  for (int node = 0; node < topology.num_nodes(); ++node) {
+    most_bytes_ = std::max(most_bytes_, sizeof(Handshake) + plan.count_of(node) * inline_bytes);
   }
   buffers_->incoming.resize(topology.nodes.size());
 }
@@ -235,14 +232,15 @@ void Agreement::add_subtrees(const Call& call, const Subtree& left, const Subtre
 void Agreement::compose_handshake(Call& call, bool with_payload) {
   const bool payload = with_payload && call.node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
-  const auto& partials = partials_of_[topology_.node];
+  const std::size_t first = plan_.first_of(topology_.node);
+  const std::size_t partials = plan_.count_of(topology_.node);
   const Handshake handshake = handshake_of(call, bytes);
   auto& own = buffers_->incoming[topology_.node];
-  own.resize(sizeof handshake + partials.size() * bytes);
+  own.resize(sizeof handshake + partials * bytes);
   std::memcpy(own.data(), &handshake, sizeof handshake);
   std::byte* to = own.data() + sizeof handshake;
-  for (std::size_t i = 0; i < partials.size() && payload; ++i) {
-    const Partial& partial = plan_.partials[partials[i]];
+  for (std::size_t i = 0; i < partials && payload; ++i) {
+    const Partial partial = plan_.partial(first + i);
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
 }
@@ -256,7 +254,7 @@ std::size_t Agreement::folded_length(std::span<const std::byte> bytes) {
 std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
   Handshake handshake;
   std::memcpy(&handshake, bytes.data(), sizeof handshake);
-  return sizeof handshake + partials_of_[node].size() * handshake.partial_bytes;
+  return sizeof handshake + plan_.count_of(node) * handshake.partial_bytes;
 }
 
 void Agreement::pass_on_handshakes() {
@@ -335,11 +333,11 @@ void Agreement::look_at_all() {
 void Agreement::combine(const Call& call) {
   const Range all{0, call.layout().total()};
   if (has_single_sources(call.layout())) return pick_copies(call);
-  buffers_->partials.resize(plan_.partials.size() * all.size());
+  buffers_->partials.resize(plan_.num_partials() * all.size());
   for (int node = 0; node < topology_.num_nodes(); ++node) {
-    const auto& partials = partials_of_[node];
-    std::memcpy(buffers_->partials.data() + all.size() * partials.front(),
-                buffers_->incoming[node].data() + sizeof(Handshake), all.size() * partials.size());
+    std::memcpy(buffers_->partials.data() + all.size() * plan_.first_of(node),
+                buffers_->incoming[node].data() + sizeof(Handshake),
+                all.size() * plan_.count_of(node));
   }
   combine_partials(call.layout(), call.operation().reduce, all, plan_, buffers_->partials.data());
   result_ = buffers_->partials.data();
@@ -358,8 +356,7 @@ void Agreement::pick_copies(const Call& call) {
 }
 
 std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>& of_this_node) {
-  std::size_t most = 0;
-  for (const auto& ranks : topology_.nodes) most = std::max(most, ranks.size());
+  const std::size_t most = topology_.largest_node();
   buffers_->incoming.resize(topology_.nodes.size());
   for_each_other([&](int node) {
     buffers_->incoming[node].resize(most * sizeof(RankStatement));
@@ -369,7 +366,7 @@ std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>&
   wait_for_messages();
   std::vector<RankStatement> all(topology_.size);
   for (int node = 0; node < topology_.num_nodes(); ++node) {
-    const auto& ranks = topology_.nodes[node];
+    const NodeRanks ranks = topology_.nodes[node];
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       RankStatement& statement = all[ranks[i]];
       if (node == topology_.node) {

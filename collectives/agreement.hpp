@@ -95,9 +95,8 @@ class Agreement {
   Waiter& waiter_;
   Transport& transport_;
   Handshakes handshakes_;
-  const bool folds_;                           ///< sums are made on the way
-  std::vector<std::vector<int>> partials_of_;  ///< unless it folds
-  std::size_t most_bytes_ = 0;                 ///< a handshake, or a message of folded ones, has
+  const bool folds_;            ///< sums are made on the way
+  std::size_t most_bytes_ = 0;  ///< a handshake, or a message of folded ones, has
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
   int last_node_ = -1;  ///< whose message was missing last

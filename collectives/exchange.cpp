@@ -5,14 +5,6 @@
 
 namespace tutti::collectives {
 
-Lane::Lane(const Topology& its_topology, const CombinePlan& its_plan, Transport& its_transport)
-    : topology(its_topology),
-      plan(its_plan),
-      transport(its_transport),
-      sums_by_node(is_tree_of_nodes(its_plan, its_topology.nodes)) {
-  for (int node = 0; node < num_nodes(); ++node) partials_of.push_back(plan.of_node(node));
-}
-
 void ChunkInFlight::clear() {
   num_stages = 0;
   stage = 0;
@@ -32,11 +24,12 @@ void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight, int slot) con
   call.deliver_own(flight.share, flight.result.data(), slot);
 }
 
-void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, int partial,
+void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index,
                                     Range range, std::byte* to) const {
+  const Partial partial = lane_.plan.partial(index);
   Sources subtree = flight.sources;
-  subtree.first = lane_.plan.partials[partial].first;
-  subtree.count = lane_.plan.partials[partial].count;
+  subtree.first = partial.first;
+  subtree.count = partial.count;
   if (call.operation().lanes_apart) {
     subtree.first = lane_.topology.local_rank;
     subtree.count = 1;
@@ -46,15 +39,15 @@ void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, int
 
 void ExchangeAlgorithm::sum_own_partials(Call& call, const ChunkInFlight& flight, Range range,
                                          std::byte* to) const {
-  const auto& own = lane_.partials_of[lane_.node()];
+  const std::size_t first = lane_.own_first();
+  const std::size_t count = lane_.own_count();
   const std::size_t bytes = range.size();
   call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {
     if (call.input_as_carried(part) != nullptr) return;
     const std::size_t end = part.position + part.count * size_of(call.layout().wire(part.segment));
-    for (const int partial : own) {
-      std::byte* const place = to + static_cast<std::size_t>(partial - own.front()) * bytes;
-      sum_partial(call, flight, partial, {part.position, end},
-                  place + (part.position - range.begin));
+    for (std::size_t i = 0; i < count; ++i) {
+      sum_partial(call, flight, first + i, {part.position, end},
+                  to + i * bytes + (part.position - range.begin));
     }
   });
 }
@@ -66,30 +59,32 @@ void ExchangeAlgorithm::combine(Call& call, Range range, std::byte* partials,
   const CombinePlan& plan = lane_.plan;
   const ReduceOp op = call.operation().reduce;
   call.turn_to(Activity::reduce);
-  std::vector<const std::byte*> values(plan.partials.size());
+  std::vector<const std::byte*> values(plan.num_partials());
   call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {
     const std::size_t offset = part.position - range.begin;
-    const auto kept = [&](int partial) {
-      return partials + static_cast<std::size_t>(partial) * range.size() + offset;
+    const auto kept = [&](std::size_t partial) {
+      return partials + partial * range.size() + offset;
     };
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = kept(static_cast<int>(i));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = kept(i);
     if (const std::byte* const input = call.input_as_carried(part)) {
-      values[lane_.partials_of[lane_.node()].front()] = input;
+      values[lane_.own_first()] = input;
     }
     const DType wire = call.layout().wire(part.segment);
     const Reduction step{combining(op), wire, wire};
     std::byte* const result = sum + offset;
-    if (lane_.sums_by_node && (size_of(wire) != 2 || values.size() == 2)) {
+    if (plan.is_tree_of_nodes() && (size_of(wire) != 2 || values.size() == 2)) {
       return call.workers().reduce(step, values, std::span(&result, 1), part.count,
                                    WritePolicy::cached);
     }
-    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-      const auto [left, right] = plan.steps[i];
-      const std::byte* const operands[] = {values[left], values[right]};
-      std::byte* const to = i + 1 == plan.steps.size() ? result : kept(left);
+    std::size_t steps_left = plan.num_partials() - 1;
+    plan.for_each_step([&](int left, int right) {
+      const auto sum_of_both = static_cast<std::size_t>(left);
+      const std::byte* const operands[] = {values[sum_of_both],
+                                           values[static_cast<std::size_t>(right)]};
+      std::byte* const to = --steps_left == 0 ? result : kept(sum_of_both);
       call.workers().reduce(step, operands, std::span(&to, 1), part.count, WritePolicy::cached);
-      values[left] = to;
-    }
+      values[sum_of_both] = to;
+    });
   });
   if (op == ReduceOp::avg) divide_by_ranks(call.layout(), range, plan, sum);
 }

@@ -28,13 +28,13 @@ struct Lane {
   const Topology& topology;
   const CombinePlan& plan;
   Transport& transport;
-  std::vector<std::vector<int>> partials_of;  ///< for each node, indices into plan.partials
-  bool sums_by_node;  ///< the plan is T(number of nodes), with one partial sum of each node
 
-  Lane(const Topology& topology, const CombinePlan& plan, Transport& transport);
   [[nodiscard]] int num_nodes() const { return topology.num_nodes(); }
   [[nodiscard]] int node() const { return topology.node; }
   [[nodiscard]] int rank_on(int node) const { return topology.nodes[node][topology.local_rank]; }
+  /// This node's partials of the plan: the first, and how many follow each other.
+  [[nodiscard]] std::size_t own_first() const { return plan.first_of(node()); }
+  [[nodiscard]] std::size_t own_count() const { return plan.count_of(node()); }
 };
 
 /// One chunk on its way. Its buffers stay where they are while messages refer to them.
@@ -86,7 +86,7 @@ class ExchangeAlgorithm {
     return lane_.transport.receive(lane_.rank_on(node), tag, bytes);
   }
   /// Sums this node's inputs over one partial of the plan into `to`.
-  void sum_partial(Call& call, const ChunkInFlight& flight, int partial, Range range,
+  void sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index, Range range,
                    std::byte* to) const;
 
   /// Where a range of the result is received or summed: in the output, or in a buffer.

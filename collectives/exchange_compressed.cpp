@@ -33,7 +33,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
       if (node == lane_.node()) continue;
       arrivals.push_back(receive(node, kPartialTag, {packed_of(flight, node, bytes), bytes}));
     }
-    const int partial = lane_.partials_of[lane_.node()].front();
+    const std::size_t partial = lane_.own_first();
     sum_partial(call, flight, partial, flight.share, flight.result.data());
     std::byte* own = packed_of(flight, lane_.node(), bytes);
     pack(call, flight, own);

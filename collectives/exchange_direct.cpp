@@ -30,9 +30,10 @@ class DirectExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override {
     post_receives(call, flight);
-    const auto& partials = lane_.partials_of[lane_.node()];
+    const std::size_t first = lane_.own_first();
+    const std::size_t partials = lane_.own_count();
     const int nodes = lane_.num_nodes();
-    flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * partials.size()));
+    flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * partials));
     for (int step = 1; step <= nodes; ++step) {
       const int node = (lane_.node() + step) % nodes;  // not all nodes to node 0 at once
       const Range piece = piece_of(flight, node);
@@ -45,12 +46,11 @@ class DirectExchange final : public ExchangeAlgorithm {
         send(flight, node, kPartialTag, {from, piece.size()});
         continue;
       }
-      std::byte* const to =
-          flight.outgoing.data() + (piece.begin - flight.share.begin) * partials.size();
-      for (std::size_t i = 0; i < partials.size(); ++i) {
-        sum_partial(call, flight, partials[i], piece, to + i * piece.size());
+      std::byte* const to = flight.outgoing.data() + (piece.begin - flight.share.begin) * partials;
+      for (std::size_t i = 0; i < partials; ++i) {
+        sum_partial(call, flight, first + i, piece, to + i * piece.size());
       }
-      send(flight, node, kPartialTag, {to, piece.size() * partials.size()});
+      send(flight, node, kPartialTag, {to, piece.size() * partials});
     }
   }
 
@@ -95,19 +95,17 @@ class DirectExchange final : public ExchangeAlgorithm {
 
   /// Where this node's own partial sums stand among those of all nodes.
   [[nodiscard]] std::byte* own_partials(ChunkInFlight& flight) const {
-    const std::size_t first = lane_.partials_of[lane_.node()].front();
-    return flight.incoming.data() + piece_of(flight, lane_.node()).size() * first;
+    return flight.incoming.data() + piece_of(flight, lane_.node()).size() * lane_.own_first();
   }
 
   void post_receives(const Call& call, ChunkInFlight& flight) const {
     const std::size_t mine = piece_of(flight, lane_.node()).size();
-    flight.incoming.resize(std::max(flight.incoming.size(), mine * lane_.plan.partials.size()));
+    flight.incoming.resize(std::max(flight.incoming.size(), mine * lane_.plan.num_partials()));
     auto& gathers = flight.add_stage();
     for (int node = 0; node < lane_.num_nodes() && mine > 0; ++node) {
       if (node == lane_.node()) continue;
-      const auto& partials = lane_.partials_of[node];
-      std::byte* to = flight.incoming.data() + mine * static_cast<std::size_t>(partials.front());
-      gathers.push_back(receive(node, kPartialTag, {to, mine * partials.size()}));
+      std::byte* to = flight.incoming.data() + mine * lane_.plan.first_of(node);
+      gathers.push_back(receive(node, kPartialTag, {to, mine * lane_.plan.count_of(node)}));
     }
     auto& results = flight.add_stage();
     for (int node = 0; node < lane_.num_nodes(); ++node) {

@@ -137,7 +137,7 @@ void HalvingExchange::start(Call& call, ChunkInFlight& flight) const {
   post_halving(flight);
   post_between_blocks(flight);
   post_doubling(flight);
-  const int partial = lane_.partials_of[lane_.node()].front();
+  const std::size_t partial = lane_.own_first();
   sum_partial(call, flight, partial, flight.share, flight.outgoing.data());
   rounds_ > 0 ? send_half(flight, 0) : send_to_owners(flight);
 }

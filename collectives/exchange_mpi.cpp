@@ -17,7 +17,7 @@ class MpiExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override {
     if (flight.share.size() == 0) return;
-    const int partial = lane_.partials_of[lane_.node()].front();
+    const std::size_t partial = lane_.own_first();
     sum_partial(call, flight, partial, flight.share, flight.result.data());
     auto& sums = flight.add_stage();
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {

@@ -19,9 +19,10 @@ class ScatterExchange final : public ExchangeAlgorithm {
   using ExchangeAlgorithm::ExchangeAlgorithm;
 
   void start(Call& call, ChunkInFlight& flight) const override {
-    const auto& own = lane_.partials_of[lane_.node()];
-    const std::size_t all = lane_.plan.partials.size();
-    flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * own.size()));
+    const std::size_t first = lane_.own_first();
+    const std::size_t own = lane_.own_count();
+    const std::size_t all = lane_.plan.num_partials();
+    flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * own));
     flight.incoming.resize(std::max(flight.incoming.size(), flight.share.size() * all));
     auto& gathers = flight.add_stage();
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
@@ -31,20 +32,19 @@ class ScatterExchange final : public ExchangeAlgorithm {
       if (owner == lane_.node()) {
         std::byte* const partials = flight.incoming.data() + offset * all;
         receive_partials(gathers, range, partials);
-        sum_own_partials(call, flight, range,
-                         partials + range.size() * static_cast<std::size_t>(own.front()));
+        sum_own_partials(call, flight, range, partials + range.size() * first);
         return;
       }
-      std::byte* const to = flight.outgoing.data() + offset * own.size();
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        sum_partial(call, flight, own[i], range, to + i * range.size());
+      std::byte* const to = flight.outgoing.data() + offset * own;
+      for (std::size_t i = 0; i < own; ++i) {
+        sum_partial(call, flight, first + i, range, to + i * range.size());
       }
-      send(flight, owner, kPartialTag, {to, own.size() * range.size()});
+      send(flight, owner, kPartialTag, {to, own * range.size()});
     });
   }
 
   void act(Call& call, ChunkInFlight& flight) const override {
-    const std::size_t all = lane_.plan.partials.size();
+    const std::size_t all = lane_.plan.num_partials();
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       if (lane_.topology.node_of(call.segment(part).destination) != lane_.node()) return;
       const Range range = range_of(call, part);
@@ -62,9 +62,8 @@ class ScatterExchange final : public ExchangeAlgorithm {
                         std::byte* partials) const {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       if (node == lane_.node()) continue;
-      const auto& theirs = lane_.partials_of[node];
-      std::byte* to = partials + range.size() * static_cast<std::size_t>(theirs.front());
-      gathers.push_back(receive(node, kPartialTag, {to, range.size() * theirs.size()}));
+      std::byte* to = partials + range.size() * lane_.plan.first_of(node);
+      gathers.push_back(receive(node, kPartialTag, {to, range.size() * lane_.plan.count_of(node)}));
     }
   }
 };

@@ -1,39 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/topology.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace tutti::collectives {
 
-void Topology::set_nodes(std::vector<std::vector<int>> new_nodes) {
-  nodes = std::move(new_nodes);
-  std::sort(nodes.begin(), nodes.end());  // that is: by first rank
-  for (int index = 0; index < num_nodes(); ++index) {
-    const auto found = std::find(nodes[index].begin(), nodes[index].end(), rank);
-    if (found == nodes[index].end()) continue;
-    node = index;
-    local_rank = static_cast<int>(found - nodes[index].begin());
+namespace {
+
+/// The names of some ranks of a job, numbered anew.
+class GroupNames final : public RankNames {
+ public:
+  GroupNames(std::shared_ptr<const RankNames> all, std::vector<int> members)
+      : all_(std::move(all)), members_(std::move(members)) {}
+  [[nodiscard]] std::string host_of(int rank) const override {
+    return all_->host_of(members_[static_cast<std::size_t>(rank)]);
   }
-}
+  [[nodiscard]] std::optional<long> process_of(int rank) const override {
+    return all_->process_of(members_[static_cast<std::size_t>(rank)]);
+  }
 
-int Topology::node_of(int rank_asked) const {
-  const auto has_rank = [&](const std::vector<int>& ranks) {
-    return std::binary_search(ranks.begin(), ranks.end(), rank_asked);
-  };
-  return static_cast<int>(std::find_if(nodes.begin(), nodes.end(), has_rank) - nodes.begin());
-}
+ private:
+  std::shared_ptr<const RankNames> all_;
+  std::vector<int> members_;
+};
 
-int Topology::local_rank_of(int rank_asked) const {
-  const auto& ranks = local_ranks();
-  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank_asked);
-  return found != ranks.end() && *found == rank_asked ? static_cast<int>(found - ranks.begin())
-                                                      : -1;
+}  // namespace
+
+void Topology::set_nodes(Nodes new_nodes) {
+  nodes = std::move(new_nodes);
+  node = nodes.node_of(rank);
+  local_rank = local_rank_of(rank);
 }
 
 std::vector<int> Topology::lane() const {
   std::vector<int> ranks;
   if (local_rank >= num_lanes()) return ranks;
-  for (const auto& ranks_of_node : nodes) ranks.push_back(ranks_of_node[local_rank]);
+  for (const NodeRanks ranks_of_node : nodes) ranks.push_back(ranks_of_node[local_rank]);
   return ranks;
 }
 
@@ -41,7 +44,6 @@ Topology Topology::consecutive(int rank, const std::vector<int>& node_sizes) {
   Topology topology;
   topology.rank = rank;
   topology.size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
-  topology.hosts.assign(topology.size, "localhost");
   std::vector<std::vector<int>> nodes;
   int first = 0;
   for (const int node_size : node_sizes) {
@@ -58,15 +60,13 @@ Topology Topology::of_group(const std::vector<int>& members) const {
   chosen.size = static_cast<int>(members.size());
   chosen.ranks_per_core = ranks_per_core;
   chosen.cores_per_rank = cores_per_rank;
-  chosen.hosts.clear();
+  chosen.names = std::make_shared<const GroupNames>(names, members);
   std::vector<std::vector<int>> on_node(nodes.size());
   for (int index = 0; index < chosen.size; ++index) {
     const int member = members[index];
     if (member == rank) chosen.rank = index;
     on_node[node_of(member)].push_back(index);
-    chosen.hosts.push_back(hosts[member]);
     chosen.job_ranks.push_back(job_ranks.empty() ? member : job_ranks[member]);
-    if (!processes.empty()) chosen.processes.push_back(processes[member]);
   }
   std::erase_if(on_node, [](const std::vector<int>& ranks) { return ranks.empty(); });
   chosen.set_nodes(std::move(on_node));
@@ -78,8 +78,10 @@ std::string name_of(const Topology& topology, int rank) {
   if (!topology.job_ranks.empty()) {
     text += "rank " + std::to_string(topology.job_ranks[rank]) + " of the job, ";
   }
-  text += "host " + topology.hosts[rank];
-  if (!topology.processes.empty()) text += ", pid " + std::to_string(topology.processes[rank]);
+  text += "host " + topology.names->host_of(rank);
+  if (const auto process = topology.names->process_of(rank)) {
+    text += ", pid " + std::to_string(*process);
+  }
   return text + ")";
 }
 
@@ -107,7 +109,7 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
   if (ranks.size() == 1) return name_of(topology, ranks.front());
   std::vector<std::string> hosts;
   for (const int rank : ranks) {
-    const std::string& host = topology.hosts[rank];
+    const std::string host = topology.names->host_of(rank);
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
   }
   std::string in_job;
@@ -117,9 +119,10 @@ std::string names_of(const Topology& topology, const std::vector<int>& ranks) {
     for (const int rank : ranks) job_ranks.push_back(topology.job_ranks[rank]);
     in_job = numbers(job_ranks) + " of the job, ";
   }
-  if (!topology.processes.empty() && ranks.size() <= kFew) {
-    pids = ", pids " +
-           listed(ranks, ", ", [&](int rank) { return std::to_string(topology.processes[rank]); });
+  if (ranks.size() <= kFew && topology.names->process_of(ranks.front())) {
+    pids = ", pids " + listed(ranks, ", ", [&](int rank) {
+             return std::to_string(topology.names->process_of(rank).value_or(0));
+           });
   }
   return numbers(ranks) + " (" + in_job + (hosts.size() == 1 ? "host " : "hosts ") +
          listed(hosts, ", ", [](const std::string& host) { return host; }) + pids + ")";

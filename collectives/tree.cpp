@@ -10,92 +10,107 @@ namespace tutti::collectives {
 
 int split_point(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n - 1))); }
 
-std::vector<int> CombinePlan::of_node(int node) const {
-  std::vector<int> indices;
-  for (int i = 0; i < static_cast<int>(partials.size()); ++i) {
-    if (partials[i].node == node) indices.push_back(i);
-  }
-  return indices;
-}
-
 namespace {
 
-/// Builds the plan of ranks first .. first + count - 1; returns the index of its value.
-int build(const std::vector<int>& node_of, int first, int count, CombinePlan& plan) {
-  const auto begin = node_of.begin() + first;
-  const bool one_node = std::all_of(begin, begin + count, [&](int node) { return node == *begin; });
-  if (one_node) {
-    plan.partials.push_back({*begin, first, count});
-    return static_cast<int>(plan.partials.size()) - 1;
+/// Visits the steps of T(count), whose first operand is `first`.
+void visit_tree(int first, int count, const FunctionRef<void(int left, int right)>& visit) {
+  if (count < 2) return;
+  const int left_count = split_point(count);
+  visit_tree(first, left_count, visit);
+  visit_tree(first + left_count, count - left_count, visit);
+  visit(first, first + left_count);
+}
+
+/// True if blocks of ranks of T(all ranks) are the nodes, whatever their number.
+bool nodes_are_subtrees(const Nodes& nodes) {
+  const auto ranks = static_cast<unsigned>(nodes.largest());
+  return nodes.are_consecutive() && (nodes.size() == 1 || std::has_single_bit(ranks));
+}
+
+}  // namespace
+
+CombinePlan CombinePlan::by_node(Nodes nodes) { return CombinePlan(std::move(nodes)); }
+
+CombinePlan CombinePlan::by_rank(Nodes nodes) {
+  CombinePlan plan(std::move(nodes));
+  if (nodes_are_subtrees(plan.nodes_)) return plan;
+  Listed listed;
+  plan.build(0, plan.num_ranks(), listed);
+  group_by_node(listed);
+  if (listed.partials.size() == plan.nodes_.size()) {
+    std::vector<std::pair<int, int>> by_node;
+    plan.for_each_step([&](int left, int right) { by_node.emplace_back(left, right); });
+    if (listed.steps == by_node) return plan;
+  }
+  plan.listed_ = std::make_shared<const Listed>(std::move(listed));
+  return plan;
+}
+
+/// Lists the plan of ranks first .. first + count - 1; returns the index of its value. A subtree's
+/// ranks are consecutive in their node, too, because that has its ranks in ascending order.
+int CombinePlan::build(int first, int count, Listed& listed) const {
+  const int node = nodes_.node_of(first);
+  int alike = 1;
+  while (alike < count && nodes_.node_of(first + alike) == node) ++alike;
+  if (alike == count) {
+    const auto place = static_cast<std::size_t>(node);
+    listed.partials.push_back({node, nodes_[place].index_of(first), count});
+    return static_cast<int>(listed.partials.size()) - 1;
   }
   const int left_count = split_point(count);
-  const int left = build(node_of, first, left_count, plan);
-  const int right = build(node_of, first + left_count, count - left_count, plan);
-  plan.steps.emplace_back(left, right);
+  const int left = build(first, left_count, listed);
+  const int right = build(first + left_count, count - left_count, listed);
+  listed.steps.emplace_back(left, right);
   return left;
 }
 
 /// Partials of one node side by side, as they travel. The lowest rank's partial stays the first.
-void group_by_node(CombinePlan& plan) {
-  std::vector<int> order(plan.partials.size());
+void CombinePlan::group_by_node(Listed& listed) {
+  std::vector<int> order(listed.partials.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int left, int right) {
-    return plan.partials[left].node < plan.partials[right].node;
+    return listed.partials[left].node < listed.partials[right].node;
   });
   std::vector<Partial> grouped(order.size());
   std::vector<int> now_at(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
-    grouped[i] = plan.partials[order[i]];
+    grouped[i] = listed.partials[order[i]];
     now_at[order[i]] = static_cast<int>(i);
+    if (i == 0 || grouped[i].node != grouped[i - 1].node) listed.first_of.push_back(i);
   }
-  plan.partials = std::move(grouped);
-  for (auto& [left, right] : plan.steps) {
+  listed.first_of.push_back(grouped.size());
+  listed.partials = std::move(grouped);
+  for (auto& [left, right] : listed.steps) {
     left = now_at[left];
     right = now_at[right];
   }
 }
 
-}  // namespace
-
-CombinePlan combine_by_node(const std::vector<std::vector<int>>& nodes) {
-  std::vector<int> node_of(nodes.size());
-  std::iota(node_of.begin(), node_of.end(), 0);
-  CombinePlan plan;
-  build(node_of, 0, static_cast<int>(nodes.size()), plan);
-  for (Partial& partial : plan.partials) {
-    partial.first = 0;
-    partial.count = static_cast<int>(nodes[partial.node].size());
-  }
-  return plan;
+std::size_t CombinePlan::num_partials() const {
+  return listed_ == nullptr ? nodes_.size() : listed_->partials.size();
 }
 
-CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes) {
-  std::size_t size = 0;
-  for (const auto& ranks : nodes) size += ranks.size();
-  std::vector<int> node_of(size);
-  for (std::size_t node = 0; node < nodes.size(); ++node) {
-    for (const int rank : nodes[node]) node_of[rank] = static_cast<int>(node);
-  }
-  CombinePlan plan;
-  build(node_of, 0, static_cast<int>(size), plan);
-  // From world ranks to positions in the node: a subtree's ranks are consecutive there, too,
-  // because a node lists its ranks in ascending order.
-  for (Partial& partial : plan.partials) {
-    const auto& ranks = nodes[partial.node];
-    partial.first = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), partial.first) -
-                                     ranks.begin());
-  }
-  group_by_node(plan);
-  return plan;
+Partial CombinePlan::partial(std::size_t index) const {
+  if (listed_ != nullptr) return listed_->partials[index];
+  return {static_cast<int>(index), 0, static_cast<int>(nodes_[index].size())};
 }
 
-CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible) {
-  return reproducible ? combine_by_rank(nodes) : combine_by_node(nodes);
+std::size_t CombinePlan::first_of(int node) const {
+  const auto place = static_cast<std::size_t>(node);
+  return listed_ == nullptr ? place : listed_->first_of[place];
 }
 
-bool is_tree_of_nodes(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes) {
-  if (plan.partials.size() != nodes.size()) return false;
-  return plan.steps == combine_by_node(nodes).steps;
+std::size_t CombinePlan::count_of(int node) const {
+  return listed_ == nullptr ? 1 : first_of(node + 1) - first_of(node);
+}
+
+void CombinePlan::for_each_step(FunctionRef<void(int left, int right)> visit) const {
+  if (listed_ == nullptr) return visit_tree(0, static_cast<int>(nodes_.size()), visit);
+  for (const auto& [left, right] : listed_->steps) visit(left, right);
+}
+
+CombinePlan plan_for(const Nodes& nodes, bool reproducible) {
+  return reproducible ? CombinePlan::by_rank(nodes) : CombinePlan::by_node(nodes);
 }
 
 void unite(std::vector<Subtree>& known, int nodes,
@@ -135,18 +150,17 @@ void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std:
 
 void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
                       std::byte* partials) {
-  for (const auto& [left, right] : plan.steps) {
+  plan.for_each_step([&](int left, int right) {
     std::byte* sum = partials + static_cast<std::size_t>(left) * range.size();
     const std::byte* other = partials + static_cast<std::size_t>(right) * range.size();
     combine_two(layout, op, range, sum, other, sum);
-  }
+  });
   if (op == ReduceOp::avg) divide_by_ranks(layout, range, plan, partials);
 }
 
 void divide_by_ranks(const FusedLayout& layout, Range range, const CombinePlan& plan,
                      std::byte* sum) {
-  const auto add = [](int ranks, const Partial& partial) { return ranks + partial.count; };
-  const int ranks = std::accumulate(plan.partials.begin(), plan.partials.end(), 0, add);
+  const int ranks = plan.num_ranks();
   layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     divide(layout.wire(part.segment), sum + (part.position - range.begin), part.count,
            static_cast<std::size_t>(ranks));

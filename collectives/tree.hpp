@@ -11,12 +11,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "collectives/function_ref.hpp"
 #include "collectives/fused_layout.hpp"
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/nodes.hpp"
 
 namespace tutti::collectives {
 
@@ -33,30 +35,48 @@ struct Partial {
 
 /// How partial sums of nodes become the sum of all.
 ///
-/// Evaluation: for each (left, right) of `steps` in order, value[left] = value[left] +
-/// value[right]. The result is value[0].
-struct CombinePlan {
-  std::vector<Partial> partials;           ///< by node, then by rank
-  std::vector<std::pair<int, int>> steps;  ///< indices into partials
+/// Evaluation: for each (left, right) of the steps in order, value[left] = value[left] +
+/// value[right]. The result is value[0]. Where the steps are T(number of nodes), with one partial
+/// sum of each node, they are worked out when they are asked for; otherwise they are a list.
+class CombinePlan {
+ public:
+  /// One partial per node, summed in the tree T(number of nodes). For nodes of an equal power of
+  /// two of consecutive ranks these are the bits of T(all ranks).
+  static CombinePlan by_node(Nodes nodes);
+  /// The tree T(all ranks), cut at the largest subtrees that lie within one node: the bits of
+  /// T(all ranks) for any layout.
+  static CombinePlan by_rank(Nodes nodes);
 
-  /// Indices of the partials that `node` computes.
-  [[nodiscard]] std::vector<int> of_node(int node) const;
+  /// By node, then by rank.
+  [[nodiscard]] std::size_t num_partials() const;
+  [[nodiscard]] Partial partial(std::size_t index) const;
+  /// The indices of the partials that a node computes: first_of(node) and those that follow it.
+  [[nodiscard]] std::size_t first_of(int node) const;
+  [[nodiscard]] std::size_t count_of(int node) const;
+  [[nodiscard]] int num_ranks() const { return nodes_.num_ranks(); }
+  /// One less than there are partials.
+  void for_each_step(FunctionRef<void(int left, int right)> visit) const;
+
+  /// True if the plan is T(number of nodes), with one partial sum of each node: what sums on the
+  /// way from node to node can carry out.
+  [[nodiscard]] bool is_tree_of_nodes() const { return listed_ == nullptr; }
+
+ private:
+  struct Listed {
+    std::vector<Partial> partials;
+    std::vector<std::pair<int, int>> steps;  ///< indices into partials
+    std::vector<std::size_t> first_of;       ///< by node, and the end
+  };
+  explicit CombinePlan(Nodes nodes) : nodes_(std::move(nodes)) {}
+  int build(int first, int count, Listed& listed) const;
+  static void group_by_node(Listed& listed);
+
+  Nodes nodes_;
+  std::shared_ptr<const Listed> listed_;
 };
 
-/// One partial per node, summed in the tree T(number of nodes). For nodes of an equal power of two
-/// of consecutive ranks these are the bits of T(all ranks).
-CombinePlan combine_by_node(const std::vector<std::vector<int>>& nodes);
-
-/// The tree T(all ranks), cut at the largest subtrees that lie within one node: the bits of T(all
-/// ranks) for any layout.
-CombinePlan combine_by_rank(const std::vector<std::vector<int>>& nodes);
-
-/// combine_by_rank() if `reproducible`, else combine_by_node().
-CombinePlan plan_for(const std::vector<std::vector<int>>& nodes, bool reproducible);
-
-/// True if the plan is T(number of nodes), with one partial sum of each node: what sums on the way
-/// from node to node can carry out.
-bool is_tree_of_nodes(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes);
+/// by_rank() if `reproducible`, else by_node().
+CombinePlan plan_for(const Nodes& nodes, bool reproducible);
 
 /// The sum over nodes begin .. end - 1, which are a subtree of T(number of nodes).
 struct Subtree {

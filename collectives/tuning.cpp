@@ -214,8 +214,7 @@ int pieces_to_try(const Tuning& tuning, const Settings& settings) {
 /// How large a payload may be of which the first rank of the largest node reads so many bytes. A
 /// rank alone reads its own input.
 std::size_t payload_read_by_first(const Topology& topology, std::size_t most_read) {
-  std::size_t most_ranks = 1;
-  for (const auto& ranks : topology.nodes) most_ranks = std::max(most_ranks, ranks.size());
+  const std::size_t most_ranks = topology.largest_node();
   if (most_ranks == 1) return kInlineBytes;
   return std::max(kInlineInNode, in_lines(most_read / most_ranks));
 }
@@ -225,8 +224,7 @@ std::size_t payload_read_by_first(const Topology& topology, std::size_t most_rea
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
   const int nodes = topology.num_nodes();
   const int local = topology.local_size();
-  const bool in_tree_of_nodes =
-      is_tree_of_nodes(plan_for(topology.nodes, settings.reproducible), topology.nodes);
+  const bool in_tree_of_nodes = plan_for(topology.nodes, settings.reproducible).is_tree_of_nodes();
   const auto peers = static_cast<std::size_t>(std::max(1, local - 1));
   Tuning tuning;
   tuning.inline_shared_bytes = kInlineShared;

@@ -174,7 +174,7 @@ void Waiter::check_peers() {
     check_failure();
   }
   check_processes([&] {
-    std::vector<int> others = topology_.local_ranks();
+    std::vector<int> others = topology_.local_ranks().list();
     std::erase(others, topology_.rank);
     return others;
   });

@@ -51,17 +51,16 @@ bool has_data(const Case& what) {
          kMostValues;
 }
 
-/// As measured: a rank of the library takes itself, its table of ranks, and three times its values
-/// until what is on its way reaches its limit. The textbook's has its values.
+/// As measured: a rank of the library takes itself, and three times its values until what is on its
+/// way reaches its limit. The textbook's has its values.
 double bytes_needed(const Case& what) {
-  constexpr double kOfRank = double{768 << 10};
-  constexpr double kOfEntry = 36;
+  constexpr double kOfRank = double{512 << 10};
   constexpr double kMostOnTheWay = double{48 << 20};
   constexpr double kOfTextbook = double{256 << 10};  // the stack of its fibre
   const double ranks = what.ranks();
   const auto bytes = static_cast<double>(what.bytes);
   if (what.algorithm != "tutti") return ranks * (kOfTextbook + (has_data(what) ? 3 * bytes : 0));
-  return ranks * (kOfRank + kOfEntry * ranks + std::min(3 * bytes, kMostOnTheWay)) + bytes;
+  return ranks * (kOfRank + std::min(3 * bytes, kMostOnTheWay)) + bytes;
 }
 
 /// What ranks sum: whole numbers, so that the sum is the same in every order. Where contents do not

@@ -32,7 +32,7 @@ struct Measured {
 };
 
 /// Ranks at most; a rank's table of all ranks makes memory grow with the square.
-inline constexpr int kMostRanks = 8192;
+inline constexpr int kMostRanks = 16384;
 
 /// Errors  out_of_memory: this machine has too little of it available for the case.
 void require_memory(const Case& what);

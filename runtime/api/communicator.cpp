@@ -114,7 +114,7 @@ std::string Communicator::learnt_tuning() const {
     if (is_in_node(known)) rows.push_back({local_size(), known});
   }
   return tuning_text(rows, std::to_string(local_size()) + " ranks of host " +
-                               group_->topology().hosts[static_cast<std::size_t>(rank())]);
+                               group_->topology().names->host_of(rank()));
 }
 
 std::string Communicator::why_unreadable() const { return group_->why_unreadable(); }

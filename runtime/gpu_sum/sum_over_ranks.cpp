@@ -27,7 +27,7 @@ struct Facts {
 /// NCCL takes two ranks for neighbours if this is equal.
 std::string host_of(const collectives::Topology& topology) {
   const char* replaced = std::getenv("NCCL_HOSTID");
-  return replaced != nullptr ? replaced : topology.hosts[topology.rank];
+  return replaced != nullptr ? replaced : topology.names->host_of(topology.rank);
 }
 
 template <std::size_t N>
@@ -53,7 +53,7 @@ std::vector<Item> allgather(Group& group, const Item& own, const char* what) {
 /// The two lowest ranks of a node with one GPU between them; none: {-1, -1}.
 std::pair<int, int> find_shared(const collectives::Topology& topology,
                                 const std::vector<Facts>& facts) {
-  for (const auto& node : topology.nodes) {
+  for (const collectives::NodeRanks node : topology.nodes) {
     for (std::size_t i = 0; i < node.size(); ++i) {
       for (std::size_t j = i + 1; j < node.size(); ++j) {
         const Facts& one = facts[node[i]];
@@ -72,7 +72,7 @@ std::string obstacle(const collectives::Topology& topology, const std::vector<Fa
     if (facts[rank].unusable[0] == '\0') continue;
     return name_of(topology, static_cast<int>(rank)) + ": " + facts[rank].unusable;
   }
-  for (const auto& node : topology.nodes) {
+  for (const collectives::NodeRanks node : topology.nodes) {
     if (node.size() == topology.nodes.front().size()) continue;
     return "nodes of " + std::to_string(topology.nodes.front().size()) + " and of " +
            std::to_string(node.size()) + " ranks";

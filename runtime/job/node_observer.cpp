@@ -167,7 +167,7 @@ void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const
         .add(static_cast<std::uint64_t>(topology_.job_ranks[rank]))
         .add(" of the job, ");
   }
-  head.add("host ").add(topology_.hosts[rank].c_str());
+  head.add("host ").add(topology_.names->host_of(static_cast<int>(rank)).c_str());
   if (processes_[peer] != 0) {
     head.add(", pid ").add(static_cast<std::uint64_t>(processes_[peer])).add(") ");
     head.add(state_to_string(state_of(processes_[peer])));

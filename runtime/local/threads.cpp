@@ -212,11 +212,12 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
   require_valid(settings);
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
   const auto mailboxes = std::make_shared<Mailboxes>(size, std::move(filter));
+  const auto names = std::make_shared<const collectives::OneHost>(host_name());
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     GroupParts& own = parts[rank];
     own.topology = collectives::Topology::consecutive(rank, node_sizes);
-    own.topology.hosts.assign(static_cast<std::size_t>(size), host_name());
+    own.topology.names = names;
     share_cores(own.topology, size, launched_ranks());
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);

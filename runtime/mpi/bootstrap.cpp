@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <span>
+#include <vector>
 
 #include "tutti/mpi_abi.hpp"
 
@@ -11,6 +13,7 @@
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"
 #include "runtime/mpi/early_collectives.hpp"
+#include "runtime/mpi/layout.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/mpi/reports.hpp"
 #include "runtime/mpi/session.hpp"
@@ -41,37 +44,37 @@ std::vector<Backing> backings_for(const Settings& settings) {
 
 /// Maps the arenas of this rank's node. A mapping counts if the peer's nonce can be read through
 /// it.
-bool map_node(GroupParts& parts, Backing backing, const std::vector<ArenaHandle>& handles) {
+bool map_node(GroupParts& parts, Backing backing, std::span<const ArenaHandle> handles,
+              std::size_t own) {
   std::vector<Mapping> mappings;
   parts.node.clear();
-  for (const int rank : parts.topology.local_ranks()) {
-    if (rank == parts.topology.rank) {
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    if (i == own) {
       parts.node.push_back(collectives::Peer::first_of(parts.arena->data()));
       continue;
     }
     try {
       mappings.push_back(
-          Arena::map_peer(backing, handles[rank].address, parts.arena->reserved_bytes()));
+          Arena::map_peer(backing, handles[i].address, parts.arena->reserved_bytes()));
     } catch (const Error&) {
       return false;
     }
     parts.node.push_back(collectives::Peer::first_of(mappings.back().data()));
-    if (parts.node.back().control().nonce != handles[rank].nonce) return false;
+    if (parts.node.back().control().nonce != handles[i].nonce) return false;
   }
   parts.mappings = std::make_shared<const std::vector<Mapping>>(std::move(mappings));
   return true;
 }
 
-/// Makes this rank's arena and maps its node's; says for each rank whether that succeeded.
-std::vector<int> share_memory(EarlyCollectives& ranks, GroupParts& parts, Backing backing) {
-  const auto size = static_cast<std::size_t>(ranks.size());
-  std::vector<ArenaHandle> handles;
-  std::vector<int> all_mapped;
+/// A node's ranks: their places in the host, which follow each other.
+using Places = std::vector<std::size_t>;
+
+/// Makes this rank's arena and maps its node's; says of each rank of the host whether it could.
+std::vector<int> share_memory(EarlyCollectives& ranks, const HostRanks& host, const Places& node,
+                              GroupParts& parts, Backing backing) {
   std::uint64_t reserve = 0;
   ranks.agree("look how much memory they have", [&] {
-    handles.resize(size);
-    all_mapped.resize(size);
-    reserve = Arena::default_reserve(parts.settings.arena_bytes, parts.topology.local_size());
+    reserve = Arena::default_reserve(parts.settings.arena_bytes, static_cast<int>(node.size()));
   });
   reserve = ranks.minimum("settle how much memory to reserve", reserve);
   ArenaHandle own{};
@@ -80,58 +83,67 @@ std::vector<int> share_memory(EarlyCollectives& ranks, GroupParts& parts, Backin
     own = {parts.arena->address(), random_nonce()};
     collectives::Peer::first_of(parts.arena->data()).control().nonce = own.nonce;
   });
-  ranks.allgather("tell each other where their memory is", own, handles);
+  const auto handles = ranks.allgather("tell each other where their memory is", host.comm, own);
   int mapped = 0;
-  ranks.agree("map each other's memory",
-              [&] { mapped = map_node(parts, backing, handles) ? 1 : 0; });
-  ranks.allgather("tell each other whether they could map it", mapped, all_mapped);
+  ranks.agree("map each other's memory", [&] {
+    const auto of_node = std::span(handles).subspan(node.front(), node.size());
+    mapped = map_node(parts, backing, of_node, host.own - node.front()) ? 1 : 0;
+  });
+  std::vector<int> all_mapped =
+      ranks.allgather("tell each other whether they could map it", host.comm, mapped);
   parts.arena->unlink();
   return all_mapped;
 }
 
-/// Ranks that cannot map each other become nodes of one rank, whatever MPI says of their host.
-void split_unmapped_nodes(GroupParts& parts, const std::vector<int>& mapped) {
-  std::vector<std::vector<int>> nodes;
-  for (const auto& ranks : parts.topology.nodes) {
-    if (std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return mapped[rank] != 0; })) {
-      nodes.push_back(ranks);
-      continue;
+/// Shares memory in the first way in which all ranks of the job can. In the last one, ranks that
+/// cannot map each other become nodes of one rank, whatever MPI says of their host.
+void share_memory(EarlyCollectives& ranks, const HostRanks& host, Places& node, GroupParts& parts) {
+  std::vector<int> mapped;
+  for (const Backing backing : backings_for(parts.settings)) {
+    mapped = share_memory(ranks, host, node, parts, backing);
+    const int all = *std::min_element(mapped.begin(), mapped.end());
+    if (ranks.minimum("find out whether all could map it", static_cast<std::uint64_t>(all)) != 0) {
+      return;
     }
-    for (const int rank : ranks) nodes.push_back({rank});
-    if (parts.topology.rank != ranks.front()) continue;
-    const collectives::Log log(parts.topology, parts.settings.log);
-    log.warn(names_of(parts.topology, ranks) +
-             " cannot map each other's memory and will use MPI instead");
   }
-  parts.topology.set_nodes(std::move(nodes));
-  if (parts.topology.local_size() < static_cast<int>(parts.node.size()) ||
-      parts.topology.local_size() == 1) {
+  ranks.agree("see what is mapped", [&] {
+    if (std::all_of(node.begin(), node.end(), [&](std::size_t at) { return mapped[at] != 0; })) {
+      return;
+    }
+    if (host.own == node.front()) {
+      std::vector<int> apart;
+      for (const std::size_t place : node) apart.push_back(host.infos[place].rank);
+      collectives::Log(parts.topology, parts.settings.log)
+          .warn(names_of(parts.topology, apart) +
+                " cannot map each other's memory and will use MPI instead");
+    }
+    node = {host.own};
     parts.mappings.reset();
     parts.node = {collectives::Peer::first_of(parts.arena->data())};
-  }
+  });
 }
 
 /// The process numbers of the node's ranks, where they mean the same in this process.
-std::vector<pid_t> processes_of_node(const collectives::Topology& topology,
-                                     const std::vector<RankInfo>& infos) {
-  const RankInfo& own = infos[topology.rank];
+std::vector<pid_t> processes_of_node(const HostRanks& host, const Places& node) {
   std::vector<pid_t> processes;
-  for (const int local : topology.local_ranks()) {
-    const bool is_near = infos[local].process_space == own.process_space && own.process_space != 0;
-    processes.push_back(is_near ? static_cast<pid_t>(infos[local].process) : 0);
+  for (const std::size_t place : node) {
+    const RankInfo& other = host.infos[place];
+    const bool is_near =
+        other.process_space == host.self().process_space && host.self().process_space != 0;
+    processes.push_back(is_near ? static_cast<pid_t>(other.process) : 0);
   }
   return processes;
 }
 
 /// What keeps this rank from reading a peer's memory, the first that it meets; empty if nothing.
-std::string why_unreadable(const GroupParts& parts, const std::vector<Probe>& probes) {
+std::string why_unreadable(const GroupParts& parts, std::span<const Probe> probes) {
   for (std::size_t i = 0; i < parts.processes.size(); ++i) {
     const int rank = parts.topology.local_ranks()[i];
     if (rank == parts.topology.rank) continue;
     const std::string why = parts.processes[i] == 0
                                 ? "it is in another PID namespace (start the ranks of a host in "
                                   "one: --pid=host for a container)"
-                                : read_probe(parts.processes[i], probes[rank]);
+                                : read_probe(parts.processes[i], probes[i]);
     if (why.empty()) continue;
     return "cannot read the memory of " + collectives::name_of(parts.topology, rank) + ": " + why;
   }
@@ -140,24 +152,24 @@ std::string why_unreadable(const GroupParts& parts, const std::vector<Probe>& pr
 
 /// Whether all ranks of a node can read each other's ordinary memory is tried, not believed: what
 /// the kernel allows depends on users, on Yama and on containers.
-void make_reader(EarlyCollectives& ranks, GroupParts& parts) {
-  const auto size = static_cast<std::size_t>(ranks.size());
+void make_reader(EarlyCollectives& ranks, const HostRanks& host, const Places& node,
+                 GroupParts& parts) {
   const auto nonce = std::make_unique<std::uint64_t>(random_nonce());
   const Probe own{.address = reinterpret_cast<std::uintptr_t>(nonce.get()), .nonce = *nonce};
-  std::vector<Probe> probes(size);
-  ranks.allgather("tell each other what to read", own, probes);
-  ranks.agree("try to read each other's memory",
-              [&] { parts.why_unreadable = why_unreadable(parts, probes); });
+  const auto probes = ranks.allgather("tell each other what to read", host.comm, own);
+  ranks.agree("try to read each other's memory", [&] {
+    parts.why_unreadable =
+        why_unreadable(parts, std::span(probes).subspan(node.front(), node.size()));
+  });
   const int readable = parts.why_unreadable.empty() ? 1 : 0;
-  std::vector<int> all_readable(size);
-  ranks.allgather("tell each other whether they could read it", readable, all_readable);
-  const auto& local = parts.topology.local_ranks();
-  const auto unable =
-      std::find_if(local.begin(), local.end(), [&](int rank) { return all_readable[rank] == 0; });
-  if (unable == local.end() && local.size() > 1) {
+  const auto all_readable =
+      ranks.allgather("tell each other whether they could read it", host.comm, readable);
+  const auto unable = std::find_if(node.begin(), node.end(),
+                                   [&](std::size_t place) { return all_readable[place] == 0; });
+  if (unable == node.end() && node.size() > 1) {
     parts.reader = std::make_unique<KernelReader>(parts.topology, parts.processes);
-  } else if (unable != local.end() && parts.why_unreadable.empty()) {
-    parts.why_unreadable = collectives::name_of(parts.topology, *unable) +
+  } else if (unable != node.end() && parts.why_unreadable.empty()) {
+    parts.why_unreadable = collectives::name_of(parts.topology, host.infos[*unable].rank) +
                            " cannot read the memory of others of its node";
   }
 }
@@ -168,10 +180,10 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
   ranks.agree("read the file of TUTTI_TUNING", [&] {
     known = read_known_paths(parts.settings.tuning, parts.topology.local_size());
   });
-  std::vector<std::uint64_t> digests(static_cast<std::size_t>(ranks.size()));
-  ranks.allgather("compare their files of TUTTI_TUNING", known.digest, digests);
+  std::uint64_t first = known.digest;
+  ranks.broadcast("compare their files of TUTTI_TUNING", 0, std::span(&first, 1));
   ranks.agree("compare their files of TUTTI_TUNING", [&] {
-    if (known.digest == digests.front()) return;
+    if (known.digest == first) return;
     throw Error(ErrorCode::mismatch,
                 "TUTTI_TUNING=" + parts.settings.tuning + ": the file of " +
                     collectives::name_of(parts.topology, ranks.rank()) +
@@ -229,33 +241,32 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
     require_valid(settings);
     if (ranks.size() > 1) watch_calls(settings.timeout, ranks.name());
   });
-  const std::vector<RankInfo> infos = exchange_rank_infos(ranks, settings);
-  require_equal_ranks(infos, ranks.rank(), [&] { return exchange_settings(ranks, settings); });
+  require_equal_ranks(ranks, settings);
+  const HostRanks host = meet_host(ranks);
 
   GroupParts parts;
-  std::vector<Backing> backings;
+  Places node;
   ranks.agree("lay out their nodes", [&] {
-    backings = backings_for(settings);
     parts.settings = settings;
-    parts.topology = topology_of(infos, ranks.rank(), settings);
+    parts.topology.rank = ranks.rank();
+    parts.topology.size = ranks.size();
+    parts.topology.names = names_on_host(host);
+    node = node_on_host(host, settings);
     check(calls().ranks_in_world(ranks.comm(), &parts.topology.job_ranks),
           "MPI_Group_translate_ranks");
   });
-  std::vector<int> mapped;
-  for (const Backing backing : backings) {
-    mapped = share_memory(ranks, parts, backing);
-    if (std::find(mapped.begin(), mapped.end(), 0) == mapped.end()) break;
-  }
+  share_memory(ranks, host, node, parts);
+  lay_out(ranks, host, node, parts);
   ranks.agree("allocate a control block", [&] {
-    split_unmapped_nodes(parts, mapped);
     parts.tuning = choose_tuning(parts.topology, settings);
     parts.scratch = Scratch::first_of(parts.arena);
-    parts.processes = processes_of_node(parts.topology, infos);
+    parts.processes = processes_of_node(host, node);
   });
-  make_reader(ranks, parts);
+  make_reader(ranks, host, node, parts);
   read_tuning(ranks, parts);
   make_transport(ranks, parts);
-  parts.reports = report_targets(ranks, infos, parts.topology, settings);
+  parts.reports = report_targets(ranks, host, parts.topology, settings);
+  free_part(host.comm);
   std::shared_ptr<Group> group;
   ranks.agree("complete their group", [&] {
     group = std::make_shared<Group>(std::move(parts));

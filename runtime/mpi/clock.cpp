@@ -29,64 +29,98 @@ struct Messages {
   std::int64_t received = 0;
 };
 
-void send(EarlyCollectives& ranks, int to_rank, Messages& messages) {
-  Request request;
-  check(calls().send(&messages.sent, sizeof messages.sent, to_rank, kTag, ranks.comm(), &request),
-        "MPI_Isend of the clock");
-  ranks.wait(kStep, request);
-}
+/// The first ranks of all hosts, of which each speaks to one other at a time.
+class Hosts {
+ public:
+  Hosts(EarlyCollectives& ranks, const Comm& comm)
+      : ranks_(ranks), comm_(comm), messages_(std::make_shared<Messages>()) {
+    collectives::leak_until_exit(messages_);
+    check(calls().rank(comm, &own_), "MPI_Comm_rank");
+    check(calls().size(comm, &size_), "MPI_Comm_size");
+  }
+  [[nodiscard]] int own() const { return own_; }
+  [[nodiscard]] int size() const { return size_; }
 
-void receive(EarlyCollectives& ranks, int from_rank, Messages& messages) {
-  Request request;
-  check(calls().receive(&messages.received, sizeof messages.received, from_rank, kTag, ranks.comm(),
-                        &request),
-        "MPI_Irecv of the clock");
-  ranks.wait(kStep, request);
-}
+  void send(int to, std::int64_t time) {
+    messages_->sent = time;
+    Request request;
+    check(calls().send(&messages_->sent, sizeof messages_->sent, to, kTag, comm_, &request),
+          "MPI_Isend of the clock");
+    ranks_.wait(kStep, request);
+  }
+  std::int64_t receive(int from) {
+    Request request;
+    check(calls().receive(&messages_->received, sizeof messages_->received, from, kTag, comm_,
+                          &request),
+          "MPI_Irecv of the clock");
+    ranks_.wait(kStep, request);
+    return messages_->received;
+  }
 
-/// How far the other rank's clock is ahead of this one's.
-std::int64_t ask(EarlyCollectives& ranks, int rank, Messages& messages) {
+ private:
+  EarlyCollectives& ranks_;
+  const Comm comm_;
+  std::shared_ptr<Messages> messages_;
+  int own_ = 0;
+  int size_ = 1;
+};
+
+/// How far the other host's clock is ahead of this one's.
+std::int64_t ask(Hosts& hosts, int other) {
   std::int64_t ahead = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int round = 0; round < kRounds; ++round) {
     const std::int64_t begin = now_ns();
-    send(ranks, rank, messages);
-    receive(ranks, rank, messages);
+    hosts.send(other, begin);
+    const std::int64_t there = hosts.receive(other);
     const std::int64_t end = now_ns();
     if (end - begin >= shortest) continue;
     shortest = end - begin;
-    ahead = messages.received - (begin + (end - begin) / 2);
+    ahead = there - (begin + (end - begin) / 2);
   }
   return ahead;
 }
 
-void answer(EarlyCollectives& ranks, Messages& messages) {
+void answer(Hosts& hosts, int other) {
   for (int round = 0; round < kRounds; ++round) {
-    receive(ranks, 0, messages);
-    messages.sent = now_ns();
-    send(ranks, 0, messages);
+    hosts.receive(other);
+    hosts.send(other, now_ns());
   }
+}
+
+/// A host's parent in the binomial tree is the one without the lowest bit of its number. It tells
+/// the origin on the clock of a host that it has compared with its own.
+std::int64_t origin_of_host(Hosts& hosts) {
+  std::int64_t origin = 0;
+  int children = 1;  // up to this distance
+  if (hosts.own() == 0) {
+    origin = now_ns();
+    while (children < hosts.size()) children *= 2;
+  } else {
+    children = hosts.own() & -hosts.own();
+    const int parent = hosts.own() - children;
+    answer(hosts, parent);
+    origin = hosts.receive(parent);
+  }
+  for (int distance = children / 2; distance > 0; distance /= 2) {
+    const int child = hosts.own() + distance;
+    if (child < hosts.size()) hosts.send(child, origin + ask(hosts, child));
+  }
+  return origin;
 }
 
 }  // namespace
 
-std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInfo>& infos) {
-  const int rank = ranks.rank();
-  auto messages = std::make_shared<Messages>();
-  collectives::leak_until_exit(messages);
-  std::vector<std::int64_t> origins(infos.size());  // one per host, at its first rank
-  if (rank == 0) {
-    for (int other = 1; other < ranks.size(); ++other) {
-      const bool is_first = infos[other].host_first == other;
-      if (is_first) origins[other] = ask(ranks, other, *messages);
-    }
-    const std::int64_t now = now_ns();
-    for (std::int64_t& origin : origins) origin += now;
-  } else if (infos[rank].host_first == rank) {
-    answer(ranks, *messages);
+std::int64_t common_origin_ns(EarlyCollectives& ranks, const HostRanks& host) {
+  const Comm firsts = ranks.split(kStep, host.is_first());
+  std::int64_t origin = 0;
+  if (host.is_first()) {
+    Hosts hosts(ranks, firsts);
+    origin = origin_of_host(hosts);
   }
-  ranks.broadcast(kStep, 0, std::span(origins));
-  return origins[infos[rank].host_first];
+  const auto origins = ranks.allgather(kStep, host.comm, origin);
+  free_part(firsts);
+  return origins.front();
 }
 
 }  // namespace tutti::mpi

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
@@ -11,8 +10,9 @@
 namespace tutti::mpi {
 
 /// This host's CLOCK_MONOTONIC, in nanoseconds, in a moment that is the same for all ranks: now, on
-/// the clock of rank 0's host. Ranks of a host have one clock. Those of other hosts are compared by
-/// messages there and back: the quickest of several is wrong by half its time at most. Collective.
-std::int64_t common_origin_ns(EarlyCollectives& ranks, const std::vector<RankInfo>& infos);
+/// the clock of rank 0's host. Ranks of a host have one clock. Those of hosts are compared along a
+/// binomial tree, by messages there and back: the quickest of several is wrong by half its time at
+/// most, for each edge from rank 0's host. Collective.
+std::int64_t common_origin_ns(EarlyCollectives& ranks, const HostRanks& host);
 
 }  // namespace tutti::mpi

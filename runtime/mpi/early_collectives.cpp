@@ -59,11 +59,13 @@ std::string name_of_process(int rank) {
 /// What MPI may still write to or read from after a deadline has passed.
 struct EarlyCollectives::Buffers {
   Comm copy;
-  std::uint64_t own = 0;
-  std::uint64_t least = 0;
+  std::vector<std::uint64_t> own;
+  std::vector<std::uint64_t> least;
   Report report{};
   std::vector<std::byte> sent;
   std::vector<std::byte> received;
+  std::vector<int> lengths;
+  std::vector<int> begins;
 };
 
 struct EarlyCollectives::RollCall {
@@ -76,9 +78,6 @@ EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
   check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
   check(mpi_.size(parent, &size_), "MPI_Comm_size");
   name_ = name_of_process(rank_);
-  seen_at_.resize(static_cast<std::size_t>(size_));
-  buffers_->sent.resize(kMostBytes);
-  buffers_->received.resize(static_cast<std::size_t>(size_) * kMostBytes);
   Request request;
   check(mpi_.start_duplicate(parent, &buffers_->copy, &request), "MPI_Comm_idup");
   wait("begin to create their store or communicator", request);
@@ -101,27 +100,78 @@ void EarlyCollectives::barrier(const char* step) {
   wait(step, request);
 }
 
-std::uint64_t EarlyCollectives::minimum(const char* step, std::uint64_t own) {
-  buffers_->own = own;
-  Request request;
-  check(mpi_.start_minimum(&buffers_->own, &buffers_->least, comm_, &request), "MPI_Iallreduce");
-  wait(step, request);
-  return buffers_->least;
+/// The splits have no nonblocking form; all ranks are there when they begin.
+Comm EarlyCollectives::split_host(const char* step) {
+  barrier(step);
+  Comm host;
+  const InsideCall inside("MPI_Comm_split_type");
+  check(mpi_.split_host(comm_, rank_, &host), "MPI_Comm_split_type");
+  check(mpi_.return_errors(host), "MPI_Comm_set_errhandler");
+  return host;
 }
 
-void EarlyCollectives::allgather_bytes(const char* step, std::span<const std::byte> own,
-                                       std::span<std::byte> all) {
-  const int bytes = static_cast<int>(own.size());
-  std::memcpy(buffers_->sent.data(), own.data(), own.size());
+Comm EarlyCollectives::split(const char* step, bool takes_part) {
+  barrier(step);
+  Comm part;
+  const InsideCall inside("MPI_Comm_split");
+  check(mpi_.split(comm_, rank_, takes_part, &part), "MPI_Comm_split");
+  if (part.is_set()) check(mpi_.return_errors(part), "MPI_Comm_set_errhandler");
+  return part;
+}
+
+void EarlyCollectives::minima(const char* step, std::span<std::uint64_t> values) {
+  buffers_->own.assign(values.begin(), values.end());
+  buffers_->least.resize(values.size());
   Request request;
-  check(mpi_.start_allgather(buffers_->sent.data(), bytes, buffers_->received.data(), comm_,
-                             &request),
+  check(mpi_.start_minimum(buffers_->own.data(), buffers_->least.data(),
+                           static_cast<int>(values.size()), comm_, &request),
+        "MPI_Iallreduce");
+  wait(step, request);
+  std::copy(buffers_->least.begin(), buffers_->least.end(), values.begin());
+}
+
+std::span<const std::byte> EarlyCollectives::allgather_bytes(const char* step, const Comm& among,
+                                                             std::span<const std::byte> own) {
+  int count = 1;
+  check(mpi_.size(among, &count), "MPI_Comm_size");
+  buffers_->sent.assign(own.begin(), own.end());
+  buffers_->received.resize(own.size() * static_cast<std::size_t>(count));
+  Request request;
+  check(mpi_.start_allgather(buffers_->sent.data(), static_cast<int>(own.size()),
+                             buffers_->received.data(), among, &request),
         "MPI_Iallgather");
   wait(step, request);
-  std::memcpy(all.data(), buffers_->received.data(), all.size());
+  return buffers_->received;
+}
+
+std::vector<std::vector<std::byte>> EarlyCollectives::allgather_parts(
+    const char* step, const Comm& among, std::span<const std::byte> own) {
+  int place = 0;
+  check(mpi_.rank(among, &place), "MPI_Comm_rank");
+  buffers_->lengths = allgather(step, among, static_cast<int>(own.size()));
+  buffers_->begins.clear();
+  int end = 0;
+  for (const int length : buffers_->lengths) {
+    buffers_->begins.push_back(end);
+    end += length;
+  }
+  buffers_->sent.assign(own.begin(), own.end());
+  buffers_->received.resize(static_cast<std::size_t>(end));
+  Request request;
+  check(mpi_.start_allgather_parts(buffers_->sent.data(), buffers_->received.data(),
+                                   buffers_->lengths, buffers_->begins, place, among, &request),
+        "MPI_Iallgatherv");
+  wait(step, request);
+  std::vector<std::vector<std::byte>> parts;
+  for (std::size_t i = 0; i < buffers_->begins.size(); ++i) {
+    const std::byte* const begin = buffers_->received.data() + buffers_->begins[i];
+    parts.emplace_back(begin, begin + buffers_->lengths[i]);
+  }
+  return parts;
 }
 
 void EarlyCollectives::broadcast_bytes(const char* step, int root, std::span<std::byte> bytes) {
+  buffers_->received.resize(bytes.size());
   std::byte* buffer = buffers_->received.data();
   if (rank_ == root) std::memcpy(buffer, bytes.data(), bytes.size());
   Request request;
@@ -166,7 +216,7 @@ void EarlyCollectives::wait(const char* step, Request request) {
     if (timeout_.count() > 0 && waited >= timeout_) expire(step, waited);
     pause(waited);
   }
-  for (std::string& at : seen_at_) at.clear();  // all have come to this step
+  seen_at_.clear();  // all have come to this step
 }
 
 // --- who does not come --------------------------------------------------------------------------
@@ -194,7 +244,7 @@ void EarlyCollectives::answer_roll_calls(const char* step) {
     Request request;
     check(mpi_.receive(&theirs, sizeof theirs, from, kRollCallTag, comm_, &request), "MPI_Irecv");
     check(mpi_.wait(&request), "MPI_Wait of a roll call");
-    seen_at_[static_cast<std::size_t>(from)] = theirs.step;
+    seen_at_[from] = theirs.step;
     if (theirs.asks != 0) tell(from, step, /*asks=*/false);
   }
 }
@@ -211,7 +261,7 @@ std::string EarlyCollectives::call_roll(const char* step) {
   std::string elsewhere;
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
-    const std::string& at = seen_at_[static_cast<std::size_t>(other)];
+    const std::string& at = seen_at_[other];
     const std::string name = "rank " + std::to_string(other);
     if (at.empty()) {
       silent += (silent.empty() ? "" : ", ") + name;

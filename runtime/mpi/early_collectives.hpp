@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +22,8 @@ namespace tutti::mpi {
 /// `step` completes the sentence "waited for all ranks to ..." of the deadline's error. All calls
 /// are collective, but for wait(). Errors: timeout, with the ranks that do not answer, after which
 /// nothing here may be called; communication.
+///
+/// Memory does not grow with the number of ranks, but where these are asked who is there.
 ///
 /// MPI's nonblocking collectives are polled. Their buffers belong to this object, which leaves them
 /// to MPI where a deadline has passed.
@@ -37,19 +41,35 @@ class EarlyCollectives {
 
   /// Another copy, which is the caller's to free.
   [[nodiscard]] Comm duplicate(const char* step);
+  /// The ranks of this host, in the order of ranks. The caller's to free.
+  [[nodiscard]] Comm split_host(const char* step);
+  /// The ranks that take part, in the order of ranks; not set on the others. The caller's to free.
+  [[nodiscard]] Comm split(const char* step, bool takes_part);
   void barrier(const char* step);
-  [[nodiscard]] std::uint64_t minimum(const char* step, std::uint64_t own);
-  /// all[i] becomes what rank i has; `all` has room for every rank already.
-  template <class T>
-  void allgather(const char* step, const T& own, std::vector<T>& all) {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
-    allgather_bytes(step, std::as_bytes(std::span(&own, 1)),
-                    std::as_writable_bytes(std::span(all)));
+  [[nodiscard]] std::uint64_t minimum(const char* step, std::uint64_t own) {
+    minima(step, std::span(&own, 1));
+    return own;
   }
-  /// `values` of rank `root` come to all: one for each rank at most.
+  /// Each value becomes the least of all ranks; a few of them.
+  void minima(const char* step, std::span<std::uint64_t> values);
+  /// What each rank of `among` has, in their order. Collective over them.
+  template <class T>
+  [[nodiscard]] std::vector<T> allgather(const char* step, const Comm& among, const T& own) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::span<const std::byte> gathered =
+        allgather_bytes(step, among, std::as_bytes(std::span(&own, 1)));
+    std::vector<T> all(gathered.size() / sizeof(T));
+    std::memcpy(all.data(), gathered.data(), gathered.size());
+    return all;
+  }
+  /// The bytes of each rank of `among`, of any length, in their order. Collective over them.
+  [[nodiscard]] std::vector<std::vector<std::byte>> allgather_parts(const char* step,
+                                                                    const Comm& among,
+                                                                    std::span<const std::byte> own);
+  /// `values` of rank `root` come to all.
   template <class T>
   void broadcast(const char* step, int root, std::span<T> values) {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
+    static_assert(std::is_trivially_copyable_v<T>);
     broadcast_bytes(step, root, std::as_writable_bytes(values));
   }
   /// Runs `body` on every rank; if it throws on any, all ranks throw what the lowest such rank
@@ -60,11 +80,12 @@ class EarlyCollectives {
   void wait(const char* step, Request request);
 
  private:
-  static constexpr std::size_t kMostBytes = 2048;
   struct Buffers;
   struct RollCall;
 
-  void allgather_bytes(const char* step, std::span<const std::byte> own, std::span<std::byte> all);
+  /// Valid until the next call.
+  std::span<const std::byte> allgather_bytes(const char* step, const Comm& among,
+                                             std::span<const std::byte> own);
   void broadcast_bytes(const char* step, int root, std::span<std::byte> bytes);
   void answer_roll_calls(const char* step);
   void test(Request& request, bool* done);
@@ -79,7 +100,7 @@ class EarlyCollectives {
   int size_ = 1;
   std::string name_;  ///< this rank's, for messages
   std::shared_ptr<Buffers> buffers_;
-  std::vector<std::string> seen_at_;  ///< the step that each rank says it is in; empty: no word
+  std::map<int, std::string> seen_at_;  ///< the step that ranks say they are in, if they do
 };
 
 }  // namespace tutti::mpi

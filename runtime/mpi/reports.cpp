@@ -23,7 +23,7 @@ namespace {
 struct Summary {
   Comm comm;
   std::string target;
-  std::vector<std::string> hosts;
+  std::shared_ptr<const collectives::RankNames> names;
   std::optional<Statistics> own;
 };
 
@@ -66,7 +66,7 @@ void print(const Summary& summary) {
     any_calls = any_calls || !ranks.back().calls.empty();
   }
   if (any_calls)
-    observe::print_summary(summary.target, observe::summary_table(ranks, summary.hosts));
+    observe::print_summary(summary.target, observe::summary_table(ranks, *summary.names));
 }
 
 /// MPI_Finalize calls it while messages can still be sent. It is collective, so that ranks which
@@ -100,8 +100,7 @@ void prepare(const std::string& variable, const std::function<void()>& body) {
 }
 
 /// One file, if every host sees rank 0's; the hosts that do not have one of their own.
-std::string make_trace(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
-                       const std::string& path) {
+std::string make_trace(EarlyCollectives& ranks, const HostRanks& host, const std::string& path) {
   const int rank = ranks.rank();
   std::uint64_t job = 0;
   ranks.agree("draw the trace's number", [&] { job = std::random_device()(); });
@@ -111,9 +110,9 @@ std::string make_trace(EarlyCollectives& ranks, const std::vector<RankInfo>& inf
   });
   std::string target = path;
   ranks.agree("look for the trace", [&] {
-    if (infos[rank].host_first == 0 || observe::is_trace_of(path, job)) return;
-    target = observe::with_infix(path, infos[rank].host);
-    if (infos[rank].host_first != rank) return;
+    if (host.infos.front().rank == 0 || observe::is_trace_of(path, job)) return;
+    target = observe::with_infix(path, host.self().host);
+    if (!host.is_first()) return;
     prepare("TUTTI_TRACE", [&] { observe::create_trace(target, job); });
   });
   return target;
@@ -128,12 +127,12 @@ std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
   if (is_file && topology.rank == 0) {
     prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
   }
-  return std::make_shared<Summary>(Summary{{}, target, topology.hosts, {}});
+  return std::make_shared<Summary>(Summary{{}, target, topology.names, {}});
 }
 
 }  // namespace
 
-ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
+ReportTargets report_targets(EarlyCollectives& ranks, const HostRanks& host,
                              const collectives::Topology& topology, const Settings& settings) {
   ReportTargets targets;
   const int rank = topology.rank;
@@ -157,9 +156,9 @@ ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo
     });
   }
   if (trace.empty()) return targets;
-  targets.trace = make_trace(ranks, infos, trace);
-  targets.trace_origin_ns = common_origin_ns(ranks, infos);
-  if (targets.trace != trace && infos[rank].host_first == rank) {
+  targets.trace = make_trace(ranks, host, trace);
+  targets.trace_origin_ns = common_origin_ns(ranks, host);
+  if (targets.trace != trace && host.is_first()) {
     collectives::Log(topology, settings.log)
         .warn("TUTTI_TRACE: this host does not see rank 0's file; its ranks write " +
               targets.trace + " here, on the same clock");

@@ -15,7 +15,7 @@ namespace tutti::mpi {
 
 /// Makes the traces' files, and sees to it that MPI_Finalize prints the statistics. Collective.
 /// Errors: io, on all ranks, if a file of any rank cannot be written.
-ReportTargets report_targets(EarlyCollectives& ranks, const std::vector<RankInfo>& infos,
+ReportTargets report_targets(EarlyCollectives& ranks, const HostRanks& host,
                              const collectives::Topology& topology, const Settings& settings);
 
 }  // namespace tutti::mpi

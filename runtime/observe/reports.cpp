@@ -37,10 +37,9 @@ void Reports::write_metrics() noexcept {
   next_metrics_ = Clock::now() + kMetricsEvery;
   try {
     const auto& topology = engine_.topology();
-    const auto rank = static_cast<std::size_t>(topology.rank);
     observe::replace_file(targets_.metrics, observe::prometheus_text(
                                                 statistics_of(engine_.statistics(), topology.rank),
-                                                topology.hosts[rank]));
+                                                topology.names->host_of(topology.rank)));
   } catch (const std::exception& error) {
     if (!has_warned_) engine_.log().warn(std::string("TUTTI_PROMETHEUS: ") + error.what());
     has_warned_ = true;  // once is enough

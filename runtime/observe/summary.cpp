@@ -107,7 +107,7 @@ std::string lines_of_calls(const std::vector<Statistics>& ranks) {
 }
 
 std::string lines_of_ranks(const std::vector<Statistics>& ranks,
-                           const std::vector<std::string>& hosts) {
+                           const collectives::RankNames& names) {
   std::map<int, Culprit> culprits;
   for (const Statistics& rank : ranks) {
     for (const LastRank& late : rank.total().last) {
@@ -124,8 +124,7 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
     const auto& [rank, culprit] = order[i];
     if (culprit.seconds <= 0) break;
     const auto count = static_cast<double>(ranks.size());
-    text += "  rank " + std::to_string(rank) + " (host " + hosts[static_cast<std::size_t>(rank)] +
-            ") came last in " +
+    text += "  rank " + std::to_string(rank) + " (host " + names.host_of(rank) + ") came last in " +
             std::to_string(std::llround(static_cast<double>(culprit.calls) / count)) +
             " calls; each rank waited " + seconds_to_string(culprit.seconds / count) +
             " for it, on average\n";
@@ -192,13 +191,13 @@ Statistics from_json(const std::string& text) {
 }
 
 std::string summary_table(const std::vector<Statistics>& ranks,
-                          const std::vector<std::string>& hosts) {
+                          const collectives::RankNames& names) {
   double seconds = 0;
   for (const Statistics& rank : ranks) seconds = std::max(seconds, rank.seconds);
   return "tutti: statistics of " + std::to_string(ranks.size()) +
          (ranks.size() == 1 ? " rank, " : " ranks, ") + seconds_to_string(seconds) +
          "; bytes and times are of one rank: least, mean and most over the ranks\n" +
-         lines_of_calls(ranks) + lines_of_ranks(ranks, hosts) + line_of_hidden(ranks);
+         lines_of_calls(ranks) + lines_of_ranks(ranks, names) + line_of_hidden(ranks);
 }
 
 void print_summary(const std::string& target, const std::string& table) {

@@ -7,6 +7,8 @@
 
 #include "tutti/statistics.hpp"
 
+#include "collectives/topology.hpp"
+
 namespace tutti::observe {
 
 /// Statistics as text that another rank can read, and back. Errors of the latter: invalid_argument.
@@ -16,7 +18,7 @@ Statistics from_json(const std::string& text);
 /// A table for people: each kind of call and list of keys, over all ranks, and the ranks that the
 /// others waited for.
 std::string summary_table(const std::vector<Statistics>& ranks,
-                          const std::vector<std::string>& hosts);
+                          const collectives::RankNames& names);
 
 /// Writes to standard error if the name is "1", else to a file of this name.
 void print_summary(const std::string& target, const std::string& table);

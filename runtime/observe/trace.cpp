@@ -208,7 +208,7 @@ std::vector<Span> in_order(std::span<const Span> spans) {
 
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns) {
   const collectives::Topology& topology = engine.topology();
-  const std::string& host = topology.hosts[static_cast<std::size_t>(topology.rank)];
+  const std::string host = topology.names->host_of(topology.rank);
   const int rank = topology.job_rank();
   Writer writer(engine.statistics(), rank, topology.group, origin_ns);
   const std::string name = "rank " + std::to_string(rank) + ", host " + host;

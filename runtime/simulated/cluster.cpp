@@ -28,6 +28,19 @@ const Settings& checked(const Settings& settings) {
   return settings;
 }
 
+/// A host is its node's number.
+class NodeNames final : public collectives::RankNames {
+ public:
+  explicit NodeNames(collectives::Nodes nodes) : nodes_(std::move(nodes)) {}
+  [[nodiscard]] std::string host_of(int rank) const override {
+    return "node" + std::to_string(nodes_.node_of(rank));
+  }
+  [[nodiscard]] std::optional<long> process_of(int) const override { return std::nullopt; }
+
+ private:
+  collectives::Nodes nodes_;
+};
+
 }  // namespace
 
 Cluster::Cluster(const Network& network, const std::vector<int>& node_sizes,
@@ -37,17 +50,16 @@ Cluster::Cluster(const Network& network, const std::vector<int>& node_sizes,
 }
 
 std::vector<std::shared_ptr<Group>> Cluster::make_groups() {
-  const std::vector<int>& node_sizes = simulation_.node_sizes();
+  const collectives::Nodes nodes =
+      collectives::Topology::consecutive(0, simulation_.node_sizes()).nodes;
+  const auto names = std::make_shared<const NodeNames>(nodes);
   std::vector<GroupParts> parts(static_cast<std::size_t>(simulation_.size()));
   for (int rank = 0; rank < simulation_.size(); ++rank) {
     GroupParts& own = parts[static_cast<std::size_t>(rank)];
-    own.topology = collectives::Topology::consecutive(rank, node_sizes);
-    own.topology.hosts.clear();
-    for (std::size_t node = 0; node < node_sizes.size(); ++node) {
-      const std::string host = "node" + std::to_string(node);
-      own.topology.hosts.resize(
-          own.topology.hosts.size() + static_cast<std::size_t>(node_sizes[node]), host);
-    }
+    own.topology.rank = rank;
+    own.topology.size = simulation_.size();
+    own.topology.set_nodes(nodes);
+    own.topology.names = names;
     own.settings = settings_;
     own.arena = std::make_shared<Arena>(Backing::touched, kArenaBytes);
     own.tuning = collectives::Tuning::choose(own.topology, settings_, kCaches);

@@ -17,8 +17,8 @@ ETHERNET = str(NETWORKS / "ethernet-25g.json")
 REFUSED = [
     ([], "--network: expected: a file as in apps/simulator/networks/"),
     (["--network", "/nowhere"], "--network: cannot read /nowhere"),
-    (["--network", ETHERNET, "--nodes", "0"], '--nodes: got "0"; expected: 1 to 8192'),
-    (["--network", ETHERNET, "--nodes", "2-x"], '--nodes: got "x"; expected: 1 to 8192'),
+    (["--network", ETHERNET, "--nodes", "0"], '--nodes: got "0"; expected: 1 to 16384'),
+    (["--network", ETHERNET, "--nodes", "2-x"], '--nodes: got "x"; expected: 1 to 16384'),
     (["--network", ETHERNET, "--nodes", "4-2"], '--nodes: "4-2" ends before it begins'),
     (["--network", ETHERNET, "--nodes", ""], "--nodes: got nothing; expected: as in 2-64"),
     (["--network", ETHERNET, "--size", "6"], "--size: 6 is no whole number of float32"),
@@ -28,8 +28,8 @@ REFUSED = [
     (["--network", ETHERNET, "--size", ""], "--size: got nothing; expected: as in 8,64K,16M"),
     (["--network", ETHERNET, "--ranks-per-node", "0"],
      "--ranks-per-node: got 0; expected: at least 1"),
-    (["--network", ETHERNET, "--nodes", "8192", "--ranks-per-node", "2"],
-     "8192 nodes of 2; expected: at most 8192 ranks"),
+    (["--network", ETHERNET, "--nodes", "16384", "--ranks-per-node", "2"],
+     "16384 nodes of 2; expected: at most 16384 ranks"),
     (["--network", ETHERNET, "--algorithms", "tree"],
      '--algorithms: got "tree"; expected: tutti, recursive-doubling, rabenseifner, ring, '
      "two-level, or all"),

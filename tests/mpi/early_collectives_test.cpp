@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/mpi/library.hpp"
+#include "runtime/mpi/rank_info.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::ErrorCode;
@@ -45,15 +46,41 @@ tutti::mpi::Comm world() { return mpi().world(); }
 
 TEST_CASE("every rank learns what the others have") {
   EarlyCollectives ranks(world(), kLong);
-  std::vector<int> all(static_cast<std::size_t>(test::size()), -1);
-  ranks.allgather("exchange numbers", 10 + test::rank(), all);
-  bool is_right = true;
+  const std::vector<int> all = ranks.allgather("exchange numbers", ranks.comm(), 10 + test::rank());
+  bool is_right = all.size() == static_cast<std::size_t>(test::size());
   for (int rank = 0; rank < test::size(); ++rank) is_right = is_right && all[rank] == 10 + rank;
   CHECK(test::agree(is_right));
   CHECK(test::agree(ranks.minimum("compare", 7u + static_cast<unsigned>(test::rank())) == 7));
+  std::uint64_t values[] = {static_cast<unsigned>(test::rank()), ~std::uint64_t{0}};
+  ranks.minima("compare more", values);
+  CHECK(test::agree(values[0] == 0 && values[1] == ~std::uint64_t{0}));
   int value = test::rank() == 1 ? 42 : 0;
   ranks.broadcast("learn a number", 1, std::span(&value, 1));
   CHECK(test::agree(value == 42));
+}
+
+TEST_CASE("some of the ranks exchange parts of any length while the others go on") {
+  EarlyCollectives ranks(world(), kLong);
+  const bool takes_part = test::rank() % 2 == 0;
+  const tutti::mpi::Comm some = ranks.split("choose some", takes_part);
+  CHECK(test::agree(some.is_set() == takes_part));
+  bool is_right = true;
+  if (takes_part) {
+    const std::vector<std::byte> own(static_cast<std::size_t>(test::rank()),
+                                     static_cast<std::byte>(test::rank()));
+    const auto parts = ranks.allgather_parts("exchange parts", some, own);
+    is_right = parts.size() == static_cast<std::size_t>(test::size() + 1) / 2;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<std::byte> expected(2 * i, static_cast<std::byte>(2 * i));
+      is_right = is_right && parts[i] == expected;
+    }
+  }
+  CHECK(test::agree(is_right));
+  tutti::mpi::free_part(some);
+  const tutti::mpi::Comm host = ranks.split_host("meet");
+  const auto local = ranks.allgather("say who is here", host, test::rank());
+  CHECK(test::agree(local.size() == static_cast<std::size_t>(test::size())));
+  tutti::mpi::free_part(host);
 }
 
 TEST_CASE("what one rank throws, of whatever type, all throw") {

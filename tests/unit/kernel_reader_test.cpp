@@ -44,7 +44,7 @@ class Child {
 /// Local rank 1 is the child.
 KernelReader reader_of(const Child& child) {
   auto topology = collectives::Topology::consecutive(0, {2});
-  topology.hosts = {"a", "a"};
+  topology.names = std::make_shared<const collectives::OneHost>("a");
   return {topology, {getpid(), child.pid()}};
 }
 

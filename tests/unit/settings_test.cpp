@@ -276,12 +276,12 @@ std::string text_of(const std::function<void()>& body) {
   return "no error";
 }
 
-mpi::RankInfo rank_on(const char* host) {
-  mpi::RankInfo info{};
-  std::snprintf(info.host, sizeof info.host, "%s", host);
-  std::snprintf(info.version, sizeof info.version, "0.1.0");
-  info.control_bytes = 4096;
-  return info;
+mpi::RankCard card_on(const char* host) {
+  mpi::RankCard card{};
+  std::snprintf(card.host, sizeof card.host, "%s", host);
+  std::snprintf(card.version, sizeof card.version, "0.1.0");
+  card.control_bytes = 4096;
+  return card;
 }
 
 }  // namespace
@@ -334,13 +334,14 @@ TEST_CASE("with ulimit -v a store takes less, and an allocation beyond it names 
 #endif
 
 TEST_CASE("ranks with other versions of the library are refused, with both versions") {
-  std::vector<mpi::RankInfo> infos = {rank_on("a"), rank_on("b")};
-  std::vector<mpi::SettingsText> texts = {{"TUTTI_TIMEOUT=300\nTUTTI_GRACE=30\n"},
-                                          {"TUTTI_TIMEOUT=5\nTUTTI_GRACE=30\n"}};
+  const mpi::RankCard first = card_on("a");
+  mpi::RankCard other = card_on("b");
+  std::array<mpi::SettingsText, 2> texts = {
+      {{"TUTTI_TIMEOUT=300\nTUTTI_GRACE=30\n"}, {"TUTTI_TIMEOUT=5\nTUTTI_GRACE=30\n"}}};
   int exchanges = 0;
   const auto refusal = [&](int rank) {
     return text_of([&] {
-      mpi::require_equal_ranks(infos, rank, [&] {
+      mpi::require_equal_cards(first, other, 1, rank, [&] {
         ++exchanges;
         return texts;
       });
@@ -350,18 +351,18 @@ TEST_CASE("ranks with other versions of the library are refused, with both versi
     return text.find(words) != std::string::npos;
   };
   CHECK(refusal(1) == "no error");
-  std::snprintf(infos[1].version, sizeof infos[1].version, "0.2.0");
+  std::snprintf(other.version, sizeof other.version, "0.2.0");
   const std::string text = refusal(1);
   for (const char* words : {"invalid_argument", "library version", "rank 0 (host a) has 0.1.0",
                             "rank 1 (host b) has 0.2.0", "the same program"}) {
     CHECK(says(text, words));
   }
-  infos[1] = rank_on("b");
-  infos[1].control_bytes = 8192;
+  other = card_on("b");
+  other.control_bytes = 8192;
   CHECK(says(refusal(0), "(layout 8192)"));
   CHECK(exchanges == 0);
-  infos[1] = rank_on("b");
-  infos[1].settings_digest = 7;
+  other = card_on("b");
+  other.settings_digest = 7;
   CHECK(says(refusal(0),
              "differ in their settings: rank 0 (host a) has TUTTI_TIMEOUT=300, rank 1 (host b) has "
              "TUTTI_TIMEOUT=5; start all ranks"));

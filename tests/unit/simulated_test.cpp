@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <malloc.h>
 #include <string>
 #include <vector>
 
@@ -212,6 +213,62 @@ TEST_CASE("a sum goes with the handshakes, in messages of up to 60 KiB") {
   CHECK(messages_of(std::size_t{64} << 10) == before + 2);  // one more from each node
   CHECK(messages_of(std::size_t{65} << 10) > before + 2);   // in pieces, after the handshakes
 }
+
+namespace {
+
+std::size_t allocated_bytes() {
+  const struct mallinfo2 memory = mallinfo2();
+  return memory.uordblks + memory.hblkhd;
+}
+
+/// What each rank of a job has allocated besides its arena.
+struct Allocated {
+  double once_created = 0;
+  double after_calls = 0;
+};
+
+/// Buffers for data are as large as calls that travel with the handshakes: small ones here.
+Allocated allocated_per_rank(int nodes, int per_node) {
+  Settings settings = quiet();
+  settings.tuning = "static";
+  settings.algorithms = "inline-shared=128,inline-private=128,in-flight=2";
+  const std::size_t before = allocated_bytes();
+  std::size_t created = 0;
+  std::size_t most = 0;
+  Cluster cluster(pure_latency(), nodes_of(nodes, per_node), settings);
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    if (comm.rank() == 0) created = allocated_bytes();
+    float value = 1;
+    for (int call = 0; call < 2; ++call) comm.allreduce(view(&value, {1}));
+    most = std::max(most, allocated_bytes());
+  });
+  CHECK(test::all_returned(outcomes));
+  const auto ranks = static_cast<double>(nodes * per_node);
+  return {static_cast<double>(created - before) / ranks,
+          static_cast<double>(most - before) / ranks};
+}
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they have their own allocator
+TEST_CASE("what a rank allocates does not grow with the number of ranks or of nodes") {
+  for (const int per_node : {1, 16}) {
+    constexpr int kMoreNodes = 960;
+    const int few_nodes = 64 / per_node;
+    const Allocated few = allocated_per_rank(few_nodes, per_node);
+    const Allocated many = allocated_per_rank(few_nodes + kMoreNodes / per_node, per_node);
+    MESSAGE(few.once_created, " and ", many.once_created, " bytes once created, ", few.after_calls,
+            " and ", many.after_calls, " after calls");
+    CHECK(few.once_created > 0);
+    // Less than a byte for each rank, where a table would be four at least.
+    CHECK(many.once_created < few.once_created + kMoreNodes);
+    // The simulator has a queue or two for each node that a node has heard of, one in each round.
+    constexpr double kOfRound = 3000;
+    CHECK(many.after_calls < few.after_calls + 4 * kOfRound);
+  }
+}
+#endif
 
 TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
   constexpr int kNodes = test::kFewRounds ? 64 : 1024;

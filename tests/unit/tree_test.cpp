@@ -39,10 +39,11 @@ std::string canonical(int n) {
 /// What the ranks of these nodes compute when they follow a plan.
 std::string carried_out(const CombinePlan& plan, const std::vector<std::vector<int>>& nodes) {
   std::vector<Expression> values;
-  for (const Partial& partial : plan.partials) {
+  for (std::size_t i = 0; i < plan.num_partials(); ++i) {
+    const Partial partial = plan.partial(i);
     values.push_back(test::tree_sum(leaves(nodes[partial.node]), partial.first, partial.count));
   }
-  for (const auto& [left, right] : plan.steps) values[left] = values[left] + values[right];
+  plan.for_each_step([&](int left, int right) { values[left] = values[left] + values[right]; });
   return values[0].text;
 }
 
@@ -74,39 +75,41 @@ TEST_CASE("the left subtree is the largest power of two below n") {
   }
 }
 
-TEST_CASE("combine_by_rank is the canonical tree for every layout of up to 9 ranks") {
+TEST_CASE("a plan by rank is the canonical tree for every layout of up to 9 ranks") {
   for (int n = 1; n <= 9; ++n) {
     for (const auto& sizes : test::layouts_of(n)) {
       const auto nodes = consecutive(sizes);
-      CHECK(carried_out(combine_by_rank(nodes), nodes) == canonical(n));
+      CHECK(carried_out(CombinePlan::by_rank(nodes), nodes) == canonical(n));
     }
   }
 }
 
-TEST_CASE("combine_by_rank is the canonical tree when ranks are dealt out round robin") {
+TEST_CASE("a plan by rank is the canonical tree when ranks are dealt out round robin") {
   const std::vector<std::vector<int>> nodes{{0, 2, 4, 6}, {1, 3, 5, 7}};
-  CHECK(carried_out(combine_by_rank(nodes), nodes) == canonical(8));
+  CHECK(carried_out(CombinePlan::by_rank(nodes), nodes) == canonical(8));
 }
 
-TEST_CASE("combine_by_node is the canonical tree for nodes of an equal power of two") {
+TEST_CASE("a plan by node is the canonical tree for nodes of an equal power of two") {
   int such_layouts = 0;
   for (int n = 1; n <= 9; ++n) {
     for (const auto& sizes : test::layouts_of(n)) {
       if (!equal_powers_of_two(sizes)) continue;
       ++such_layouts;
       const auto nodes = consecutive(sizes);
-      CHECK(carried_out(combine_by_node(nodes), nodes) == canonical(n));
+      CHECK(carried_out(CombinePlan::by_node(nodes), nodes) == canonical(n));
     }
   }
   CHECK(such_layouts > 12);
 }
 
-TEST_CASE("combine_by_node sends one partial sum per node, in any layout") {
+TEST_CASE("a plan by node sends one partial sum per node, in any layout") {
   for (const auto& sizes : test::layouts_of(7)) {
     const auto nodes = consecutive(sizes);
-    const CombinePlan plan = combine_by_node(nodes);
-    CHECK(plan.partials.size() == nodes.size());
-    CHECK(plan.steps.size() == nodes.size() - 1);
+    const CombinePlan plan = CombinePlan::by_node(nodes);
+    std::size_t steps = 0;
+    plan.for_each_step([&](int, int) { ++steps; });
+    CHECK(plan.num_partials() == nodes.size());
+    CHECK(steps == nodes.size() - 1);
   }
 }
 
@@ -181,7 +184,7 @@ TEST_CASE("sums on the way have the bits of the tree, with two subtrees per roun
 TEST_CASE("only a plan of one partial sum per node, in the tree of nodes, is summed on the way") {
   const auto is_one = [](const std::vector<int>& sizes, bool reproducible) {
     const auto nodes = consecutive(sizes);
-    return is_tree_of_nodes(plan_for(nodes, reproducible), nodes);
+    return plan_for(nodes, reproducible).is_tree_of_nodes();
   };
   CHECK(is_one({3, 1, 2}, false));
   CHECK(is_one({2, 2, 2}, true));
@@ -191,11 +194,14 @@ TEST_CASE("only a plan of one partial sum per node, in the tree of nodes, is sum
 
 TEST_CASE("the partial sums of one node are neighbours in the plan") {
   const std::vector<std::vector<int>> nodes{{0, 2, 5}, {1, 3, 4}};
-  const CombinePlan plan = combine_by_rank(nodes);
+  const CombinePlan plan = CombinePlan::by_rank(nodes);
+  std::size_t next = 0;
   for (int node = 0; node < 2; ++node) {
-    const auto indices = plan.of_node(node);
-    CHECK(indices.back() - indices.front() == static_cast<int>(indices.size()) - 1);
+    CHECK(plan.first_of(node) == next);
+    CHECK(plan.count_of(node) > 1);
+    for (std::size_t i = 0; i < plan.count_of(node); ++i) CHECK(plan.partial(next++).node == node);
   }
+  CHECK(next == plan.num_partials());
 }
 
 namespace {

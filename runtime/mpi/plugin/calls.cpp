@@ -191,22 +191,16 @@ class CompiledCalls final : public Calls {
     return MPI_Group_translate_ranks(members.group, size, own.data(), world.group, ranks->data());
   }
 
-  int first_of_host(const Comm& comm, int own_rank, int* first) const override {
-    MPI_Comm host = MPI_COMM_NULL;
-    int code =
-        MPI_Comm_split_type(native(comm), MPI_COMM_TYPE_SHARED, own_rank, MPI_INFO_NULL, &host);
-    if (code != MPI_SUCCESS) return code;
-    {
-      const Members members(host);
-      const Members everybody(native(comm));
-      code = members.code != MPI_SUCCESS ? members.code : everybody.code;
-      const int lowest = 0;  // the host's members are in the order of ranks
-      if (code == MPI_SUCCESS) {
-        code = MPI_Group_translate_ranks(members.group, 1, &lowest, everybody.group, first);
-      }
-    }
-    const int freed = MPI_Comm_free(&host);
-    return code != MPI_SUCCESS ? code : freed;
+  int split_host(const Comm& comm, int own_rank, Comm* host) const override {
+    return MPI_Comm_split_type(native(comm), MPI_COMM_TYPE_SHARED, own_rank, MPI_INFO_NULL,
+                               in_place(host));
+  }
+
+  int split(const Comm& comm, int own_rank, bool takes_part, Comm* part) const override {
+    MPI_Comm made = MPI_COMM_NULL;
+    const int code = MPI_Comm_split(native(comm), takes_part ? 0 : MPI_UNDEFINED, own_rank, &made);
+    *part = made == MPI_COMM_NULL ? Comm{} : wrapped(made);
+    return code;
   }
 
   int create_group(const Comm& comm, const std::vector<int>& ranks, int tag,
@@ -236,15 +230,23 @@ class CompiledCalls final : public Calls {
     return MPI_Ibarrier(native(comm), in_place(request));
   }
 
-  int start_minimum(const std::uint64_t* own, std::uint64_t* least, const Comm& comm,
+  int start_minimum(const std::uint64_t* own, std::uint64_t* least, int count, const Comm& comm,
                     Request* request) const override {
-    return MPI_Iallreduce(own, least, 1, MPI_UINT64_T, MPI_MIN, native(comm), in_place(request));
+    return MPI_Iallreduce(own, least, count, MPI_UINT64_T, MPI_MIN, native(comm),
+                          in_place(request));
   }
 
   int start_allgather(const void* own, int bytes, void* all, const Comm& comm,
                       Request* request) const override {
     return MPI_Iallgather(own, bytes, MPI_BYTE, all, bytes, MPI_BYTE, native(comm),
                           in_place(request));
+  }
+
+  int start_allgather_parts(const void* own, void* all, const std::vector<int>& bytes,
+                            const std::vector<int>& begins, int own_rank, const Comm& comm,
+                            Request* request) const override {
+    return MPI_Iallgatherv(own, bytes[static_cast<std::size_t>(own_rank)], MPI_BYTE, all,
+                           bytes.data(), begins.data(), MPI_BYTE, native(comm), in_place(request));
   }
 
   int start_broadcast(void* data, int bytes, int root, const Comm& comm,

@@ -70,8 +70,10 @@ class Calls {
   virtual int free(Comm* comm) const = 0;
   /// The ranks of `comm` in MPI_COMM_WORLD; empty if they are its ranks.
   virtual int ranks_in_world(const Comm& comm, std::vector<int>* ranks) const = 0;
-  /// The lowest rank among those that MPI can give shared memory with this one. Collective.
-  virtual int first_of_host(const Comm& comm, int own_rank, int* first) const = 0;
+  /// The ranks that MPI can give shared memory with this one, in the order of `comm`. Collective.
+  virtual int split_host(const Comm& comm, int own_rank, Comm* host) const = 0;
+  /// Those that take part, in the order of `comm`; none for the others. Collective.
+  virtual int split(const Comm& comm, int own_rank, bool takes_part, Comm* part) const = 0;
   /// A communicator of some of the ranks, which all call this.
   virtual int create_group(const Comm& comm, const std::vector<int>& ranks, int tag,
                            Comm* group) const = 0;
@@ -79,10 +81,14 @@ class Calls {
 
   // --- nonblocking collectives ---
   virtual int start_barrier(const Comm& comm, Request* request) const = 0;
-  virtual int start_minimum(const std::uint64_t* own, std::uint64_t* least, const Comm& comm,
-                            Request* request) const = 0;
+  virtual int start_minimum(const std::uint64_t* own, std::uint64_t* least, int count,
+                            const Comm& comm, Request* request) const = 0;
   virtual int start_allgather(const void* own, int bytes, void* all, const Comm& comm,
                               Request* request) const = 0;
+  /// `bytes[i]` of rank i come to `begins[i]`; both stay where they are until it is complete.
+  virtual int start_allgather_parts(const void* own, void* all, const std::vector<int>& bytes,
+                                    const std::vector<int>& begins, int own_rank, const Comm& comm,
+                                    Request* request) const = 0;
   virtual int start_broadcast(void* data, int bytes, int root, const Comm& comm,
                               Request* request) const = 0;
   virtual int start_allreduce(void* data, int count, DType dtype, ReduceOp op, const Comm& comm,
@@ -109,7 +115,7 @@ struct Plugin {
   std::uint64_t layout;  ///< kLayout of its build
   const Calls* calls;
 };
-constexpr std::uint64_t kLayout = 1;  ///< another number for another interface
+constexpr std::uint64_t kLayout = 2;  ///< another number for another interface
 constexpr const char* kPluginSymbol = "tutti_mpi_plugin";
 using PluginFunction = const Plugin*() noexcept;
 

@@ -12,9 +12,9 @@ namespace {
 constexpr const char* kOwnerName = "tutti.residuals";
 
 /// "0 1 | 2 3".
-std::string nodes_to_string(const std::vector<std::vector<int>>& nodes) {
+std::string nodes_to_string(const collectives::Nodes& nodes) {
   std::string text;
-  for (const auto& ranks : nodes) {
+  for (const collectives::NodeRanks ranks : nodes) {
     text += text.empty() ? "" : " |";
     for (const int rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
   }
