@@ -5,13 +5,16 @@
 #   PATH                 else the first mpicxx in it, as a module system would have it
 #   MPIEXEC_EXECUTABLE   the launcher, if it is given; else the one beside that compiler
 #   TUTTI_MPIS           the mpicxx of other MPIs that the shared library shall serve as well
+#   TUTTI_TEST_MPIS      the mpicxx of other MPIs that a part of the tests shall run with as well
 #
 # The compiler, the header, the library and the launcher are asked who they are. CMake prints it and
 # stops where they disagree. Sets TUTTI_MPI_FAMILY (openmpi or mpich: what launchers and libraries
 # of Intel, Cray and MVAPICH speak, too), TUTTI_MPI_VERSION and TUTTI_MPI_LAUNCHER_VERSION; for
-# plug-ins TUTTI_MPI_FAMILIES, the first of them this one, TUTTI_MPI_INCLUDES_${family},
-# TUTTI_MPI_FOLDERS, those of libraries outside of the system's, and TUTTI_PLUGINS, the targets.
+# plug-ins TUTTI_MPI_ABIS (a family, or "standard": the ABI of MPI 5), the first of them this one,
+# TUTTI_MPI_INCLUDES_${abi} and TUTTI_MPI_DEFINITIONS_${abi}, TUTTI_MPI_FOLDERS, those of libraries
+# outside of the system's, and TUTTI_PLUGINS, the targets.
 set(TUTTI_MPIS "" CACHE STRING "mpicxx of other MPIs that the shared library shall serve as well")
+set(TUTTI_TEST_MPIS "" CACHE STRING "mpicxx of other MPIs that a part of the tests runs with")
 
 # Who speaks in the text: sets `family`, `name` and `version`, empty where the text is nobody's.
 function(tutti_mpi_identify text)
@@ -97,7 +100,8 @@ function(tutti_mpi_require_one_per_folder compiler)
   set(TUTTI_MPI_COMPILER "${compiler}" CACHE INTERNAL "mpicxx of this build folder")
 endfunction()
 
-# Sets `header` and `library` to what these two say of themselves, in a program that is run.
+# Sets `header` and `library` to what these two say of themselves, in a program that is run. A
+# header of the standard ABI is of no MPI: it sets `standard_abi`.
 function(tutti_mpi_ask_library)
   set(source ${PROJECT_BINARY_DIR}/CMakeFiles/tutti_mpi_identity.cpp)
   file(WRITE ${source} [=[
@@ -106,7 +110,9 @@ function(tutti_mpi_ask_library)
 #define TEXT_OF(value) #value
 #define TEXT(value) TEXT_OF(value)
 int main() {
-#if defined(OMPI_MAJOR_VERSION)
+#if defined(MPI_ABI_VERSION) && MPI_ABI_VERSION > 0
+  std::puts("standard ABI " TEXT(MPI_ABI_VERSION) "." TEXT(MPI_ABI_SUBVERSION) ";");
+#elif defined(OMPI_MAJOR_VERSION)
   std::puts("header: Open MPI " TEXT(OMPI_MAJOR_VERSION) "." TEXT(OMPI_MINOR_VERSION) "."
             TEXT(OMPI_RELEASE_VERSION) ";");
 #elif defined(I_MPI_VERSION)
@@ -134,8 +140,10 @@ int main() {
     message(FATAL_ERROR "a program with MPI_Get_library_version does not build with "
                         "${TUTTI_MPI_COMPILER}:\n${output}")
   endif()
+  string(REGEX MATCH "standard ABI [^;]*" standard_abi "${text}")
   string(REGEX MATCH "header: [^;]*" header "${text}")
   string(REGEX MATCH "library: .*" library "${text}")
+  set(standard_abi "${standard_abi}" PARENT_SCOPE)
   set(header "${header}" PARENT_SCOPE)
   set(library "${library}" PARENT_SCOPE)
 endfunction()
@@ -191,7 +199,15 @@ if(compiler)
   tutti_mpi_require_one_per_folder(${compiler})
   set(MPI_CXX_COMPILER ${compiler})
 endif()
-set(MPI_CXX_SKIP_MPICXX ON)  # the C interface alone
+# The C interface alone. With the standard ABI there is no other, and FindMPI would forget its
+# -DMPI_ABI.
+set(MPI_CXX_SKIP_MPICXX ON)
+if(compiler)
+  tutti_mpi_ask(text ${compiler} -show)
+  if(text MATCHES " -lmpi_abi")
+    set(MPI_CXX_SKIP_MPICXX OFF)
+  endif()
+endif()
 if(NOT MPIEXEC_EXECUTABLE)
   set(TUTTI_MPI_LOOKS_FOR_LAUNCHER ON)
   set(MPIEXEC_EXECUTABLE ${compiler})  # found below: FindMPI would take the first of any MPI
@@ -200,6 +216,7 @@ find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 
 set(header "")
 set(library "")
+set(standard_abi "")
 tutti_mpi_ask_library()
 tutti_mpi_identify("${header}")
 set(header_family "${family}")
@@ -254,14 +271,39 @@ endif()
 if(NOT TUTTI_MPI_FAMILY)
   set(TUTTI_MPI_NAME "of ${header_text}, whose library could not be asked")
 endif()
-message(STATUS "MPI: ${TUTTI_MPI_NAME} ${TUTTI_MPI_VERSION} of ${compiler}, launcher: "
+set(abi_text "")
+if(standard_abi)
+  set(abi_text ", ${standard_abi}")
+endif()
+message(STATUS "MPI: ${TUTTI_MPI_NAME} ${TUTTI_MPI_VERSION} of ${compiler}${abi_text}, launcher: "
                "${launcher_text}")
 
 # --- the MPIs that the shared library has plug-ins for -------------------------------------------
 
-# Sets `includes` and `folders` to what the compiler says that it would use.
-function(tutti_mpi_flags compiler)
+# Sets `family`, `name` and `version` to what the compiler is of; `includes`, `folders` and
+# `library`, a name, to what it says that it would use; and `is_standard` if that is the standard
+# ABI (mpicxx_abi of MPICH), which the headers of MPIs have under MPI_ABI. Stops where it is no
+# MPI's.
+function(tutti_mpi_flags option compiler)
+  tutti_mpi_ask(text ${compiler} --showme:version)
+  if(NOT text MATCHES "Open MPI")
+    tutti_mpi_ask(text ${compiler} -v)
+  endif()
+  tutti_mpi_identify("${text}")
+  if(NOT family)
+    message(FATAL_ERROR "${option}=${${option}}: ${compiler} does not say which MPI it is of. It "
+                        "must be the mpicxx of Open MPI, MPICH or Intel MPI.")
+  endif()
+  foreach(variable family name version)
+    set(${variable} "${${variable}}" PARENT_SCOPE)
+  endforeach()
   tutti_mpi_ask(text ${compiler} -show)
+  set(is_standard OFF PARENT_SCOPE)
+  if(text MATCHES " -lmpi_abi")
+    set(is_standard ON PARENT_SCOPE)
+  endif()
+  string(REGEX MATCH " -l(mpi|mpich|mpi_abi)( |\n|$)" found "${text}")
+  set(library "${CMAKE_MATCH_1}" PARENT_SCOPE)
   foreach(kind I L)
     string(REGEX MATCHALL "(^| )-${kind} *[^ \n]+" flags "${text}")
     set(found "")
@@ -275,14 +317,16 @@ function(tutti_mpi_flags compiler)
   set(folders "${found_L}" PARENT_SCOPE)
 endfunction()
 
-set(TUTTI_MPI_FAMILIES "${TUTTI_MPI_FAMILY}")
-if(NOT TUTTI_MPI_FAMILIES)
-  set(TUTTI_MPI_FAMILIES openmpi)  # cross-compiled: the header has been asked, see above
+set(TUTTI_MPI_ABIS "${TUTTI_MPI_FAMILY}")
+if(standard_abi)
+  set(TUTTI_MPI_ABIS standard)
+elseif(NOT TUTTI_MPI_ABIS)
+  set(TUTTI_MPI_ABIS openmpi)  # cross-compiled: the header has been asked, see above
   if(header_family)
-    set(TUTTI_MPI_FAMILIES ${header_family})
+    set(TUTTI_MPI_ABIS ${header_family})
   endif()
 endif()
-set(TUTTI_MPI_INCLUDES_${TUTTI_MPI_FAMILIES} ${MPI_CXX_INCLUDE_DIRS})
+set(TUTTI_MPI_INCLUDES_${TUTTI_MPI_ABIS} ${MPI_CXX_INCLUDE_DIRS})
 set(TUTTI_MPI_FOLDERS "")
 foreach(file IN LISTS MPI_CXX_LIBRARIES)
   get_filename_component(folder ${file} DIRECTORY)
@@ -295,33 +339,29 @@ foreach(given IN LISTS TUTTI_MPIS)
     message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${given} is no program. Name the mpicxx of an "
                         "MPI, such as mpicxx.mpich or /opt/mpich/bin/mpicxx.")
   endif()
-  tutti_mpi_ask(text ${other} --showme:version)
-  if(NOT text MATCHES "Open MPI")
-    tutti_mpi_ask(text ${other} -v)
+  tutti_mpi_flags(TUTTI_MPIS ${other})
+  if(is_standard)
+    set(family standard)
+    set(name "the standard ABI, by ${name}")
   endif()
-  tutti_mpi_identify("${text}")
-  if(NOT family)
-    message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${other} does not say which MPI it is of. It "
-                        "must be the mpicxx of Open MPI, MPICH or Intel MPI.")
-  endif()
-  if(family IN_LIST TUTTI_MPI_FAMILIES)
+  if(family IN_LIST TUTTI_MPI_ABIS)
     continue()  # one plug-in serves a family: Open MPI 4 and 5, MPICH and Intel MPI
   endif()
-  tutti_mpi_flags(${other})
   find_path(header_folder mpi.h PATHS ${includes} NO_DEFAULT_PATH NO_CACHE)
   if(NOT header_folder)
     message(FATAL_ERROR "TUTTI_MPIS=${TUTTI_MPIS}: ${other} -show names no folder with mpi.h. "
                         "Install the headers of that MPI.")
   endif()
   unset(header_folder)
-  list(APPEND TUTTI_MPI_FAMILIES ${family})
+  list(APPEND TUTTI_MPI_ABIS ${family})
   set(TUTTI_MPI_INCLUDES_${family} ${includes})
   list(APPEND TUTTI_MPI_FOLDERS ${folders})
   message(STATUS "MPI: also ${name} ${version} of ${other}, as a plug-in")
 endforeach()
+set(TUTTI_MPI_DEFINITIONS_standard MPI_ABI)
 list(FILTER TUTTI_MPI_FOLDERS EXCLUDE REGEX "^/usr/lib")
 list(REMOVE_DUPLICATES TUTTI_MPI_FOLDERS)
 
 # Plug-ins are files in a folder beside the shared library, which has the version in its name.
 set(TUTTI_PLUGIN_FOLDER tutti-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-list(TRANSFORM TUTTI_MPI_FAMILIES PREPEND tutti_mpi_ OUTPUT_VARIABLE TUTTI_PLUGINS)
+list(TRANSFORM TUTTI_MPI_ABIS PREPEND tutti_mpi_ OUTPUT_VARIABLE TUTTI_PLUGINS)

@@ -15,16 +15,18 @@ namespace tutti {
 
 /// The kind of MPI that this program is compiled for. What is inline below is compiled with the
 /// program, because the library may know several MPIs: it has no type of <mpi.h>'s in any name.
-#if defined(OMPI_MAJOR_VERSION)
+#if defined(MPI_ABI_VERSION) && MPI_ABI_VERSION > 0
+constexpr MpiAbi kMpiAbi = MpiAbi::standard;
+#elif defined(OMPI_MAJOR_VERSION)
 constexpr MpiAbi kMpiAbi = MpiAbi::openmpi;
 #elif defined(MPICH_VERSION) || defined(I_MPI_VERSION) || defined(MVAPICH_VERSION)
 constexpr MpiAbi kMpiAbi = MpiAbi::mpich;
 #else
-#error "tutti/mpi.hpp knows the mpi.h of Open MPI, and of MPICH and its kin, but not this one"
+#error "tutti/mpi.hpp knows the mpi.h of Open MPI, of MPICH and its kin, and MPI 5's, not this one"
 #endif
 
 /// A duplicate of MPI_COMM_WORLD that returns errors, for the program's own messages. MPI is
-/// initialised if it was not, and finalised when the process exits. Freed by the library.
+/// initialised if it was not, and finalised when the process exits. MPI_Finalize frees it.
 /// Order   collective. Errors  communication; those of mpi_abi().
 inline MPI_Comm duplicate_world() {
   MPI_Comm copy = MPI_COMM_NULL;

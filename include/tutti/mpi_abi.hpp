@@ -17,11 +17,12 @@ namespace tutti {
 /// The kinds of MPI, whose <mpi.h> have different types and numbers. One build of the library can
 /// serve several: it has a plug-in for each, and loads the one that a job needs.
 enum class MpiAbi {
-  openmpi,  ///< Open MPI 4 and 5
-  mpich,    ///< MPICH from 3.1 on, Intel MPI, MVAPICH, Cray MPICH
+  openmpi,   ///< Open MPI 4 and 5
+  mpich,     ///< MPICH from 3.1 on, Intel MPI, MVAPICH, Cray MPICH
+  standard,  ///< that of MPI 5.0, whose library is libmpi_abi.so: MPICH from 5.0 on, Intel MPI
 };
 
-/// "openmpi" or "mpich", as in TUTTI_MPI.
+/// "openmpi", "mpich" or "standard", as in TUTTI_MPI.
 TUTTI_API const char* to_string(MpiAbi abi) noexcept;
 
 /// The MPI of this process. Loads it if need be, chosen as for a "dist" store: the MPI that the

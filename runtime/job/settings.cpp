@@ -144,9 +144,12 @@ struct Algorithms {
 
 /// Which kinds there are is known to runtime/mpi; a file has a slash in its name.
 struct Mpi {
-  static std::string values() { return "auto, openmpi, mpich, or the path of an MPI's library"; }
+  static std::string values() {
+    return "auto, openmpi, mpich, standard, or the path of an MPI's library";
+  }
   static std::optional<std::string> read(const std::string& text) {
-    const bool is_name = text == "auto" || text == "openmpi" || text == "mpich";
+    const bool is_name =
+        text == "auto" || text == "openmpi" || text == "mpich" || text == "standard";
     if (is_name || text.find('/') != std::string::npos) return text;
     return std::nullopt;
   }

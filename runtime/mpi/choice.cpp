@@ -31,10 +31,10 @@ std::string without_plugin(const Surroundings& here, MpiAbi abi) {
 Choice loaded_one(const Surroundings& here, std::optional<MpiAbi> wanted) {
   const std::string loaded =
       here.loaded->version + (here.loaded->file.empty() ? "" : " (" + here.loaded->file + ")");
-  const std::optional<MpiAbi> abi = abi_of(here.loaded->version);
+  const std::optional<MpiAbi> abi = abi_of(*here.loaded);
   if (!abi) {
     refuse("this process has loaded an MPI that Tutti does not know, " + loaded +
-           "; expected Open MPI or one of MPICH's kin");
+           "; expected Open MPI, one of MPICH's kin, or an MPI with the standard ABI");
   }
   if (wanted && *wanted != *abi) {
     refuse("TUTTI_MPI=" + here.wanted + ", but this process has loaded " + loaded +
@@ -63,6 +63,8 @@ const char* name_of(MpiAbi abi) noexcept {
       return "Open MPI";
     case MpiAbi::mpich:
       return "MPICH";
+    case MpiAbi::standard:
+      return "MPI's standard ABI";
   }
   return "unknown";
 }
@@ -71,8 +73,11 @@ std::string plugin_name(MpiAbi abi) {
   return std::string("libtutti-mpi-") + to_string(abi) + ".so";
 }
 
-std::optional<MpiAbi> abi_of(const std::string& version) {
-  const auto says = [&](const char* name) { return version.find(name) != std::string::npos; };
+std::optional<MpiAbi> abi_of(const Library& library) {
+  if (library.has_standard_abi) return MpiAbi::standard;
+  const auto says = [&](const char* name) {
+    return library.version.find(name) != std::string::npos;
+  };
   if (says("Open MPI")) return MpiAbi::openmpi;
   if (says("MPICH") || says("MVAPICH") || says("Intel(R) MPI")) return MpiAbi::mpich;
   return std::nullopt;
@@ -90,7 +95,7 @@ std::string short_version(const std::string& text) {
 Choice choose_mpi(const Surroundings& here) {
   const bool is_file = here.wanted.find('/') != std::string::npos;
   std::optional<MpiAbi> wanted;
-  for (const MpiAbi abi : {MpiAbi::openmpi, MpiAbi::mpich}) {
+  for (const MpiAbi abi : {MpiAbi::openmpi, MpiAbi::mpich, MpiAbi::standard}) {
     if (here.wanted == to_string(abi)) wanted = abi;
   }
   if (here.loaded) return loaded_one(here, wanted);
@@ -99,9 +104,11 @@ Choice choose_mpi(const Surroundings& here) {
       refuse("TUTTI_MPI=" + here.wanted + ": " + without_plugin(here, *wanted));
     return {*wanted, "", false};
   }
-  const std::optional<MpiAbi> launcher = launched_by(here);
+  std::optional<MpiAbi> launcher = launched_by(here);
+  const bool has_standard = has(here, MpiAbi::standard);
+  if (launcher && !has(here, *launcher) && has_standard) launcher = MpiAbi::standard;
   const bool is_alone = here.launch ? here.launch->size == 1 : !here.has_pmix;
-  if (launcher && has(here, *launcher)) return {*launcher, "", is_alone};
+  if (launcher && has(here, *launcher)) return {*launcher, "", is_alone, has_standard};
   if (launcher && !is_alone && !is_file) {
     const Launch& launch = *here.launch;
     const std::string number =
@@ -119,7 +126,7 @@ Choice choose_mpi(const Surroundings& here) {
     refuse("several processes have been started, but there is no plug-in for any MPI in " +
            here.folder + "; install Tutti as a whole, or build it with -DTUTTI_MPIS=MPICXX");
   }
-  return {here.plugins.front(), "", is_alone};
+  return {here.plugins.front(), "", is_alone, has_standard};
 }
 
 }  // namespace tutti::mpi
@@ -132,6 +139,8 @@ const char* to_string(MpiAbi abi) noexcept {
       return "openmpi";
     case MpiAbi::mpich:
       return "mpich";
+    case MpiAbi::standard:
+      return "standard";
   }
   return "unknown";
 }

@@ -15,6 +15,7 @@ namespace tutti::mpi {
 struct Library {
   std::string version;
   std::string file;
+  bool has_standard_abi = false;  ///< MPI_Abi_get_version says so
 };
 
 /// What a rank knows before it loads an MPI.
@@ -31,16 +32,18 @@ struct Choice {
   MpiAbi abi = MpiAbi::openmpi;
   std::string library;       ///< the file to load; empty: by its usual names
   bool may_be_none = false;  ///< a job of one rank, which goes on without an MPI
+  bool or_standard = false;  ///< if it has no such library, one with the standard ABI will do
 };
 
 /// Errors  invalid_argument, with what to do: on this rank alone, but where the launcher's MPI has
 ///         no plug-in, which all of its processes throw.
 Choice choose_mpi(const Surroundings& here);
 
-/// The kind of MPI that says this of itself; empty if it is none that is known.
-std::optional<MpiAbi> abi_of(const std::string& version);
+/// The kind of MPI that says this of itself; empty if it is none that is known. The same MPI may
+/// come as two libraries, one with its own ABI, and one with the standard's.
+std::optional<MpiAbi> abi_of(const Library& library);
 
-/// "Open MPI", or "MPICH".
+/// "Open MPI", "MPICH", or "MPI's standard ABI".
 const char* name_of(MpiAbi abi) noexcept;
 /// "libtutti-mpi-openmpi.so"
 std::string plugin_name(MpiAbi abi);

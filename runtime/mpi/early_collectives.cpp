@@ -83,7 +83,6 @@ EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
   wait("begin to create their store or communicator", request);
   comm_ = buffers_->copy;
   check(mpi_.return_errors(comm_), "MPI_Comm_set_errhandler");
-  free_at_finalize(comm_);
 }
 
 Comm EarlyCollectives::duplicate(const char* step) {

@@ -7,7 +7,8 @@
 namespace tutti::mpi {
 
 std::optional<Library> mpi_of_program() {
-  return Library{short_version(compiled_calls().version()), ""};
+  return Library{short_version(compiled_calls().version()), "",
+                 compiled_calls().abi() == MpiAbi::standard};
 }
 
 Opened open_mpi(const std::string& wanted, bool /*looks_at_launcher*/) {

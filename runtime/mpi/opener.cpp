@@ -6,6 +6,7 @@
 // Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. The system
 // looks for it in LD_LIBRARY_PATH, in the RUNPATH of this library (the MPI of the build, where that
 // has a folder of its own), and in the folders of the system.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -25,30 +26,43 @@ namespace {
 struct Names {
   MpiAbi abi;
   std::vector<const char*> names;
-  const char* package;
+  const char* where;  ///< it is to be had
 };
 
-const std::array<Names, 2>& all_names() {
-  static const std::array<Names, 2> names = {
-      Names{MpiAbi::openmpi, {"libmpi.so.40"}, "openmpi-bin"},
-      Names{MpiAbi::mpich, {"libmpi.so.12", "libmpich.so.12"}, "mpich"}};
+const std::array<Names, 3>& all_names() {
+  static const std::array<Names, 3> names = {
+      Names{MpiAbi::openmpi, {"libmpi.so.40"}, "Debian, Ubuntu: apt-get install openmpi-bin"},
+      Names{MpiAbi::mpich,
+            {"libmpi.so.12", "libmpich.so.12"},
+            "Debian, Ubuntu: apt-get install mpich"},
+      Names{MpiAbi::standard, {"libmpi_abi.so.1"}, "MPICH from 5.0 on has it"}};
   return names;
 }
 
 const Names& names_of(MpiAbi abi) {
-  return all_names()[0].abi == abi ? all_names()[0] : all_names()[1];
+  return *std::find_if(all_names().begin(), all_names().end(),
+                       [&](const Names& row) { return row.abi == abi; });
 }
 
-/// What an open library says of itself; empty if it is no MPI.
-std::string version_in(void* library) {
+/// MPI 5's function says -1 in a library whose ABI is another one.
+bool has_standard_abi(void* library) {
+  using GetAbi = int(int*, int*);
+  auto* get = reinterpret_cast<GetAbi*>(dlsym(library, "MPI_Abi_get_version"));
+  int major = -1;
+  int minor = -1;
+  return get != nullptr && get(&major, &minor) == 0 && major == 1;
+}
+
+/// What an open library says of itself; nothing if it is no MPI.
+std::optional<Library> mpi_in(void* library, const std::string& file) {
   using GetVersion = int(char*, int*);
   constexpr std::size_t kMost = 8192;  // of all MPIs that there are
   auto* get = reinterpret_cast<GetVersion*>(dlsym(library, "MPI_Get_library_version"));
-  if (get == nullptr) return {};
+  if (get == nullptr) return std::nullopt;
   std::string text(kMost + 1, '\0');
   int length = 0;
   get(text.data(), &length);
-  return short_version(text.c_str());
+  return Library{short_version(text.c_str()), file, has_standard_abi(library)};
 }
 
 std::string last_error() {
@@ -81,7 +95,8 @@ std::vector<MpiAbi> plugins_in(const std::filesystem::path& folder) {
 int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
   const std::string file = info->dlpi_name == nullptr ? "" : info->dlpi_name;
   const std::string name = file.substr(file.rfind('/') + 1);
-  if (name.starts_with("libmpi.so") || name.starts_with("libmpich.so")) {
+  const auto is_called = [&](const char* start) { return name.starts_with(start); };
+  if (is_called("libmpi.so") || is_called("libmpich.so") || is_called("libmpi_abi.so")) {
     static_cast<std::vector<std::string>*>(files)->push_back(file);
   }
   return 0;
@@ -103,16 +118,16 @@ std::string open_library(const Choice& choice) {
       why += (why.empty() ? "" : "; ") + last_error();
       continue;
     }
-    const std::string version = version_in(library);
-    if (abi_of(version) == choice.abi) return {};
-    why += std::string(why.empty() ? "" : "; ") + name + " is " +
-           (version.empty() ? "no MPI" : version);
+    const std::optional<Library> found = mpi_in(library, name);
+    if (found && abi_of(*found) == choice.abi) return {};
+    why +=
+        std::string(why.empty() ? "" : "; ") + name + " is " + (found ? found->version : "no MPI");
   }
   return why;
 }
 
 std::string remedy_for(MpiAbi abi) {
-  return std::string("install it (Debian, Ubuntu: apt-get install ") + names_of(abi).package +
+  return std::string("install it (") + names_of(abi).where +
          "), load its module, put its folder into LD_LIBRARY_PATH, or name the file: "
          "TUTTI_MPI=/path/to/libmpi.so";
 }
@@ -146,29 +161,27 @@ Library open_file(const std::string& wanted) {
     throw Error(ErrorCode::io, "TUTTI_MPI=" + wanted + " cannot be loaded: " + last_error() +
                                    "; name the library of an MPI, such as /path/to/libmpi.so");
   }
-  const std::string version = version_in(library);
-  if (!version.empty()) return {version, wanted};
-  throw Error(
-      ErrorCode::invalid_argument,
-      "TUTTI_MPI=" + wanted + ": expected the library of an MPI, which has " +
-          "MPI_Get_library_version, got another one; it is called libmpi.so or libmpich.so");
+  if (const std::optional<Library> found = mpi_in(library, wanted)) return *found;
+  throw Error(ErrorCode::invalid_argument, "TUTTI_MPI=" + wanted +
+                                               ": expected the library of an MPI, which has " +
+                                               "MPI_Get_library_version, got another one; it is "
+                                               "called libmpi.so, libmpich.so or libmpi_abi.so");
 }
 
 }  // namespace
 
 std::optional<Library> mpi_of_program() {
-  const std::string contained = version_in(RTLD_DEFAULT);
+  const std::optional<Library> contained = mpi_in(RTLD_DEFAULT, "");
   std::vector<std::string> files;
   dl_iterate_phdr(collect_mpi, &files);
   for (const std::string& file : files) {
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) continue;
-    const std::string version = version_in(library);
+    const std::optional<Library> found = mpi_in(library, file);
     dlclose(library);
-    if (!version.empty()) return Library{version, file};
+    if (found) return found;
   }
-  if (contained.empty()) return std::nullopt;
-  return Library{contained, ""};
+  return contained;
 }
 
 Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
@@ -196,8 +209,9 @@ Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
   std::string why = is_contained ? "" : open_library(choice);
   const MpiAbi first = choice.abi;
   for (const MpiAbi other : here.plugins) {  // a job of one rank takes any MPI that is there
-    if (why.empty() || !choice.may_be_none) break;
-    if (other == first) continue;
+    const bool will_do = choice.may_be_none || (choice.or_standard && other == MpiAbi::standard);
+    if (why.empty()) break;
+    if (other == first || !will_do) continue;
     choice.abi = other;
     if (open_library(choice).empty()) why.clear();
   }

@@ -52,7 +52,7 @@ struct RankInfo {
 
 /// The ranks that MPI says share memory with this one, in the order of ranks.
 struct HostRanks {
-  Comm comm;  ///< freed by free_host()
+  Comm comm;  ///< freed by free_part()
   std::vector<RankInfo> infos;
   std::size_t own = 0;  ///< this rank's place
 

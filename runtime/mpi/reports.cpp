@@ -72,7 +72,7 @@ void print(const Summary& summary) {
 /// MPI_Finalize calls it while messages can still be sent. It is collective, so that ranks which
 /// meet here wait for nobody that they would not wait for anyway; and like all of MPI_Finalize this
 /// has no deadline.
-void print_and_free(void* value) noexcept {
+void print_one(void* value) noexcept {
   const std::unique_ptr<std::shared_ptr<Summary>> summary(
       static_cast<std::shared_ptr<Summary>*>(value));
   try {
@@ -80,12 +80,11 @@ void print_and_free(void* value) noexcept {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tutti: warning: TUTTI_STATISTICS: %s\n", error.what());
   }
-  calls().free(&(*summary)->comm);
 }
 
 /// From now on MPI_Finalize prints it. Local.
 void print_at_finalize(const std::shared_ptr<Summary>& summary) {
-  check(calls().call_at_finalize(print_and_free, new std::shared_ptr<Summary>(summary)),
+  check(calls().call_at_finalize(print_one, new std::shared_ptr<Summary>(summary)),
         "MPI_Comm_set_attr");
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -70,9 +71,20 @@ void require_open_files() {
                                  "the shell or batch script that starts the job");
 }
 
-void free_comm(void* given) noexcept {
-  const std::unique_ptr<Comm> comm(static_cast<Comm*>(given));
-  calls().free(comm.get());
+/// MPICH 5 ends such a process in MPI_Init, with words that only those who know its source
+/// understand: "unsupported PMI version PMIx". One that was built with PMIx may go on.
+void warn_of_another_launcher() {
+  const char* wanted = std::getenv("TUTTI_LAUNCHER");
+  const std::optional<Launch> launch = find_launch();
+  const std::string mpi = short_version(calls().version());
+  if (!launch || launch->mpi != "openmpi" || launch->size <= 1 || launch->rank > 0) return;
+  if (mpi.starts_with("Open MPI") || (wanted != nullptr && std::string(wanted) == "ignore")) return;
+  std::fprintf(stderr,
+               "tutti: warning: %s has started %d processes (%s), but to the MPI of this program, "
+               "%s, which may end in MPI_Init; start it with the launcher of %s (launch.sh finds "
+               "it), or build it with the launcher's MPI\n",
+               launch->launcher.c_str(), launch->size, launch->evidence.c_str(), mpi.c_str(),
+               mpi.c_str());
 }
 
 }  // namespace
@@ -114,6 +126,7 @@ void ensure_initialized() {
   }
   if (is_running()) return require_own_process();
   require_open_files();
+  warn_of_another_launcher();
   // Asynchronous calls are made by a thread of their own.
   check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
   require_own_process();
@@ -162,10 +175,6 @@ std::unique_lock<std::mutex> Turn::take() {
   return std::unique_lock(all.mutex);
 }
 
-void free_at_finalize(const Comm& comm) {
-  check(calls().call_at_finalize(free_comm, new Comm(comm)), "MPI_Comm_set_attr");
-}
-
 void finalize_together() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -198,7 +207,6 @@ void duplicate_world_to_address(void* comm, MpiAbi abi) {
   mpi::Comm copy;
   mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");
   mpi::check(calls.return_errors(copy), "MPI_Comm_set_errhandler");
-  mpi::free_at_finalize(copy);
   calls.store_comm(copy, comm);
 }
 

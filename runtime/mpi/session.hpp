@@ -69,10 +69,6 @@ class Turn {
   InsideCall inside_;
 };
 
-/// MPI_Finalize frees it: freeing a communicator is a collective call, which no destructor may
-/// make.
-void free_at_finalize(const Comm& comm);
-
 /// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
 /// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.
 void finalize_together();

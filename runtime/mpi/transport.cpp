@@ -97,7 +97,6 @@ void MpiTransport::make_lane(const std::vector<int>& ranks) {
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),
         "MPI_Comm_create_group");
   check(mpi_.return_errors(lane_), "MPI_Comm_set_errhandler");
-  free_at_finalize(lane_);
 }
 
 collectives::Transport::Request MpiTransport::allreduce(std::byte* data, std::size_t count,

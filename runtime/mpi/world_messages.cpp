@@ -46,7 +46,6 @@ MpiMessages::MpiMessages(std::chrono::duration<double> timeout) : timeout_(timeo
   mpi::Comm copy;
   mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");
   mpi::check(calls.return_errors(copy), "MPI_Comm_set_errhandler");
-  mpi::free_at_finalize(copy);
   mpi::check(calls.rank(copy, &rank_), "MPI_Comm_rank");
   mpi::check(calls.size(copy, &size_), "MPI_Comm_size");
   comm_ = copy.bytes;

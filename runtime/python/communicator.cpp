@@ -130,11 +130,15 @@ Handle handle_of(const nb::object& given) {
   }
   const nb::module_ mpi4py = nb::module_::import_("mpi4py.MPI");
   const auto theirs = nb::cast<std::string>(mpi4py.attr("Get_library_version")());
-  const bool is_openmpi = theirs.find("Open MPI") != theirs.npos;
+  MpiAbi abi = theirs.find("Open MPI") == theirs.npos ? MpiAbi::mpich : MpiAbi::openmpi;
+  if (nb::hasattr(mpi4py, "Get_abi_version")) {  // from mpi4py 4.1 on; -1 if it is the MPI's own
+    const nb::object version = mpi4py.attr("Get_abi_version")();
+    if (nb::cast<int>(version[0]) > 0) abi = MpiAbi::standard;
+  }
   const nb::object address = mpi4py.attr("_addressof")(given);
   const void* const handle = PyLong_AsVoidPtr(address.ptr());
   if (handle == nullptr) throw nb::python_error();
-  return {handle, is_openmpi ? MpiAbi::openmpi : MpiAbi::mpich};
+  return {handle, abi};
 }
 
 PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {

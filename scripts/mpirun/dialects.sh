@@ -42,8 +42,8 @@ name_of() {
 }
 
 # mpi_of_program WORD...: the family of the MPI that the first of these programs loads, or nothing.
-# A script says nothing of it. Tutti's shared library loads the MPI of the launcher, which is free
-# unless the library has one plug-in alone.
+# A script says nothing of it, and the standard ABI is of any MPI. Tutti's shared library loads the
+# MPI of the launcher, which is free unless the library has one plug-in alone.
 mpi_of_program() {
   local word file libraries plugins
   for word in "$@"; do
@@ -51,13 +51,14 @@ mpi_of_program() {
     libraries=$(LC_ALL=C ldd "$file" 2>/dev/null) || continue
     case $libraries in
       *libmpi.so.[2-9][0-9]*) echo openmpi; return ;;
-      *libmpi.so.12* | *libmpich*.so* | *libmpi_*.so.12* | *libmpi_abi.so*) echo mpich; return ;;
+      *libmpi_abi.so*) return ;;
+      *libmpi.so.12* | *libmpich*.so* | *libmpi_*.so.12*) echo mpich; return ;;
       *libtutti.so.*\ =\>\ /*)
         file=$(sed -n 's/.*libtutti\.so[^ ]* => \(.*\) (0x.*/\1/p' <<<"$libraries")
         plugins=("${file%/*}/tutti-${file##*/libtutti.so.}/libtutti-mpi-"*.so)
         if [ ${#plugins[@]} = 1 ] && [ -e "${plugins[0]}" ]; then
           file=${plugins[0]##*/libtutti-mpi-}
-          echo "${file%.so}"
+          if [ "$file" != standard.so ]; then echo "${file%.so}"; fi
         fi
         return
         ;;

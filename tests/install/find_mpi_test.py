@@ -23,9 +23,9 @@ project(meet LANGUAGES CXX)
 set(TUTTI_BUILD_TESTS ON)
 include({source}/cmake/TuttiMpi.cmake)
 set(text "")
-foreach(family IN LISTS TUTTI_MPI_FAMILIES)
-  list(GET TUTTI_MPI_INCLUDES_${{family}} 0 folder)
-  list(APPEND text "${{family}} ${{folder}}")
+foreach(abi IN LISTS TUTTI_MPI_ABIS)
+  list(GET TUTTI_MPI_INCLUDES_${{abi}} 0 folder)
+  list(APPEND text "${{abi}} ${{folder}}")
 endforeach()
 list(JOIN text ", " text)
 message(STATUS "plug-ins: ${{text}}; ${{TUTTI_MPI_FOLDERS}}")
@@ -160,6 +160,30 @@ class FindMpi(unittest.TestCase):
                       done.stdout)
         self.assertIn(f"-- plug-ins: openmpi {own}/include, mpich {other}/include; "
                       f"{own}/lib;{other}/lib\n", done.stdout)
+
+    def test_the_standard_abi_is_a_kind_of_its_own(self):
+        """The compiler with this name says a definition, and the same header has another ABI."""
+        home, own = self.mpi("MPICH", "5.0.2"), self.mpi("Open MPI", "5.0.11")
+        header = home / "include" / "mpi.h"
+        own_abi = header.read_text(encoding="utf-8")
+        header.write_text("#ifdef MPI_ABI\n#pragma once\n#define MPI_ABI_VERSION 1\n"
+                          f"#define MPI_ABI_SUBVERSION 0\n{API}#else\n{own_abi}#endif\n",
+                          encoding="utf-8")
+        native = (home / "bin" / "mpicxx").read_text(encoding="utf-8")
+        native = native.replace(f"-I{home}", f"-DMPI_ABI -I{home}").replace("-lmpi", "-lmpi_abi")
+        abi = home / "bin" / "mpicxx_abi"
+        abi.write_text(native, encoding="utf-8")
+        abi.chmod(0o755)
+        (home / "lib" / "libmpi_abi.so").symlink_to("libmpi.so")
+        done = self.configure(f"-DTUTTI_MPIS={abi};{home}/bin/mpicxx", path=[own])
+        self.assertIn(f"-- MPI: also the standard ABI, by MPICH 5.0.2 of {abi}, as a plug-in\n",
+                      done.stdout, done.stderr)
+        self.assertIn(f"-- plug-ins: openmpi {own}/include, standard {home}/include, "
+                      f"mpich {home}/include; {own}/lib;{home}/lib\n", done.stdout)
+        done = self.configure(f"-DMPI_CXX_COMPILER={abi}", path=[own])
+        self.assertIn(f"-- MPI: MPICH 5.0.2 of {abi}, standard ABI 1.0, launcher: "
+                      f"{home}/bin/mpirun\n", done.stdout, done.stderr)
+        self.assertIn(f"-- plug-ins: standard {home}/include; {home}/lib\n", done.stdout)
 
     def test_what_cannot_become_a_plug_in_is_refused(self):
         own, other = self.mpi("Open MPI", "5.0.11"), self.mpi("MPICH", "4.2.1")

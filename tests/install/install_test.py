@@ -108,7 +108,7 @@ class Exports(Installed):
         plugins = sorted((self.library / "tutti-0.1").iterdir())
         self.assertTrue(plugins)
         for plugin in plugins:
-            self.assertRegex(plugin.name, r"^libtutti-mpi-(openmpi|mpich)\.so$")
+            self.assertRegex(plugin.name, r"^libtutti-mpi-(openmpi|mpich|standard)\.so$")
             self.assertNotRegex(run(tool("READELF"), "-d", plugin).stdout, r"\[libmpi")
             lines = run(tool("NM"), "-D", "--defined-only", plugin).stdout.splitlines()
             self.assertEqual([line.split()[2] for line in lines], ["tutti_mpi_plugin"])

@@ -184,6 +184,12 @@ class Choice(Launchers):
         self.assertIn("is MPICH's, and true was built with Open MPI", said)
         (plugins / "libtutti-mpi-mpich.so").touch()
         self.assertEqual(self.chosen("true", PATH=path), (first, ""))
+        for kind in ("mpich", "openmpi"):
+            (plugins / f"libtutti-mpi-{kind}.so").unlink()
+        (plugins / "libtutti-mpi-standard.so").touch()  # of any MPI, as is a program with its ABI
+        self.assertEqual(self.chosen("true", PATH=path), (first, ""))
+        self.script("ldd", "echo '\tlibmpi_abi.so.1 => /m/libmpi_abi.so.1 (0x1)'\n")
+        self.assertEqual(self.chosen("true", PATH=path), (first, ""))
 
     def test_the_program_may_stand_behind_other_words(self):
         self.stand_in("hydra", "mpirun", "m")

@@ -5,7 +5,8 @@
 The library is copied with its plug-ins; a plug-in that the build does not have is compiled here, if
 the machine has its MPI. Environment: as launcher.py; PLUGINS_LIBRARY, the shared library;
 PLUGINS_FOLDER, the name of the folder of its plug-ins; PLUGINS_SOURCE, the tree; PLUGINS_VERSION;
-PLUGINS_FLAGS, what programs are built with.
+PLUGINS_FLAGS, what programs are built with; PLUGINS_MPICH5, where an MPICH with the standard ABI
+is, if anywhere.
 """
 
 import os
@@ -26,14 +27,22 @@ FOLDER = os.environ["PLUGINS_FOLDER"]
 VERSION = os.environ["PLUGINS_VERSION"]
 FLAGS = shlex.split(os.environ["PLUGINS_FLAGS"])
 TOUR = programs.program("kvstore-tour")
-# By the name of the plug-in: the compiler, the launcher, what the MPI says of itself, its library,
-# and what a launcher leaves that started two processes.
-Mpi = namedtuple("Mpi", "compiler launcher says library launched")
+MPICH5 = os.environ["PLUGINS_MPICH5"]
+BY_HYDRA = {"PMI_SIZE": "2", "PMI_RANK": "0"}
+# By the name of the plug-in: the compiler, the launcher, what the MPI says of itself, what the
+# library calls it, what it says that it was built with, its library, what a launcher leaves that
+# started two processes, and what a job needs to take it. The standard ABI comes first: where there
+# is a plug-in for it, it serves MPICH's launcher as well.
+Mpi = namedtuple("Mpi", "compiler launcher says name built library launched needs")
 MPIS = {
+    "standard": Mpi(f"{MPICH5}/bin/mpicxx_abi", [f"{MPICH5}/bin/mpiexec"], "MPICH 5.",
+                    "MPI's standard ABI", "MPI's standard ABI 1.0", "libmpi_abi.so.1", BY_HYDRA,
+                    {"TUTTI_MPI": "standard"}),
     "openmpi": Mpi("mpicxx.openmpi", ["mpirun.openmpi", "--oversubscribe"], "Open MPI v",
-                   "libmpi.so.40", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}),
-    "mpich": Mpi("mpicxx.mpich", ["mpiexec.mpich"], "MPICH ", "libmpich.so.12",
-                 {"PMI_SIZE": "2", "PMI_RANK": "0"}),
+                   "Open MPI", "Open MPI v", "libmpi.so.40",
+                   {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, {}),
+    "mpich": Mpi("mpicxx.mpich", ["mpiexec.mpich"], "MPICH ", "MPICH", "MPICH ", "libmpich.so.12",
+                 BY_HYDRA, {}),
 }
 OWN_MPI = """
 #include <tutti/mpi.hpp>
@@ -55,6 +64,11 @@ int main(int argc, char** argv) {
   return code;
 }
 """
+
+
+def libraries(folder, name):
+    """MPICH 5 is in no folder of the system, and its other library would be taken for MPICH 4's."""
+    return f"{folder}:{MPICH5}/lib" if name == "standard" else str(folder)
 
 
 def run(*command, **variables):
@@ -113,7 +127,8 @@ class Library(unittest.TestCase):
         return folder / FOLDER / f"libtutti-mpi-{name}.so"
 
     def tour(self, *launcher, **variables):
-        return run(*launcher, TOUR, **{"LD_LIBRARY_PATH": str(self.folder), **variables})
+        found = libraries(self.folder, variables.get("TUTTI_MPI"))
+        return run(*launcher, TOUR, **{"LD_LIBRARY_PATH": found, **variables})
 
     def refused(self, done, *words, code=1):
         self.assertEqual(done.code, code, done.out + done.err)
@@ -127,7 +142,7 @@ class Plugins(Library):
         for name in self.names:
             for ranks in (2, 4):
                 with self.subTest(mpi=name, ranks=ranks):
-                    done = self.tour(*MPIS[name].launcher, "-n", ranks)
+                    done = self.tour(*MPIS[name].launcher, "-n", ranks, **MPIS[name].needs)
                     self.assertEqual(done.code, 0, done.err)
                     self.assertRegex(done.out, f"checks right on {ranks} ranks\n$")
         self.assertTrue(self.names)
@@ -135,14 +150,16 @@ class Plugins(Library):
     def test_the_doctor_says_so_too(self):
         for name in self.names:
             done = run(*MPIS[name].launcher, "-n", 2, programs.program("tutti-doctor"),
-                       "--seconds", "0", LD_LIBRARY_PATH=str(self.folder))
+                       "--seconds", "0", LD_LIBRARY_PATH=libraries(self.folder, name),
+                       **MPIS[name].needs)
             self.assertEqual(done.code, 0, done.out + done.err)
             self.assertRegex(done.out, r"(?m)^ok +launcher +built with "
-                             rf"{MPIS[name].says}.* \(libtutti-mpi-{name}.so\), started by mpi")
+                             rf"{MPIS[name].built}.* \(libtutti-mpi-{name}.so\), started by mpi")
 
     def test_it_says_which_mpi_and_which_plug_in(self):
         for name in self.names:
-            done = run(TOUR, "--version", LD_LIBRARY_PATH=str(self.folder), TUTTI_MPI=name)
+            done = run(TOUR, "--version", LD_LIBRARY_PATH=libraries(self.folder, name),
+                       TUTTI_MPI=name)
             self.assertIn(f"\nMPI: {MPIS[name].says}", done.out)
             self.assertIn(f"/{FOLDER}/libtutti-mpi-{name}.so)", done.out)
 
@@ -181,7 +198,7 @@ class Plugins(Library):
                   "assert tutti.tutti_kvstore_create(b'dist', None, ctypes.byref(kv)) == 0\n"
                   "size = ctypes.c_int(); tutti.tutti_kvstore_num_workers(kv, ctypes.byref(size))\n"
                   "maps = open('/proc/self/maps').read(); tutti.tutti_kvstore_destroy(kv)\n"
-                  "names = [name for name in ('openmpi', 'mpich')\n"
+                  "names = [name for name in ('openmpi', 'mpich', 'standard')\n"
                   "         if f'libtutti-mpi-{name}.so' in maps]\n"
                   "sys.stdout.write(f'{size.value} {\" \".join(names)}\\n')\n")
         if FLAGS:
@@ -189,7 +206,8 @@ class Plugins(Library):
         for name in self.names:
             for launcher in ([], [*MPIS[name].launcher, "-n", "2"]):
                 done = run(*launcher, "python3", "-c", script, MPIS[name].library,
-                           self.folder / "libtutti.so.0.1")
+                           self.folder / "libtutti.so.0.1",
+                           LD_LIBRARY_PATH=libraries(self.folder, name))
                 expected = f"{2 if launcher else 1} {name}\n"
                 self.assertEqual(done.out, expected * (2 if launcher else 1), done.err)
 
@@ -199,10 +217,29 @@ class Plugins(Library):
                                    env={**os.environ, "PATH": os.environ["PATH"] + ":/sbin"}).stdout
             files = [line.split("=> ")[1] for line in found.splitlines()
                      if line.split(" (")[0].strip() == MPIS[name].library]
+            if name == "standard":
+                files = [f"{MPICH5}/lib/{MPIS[name].library}"]
             if not files:
                 raise unittest.SkipTest(f"{MPIS[name].library} is in no folder of the system")
             done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=files[0])
             self.assertRegex(done.out, "checks right on 2 ranks\n$", done.err)
+
+    def test_the_standard_abi_serves_where_the_mpi_has_no_plug_in_or_library_of_its_own(self):
+        if "standard" not in self.names:
+            raise unittest.SkipTest("no MPICH 5: test.sh --mpis installs one")
+        mpi = MPIS["standard"]
+        doctor = [*mpi.launcher, "-n", 2, programs.program("tutti-doctor"), "--seconds", "0"]
+        served = r"(?m)^ok +launcher .* \(libtutti-mpi-standard.so\), started by mpiexec"
+        if self.plugin(self.folder, "mpich").exists():
+            done = run(*doctor, LD_LIBRARY_PATH=libraries(self.folder, "standard"))
+            self.assertIn("(libtutti-mpi-mpich.so)", done.out, done.err)
+            for file in ("libmpi.so.12", "libmpich.so.12"):
+                (self.folder / file).write_text("not a library " * 100, encoding="utf-8")
+            done = run(*doctor, LD_LIBRARY_PATH=libraries(self.folder, "standard"))
+            self.assertRegex(done.out, served, done.err)
+            self.plugin(self.folder, "mpich").unlink()
+        done = run(*doctor, LD_LIBRARY_PATH=libraries(self.folder, "standard"))
+        self.assertRegex(done.out, served, done.err)
 
 
 class Faults(Library):
@@ -212,15 +249,15 @@ class Faults(Library):
         other = str(self.folder / "libtutti.so.0.1")
         self.refused(self.tour(TUTTI_MPI=other), f"TUTTI_MPI={other}: expected the library of an "
                      "MPI, which has MPI_Get_library_version, got another one")
-        self.refused(self.tour(TUTTI_MPI="lam"), "TUTTI_MPI=lam: expected auto, openmpi, mpich, or "
-                     "the path of an MPI's library")
+        self.refused(self.tour(TUTTI_MPI="lam"), "TUTTI_MPI=lam: expected auto, openmpi, mpich, "
+                     "standard, or the path of an MPI's library")
 
     def test_an_mpi_without_a_plug_in(self):
         for name in MPIS:
             self.plugin(self.folder, name).unlink(missing_ok=True)
             self.refused(self.tour(TUTTI_MPI=name), f"TUTTI_MPI={name}: this build of Tutti has no "
                          "plug-in for ", f"expected libtutti-mpi-{name}.so", "-DTUTTI_MPIS=MPICXX")
-            for rank in (0, 1):
+            for rank in (0, 1) if name != "standard" else ():
                 launched = {key: str(rank) if key.endswith("RANK") else value
                             for key, value in MPIS[name].launched.items()}
                 done = self.tour(**launched)
@@ -230,9 +267,15 @@ class Faults(Library):
     def test_an_mpi_that_is_not_the_launchers(self):
         for name in self.names:
             for other in self.names:
-                if other == name:
+                if MPIS[other].launched.keys() == MPIS[name].launched.keys():
                     continue
                 done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=other)
+                if other == "standard":  # MPICH 5 ends the processes itself
+                    self.assertNotEqual(done.code, 0)
+                    self.assertEqual(done.err.count("tutti: warning: mpirun of Open MPI has "
+                                                    "started 2 processes ("), 1, done.err)
+                    self.assertIn("start it with the launcher of MPICH 5.", done.err)
+                    continue
                 self.refused(done, "has started 2 processes (", "but to the MPI of this program, "
                              f"{MPIS[other].says}")
 
@@ -249,13 +292,14 @@ class Faults(Library):
 
     def test_an_mpi_that_cannot_be_loaded(self):
         """A file of its name comes first in LD_LIBRARY_PATH, and is no library."""
-        for name in ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12"):
+        for name in ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"):
             (self.folder / name).write_text("not a library " * 100, encoding="utf-8")
         for name in self.names:
-            words = (f"the library of {MPIS[name].says.split(' v')[0].strip()} cannot be loaded (",
+            words = (f"the library of {MPIS[name].name} cannot be loaded (",
                      f"{self.folder}/{MPIS[name].library}: ", "LD_LIBRARY_PATH", "TUTTI_MPI=/path")
             self.refused(self.tour(TUTTI_MPI=name), *words, code=2)
-            self.refused(self.tour(**MPIS[name].launched), *words, code=2)
+            if name != "standard":  # which is not a launcher's own
+                self.refused(self.tour(**MPIS[name].launched), *words, code=2)
         done = self.tour(TUTTI_LOG="info")
         self.assertRegex(done.out, "checks right on 1 rank\n$", done.err)
         self.assertIn("a job of one rank, without an MPI: the library of ", done.err)

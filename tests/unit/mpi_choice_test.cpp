@@ -84,6 +84,25 @@ TEST_CASE("a launcher of any MPI leaves it to PMIx, and else to the order of the
   CHECK(takes(here, MpiAbi::mpich, false));
 }
 
+TEST_CASE(
+    "a launcher's MPI without a plug-in or a library of its own is served by the standard ABI") {
+  Surroundings here = with_openmpi();
+  here.plugins.push_back(MpiAbi::standard);
+  here.launch = launch_of("mpich", 2);
+  CHECK(takes(here, MpiAbi::standard, false));
+  here.launch = launch_of("openmpi", 2);
+  CHECK(takes(here, MpiAbi::openmpi, false));
+  CHECK(choose_mpi(here).or_standard);
+  CHECK_FALSE(choose_mpi(with_both()).or_standard);
+  here.wanted = "openmpi";  // said: no other one will do
+  CHECK_FALSE(choose_mpi(here).or_standard);
+  here.wanted = "standard";
+  CHECK(takes(here, MpiAbi::standard, false));
+  here.loaded = {"MPICH 5.0.2", "/opt/libmpi_abi.so.1", /*has_standard_abi=*/true};
+  CHECK(takes(here, MpiAbi::standard, false));
+  CHECK(choose_mpi(here).library == "/opt/libmpi_abi.so.1");
+}
+
 TEST_CASE("TUTTI_MPI goes before the launcher, and the program's own MPI before both") {
   Surroundings here = with_both();
   here.launch = launch_of("openmpi", 2);
@@ -114,7 +133,7 @@ TEST_CASE("an MPI without a plug-in is an error that says what to build") {
   here.loaded = {"LAM 7", "libmpi.so.0"};
   CHECK(said(here) ==
         "this process has loaded an MPI that Tutti does not know, LAM 7 (libmpi.so.0); expected "
-        "Open MPI or one of MPICH's kin");
+        "Open MPI, one of MPICH's kin, or an MPI with the standard ABI");
   here.plugins.clear();
   here.loaded.reset();
   here.wanted = "openmpi";
@@ -152,12 +171,14 @@ TEST_CASE("without any plug-in a process alone goes on, and several do not") {
 
 TEST_CASE("MPIs are known by what they say of themselves") {
   using tutti::mpi::abi_of;
-  CHECK(abi_of("Open MPI v4.1.4") == MpiAbi::openmpi);
+  CHECK(abi_of({"Open MPI v4.1.4", ""}) == MpiAbi::openmpi);
   for (const char* text : {"MPICH 4.0.2", "Intel(R) MPI Library 2021.9 for Linux* OS",
                            "MVAPICH 3.0", "CRAY MPICH version 8.1.25"}) {
-    CHECK(abi_of(text) == MpiAbi::mpich);
+    CHECK(abi_of({text, ""}) == MpiAbi::mpich);
+    CHECK(abi_of({text, "", /*has_standard_abi=*/true}) == MpiAbi::standard);
   }
-  CHECK_FALSE(abi_of("LAM 7"));
+  CHECK_FALSE(abi_of({"LAM 7", ""}));
+  CHECK(abi_of({"LAM 7", "", /*has_standard_abi=*/true}) == MpiAbi::standard);
   CHECK(tutti::mpi::short_version("MPICH Version:\t4.0.2\nMPICH Release date:") == "MPICH 4.0.2");
   CHECK(tutti::mpi::short_version("Open MPI v4.1.4, package: Debian") == "Open MPI v4.1.4");
 }

@@ -165,7 +165,7 @@ TEST_CASE("what a program fills in itself has the limits of the variables") {
   settings = {};
   settings.mpi = "lam";
   CHECK(invalid(settings) ==
-        "TUTTI_MPI=lam: expected auto, openmpi, mpich, or the path of an MPI's library");
+        "TUTTI_MPI=lam: expected auto, openmpi, mpich, standard, or the path of an MPI's library");
 }
 
 TEST_CASE("what the environment has wrong is kept, and thrown by what is created with it") {

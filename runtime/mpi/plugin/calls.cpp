@@ -78,7 +78,10 @@ class CompiledCalls final : public Calls {
   }
 
   std::string header_version() const override {
-#if defined(OMPI_MAJOR_VERSION)
+#if defined(MPI_ABI_VERSION) && MPI_ABI_VERSION > 0
+    return "MPI's standard ABI " + std::to_string(MPI_ABI_VERSION) + "." +
+           std::to_string(MPI_ABI_SUBVERSION);
+#elif defined(OMPI_MAJOR_VERSION)
     return "Open MPI v" + std::to_string(OMPI_MAJOR_VERSION) + "." +
            std::to_string(OMPI_MINOR_VERSION) + "." + std::to_string(OMPI_RELEASE_VERSION);
 #elif defined(I_MPI_VERSION)
