@@ -22,6 +22,15 @@ constexpr std::size_t kValuesBegin = 128;
 /// first whether it waits.
 constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
 
+/// Several steps at once give the bits of one after the other, but for 16-bit floating-point types,
+/// of which every step rounds.
+bool sums_at_once(const FusedLayout& layout) {
+  bool all = true;
+  layout.for_each_segment(
+      [&](const FusedLayout::Part& part) { all = all && size_of(layout.wire(part.segment)) != 2; });
+  return all;
+}
+
 }  // namespace
 
 /// If a message has several handshakes, the sender's own says whom the sender saw coming last.
@@ -35,13 +44,6 @@ struct Agreement::Handshake {
   std::uint32_t last_time;  ///< of the call before it, on the nodes that it stands for
 };
 
-/// Stands for those of all nodes whose subtrees follow. `agrees` says that all of them are alike.
-/// Behind it are the values, and then where the subtrees begin and end, as pairs of int.
-struct Agreement::FoldedHeader {
-  Handshake handshake;
-  std::uint64_t subtrees;  ///< 0 without data
-};
-
 struct Agreement::Buffers {
   struct Message {
     int node;  ///< the other one
@@ -51,13 +53,16 @@ struct Agreement::Buffers {
   };
   std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
-  std::vector<std::byte> arrived;                ///< the same, received; only grows
+  std::vector<std::byte> gathered;               ///< the same, received; only grows
   std::vector<std::byte> partials;               ///< all nodes', in plan order
-  std::unique_ptr<std::byte[]> folded[3];        ///< sent, received, and what is sent next
-  std::vector<Subtree> known;                    ///< values lie in these
-  std::vector<Message> sends;                    ///< not yet complete
-  std::vector<Message> receives;                 ///< not yet complete
-  std::vector<Message> first_ones;               ///< of handshakes, just complete
+  /// With sums on the way, a message each: its own sum, what has arrived, the rest. A handshake,
+  /// and the sum from kValuesBegin on.
+  std::unique_ptr<std::byte[]> own;
+  std::unique_ptr<std::byte[]> arrived;
+  std::unique_ptr<std::byte[]> rest;
+  std::vector<Message> sends;       ///< not yet complete
+  std::vector<Message> receives;    ///< not yet complete
+  std::vector<Message> first_ones;  ///< of handshakes, just complete
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -68,15 +73,13 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
       transport_(transport),
       handshakes_(tuning.handshakes),
       folds_(handshakes_ == Handshakes::doubling && plan.is_tree_of_nodes()),
+      folding_(topology.num_nodes(), topology.node),
       buffers_(std::make_unique<Buffers>()) {
   const std::size_t inline_bytes = std::max(tuning.inline_shared_bytes, tuning.inline_tried_bytes);
   if (folds_) {
-    const auto nodes = static_cast<unsigned>(topology.num_nodes());
-    const auto rounds = static_cast<std::size_t>(std::bit_width(nodes - 1));
-    const std::size_t most_subtrees = std::has_single_bit(nodes) ? 1 : 2 * rounds + 1;
-    most_bytes_ = kValuesBegin + most_subtrees * (inline_bytes + 2 * sizeof(int));
-    for (auto& message : buffers_->folded) {
-      message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
+    most_bytes_ = kValuesBegin + inline_bytes;
+    for (auto* message : {&buffers_->own, &buffers_->arrived, &buffers_->rest}) {
+      *message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
     }
     return;
   }
@@ -95,6 +98,7 @@ Agreement::~Agreement() {
 
 bool Agreement::reach(Call& call, bool with_payload) {
   last_rank_ = call.last_rank();
+  operands_.clear();
   if (folds_) return fold(call, with_payload);
   if (handshakes_ == Handshakes::direct) {
     for_each_other([&](int node) { receive_handshake(node, room_for(node)); });
@@ -124,107 +128,110 @@ Agreement::Handshake Agreement::handshake_of(const Call& call, std::size_t bytes
 // --- sums on the way ----------------------------------------------------------------------------
 
 bool Agreement::fold(Call& call, bool with_payload) {
-  static_assert(sizeof(FoldedHeader) <= kValuesBegin);
+  static_assert(sizeof(Handshake) <= kValuesBegin);
   const std::size_t bytes = with_payload && call.node_agrees() ? call.layout().total() : 0;
-  auto& known = buffers_->known;
-  FoldedHeader own{handshake_of(call, bytes), 0};
-  known.clear();
-  if (bytes > 0) {
-    std::byte* const value = buffers_->folded[0].get() + kValuesBegin;
-    call.reduce_payloads_to_buffer(0, topology_.local_size(), value);
-    known.push_back({topology_.node, topology_.node + 1, value});
+  Handshake own = handshake_of(call, bytes);
+  const std::byte* const arrived = buffers_->arrived.get();
+  const std::byte* const rest = buffers_->rest.get();
+  std::byte* sum = buffers_->own.get() + kValuesBegin;
+  if (bytes > 0) call.reduce_payloads_to_buffer(0, topology_.local_size(), sum);
+  for (int index = 0; index < folding_.num_rounds(); ++index) {
+    const FoldingRound round = folding_.round(index);
+    write_folded(own, buffers_->own.get());
+    if (!round.rest_to.empty()) write_folded(own, buffers_->rest.get());
+    exchange_folded(index, round);
+    if (round.partner >= 0 || round.total_from >= 0) merge(own, arrived);
+    if (round.rest_from >= 0) merge(own, rest);
+    if (own.partial_bytes == 0) continue;
+    const bool is_last = index + 1 == folding_.num_rounds();
+    if (round.partner >= 0) {
+      add(call, arrived, folding_.partners_in(index), is_last);
+    }
+    if (round.adds_rest) {
+      add(call, rest, folding_.rest(), folding_.round(index + 1).own_to.empty());
+    }
+    if (round.total_from >= 0) sum = buffers_->arrived.get() + kValuesBegin;
   }
-  for (int distance = 1; distance < topology_.num_nodes(); distance *= 2) {
-    swap_folded(distance, own);
-    own = take_arrived(own, call);
-  }
-  stop_requested_ = own.handshake.stop_requested != 0;
-  last_time_ = own.handshake.last_time;
-  if (own.handshake.agrees == 0) return false;
-  if (bytes == 0) return true;
-  std::byte* const sum = known.front().value;
-  if (call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
+  stop_requested_ = own.stop_requested != 0;
+  last_time_ = own.last_time;
+  if (own.agrees == 0) return false;
+  if (bytes > 0 && call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
     divide_by_ranks(call.layout(), {0, bytes}, plan_, sum);
   }
   result_ = sum;
   return true;
 }
 
-/// Sends what is known to one node, and receives another's, or the same one's.
-void Agreement::swap_folded(int distance, const FoldedHeader& own) {
-  const int nodes = topology_.num_nodes();
-  const bool in_pairs = std::has_single_bit(static_cast<unsigned>(nodes));
-  const int to = in_pairs ? topology_.node ^ distance : (topology_.node + distance) % nodes;
-  const int from = in_pairs ? to : (topology_.node + nodes - distance) % nodes;
-  receive_handshake(from, {buffers_->folded[1].get(), most_bytes_});
-  auto& known = buffers_->known;
-  const std::size_t bytes = known.empty() ? 0 : own.handshake.partial_bytes;
-  FoldedHeader header = own;
-  header.subtrees = known.size();
-  header.handshake.last_rank = last_rank_;
-  std::byte* const message = buffers_->folded[0].get();
+void Agreement::write_folded(const Handshake& own, std::byte* message) const {
+  Handshake header = own;
+  header.last_rank = last_rank_;
   std::memcpy(message, &header, sizeof header);
-  std::byte* end = message + kValuesBegin + known.size() * bytes;
-  for (const Subtree& subtree : known) {
-    const int extent[] = {subtree.begin, subtree.end};
-    std::memcpy(end, extent, sizeof extent);
-    end += sizeof extent;
-  }
-  const std::span<const std::byte> whole(message, static_cast<std::size_t>(end - message));
-  send_handshake(to, whole);
-  if (!wait_for_handshakes(distance)) return;
-  std::memcpy(&header, buffers_->folded[1].get(), sizeof header);
-  last_rank_ = header.handshake.last_rank;
 }
 
-/// What this node knows with what has arrived. Nodes that do not agree have no sum.
-Agreement::FoldedHeader Agreement::take_arrived(FoldedHeader own, const Call& call) {
-  auto& [sent, arrived, next] = buffers_->folded;
-  auto& known = buffers_->known;
-  FoldedHeader other;
-  std::memcpy(&other, arrived.get(), sizeof other);
-  own.handshake.stop_requested |= other.handshake.stop_requested;
-  own.handshake.last_time = longest_of(own.handshake.last_time, other.handshake.last_time);
-  const bool alike = other.handshake.agrees != 0 &&
-                     other.handshake.sequence == own.handshake.sequence &&
-                     other.handshake.signature == own.handshake.signature;
-  if (own.handshake.agrees == 0 || !alike) {
-    own.handshake.agrees = 0;
-    known.clear();
-    return own;
-  }
-  const std::size_t bytes = own.handshake.partial_bytes;
-  const std::byte* extents = arrived.get() + kValuesBegin + other.subtrees * bytes;
-  for (std::size_t i = 0; i < other.subtrees; ++i) {
-    int extent[2];
-    std::memcpy(extent, extents + i * sizeof extent, sizeof extent);
-    known.push_back({extent[0], extent[1], arrived.get() + kValuesBegin + i * bytes});
-  }
-  unite(known, topology_.num_nodes(),
-        [&](const Subtree& left, const Subtree& right) { add_subtrees(call, left, right); });
-  std::byte* place = next.get() + kValuesBegin;
-  for (Subtree& subtree : known) {
-    std::memcpy(place, subtree.value, bytes);
-    subtree.value = place;
-    place += bytes;
-  }
-  std::swap(sent, next);
-  return own;
+/// Two messages of one round never come from one node.
+void Agreement::exchange_folded(int index, const FoldingRound& round) {
+  const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
+  const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
+  const auto as_it_is = [](const std::span<std::byte> message) {
+    return std::span<const std::byte>(message.first(folded_length(message)));
+  };
+  const auto own = as_it_is({buffers_->own.get(), most_bytes_});
+  const int arrives_from = std::max(round.partner, round.total_from);
+  if (arrives_from >= 0) receive_handshake(arrives_from, arrived);
+  if (round.rest_from >= 0) receive_handshake(round.rest_from, rest);
+  if (round.partner >= 0) send_handshake(round.partner, own);
+  for (const int node : round.own_to) send_handshake(node, own);
+  for (const int node : round.rest_to) send_handshake(node, as_it_is(rest));
+  if (!wait_for_handshakes(index)) return;
+  Handshake last;
+  std::memcpy(&last, (last_node_ == arrives_from ? arrived : rest).data(), sizeof last);
+  last_rank_ = last.last_rank;
 }
 
-/// Where each element has one source, segments of the right operand come to the left one.
-void Agreement::add_subtrees(const Call& call, const Subtree& left, const Subtree& right) const {
+/// Nodes that do not agree have no sum. A handshake stands for all nodes that its sender knows of.
+void Agreement::merge(Handshake& own, const std::byte* message) {
+  Handshake other;
+  std::memcpy(&other, message, sizeof other);
+  own.stop_requested |= other.stop_requested;
+  own.last_time = longest_of(own.last_time, other.last_time);
+  const bool alike = other.agrees != 0 && other.sequence == own.sequence &&
+                     other.signature == own.signature && other.partial_bytes == own.partial_bytes;
+  if (own.agrees != 0 && alike) return;
+  own.agrees = 0;
+  own.partial_bytes = 0;
+}
+
+/// What can be summed into the outputs of a rank that is alone in its node. An average is divided
+/// afterwards, and every step of 16-bit floating-point types rounds.
+bool Agreement::leaves_last_sum(const Call& call) const {
+  if (topology_.local_size() > 1 || call.operation().reduce == ReduceOp::avg) return false;
+  return !has_single_sources(call.layout()) && sums_at_once(call.layout());
+}
+
+/// Adds the sum of other nodes to this node's own; the last addition may be left to the caller.
+/// Where each element has one source, the segments of these nodes are copied.
+void Agreement::add(Call& call, const std::byte* message, NodeRange nodes, bool is_last) {
   const FusedLayout& layout = call.layout();
-  if (!has_single_sources(layout)) {
-    return combine_two(layout, call.operation().reduce, {0, layout.total()}, left.value,
-                       right.value, left.value);
+  std::byte* const own = buffers_->own.get() + kValuesBegin;
+  const std::byte* const other = message + kValuesBegin;
+  if (has_single_sources(layout)) {
+    layout.for_each_segment([&](const FusedLayout::Part& part) {
+      const int node = topology_.node_of(call.segment(part).source);
+      if (node < nodes.begin || node >= nodes.end) return;
+      std::memcpy(own + part.position, other + part.position,
+                  part.count * size_of(layout.wire(part.segment)));
+    });
+    return;
   }
-  layout.for_each_segment([&](const FusedLayout::Part& part) {
-    const int node = topology_.node_of(call.segment(part).source);
-    if (node < right.begin || node >= right.end) return;
-    std::memcpy(left.value + part.position, right.value + part.position,
-                part.count * size_of(layout.wire(part.segment)));
-  });
+  const bool other_is_left = nodes.begin < topology_.node;
+  const std::byte* const left = other_is_left ? other : own;
+  const std::byte* const right = other_is_left ? own : other;
+  if (is_last && leaves_last_sum(call)) {
+    operands_ = {left, right};
+    return;
+  }
+  combine_two(call.workers(), layout, call.operation().reduce, {0, layout.total()}, left, right,
+              own);
 }
 
 // --- all handshakes, to be looked at together ----------------------------------------------------
@@ -246,9 +253,9 @@ void Agreement::compose_handshake(Call& call, bool with_payload) {
 }
 
 std::size_t Agreement::folded_length(std::span<const std::byte> bytes) {
-  FoldedHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  return kValuesBegin + header.subtrees * (header.handshake.partial_bytes + 2 * sizeof(int));
+  Handshake handshake;
+  std::memcpy(&handshake, bytes.data(), sizeof handshake);
+  return kValuesBegin + handshake.partial_bytes;
 }
 
 std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
@@ -259,14 +266,14 @@ std::size_t Agreement::handshake_length(int node, std::span<const std::byte> byt
 
 void Agreement::pass_on_handshakes() {
   const int nodes = topology_.num_nodes();
-  auto& arrived = buffers_->arrived;
+  auto& gathered = buffers_->gathered;
   for (int distance = 1; distance < nodes; distance *= 2) {
     const int count = std::min(distance, nodes - distance);
     const int from = (topology_.node + nodes - distance) % nodes;
     const int to = (topology_.node + distance) % nodes;
     const std::size_t room = static_cast<std::size_t>(count) * most_bytes_;
-    if (arrived.size() < room) arrived.resize(room);
-    receive(from, kHandshakeTag, std::span(arrived).first(room));
+    if (gathered.size() < room) gathered.resize(room);
+    receive(from, kHandshakeTag, std::span(gathered).first(room));
     buffers_->passed_on.clear();
     tell_last_rank();
     for (int i = 0; i < count; ++i) {
@@ -274,8 +281,8 @@ void Agreement::pass_on_handshakes() {
       buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
     }
     send(to, kHandshakeTag, buffers_->passed_on);
-    const bool waited = wait_for_handshakes(distance);
-    std::span<const std::byte> rest(arrived);
+    const bool waited = wait_for_handshakes(std::bit_width(static_cast<unsigned>(distance)) - 1);
+    std::span<const std::byte> rest(gathered);
     for (int i = 0; i < count; ++i) {
       const int node = (from + nodes - i) % nodes;
       const std::size_t length = handshake_length(node, rest);
@@ -286,12 +293,13 @@ void Agreement::pass_on_handshakes() {
   }
 }
 
-/// True if another node came later than this one; last_node_ is the last of them. A node at a
-/// distance has put together what it sends from what nearer ones have sent.
-bool Agreement::wait_for_handshakes(int distance) {
+/// True if another node came later than this one; last_node_ is the last of them. A node that
+/// speaks in a later round has put together what it sends from what it has received in those
+/// before.
+bool Agreement::wait_for_handshakes(int rounds_before) {
   const auto begin = waiter_.now();
   last_node_ = -1;
-  waiter_.set_rounds_before(std::bit_width(static_cast<unsigned>(distance)) - 1);
+  waiter_.set_rounds_before(rounds_before);
   wait_for_messages();
   waiter_.set_rounds_before(0);
   return last_node_ >= 0 && waiter_.now() - begin > kTogether;
@@ -330,17 +338,43 @@ void Agreement::look_at_all() {
   }
 }
 
-void Agreement::combine(const Call& call) {
+void Agreement::combine(Call& call) {
   const Range all{0, call.layout().total()};
   if (has_single_sources(call.layout())) return pick_copies(call);
+  if (plan_.is_tree_of_nodes() && sums_at_once(call.layout())) return sum_all(call);
   buffers_->partials.resize(plan_.num_partials() * all.size());
   for (int node = 0; node < topology_.num_nodes(); ++node) {
     std::memcpy(buffers_->partials.data() + all.size() * plan_.first_of(node),
                 buffers_->incoming[node].data() + sizeof(Handshake),
                 all.size() * plan_.count_of(node));
   }
-  combine_partials(call.layout(), call.operation().reduce, all, plan_, buffers_->partials.data());
+  combine_partials(call.workers(), call.layout(), call.operation().reduce, all, plan_,
+                   buffers_->partials.data());
   result_ = buffers_->partials.data();
+}
+
+/// One partial sum of each node, from where they have arrived.
+void Agreement::sum_all(Call& call) {
+  const FusedLayout& layout = call.layout();
+  for (const auto& handshake : buffers_->incoming) {
+    operands_.push_back(handshake.data() + sizeof(Handshake));
+  }
+  if (leaves_last_sum(call)) return;
+  buffers_->partials.resize(layout.total());
+  std::byte* const sum = buffers_->partials.data();
+  std::vector<const std::byte*> values(operands_.size());
+  layout.for_each_segment([&](const FusedLayout::Part& part) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = operands_[i] + part.position;
+    std::byte* const to = sum + part.position;
+    const DType wire = layout.wire(part.segment);
+    call.workers().reduce({combining(call.operation().reduce), wire, wire}, values,
+                          std::span(&to, 1), part.count, WritePolicy::cached);
+  });
+  operands_.clear();
+  result_ = sum;
+  if (call.operation().reduce == ReduceOp::avg) {
+    divide_by_ranks(layout, {0, layout.total()}, plan_, sum);
+  }
 }
 
 /// Every segment from the handshake of its source's node.

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/call.hpp"
+#include "collectives/folding.hpp"
 #include "collectives/lane.hpp"
 #include "collectives/mismatch.hpp"
 #include "collectives/transport.hpp"
@@ -19,26 +21,25 @@ namespace tutti::collectives {
 ///
 ///   direct     node 0: [handshake | partial sums]  <-->  node 1, node 2, ...   to each, at once
 ///
-///   doubling   round 0: node i sends its handshake to node i + 1
+///   doubling   folding.hpp has the picture, where sums can be made on the way; otherwise
+///              round 0: node i sends its handshake to node i + 1
 ///              round 1: what it and i - 1 have to node i + 2
 ///              round 2: what it, i - 1, i - 2 and i - 3 have to node i + 4; and so on
-///              N a power of two: round k: node i and node i xor 2^k send each other what they have
 ///
 /// A handshake carries the node's signature, or that its own ranks disagree. Every first rank sees
 /// all handshakes, or one that stands for all: it says whether those that it stands for are alike.
 /// So all come to the same result. Small data travels with the handshake: a small allreduce is one
 /// round, or ceil(log2 N) rounds of one message each among many nodes.
 ///
-/// By doubling, sums are made on the way. A message has the sums of subtrees of the canonical tree:
-/// one if N is a power of two, otherwise at most two per round so far. Two subtrees that the tree
-/// adds are added where they meet, on every node with the same operands, so the bits are those of
-/// the CombinePlan. Data with one source is put together in the same way. A node with several
-/// partial sums, or nodes in another tree, pass on all that there is instead.
+/// By doubling, sums are made on the way: a message has the sum of a subtree of the canonical tree,
+/// so the bits are those of the CombinePlan. Data with one source is put together in the same way.
+/// A node with several partial sums, or nodes in another tree, pass on all that there is instead.
 ///
-/// Bytes  direct n (N - 1) received per node; doubling n log2 N, or at most 2n per round so far.
-/// Memory  per first rank, doubling: O(log N) small data; else O(N).
-/// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds. Recursive doubling
-/// as in Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005. Sums of subtrees: our own.
+/// Where a node is one rank, the last sum goes straight into its outputs: see last_operands().
+///
+/// Bytes  direct n (N - 1) received per node; doubling n log2 N, or n N where nothing is summed.
+/// Memory  per first rank, doubling: O(1) small data where sums are made on the way; else O(N).
+/// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
 class Agreement {
  public:
   Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter, Transport& transport,
@@ -50,6 +51,9 @@ class Agreement {
   /// True if all nodes agree. If `with_payload`, result() then holds the reduced wire elements.
   bool reach(Call& call, bool with_payload);
   [[nodiscard]] const std::byte* result() const { return result_; }
+  /// Where all but the last sum has been made: what is to be summed, each wire elements of the
+  /// whole call, in the order of nodes. Empty if result() has the sum.
+  [[nodiscard]] std::span<const std::byte* const> last_operands() const { return operands_; }
   /// True if a rank of any node announced the call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return stop_requested_; }
   /// The rank that announced the call last, as far as this node saw: see Handshake.
@@ -63,19 +67,20 @@ class Agreement {
 
  private:
   struct Handshake;
-  struct FoldedHeader;
   struct Buffers;
   [[nodiscard]] Handshake handshake_of(const Call& call, std::size_t bytes) const;
   bool fold(Call& call, bool with_payload);
-  void swap_folded(int distance, const FoldedHeader& own);
-  FoldedHeader take_arrived(FoldedHeader own, const Call& call);
-  void add_subtrees(const Call& call, const Subtree& left, const Subtree& right) const;
+  void exchange_folded(int index, const FoldingRound& round);
+  static void merge(Handshake& own, const std::byte* message);
+  void add(Call& call, const std::byte* message, NodeRange nodes, bool is_last);
+  [[nodiscard]] bool leaves_last_sum(const Call& call) const;
   void compose_handshake(Call& call, bool with_payload);
   [[nodiscard]] bool handshakes_agree(const Call& call) const;
   void look_at_all();
   void pass_on_handshakes();
   std::size_t handshake_length(int node, std::span<const std::byte> bytes) const;
-  void combine(const Call& call);
+  void combine(Call& call);
+  void sum_all(Call& call);
   void pick_copies(const Call& call);
   void send(int to_node, int tag, std::span<const std::byte> message);
   void receive(int node, int tag, std::span<std::byte> bytes);
@@ -85,8 +90,9 @@ class Agreement {
   std::span<std::byte> room_for(int node);
   void for_each_other(FunctionRef<void(int)> visit) const;
   static std::size_t folded_length(std::span<const std::byte> bytes);
+  void write_folded(const Handshake& own, std::byte* message) const;
   void wait_for_messages();
-  bool wait_for_handshakes(int distance = 1);
+  bool wait_for_handshakes(int rounds_before = 0);
   void learn_last_rank();
   void tell_last_rank();
 
@@ -95,10 +101,12 @@ class Agreement {
   Waiter& waiter_;
   Transport& transport_;
   Handshakes handshakes_;
-  const bool folds_;            ///< sums are made on the way
+  const bool folds_;  ///< sums are made on the way
+  const Folding folding_;
   std::size_t most_bytes_ = 0;  ///< a handshake, or a message of folded ones, has
   std::unique_ptr<Buffers> buffers_;
   const std::byte* result_ = nullptr;
+  std::vector<const std::byte*> operands_;
   int last_node_ = -1;  ///< whose message was missing last
   int last_rank_ = 0;
   bool stop_requested_ = false;

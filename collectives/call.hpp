@@ -263,6 +263,9 @@ class Call {
   /// Hands wire elements at `buffer` + (position - range.begin) to the consumer, or copies them to
   /// the outputs. `scratch` has room for range.size() bytes.
   void deliver_wire(Range range, const std::byte* buffer, std::byte* scratch) const;
+  /// Reduces wire elements, of which each of `values` has those of the whole layout, into this
+  /// rank's outputs, or for its consumer.
+  void deliver_sum(std::span<const std::byte* const> values);
   /// The result of a small call: wire elements of the whole layout.
   void deliver_small(const std::byte* buffer) const;
   /// What spread_to_all() and deliver() do, where this rank is_alone_in_lane().

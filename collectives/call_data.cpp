@@ -462,6 +462,20 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
   });
 }
 
+void Call::deliver_sum(std::span<const std::byte* const> values) {
+  turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
+  alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];
+  for_each_range(kScratchBytes, [&](Range range) {
+    layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
+      sources_.clear();
+      for (const std::byte* const value : values) sources_.push_back(value + part.position);
+      const Reduction sum{combining(operation_->reduce), layout_.wire(part.segment),
+                          segment(part).dtype};
+      reduce_part_to_self(part, sum, sources_, scratch, WritePolicy::cached);
+    });
+  });
+}
+
 void Call::deliver_small(const std::byte* buffer) const {
   alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];
   for_each_range(kScratchBytes,

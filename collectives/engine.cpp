@@ -348,6 +348,9 @@ void Engine::reduce_by_path() {
 }
 
 void Engine::deliver_sums_of_agreement() {
+  if (agreement_ != nullptr && !agreement_->last_operands().empty()) {
+    return call_.deliver_sum(agreement_->last_operands());
+  }
   call_.deliver_small(agreement_ != nullptr ? agreement_->result()
                                             : call_.agreement_line().payload);
 }

@@ -54,8 +54,11 @@ class HalvingExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override;
   void act(Call& call, ChunkInFlight& flight) const override;
+  void deliver(Call& call, ChunkInFlight& flight, int slot) const override;
 
  private:
+  [[nodiscard]] static bool delivers_early(const Call& call);
+
   /// Pieces begin .. end - 1 of the share.
   struct Pieces {
     int begin;
@@ -90,7 +93,7 @@ class HalvingExchange final : public ExchangeAlgorithm {
   [[nodiscard]] std::size_t incoming_offset(const ChunkInFlight& flight, int round) const;
   void add(Call& call, Range range, const std::byte* left, const std::byte* right,
            std::byte* sum) const {
-    combine_two(call.layout(), call.operation().reduce, range, left, right, sum);
+    combine_two(call.workers(), call.layout(), call.operation().reduce, range, left, right, sum);
   }
 
   void send_half(ChunkInFlight& flight, int round) const;
@@ -108,14 +111,15 @@ class HalvingExchange final : public ExchangeAlgorithm {
   int rounds_ = 0;         ///< log2 of the block's size
 };
 
+/// Round 0 halves by the highest bit of a piece's number and by the lowest one of a node's index.
 int HalvingExchange::owner_of(int piece, std::size_t block) const {
   const Block& asked = blocks_[block];
-  const int rounds = std::countr_zero(static_cast<unsigned>(asked.size));
-  for (int index = 0; index < asked.size; ++index) {
-    const Pieces kept = kept_by(index, rounds);
-    if (kept.begin <= piece && piece < kept.end) return asked.first + index;
+  int index = 0;
+  int half = num_pieces() / 2;
+  for (int bit = 1; bit < asked.size; bit *= 2, half /= 2) {
+    if ((piece & half) != 0) index += bit;
   }
-  return asked.first;  // not reached: a block owns all pieces
+  return asked.first + index;
 }
 
 std::size_t HalvingExchange::incoming_offset(const ChunkInFlight& flight, int round) const {
@@ -137,9 +141,16 @@ void HalvingExchange::start(Call& call, ChunkInFlight& flight) const {
   post_halving(flight);
   post_between_blocks(flight);
   post_doubling(flight);
-  const std::size_t partial = lane_.own_first();
-  sum_partial(call, flight, partial, flight.share, flight.outgoing.data());
-  rounds_ > 0 ? send_half(flight, 0) : send_to_owners(flight);
+  if (rounds_ == 0) {
+    sum_partial(call, flight, lane_.own_first(), flight.share, flight.outgoing.data());
+    return send_to_owners(flight);
+  }
+  // What is kept is added from where it lies, if it can be.
+  const Range sent = range_of(flight, kept_by(partner_index(0), 1));
+  const Range kept = range_of(flight, kept_by(index_, 1));
+  sum_partial(call, flight, lane_.own_first(), sent, sum_at(flight, sent));
+  send_half(flight, 0);
+  sum_own_partials(call, flight, kept, sum_at(flight, kept));
 }
 
 void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
@@ -152,6 +163,19 @@ void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
   if (stage == rounds_) add_other_blocks(call, flight);
   const int doublings = stage - rounds_;
   if (doublings < rounds_) send_known(flight, rounds_ - 1 - doublings);
+  if (!delivers_early(call)) return;
+  const int index = doublings == 0 ? index_ : partner_index(rounds_ - doublings);
+  const Range known = range_of(flight, kept_by(index, rounds_ - std::max(doublings - 1, 0)));
+  call.deliver_own(known, flight.result_at(known.begin), /*slot=*/0);
+}
+
+/// While the next half is on its way. A consumer wants its elements in their order.
+bool HalvingExchange::delivers_early(const Call& call) {
+  return call.is_alone_in_lane() && call.operation().consumer == nullptr;
+}
+
+void HalvingExchange::deliver(Call& call, ChunkInFlight& flight, int slot) const {
+  if (!delivers_early(call)) ExchangeAlgorithm::deliver(call, flight, slot);
 }
 
 void HalvingExchange::post_halving(ChunkInFlight& flight) const {
@@ -207,7 +231,17 @@ void HalvingExchange::add_half(Call& call, ChunkInFlight& flight, int round) con
   std::byte* own = sum_at(flight, half);
   const std::byte* theirs = flight.incoming.data() + incoming_offset(flight, round);
   const bool is_lower = ((index_ >> round) & 1) == 0;
-  add(call, half, is_lower ? own : theirs, is_lower ? theirs : own, own);
+  if (round > 0) return add(call, half, is_lower ? own : theirs, is_lower ? theirs : own, own);
+  call.layout().for_each_part(half, [&](const FusedLayout::Part& part) {
+    const std::size_t offset = part.position - half.begin;
+    const std::byte* const input = call.input_as_carried(part);
+    const std::byte* operands[] = {input != nullptr ? input : own + offset, theirs + offset};
+    if (!is_lower) std::swap(operands[0], operands[1]);
+    std::byte* const to = own + offset;
+    const DType wire = call.layout().wire(part.segment);
+    call.workers().reduce({combining(call.operation().reduce), wire, wire}, operands,
+                          std::span(&to, 1), part.count, WritePolicy::cached);
+  });
 }
 
 void HalvingExchange::send_to_owners(ChunkInFlight& flight) const {

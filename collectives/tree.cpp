@@ -113,47 +113,24 @@ CombinePlan plan_for(const Nodes& nodes, bool reproducible) {
   return reproducible ? CombinePlan::by_rank(nodes) : CombinePlan::by_node(nodes);
 }
 
-void unite(std::vector<Subtree>& known, int nodes,
-           FunctionRef<void(const Subtree&, const Subtree&)> add) {
-  std::sort(known.begin(), known.end(), [](const Subtree& left, const Subtree& right) {
-    return left.begin != right.begin ? left.begin < right.begin : left.end > right.end;
-  });
-  const auto are_siblings = [&](const Subtree& left, const Subtree& right) {
-    const int size = left.end - left.begin;
-    const bool is_left = std::has_single_bit(static_cast<unsigned>(size)) &&
-                         left.begin % (2 * size) == 0 && right.begin == left.end;
-    return is_left && right.end == std::min(left.begin + 2 * size, nodes);
-  };
-  std::size_t count = 0;
-  for (const Subtree& next : known) {
-    if (count > 0 && next.end <= known[count - 1].end) continue;
-    known[count++] = next;
-    for (; count > 1 && are_siblings(known[count - 2], known[count - 1]); --count) {
-      add(known[count - 2], known[count - 1]);
-      known[count - 2].end = known[count - 1].end;
-    }
-  }
-  known.erase(known.begin() + static_cast<std::ptrdiff_t>(count), known.end());
-}
-
-void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
-                 const std::byte* right, std::byte* sum) {
+void combine_two(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
+                 const std::byte* left, const std::byte* right, std::byte* sum) {
   layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     const std::size_t offset = part.position - range.begin;
     const std::byte* sources[] = {left + offset, right + offset};
     std::byte* destination = sum + offset;
     const DType wire = layout.wire(part.segment);
-    reduce({combining(op), wire, wire}, sources, std::span(&destination, 1), part.count,
-           WritePolicy::cached);
+    workers.reduce({combining(op), wire, wire}, sources, std::span(&destination, 1), part.count,
+                   WritePolicy::cached);
   });
 }
 
-void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
-                      std::byte* partials) {
+void combine_partials(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
+                      const CombinePlan& plan, std::byte* partials) {
   plan.for_each_step([&](int left, int right) {
     std::byte* sum = partials + static_cast<std::size_t>(left) * range.size();
     const std::byte* other = partials + static_cast<std::size_t>(right) * range.size();
-    combine_two(layout, op, range, sum, other, sum);
+    combine_two(workers, layout, op, range, sum, other, sum);
   });
   if (op == ReduceOp::avg) divide_by_ranks(layout, range, plan, partials);
 }

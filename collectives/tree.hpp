@@ -19,6 +19,7 @@
 #include "collectives/fused_layout.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/nodes.hpp"
+#include "collectives/workers.hpp"
 
 namespace tutti::collectives {
 
@@ -78,28 +79,15 @@ class CombinePlan {
 /// by_rank() if `reproducible`, else by_node().
 CombinePlan plan_for(const Nodes& nodes, bool reproducible);
 
-/// The sum over nodes begin .. end - 1, which are a subtree of T(number of nodes).
-struct Subtree {
-  int begin;
-  int end;
-  std::byte* value;
-};
-
-/// Unites what several nodes know: subtrees of T(nodes) in any order, some perhaps within others,
-/// which are dropped. add(left, right) adds two that make up a subtree, in the place of `left`.
-/// Afterwards these are disjoint and in the order of nodes; if all nodes are covered, there is one.
-void unite(std::vector<Subtree>& known, int nodes,
-           FunctionRef<void(const Subtree&, const Subtree&)> add);
-
 /// sum = left + right, for a range of wire elements; each pointer is to the range's first byte.
 /// `sum` may be one of the operands. For an average it is the sum.
-void combine_two(const FusedLayout& layout, ReduceOp op, Range range, const std::byte* left,
-                 const std::byte* right, std::byte* sum);
+void combine_two(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
+                 const std::byte* left, const std::byte* right, std::byte* sum);
 
 /// Carries out the plan's steps on a range of wire elements. `partials` holds range.size() bytes
 /// for each partial of the plan, in its order; the sum, or the average, ends in the first.
-void combine_partials(const FusedLayout& layout, ReduceOp op, Range range, const CombinePlan& plan,
-                      std::byte* partials);
+void combine_partials(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
+                      const CombinePlan& plan, std::byte* partials);
 
 /// Makes the average of a sum over all ranks of the plan, for a range of wire elements at `sum`.
 void divide_by_ranks(const FusedLayout& layout, Range range, const CombinePlan& plan,

@@ -186,9 +186,7 @@ namespace {
 std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the_way) {
   const auto others = static_cast<std::size_t>(nodes);
   if (handshakes == Handshakes::direct || !sums_on_the_way) return others;
-  const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
-  return std::has_single_bit(static_cast<unsigned>(nodes)) ? rounds
-                                                           : std::min(others, rounds * rounds);
+  return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
 }
 
 /// How large a payload may be of which a node receives so many.

@@ -2,6 +2,9 @@
 #include "runtime/mpi/bootstrap.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
 #include <memory>
 #include <random>
 #include <span>
@@ -211,13 +214,40 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   parts.transport->make_lane(parts.topology.lane());
 }
 
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+Seconds processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+/// What creating the group took, for TUTTI_LOG=info.
+class CreationTime {
+ public:
+  [[nodiscard]] std::string text() const {
+    char text[100];
+    std::snprintf(text, sizeof text,
+                  "created in %.3g s, with %.3g ms of this rank's processor time",
+                  Seconds(Clock::now() - begun_).count(),
+                  std::milli::den * (processor_time() - computed_before_).count());
+    return text;
+  }
+
+ private:
+  Clock::time_point begun_ = Clock::now();
+  Seconds computed_before_ = processor_time();
+};
+
 /// What the ranks are and how they will work together.
-void log_choices(Group& group) {
+void log_choices(Group& group, const CreationTime& creation) {
   if (!group.log().writes(LogLevel::info)) return;
   const auto& topology = group.topology();
   group.log().write(LogLevel::info, std::string("version ") + TUTTI_VERSION + ", " +
                                         std::to_string(topology.size) + " ranks on " +
                                         std::to_string(topology.num_nodes()) + " nodes");
+  group.log().write(LogLevel::info, creation.text());
   for (const std::string& line : group.engine().tuning().table(topology)) {
     group.log().write(LogLevel::info, line);
   }
@@ -236,6 +266,7 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
 
 /// What may fail on one rank alone is the body of an agree(), so that no rank waits for it.
 std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
+  const CreationTime creation;
   EarlyCollectives ranks(comm, settings.timeout);
   ranks.agree("look at their settings", [&] {
     require_valid(settings);
@@ -270,7 +301,7 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   std::shared_ptr<Group> group;
   ranks.agree("complete their group", [&] {
     group = std::make_shared<Group>(std::move(parts));
-    if (ranks.rank() == 0) log_choices(*group);
+    if (ranks.rank() == 0) log_choices(*group, creation);
   });
   return group;
 }

@@ -87,6 +87,8 @@ class Log(unittest.TestCase):
         lines = self.lines("info", 2)
         self.assertRegex(lines[0], r"^tutti: rank 0 \(host .+\): info: version .+, 2 ranks on")
         self.assertTrue(all(" rank 0 (host " in line for line in lines), lines)
+        self.assertRegex(lines[1], r"info: created in [0-9.e-]+ s, with [0-9.]+ ms of this rank's "
+                                   r"processor time$")
 
     def test_debug_has_every_call_of_every_rank(self):
         lines = self.lines("debug", 2)

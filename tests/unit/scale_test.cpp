@@ -103,13 +103,13 @@ TEST_CASE("the end of a job is two messages per node and doubling of the nodes")
   }
 }
 
-TEST_CASE("a small allreduce is one message per node and doubling of the nodes") {
+TEST_CASE("a small allreduce is a message per node and doubling of the nodes, or two at most") {
   struct Case {
     int nodes;
     std::size_t count;
   };
-  for (const Case& one :
-       {Case{9, 1}, Case{13, 1}, Case{16, 1}, Case{17, 1}, Case{16, 2048}, Case{32, 2048}}) {
+  for (const Case& one : {Case{9, 1}, Case{13, 1}, Case{16, 1}, Case{17, 1}, Case{24, 4096},
+                          Case{16, 2048}, Case{32, 2048}}) {
     const int nodes = one.nodes;
     CAPTURE(nodes);
     MessageCounter counter;
@@ -127,7 +127,11 @@ TEST_CASE("a small allreduce is one message per node and doubling of the nodes")
         },
         counter.filter());
     CHECK(test::all_returned(outcomes));
-    CHECK(counter.most_of_a_node(collectives::kHandshakeTag, 1) == kCalls * rounds_of(nodes));
+    const int most = counter.most_of_a_node(collectives::kHandshakeTag, 1);
+    const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(nodes));
+    if (is_power_of_two) CHECK(most == kCalls * rounds_of(nodes));
+    CHECK(most >= kCalls);
+    CHECK(most <= 2 * kCalls * rounds_of(nodes));
     CHECK(counter.most_of_a_node(collectives::kPartialTag, 1) == 0);
     CHECK(counter.most_of_a_node(collectives::kResultTag, 1) == 0);
   }

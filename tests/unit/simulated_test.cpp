@@ -102,23 +102,38 @@ TEST_CASE("two simulations of a job take the same times, to the picosecond") {
   }
 }
 
+namespace {
+
+/// When each rank has ended so many small allreduces, on a network of latency alone.
+std::vector<Time> ends_of(int nodes, int calls) {
+  Cluster cluster(pure_latency(), nodes_of(nodes, 1), quiet());
+  std::vector<Time> ends(static_cast<std::size_t>(nodes));
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    for (int call = 0; call < calls; ++call) {
+      float value = 1;
+      comm.allreduce(view(&value, {1}));
+      CHECK(value == static_cast<float>(nodes));
+    }
+    ends[static_cast<std::size_t>(comm.rank())] = cluster.simulation().now();
+  });
+  CHECK(test::all_returned(outcomes));
+  return ends;
+}
+
+}  // namespace
+
 TEST_CASE("on a network of latency alone a small allreduce takes as many of them as rounds") {
-  for (const int nodes : {2, 3, 7, 8, 9, 16, 31, 32, 100}) {
+  constexpr Time kLatency = kSecond / 1000;
+  for (const int nodes : {2, 3, 7, 8, 9, 16, 24, 31, 32, 100}) {
     CAPTURE(nodes);
     const int rounds = nodes > 7 ? rounds_of(nodes) : 1;  // few nodes tell all others at once
-    Cluster cluster(pure_latency(), nodes_of(nodes, 1), quiet());
     constexpr int kCalls = 3;
-    std::vector<Time> ends(static_cast<std::size_t>(nodes));
-    const auto outcomes = cluster.run([&](Communicator& comm) {
-      for (int call = 0; call < kCalls; ++call) {
-        float value = 1;
-        comm.allreduce(view(&value, {1}));
-        CHECK(value == static_cast<float>(nodes));
-      }
-      ends[static_cast<std::size_t>(comm.rank())] = cluster.simulation().now();
-    });
-    CHECK(test::all_returned(outcomes));
-    for (const Time end : ends) CHECK(end == Time{kCalls} * rounds * (kSecond / 1000));
+    const std::vector<Time> one = ends_of(nodes, 1);
+    const std::vector<Time> several = ends_of(nodes, kCalls);
+    CHECK(*std::ranges::max_element(one) == rounds * kLatency);
+    CHECK(*std::ranges::max_element(several) <= kCalls * rounds * kLatency);
+    // Where N is not a power of two, the nodes of the largest block have the sum a round earlier.
+    CHECK(*std::ranges::min_element(one) >= (rounds > 1 ? rounds - 1 : 1) * kLatency);
   }
 }
 
