@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <tutti/tutti.hpp>
 
 #include "apps/simulator/measure.hpp"
+#include "apps/simulator/measured_file.hpp"
 #include "apps/simulator/plot.hpp"
 #include "apps/simulator/textbook.hpp"
 #include "support/command_line.hpp"
@@ -35,8 +37,15 @@ struct Options {
   int ranks_per_node = 1;
   std::string sizes = "8,64K,16M";
   std::string algorithms = "tutti";
+  std::string collective = "allreduce";
+  std::string compression = "none";
+  std::string buffers = "user";
+  std::string calls = "together";
+  std::string overrides;
+  bool critical_path = false;
   std::string tuning = "learn";
   std::string network;
+  std::string measured;
   std::string json;
   std::string plot;
 };
@@ -50,10 +59,26 @@ po::options_description describe(Options& options) {
       "bytes of a rank (float32), with suffix as in 64K, 1GiB; several with commas between")(
       "algorithms", po::value(&options.algorithms)->default_value("tutti"),
       "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all")(
+      "collective", po::value(&options.collective)->default_value("allreduce"),
+      "allreduce, or pushpull (the library's alone)")(
+      "compression", po::value(&options.compression)->default_value("none"),
+      "of a pushpull, as collective-benchmark takes it: 2bit, fp16, ...")(
+      "buffers", po::value(&options.buffers)->default_value("user"),
+      "the library's: user (ordinary memory) or store (memory of the node, no copies)")(
+      "override", po::value(&options.overrides),
+      "the library's choices, as TUTTI_ALGORITHMS has them: exchange=halving, ...")(
+      "begin", po::value(&options.calls)->default_value("together"),
+      "together: all ranks begin the call that counts at one time, when nothing is under way; "
+      "barrier: calls follow one another, each after barriers, as in collective-benchmark")(
       "tuning", po::value(&options.tuning)->default_value("learn"),
       "learn: the library finds its way in up to 100 calls before the one that counts; static: it "
       "does not, which takes less time here")("network", po::value(&options.network),
                                               "file with the numbers of the network; required")(
+      "measured", po::value(&options.measured),
+      "--json of collective-benchmark, several with commas between: its allreduces and pushpulls "
+      "are simulated, and stand beside its times")(
+      "critical-path", po::bool_switch(&options.critical_path),
+      "a line more for each: what the slowest rank waited for, in us")(
       "json", po::value(&options.json), "file for the results")(
       "plot", po::value(&options.plot), "file for a picture (SVG): time over nodes, for each size");
   apps::add_common_options(all);
@@ -128,20 +153,76 @@ std::vector<std::string> algorithms_of(const std::string& text) {
   return chosen;
 }
 
-std::vector<Case> cases_of(const Options& options) {
+/// A case that is to be simulated, and what it took somewhere.
+struct Work {
+  Case what;
+  std::optional<double> measured_seconds{};
+};
+
+std::vector<Work> measured_cases(const std::string& files, bool learns) {
+  std::vector<Work> all;
+  for (const std::string& file : split(files)) {
+    for (const Timed& timed : read_measured(file, learns))
+      all.push_back({timed.what, timed.seconds});
+  }
+  return all;
+}
+
+void require_one_of(const char* option, const std::string& value, const char* one,
+                    const char* other) {
+  if (value == one || value == other) return;
+  apps::throw_usage_error(std::string(option) + ": got \"" + value + "\"; expected: " + one +
+                          " or " + other);
+}
+
+/// What is the same in all cases.
+Case pattern_of(const Options& options) {
   if (options.ranks_per_node < 1) {
     apps::throw_usage_error("--ranks-per-node: got " + std::to_string(options.ranks_per_node) +
                             "; expected: at least 1");
   }
-  const bool learns = options.tuning == "learn";
-  if (!learns && options.tuning != "static") {
-    apps::throw_usage_error("--tuning: got \"" + options.tuning + "\"; expected: learn or static");
+  require_one_of("--tuning", options.tuning, "learn", "static");
+  require_one_of("--collective", options.collective, "allreduce", "pushpull");
+  require_one_of("--buffers", options.buffers, "user", "store");
+  require_one_of("--begin", options.calls, "together", "barrier");
+  bool compresses = false;
+  try {
+    compresses = tutti::compression::create(options.compression).index() != 0;
+  } catch (const tutti::Error& error) {
+    apps::throw_usage_error(std::string("--compression: ") + error.what());
   }
-  std::vector<Case> cases;
+  if (compresses && options.collective != "pushpull") {
+    apps::throw_usage_error("--compression belongs to --collective pushpull");
+  }
+  Case pattern;
+  pattern.ranks_per_node = options.ranks_per_node;
+  pattern.learns = options.tuning == "learn";
+  pattern.collective = options.collective;
+  pattern.compression = options.compression;
+  pattern.buffers = options.buffers;
+  pattern.overrides = options.overrides;
+  pattern.begin = options.calls == "barrier" ? Begin::after_barrier : Begin::together;
+  return pattern;
+}
+
+std::vector<Work> cases_of(const Options& options) {
+  Case one = pattern_of(options);
+  if (!options.measured.empty()) return measured_cases(options.measured, one.learns);
+  const std::vector<std::string> algorithms = algorithms_of(options.algorithms);
+  const bool is_plain = one.collective == "allreduce" && one.buffers == "user";
+  if (!is_plain && algorithms != std::vector<std::string>{"tutti"}) {
+    apps::throw_usage_error(
+        "--algorithms: the textbook has an allreduce of ordinary memory; leave it out with "
+        "--collective pushpull and --buffers store");
+  }
+  std::vector<Work> cases;
   for (const std::size_t bytes : sizes_of(options.sizes)) {
     for (const int nodes : nodes_of(options.nodes)) {
-      for (const std::string& algorithm : algorithms_of(options.algorithms)) {
-        cases.push_back({nodes, options.ranks_per_node, bytes, algorithm, learns});
+      one.bytes = bytes;
+      one.nodes = nodes;
+      for (const std::string& algorithm : algorithms) {
+        one.algorithm = algorithm;
+        cases.push_back({one});
       }
       if (nodes > kMostRanks / options.ranks_per_node) {
         apps::throw_usage_error("--nodes and --ranks-per-node: " + std::to_string(nodes) +
@@ -160,13 +241,16 @@ double busbw_gbs(const Measured& one) {
   return one.seconds > 0 ? gigabytes / one.seconds * 2 * (ranks - 1) / ranks : 0;
 }
 
-std::string head() {
-  return "      size  nodes  ranks  algorithm              time us  busbw GB/s  messages/node"
-         "    bytes/node  memory/rank  wrong\n";
+std::string head(bool has_measured) {
+  return std::string("      size  nodes  ranks  algorithm              time us  busbw GB/s  ") +
+         "messages/node    bytes/node    bytes/link  memory/rank  wrong" +
+         (has_measured ? "  measured us  simulated/measured" : "") + "\n";
 }
 
-std::string line(const Measured& one) {
+std::string line(const Measured& one, const std::optional<double>& measured_seconds) {
   std::string name = one.what.algorithm;
+  if (one.what.collective != "allreduce") name += " " + one.what.collective;
+  if (one.what.compression != "none") name += " " + one.what.compression;
   name.resize(20, ' ');
   return column(apps::bytes_text(static_cast<double>(one.what.bytes)), 10) +
          format("%7d%7d  ", one.what.nodes, one.what.ranks()) + name +
@@ -174,14 +258,36 @@ std::string line(const Measured& one) {
          column(apps::rate_text(busbw_gbs(one)), 12) +
          format("%15llu", static_cast<unsigned long long>(one.traffic.most_of_node)) +
          column(apps::bytes_text(static_cast<double>(one.traffic.most_bytes_of_node)), 14) +
+         column(apps::bytes_text(static_cast<double>(one.traffic.most_bytes_of_link)), 14) +
          column(apps::bytes_text(static_cast<double>(one.memory_per_rank)), 13) +
-         column(one.wrong ? std::to_string(*one.wrong) : "-", 7) + "\n";
+         column(one.wrong ? std::to_string(*one.wrong) : "-", 7) +
+         (measured_seconds ? column(apps::time_text(*measured_seconds * kMicroseconds), 13) +
+                                 format("%20.2f", one.seconds / *measured_seconds)
+                           : "") +
+         "\n";
 }
 
-nlohmann::json to_json(const Measured& one) {
+nlohmann::json to_json(const CriticalPath& path) {
+  nlohmann::json on = nlohmann::json::object();
+  for (std::size_t i = 0; i < path.on.size(); ++i) {
+    on[name_of(static_cast<tutti::simulated::Spent>(i))] = path.on[i] * kMicroseconds;
+  }
+  on["other"] = path.other * kMicroseconds;
+  nlohmann::json hops = nlohmann::json::array();
+  for (const tutti::simulated::Hop& hop : path.hops) {
+    const auto picoseconds = static_cast<double>(hop.end - hop.begin);
+    hops.push_back({{"on", name_of(hop.on)}, {"rank", hop.rank}, {"us", picoseconds / 1e6}});
+  }
+  return {{"rank", path.rank}, {"on_us", on}, {"hops", hops}};
+}
+
+nlohmann::json to_json(const Measured& one, const std::optional<double>& measured_seconds) {
   const double microseconds = one.seconds * kMicroseconds;
-  nlohmann::json json{{"collective", "allreduce"},
+  nlohmann::json json{{"collective", one.what.collective},
                       {"backend", one.what.algorithm},
+                      {"compression", nullptr},
+                      {"buffers", one.what.buffers},
+                      {"in_place", one.what.algorithm != "tutti"},
                       {"bytes", one.what.bytes},
                       {"count", one.what.bytes / sizeof(float)},
                       {"type", "float32"},
@@ -195,10 +301,14 @@ nlohmann::json to_json(const Measured& one) {
                       {"messages_of_node", one.traffic.most_of_node},
                       {"bytes_between_nodes", one.traffic.bytes},
                       {"bytes_of_node", one.traffic.most_bytes_of_node},
+                      {"bytes_of_link", one.traffic.most_bytes_of_link},
                       {"memory_per_rank", one.memory_per_rank},
+                      {"critical_path", to_json(one.path)},
                       {"wrong", nullptr}};
+  if (one.what.compression != "none") json["compression"] = one.what.compression;
   if (one.seconds > 0) json["algbw_gbs"] = static_cast<double>(one.what.bytes) / 1e9 / one.seconds;
   if (one.wrong) json["wrong"] = *one.wrong;
+  if (measured_seconds) json["measured_us"] = *measured_seconds * kMicroseconds;
   return json;
 }
 
@@ -207,29 +317,34 @@ int simulate(const Options& options) {
     apps::throw_usage_error("--network: expected: a file as in apps/simulator/networks/");
   }
   const NamedNetwork network = read_network(options.network);
-  const std::vector<Case> cases = cases_of(options);
-  for (const Case& one : cases) require_memory(one);
+  const std::vector<Work> cases = cases_of(options);
+  for (const Work& one : cases) require_memory(one.what);
   apps::check_output_file(options.json);
   apps::check_output_file(options.plot);
-  std::cout << "Simulated: allreduce of float32 on " << network.name << ", "
-            << options.ranks_per_node << " ranks per node; the slowest rank of the last call\n"
-            << head();
+  std::cout << "Simulated: " << options.collective << " of float32 on " << network.name << ", "
+            << cases.front().what.ranks_per_node
+            << " ranks per node; the slowest rank of the last call\n"
+            << head(!options.measured.empty());
   std::vector<Measured> all;
   nlohmann::json results = nlohmann::json::array();
   std::uint64_t wrong = 0;
   apps::ProgressBar bar(isatty(STDERR_FILENO) != 0);
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    bar.show(format("%zu of %zu: %d ranks", i + 1, cases.size(), cases[i].ranks()));
-    const Measured one = measure(network, cases[i]);
+    bar.show(format("%zu of %zu: %d ranks", i + 1, cases.size(), cases[i].what.ranks()));
+    const Measured one = measure(network, cases[i].what);
     bar.clear();
-    std::cout << line(one) << std::flush;
-    results.push_back(to_json(one));
+    std::cout << line(one, cases[i].measured_seconds)
+              << (options.critical_path ? "          " + to_text(one.path) + "\n" : "")
+              << std::flush;
+    results.push_back(to_json(one, cases[i].measured_seconds));
     all.push_back(one);
     wrong += one.wrong.value_or(0);
   }
   const nlohmann::json whole{{"config",
                               {{"network", network.name},
-                               {"ranks_per_node", options.ranks_per_node},
+                               {"ranks_per_node", cases.front().what.ranks_per_node},
+                               {"begin", options.measured.empty() ? options.calls : "barrier"},
+                               {"override", options.overrides},
                                {"tuning", options.tuning}}},
                              {"results", results}};
   apps::write_file(options.json, whole.dump(2) + "\n");
@@ -253,6 +368,11 @@ int collective_simulator(int argc, const char* const* argv) {
   }
   po::variables_map notified = values;
   po::notify(notified);
+  for (const char* name : {"nodes", "ranks-per-node", "size", "algorithms", "collective",
+                           "compression", "buffers", "begin"}) {
+    if (values.count("measured") == 0 || values[name].defaulted()) continue;
+    apps::throw_usage_error(std::string("--measured has its own cases; leave out --") + name);
+  }
   return simulate(options);
 }
 

@@ -6,7 +6,12 @@
 #include <functional>
 #include <limits>
 #include <malloc.h>
+#include <span>
 #include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <tutti/tutti.hpp>
 
 #include "apps/simulator/textbook.hpp"
 #include "runtime/simulated/cluster.hpp"
@@ -18,10 +23,12 @@ namespace {
 
 using tutti::Communicator;
 using tutti::simulated::Cluster;
+using tutti::simulated::in_picoseconds;
 using tutti::simulated::kSecond;
+using tutti::simulated::Spent;
 using tutti::simulated::Time;
 
-constexpr int kFewestCalls = 2;
+constexpr int kFewestCalls = 2;  // the last of them counts, or is followed by those that do
 constexpr int kMostCalls = 100;
 constexpr Time kApart = 10'000 * kSecond;  // between the begins of two calls
 constexpr std::size_t kMostValues = std::size_t{256}
@@ -51,99 +58,216 @@ bool has_data(const Case& what) {
          kMostValues;
 }
 
-/// As measured: a rank of the library takes itself, and three times its values until what is on its
-/// way reaches its limit. The textbook's has its values.
+/// As measured: a rank of the library takes itself, its values, and three times as much until what
+/// is on its way reaches its limit. The textbook's has its values and scratch.
 double bytes_needed(const Case& what) {
   constexpr double kOfRank = double{512 << 10};
   constexpr double kMostOnTheWay = double{48 << 20};
   constexpr double kOfTextbook = double{256 << 10};  // the stack of its fibre
   const double ranks = what.ranks();
   const auto bytes = static_cast<double>(what.bytes);
-  if (what.algorithm != "tutti") return ranks * (kOfTextbook + (has_data(what) ? 3 * bytes : 0));
-  return ranks * (kOfRank + std::min(3 * bytes, kMostOnTheWay)) + bytes;
+  const double copies = what.collective == "allreduce" ? 2 : 4;  // a replica, and a residual
+  const double values = has_data(what) || what.buffers == "store" ? copies * bytes : 0;
+  if (what.algorithm != "tutti") return ranks * (kOfTextbook + values);
+  return ranks * (kOfRank + values + std::min(3 * bytes, kMostOnTheWay)) + bytes;
 }
 
-/// What ranks sum: whole numbers, so that the sum is the same in every order. Where contents do not
-/// matter, all ranks share one array.
-class Values {
+bool is_exact(const Case& what) {
+  using namespace tutti::compression;
+  const tutti::Compression chosen = create(what.compression);
+  return !std::holds_alternative<TwoBit>(chosen) && !std::holds_alternative<OneBit>(chosen) &&
+         !std::holds_alternative<TopK>(chosen);
+}
+
+// What ranks sum: whole numbers, so that the sum is the same in every order.
+constexpr std::size_t kPeriodOfValues = 7;
+constexpr int kPeriodOfRanks = 5;
+
+// They differ from those of the calls before, so that a stale result is seen.
+void fill(std::span<float> values, int rank, bool is_last) {
+  const float first = static_cast<float>(rank % kPeriodOfRanks) + (is_last ? 1.0F : 0.0F);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = first + static_cast<float>(i % kPeriodOfValues);
+  }
+}
+
+/// Of the last call.
+std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
+  float of_ranks = 0;
+  for (int i = 0; i < ranks; ++i) of_ranks += static_cast<float>(i % kPeriodOfRanks) + 1.0F;
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    wrong +=
+        sums[i] != of_ranks + static_cast<float>(ranks) * static_cast<float>(i % kPeriodOfValues);
+  }
+  return wrong;
+}
+
+/// The ordinary memory of all ranks. Where contents do not matter, they share one array.
+class Arrays {
  public:
-  Values(const Case& what, bool own)
+  Arrays(const Case& what, bool own)
       : own_(own),
-        ranks_(what.ranks()),
         arrays_(static_cast<std::size_t>(own ? what.ranks() : 1),
                 std::vector<float>(what.bytes / sizeof(float))) {}
 
-  std::vector<float>& of(int rank) { return arrays_[static_cast<std::size_t>(own_ ? rank : 0)]; }
-  void fill(int rank) {
-    if (!own_) return;
-    std::vector<float>& values = of(rank);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(rank % 5 + i % 7);
-  }
-  [[nodiscard]] std::uint64_t wrong(int rank) {
-    float ranks = 0;
-    for (int i = 0; i < ranks_; ++i) ranks += static_cast<float>(i % 5);
-    std::uint64_t wrong = 0;
-    const std::vector<float>& values = of(rank);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      wrong += values[i] != ranks + static_cast<float>(ranks_) * static_cast<float>(i % 7);
-    }
-    return wrong;
-  }
+  std::span<float> of(int rank) { return arrays_[static_cast<std::size_t>(own_ ? rank : 0)]; }
 
  private:
   bool own_;
-  int ranks_;
   std::vector<std::vector<float>> arrays_;
 };
 
-/// All ranks begin each call at the same time, whatever the call before has left under way. The
-/// last one counts; `goes_on` says the same to all of them.
-void call_together(Cluster& cluster, Measured& result, Values& values, int rank,
-                   const std::function<void(std::vector<float>&)>& call,
-                   const std::function<bool()>& goes_on) {
-  auto& simulation = cluster.simulation();
-  bool is_last = false;
-  for (int i = 1; !is_last; ++i) {
-    is_last = i == kMostCalls || (i >= kFewestCalls && !goes_on());
-    values.fill(rank);
-    simulation.spend(i * kApart - simulation.now());
-    if (rank == 0) cluster.wires().reset_traffic();
-    simulation.spend(tutti::simulated::in_picoseconds(simulation.network().call));
-    call(values.of(rank));
-    const auto took = static_cast<double>(simulation.now() - i * kApart);
-    result.seconds = is_last ? std::max(result.seconds, took / kSecond) : 0;
-    if (is_last) result.traffic = cluster.wires().traffic();
-    if (result.wrong) *result.wrong += values.wrong(rank);
+/// One rank's part in the calls.
+struct RankCalls {
+  std::span<float> input;
+  std::span<float> output;
+  std::function<void()> call;
+  std::function<bool()> is_learning;
+  std::function<void()> barrier;
+};
+
+/// Calls of all ranks, of which one is the last that counts.
+class Calls {
+ public:
+  Calls(Cluster& cluster, Measured& result) : cluster_(cluster), result_(result) {}
+
+  void run(int rank, const RankCalls& own) {
+    const bool after_barrier = result_.what.begin == Begin::after_barrier;
+    int number = 0;
+    while (++number < kFewestCalls || (number < kMostCalls && own.is_learning())) {
+      prepare(rank, own, number);
+      time(rank, own, nullptr);
+    }
+    if (after_barrier) run_in_turn(rank, own);
+    prepare(rank, own, number, true);
+    if (rank == 0) cluster_.wires().reset_traffic();
+    if (!after_barrier) record();
+    time(rank, own, after_barrier ? nullptr : &longest_.front());
+    result_.traffic = cluster_.wires().traffic();
+    if (result_.wrong) *result_.wrong += count_wrong(own.output, result_.what.ranks());
   }
+
+  void finish() {
+    const auto middle = longest_.begin() + static_cast<std::ptrdiff_t>(longest_.size() / 2);
+    std::nth_element(longest_.begin(), middle, longest_.end());
+    result_.seconds = *middle;
+  }
+
+ private:
+  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+  auto& simulation() { return cluster_.simulation(); }
+
+  void fill_input(int rank, const RankCalls& own, bool is_last) {
+    if (simulation().pace(rank).work(result_.what.bytes)) fill(own.input, rank, is_last);
+  }
+
+  /// As collective-benchmark: as many as fit into a quarter of a second. The rank that is first to
+  /// see that it is over, says which call is the last; no other has begun that one.
+  void run_in_turn(int rank, const RankCalls& own) {
+    constexpr std::size_t kFewest = 5;
+    constexpr std::size_t kMost = 2000;
+    const Time end = simulation().now() + kSecond / 4;
+    for (std::size_t i = 0; i <= last_; ++i) {
+      fill_input(rank, own, false);
+      for (int barrier = 0; barrier < 2; ++barrier) own.barrier();
+      if (i == last_) record();
+      if (longest_.size() <= i) longest_.resize(i + 1);
+      time(rank, own, &longest_[i]);
+      const bool is_over = i + 1 >= kFewest && (simulation().now() > end || i + 3 >= kMost);
+      if (is_over && last_ == kNone) last_ = i + 2;
+    }
+  }
+
+  /// All ranks go on at the same time, whatever the call before has left under way.
+  void prepare(int rank, const RankCalls& own, int number, bool is_last = false) {
+    fill_input(rank, own, is_last);
+    simulation().sleep_until(number * kApart);
+  }
+
+  void record() {
+    if (!std::exchange(recorded_, true)) simulation().record(true);
+  }
+
+  void time(int rank, const RankCalls& own, double* longest) {
+    const Time begin = simulation().now();
+    simulation().spend(in_picoseconds(simulation().network().call), Spent::call);
+    own.call();
+    const double took = static_cast<double>(simulation().now() - begin) / kSecond;
+    if (longest != nullptr) *longest = std::max(*longest, took);
+    if (longest == nullptr || !recorded_ || took <= slowest_) return;
+    slowest_ = took;
+    result_.path = path_of(simulation(), rank, begin);
+  }
+
+  Cluster& cluster_;
+  Measured& result_;
+  std::vector<double> longest_{0};  ///< of the calls that count, by their number
+  std::size_t last_ = kNone;        ///< the last of them
+  bool recorded_ = false;
+  double slowest_ = 0;
+};
+
+void call_library(Calls& calls, const Case& what, Communicator& comm, RankCalls own) {
+  const tutti::Shape shape{static_cast<std::int64_t>(own.input.size())};
+  std::vector<tutti::Tensor> of_node;
+  if (what.buffers == "store") {
+    for (std::span<float>* span : {&own.input, &own.output}) {
+      of_node.push_back(comm.allocate(shape));
+      *span = of_node.back().values<float>();
+    }
+  }
+  const tutti::TensorView input = tutti::view(own.input.data(), shape);
+  const tutti::TensorView output = tutti::view(own.output.data(), shape);
+  own.is_learning = [&] { return comm.is_learning(); };
+  own.barrier = [&] { comm.barrier(); };
+  if (what.collective == "allreduce") {
+    own.call = [&] { comm.allreduce(input, output); };
+    return calls.run(comm.rank(), own);
+  }
+  tutti::KVStore store = tutti::KVStore::create(comm);
+  store.set_gradient_compression(tutti::compression::create(what.compression));
+  store.init(0, tutti::Tensor::zeros(shape));
+  own.call = [&] { store.pushpull(0, input, output); };
+  calls.run(comm.rank(), own);
 }
 
-void run_library(Cluster& cluster, Measured& result, Values& values) {
+void run_library(Cluster& cluster, Measured& result) {
+  const Case& what = result.what;
+  const bool own = cluster.simulation().has_data() && what.buffers == "user";
+  Case none = what;
+  if (what.buffers != "user") none.bytes = 0;
+  Arrays inputs(none, own);
+  Arrays outputs(none, own);
+  Calls calls(cluster, result);
   const auto outcomes = cluster.run([&](Communicator& comm) {
-    call_together(
-        cluster, result, values, comm.rank(),
-        [&](std::vector<float>& own) {
-          comm.allreduce(tutti::view(own.data(), {static_cast<std::int64_t>(own.size())}));
-        },
-        [&] { return comm.is_learning(); });
+    RankCalls of_rank;
+    of_rank.input = inputs.of(comm.rank());
+    of_rank.output = outputs.of(comm.rank());
+    if (what.buffers != "user") of_rank.input = of_rank.output = {};
+    call_library(calls, what, comm, std::move(of_rank));
   });
   for (const auto& outcome : outcomes) {
     if (outcome) throw tutti::Error(*outcome);
   }
+  calls.finish();
 }
 
-void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result, Values& values) {
-  std::vector<float> shared(values.of(0).size());
+void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result) {
+  const bool own = cluster.simulation().has_data();
+  Arrays values(result.what, own);
+  Arrays scratch(result.what, own);
+  Calls calls(cluster, result);
   cluster.simulation().run([&](int rank) {
     Endpoint end(cluster.simulation(), cluster.wires(), rank);
-    std::vector<float> own(cluster.simulation().has_data() ? shared.size() : 0);
-    call_together(
-        cluster, result, values, rank,
-        [&](std::vector<float>& summed) {
-          algorithm.run(end, summed, own.empty() ? std::span(shared) : std::span(own));
-        },
-        [] { return false; });
+    calls.run(rank, {.input = values.of(rank),
+                     .output = values.of(rank),
+                     .call = [&] { algorithm.run(end, values.of(rank), scratch.of(rank)); },
+                     .is_learning = [] { return false; },
+                     .barrier = [&] { end.barrier(); }});
   });
+  calls.finish();
 }
 
 /// The allocator keeps what it has had, in pieces that the next cluster may not fit into.
@@ -171,12 +295,12 @@ Measured measure(const NamedNetwork& network, const Case& what) {
   require_memory(what);
   Measured result;
   result.what = what;
-  if (has_data(what)) result.wrong = 0;
+  if (has_data(what) && is_exact(what)) result.wrong = 0;
   const std::size_t before = resident_bytes();
-  Values values(what, has_data(what));
   tutti::Settings settings;
   settings.log = tutti::LogLevel::quiet;
   settings.tuning = what.learns ? "at-once" : "static";
+  settings.algorithms = what.overrides;
   Cluster cluster(network.network,
                   std::vector<int>(static_cast<std::size_t>(what.nodes), what.ranks_per_node),
                   settings, has_data(what));
@@ -184,9 +308,9 @@ Measured measure(const NamedNetwork& network, const Case& what) {
   const auto chosen = std::find_if(algorithms.begin(), algorithms.end(),
                                    [&](const Textbook& one) { return one.name == what.algorithm; });
   if (chosen == algorithms.end()) {
-    run_library(cluster, result, values);
+    run_library(cluster, result);
   } else {
-    run_textbook(*chosen, cluster, result, values);
+    run_textbook(*chosen, cluster, result);
   }
   const std::size_t after = resident_bytes();
   result.memory_per_rank =

@@ -36,11 +36,13 @@ constexpr std::array kFields{
     Field{"overhead_us", &Network::overhead, kMicrosecond, true},
     Field{"gap_us", &Network::gap, kMicrosecond, true},
     Field{"port_mbit_s", &Network::port_rate, kMegabit, false},
+    Field{"burst_bytes", &Network::burst_bytes, 1, true},
     Field{"header_bytes", &Network::header_bytes, 1, true},
     Field{"call_ns", &Network::call, kNanosecond, true},
     Field{"signal_ns", &Network::signal, kNanosecond, true},
     Field{"core_gb_s", &Network::core_rate, kGigabyte, false},
     Field{"node_gb_s", &Network::node_rate, kGigabyte, false},
+    Field{"turn_us", &Network::turn, kMicrosecond, true},
 };
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
@@ -68,6 +70,11 @@ double number_of(Json& object, const char* name, bool may_be_zero, const std::st
   return number;
 }
 
+std::size_t count_of(Json& object, const char* name, const std::string& where) {
+  constexpr double kMost = 1e15;
+  return static_cast<std::size_t>(std::min(number_of(object, name, true, where), kMost));
+}
+
 }  // namespace
 
 NamedNetwork network_of(const std::string& text, const std::string& where) {
@@ -81,14 +88,14 @@ NamedNetwork network_of(const std::string& text, const std::string& where) {
     result.network.*field.member =
         field.unit * number_of(object, field.name, field.may_be_zero, where);
   }
-  constexpr double kMostEager = 1e15;
-  result.network.eager_bytes =
-      static_cast<std::size_t>(std::min(number_of(object, "eager_bytes", true, where), kMostEager));
+  result.network.eager_bytes = count_of(object, "eager_bytes", where);
+  result.network.cores = count_of(object, "cores", where);
   const Json limited = take(object, "incoming_limited", where);
   if (!limited.is_boolean()) {
     refuse(where, "\"incoming_limited\" is " + limited.dump() + "; expected: true or false");
   }
   result.network.incoming_limited = limited.get<bool>();
+  object.erase("measured");  // on what, when and how: for readers
   if (!object.empty()) refuse(where, "\"" + object.begin().key() + "\" is no number of a network");
   return result;
 }

@@ -173,6 +173,13 @@ void Endpoint::exchange(int to, std::span<const float> out, int from, std::span<
   wait(outgoing);
 }
 
+/// Dissemination: Hensgen, Finkel, Manber, IJPP 17(1), 1988.
+void Endpoint::barrier() {
+  for (int distance = 1; distance < size(); distance *= 2) {
+    exchange((rank_ + distance) % size(), {}, (rank_ + size() - distance) % size(), {});
+  }
+}
+
 void Endpoint::add(std::span<const float> values, std::span<float> sums) {
   constexpr std::size_t kStreams = 3;  // two are read, one is written
   if (!pace_.work(kStreams * values.size_bytes())) return;

@@ -25,6 +25,8 @@ class Endpoint {
   void receive(int from, std::span<float> values);
   /// Both at the same time, with two ranks or one.
   void exchange(int to, std::span<const float> out, int from, std::span<float> in);
+  /// Messages of no bytes, in log2 P rounds, until every rank has begun it.
+  void barrier();
   /// Adds them to `sums`.
   void add(std::span<const float> values, std::span<float> sums);
 

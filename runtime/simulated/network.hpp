@@ -15,12 +15,15 @@ struct Network {
   double gap = 0;                   ///< g: of a port, for each message
   double port_rate = 1.25e9;        ///< 1 / G: of each host, in each direction
   bool incoming_limited = true;     ///< false if only what a host sends passes at `port_rate`
+  double burst_bytes = 0;           ///< of a port that has rested: they pass at once
   double header_bytes = 0;          ///< of each message, on the wire
   std::size_t eager_bytes = 65536;  ///< a longer message waits for its receiver: two latencies more
   double call = 300e-9;             ///< of a core, for a call, before anything moves
   double signal = 100e-9;           ///< until a rank of the node sees what another has written
   double core_rate = 10e9;          ///< of one core, over what it reads and writes
   double node_rate = 100e9;         ///< of all cores of a node together
+  std::size_t cores = 0;            ///< that the ranks of all nodes share; 0: each has its own
+  double turn = 0;                  ///< of a shared core, for a rank that looks and finds nothing
 };
 
 }  // namespace tutti::simulated

@@ -30,7 +30,7 @@ class Simulation::RankPace final : public collectives::Pace {
   void wait() override { simulation_.wait(); }
   void signalled() override { simulation_.signalled(); }
   bool work(std::size_t bytes) override {
-    simulation_.spend(in_picoseconds(static_cast<double>(bytes) / rate_));
+    simulation_.spend(in_picoseconds(static_cast<double>(bytes) / rate_), Spent::work);
     return simulation_.has_data();
   }
 
@@ -45,6 +45,7 @@ Simulation::Simulation(const Network& network, const std::vector<int>& node_size
         for (const int ranks : node_sizes) size += ranks;
         return size;
       }()) {
+  cores_.resize(network.cores);
   for (std::size_t node = 0; node < node_sizes.size(); ++node) {
     first_of_node_.push_back(size());
     const double share = network.node_rate / node_sizes[node];
@@ -65,7 +66,7 @@ void Simulation::run(const std::function<void(int)>& body) {
   for (int rank = 0; rank < size(); ++rank) {
     Rank& one = ranks_[at(rank)];
     one.waiting = one.poked = one.stopped = false;
-    one.signalled = -1;
+    one.signalled = one.hop = one.cause = -1;
     one.fibre = std::make_unique<Fibre>(stacks_.stack(rank), [&body, rank] { body(rank); });
     push({now_, 0, rank, true, 0});
   }
@@ -103,7 +104,7 @@ void Simulation::wake_all(bool stopped_ones) {
 void Simulation::happen(const Event& event) {
   if (event.rank >= 0) {
     if (event.resumes) return resume(event.rank);
-    return poke(event.rank);
+    return poke(event.rank, event.hop);
   }
   const auto action = std::move(actions_[event.action]);
   free_actions_.push_back(event.action);
@@ -123,7 +124,7 @@ void Simulation::resume(int rank) {
 }
 
 /// Where nothing happens meanwhile, the clock alone moves.
-void Simulation::spend(Time time) {
+void Simulation::pass(Time time) {
   if (time <= 0) return;
   if (events_.empty() || events_.top().time > now_ + time) {
     now_ += time;
@@ -131,6 +132,29 @@ void Simulation::spend(Time time) {
   }
   push({now_ + time, 0, current_, true, 0});
   ranks_[at(current_)].fibre->leave();
+}
+
+void Simulation::sleep_until(Time time) { pass(time - now_); }
+
+void Simulation::spend(Time time, Spent on) {
+  if (time <= 0) return;
+  take_core(time);
+  const Time begin = now_;
+  pass(time);
+  Rank& own = ranks_[at(current_)];
+  own.hop = add_hop({own.hop, on, current_, begin, now_});
+}
+
+/// Of those that ranks share, the one that is free first, in the order in which they ask.
+void Simulation::take_core(Time time) {
+  if (cores_.empty()) return;
+  Time& core = *std::min_element(cores_.begin(), cores_.end());
+  const Time begin = std::max(core, now_);
+  core = begin + time;
+  if (begin == now_) return;
+  Rank& own = ranks_[at(current_)];
+  own.hop = add_hop({own.hop, Spent::core, current_, now_, begin});
+  pass(begin - now_);
 }
 
 void Simulation::at_time(Time time, std::function<void()> action) {
@@ -145,7 +169,7 @@ void Simulation::at_time(Time time, std::function<void()> action) {
   push({std::max(time, now_), 0, -1, false, place});
 }
 
-void Simulation::poke(int rank) {
+void Simulation::poke(int rank, std::int64_t hop) {
   Rank& one = ranks_[at(rank)];
   if (!one.fibre || one.fibre->ended() || one.stopped) return;
   if (!one.waiting) {
@@ -153,6 +177,7 @@ void Simulation::poke(int rank) {
     return;
   }
   one.waiting = false;
+  one.cause = hop;
   push({now_, 0, rank, true, 0});
 }
 
@@ -160,10 +185,38 @@ void Simulation::wait() {
   Rank& own = ranks_[at(current_)];
   if (!std::exchange(own.poked, false)) {
     own.waiting = true;
+    own.cause = -1;
     own.fibre->leave();
     own.waiting = false;
+    if (own.cause >= 0) own.hop = own.cause;
+    take_turn();
   }
   own.poked = false;
+}
+
+/// More ranks than cores look in turn, and the turn of one that is waited for has not come.
+void Simulation::take_turn() {
+  const auto cores = static_cast<double>(cores_.size());
+  if (cores_.empty() || static_cast<double>(size()) <= cores) return;
+  const Time until =
+      now_ + in_picoseconds(network_.turn * (static_cast<double>(size()) / cores - 1));
+  Rank& own = ranks_[at(current_)];
+  own.hop = add_hop({own.hop, Spent::turn, current_, now_, until});
+  sleep_until(until);
+}
+
+void Simulation::record(bool records) {
+  records_ = records;
+  hops_.clear();
+  for (Rank& rank : ranks_) rank.hop = rank.cause = -1;
+}
+
+/// What takes no time is left out, and so is what led to what is being left out.
+std::int64_t Simulation::add_hop(const Hop& hop) {
+  if (!records_) return -1;
+  if (hop.end == hop.begin) return hop.previous;
+  hops_.push_back(hop);
+  return static_cast<std::int64_t>(hops_.size()) - 1;
 }
 
 void Simulation::stop_here() {
@@ -181,7 +234,8 @@ void Simulation::signalled() {
     Rank& other = ranks_[at(rank)];
     if (rank == current_ || other.signalled == seen) continue;
     other.signalled = seen;
-    push({seen, 0, rank, false, 0});
+    const std::int64_t hop = add_hop({own.hop, Spent::signal, rank, now_, seen});
+    push({seen, 0, rank, false, 0, hop});
   }
 }
 

@@ -20,6 +20,30 @@ using Time = std::int64_t;
 inline constexpr Time kSecond = 1'000'000'000'000;
 Time in_picoseconds(double seconds);
 
+/// What a rank's time goes by on.
+enum class Spent : std::uint8_t {
+  call,      ///< of its core, before anything moves
+  core,      ///< until one of the shared cores is free
+  turn,      ///< until a shared core comes round to it
+  overhead,  ///< of its core, for a message that it sends or receives
+  work,      ///< of its core, over data
+  signal,    ///< until it sees what a rank of its node has written
+  question,  ///< until a long message is asked for
+  port,      ///< until a port is free
+  wire,      ///< while a message passes a port
+  latency,   ///< from port to port
+};
+inline constexpr std::size_t kKindsOfSpent = 10;
+
+/// A stretch of time, and the one that had to end before it began.
+struct Hop {
+  std::int64_t previous;  ///< its number; -1: none that is known
+  Spent on;
+  int rank;  ///< that it is of, or that the message goes to
+  Time begin;
+  Time end;
+};
+
 /// Executes the bodies of all ranks in one thread, in the order of simulated time; where times are
 /// equal, in the order in which they came about. Two runs are therefore alike.
 class Simulation {
@@ -44,14 +68,29 @@ class Simulation {
 
   // --- for what is simulated: called by the rank that is executing, or by an event ---------------
 
-  /// The rank that is executing computes for so long.
-  void spend(Time time);
+  /// The rank that is executing needs a core for so long.
+  void spend(Time time, Spent on);
+  /// It does nothing until then.
+  void sleep_until(Time time);
   /// Calls `action` at a time that is not in the past.
   void at_time(Time time, std::function<void()> action);
-  /// The rank looks again at what it waits for, now or when it next waits.
-  void poke(int rank);
+  /// The rank looks again at what it waits for, now or when it next waits: because of this hop.
+  void poke(int rank, std::int64_t hop = -1);
   /// The rank that is executing stops until every other one has returned or stopped.
   void stop_here();
+
+  // --- what waited for what: only while recorded, because a long job has many hops ---------------
+
+  /// From now on, and nothing from before; or no more.
+  void record(bool records);
+  /// Adds one, which gets a number; -1 where nothing is recorded, or no time passes.
+  std::int64_t add_hop(const Hop& hop);
+  /// The last one of a rank, and any by its number.
+  [[nodiscard]] std::int64_t last_hop(int rank) const { return ranks_[at(rank)].hop; }
+  [[nodiscard]] std::int64_t last_hop() const { return last_hop(current_); }
+  [[nodiscard]] const Hop& hop(std::int64_t number) const {
+    return hops_[static_cast<std::size_t>(number)];
+  }
 
  private:
   class RankPace;
@@ -63,6 +102,8 @@ class Simulation {
     bool poked = false;
     bool stopped = false;
     Time signalled = -1;  ///< the last time for which it will be told of a signal
+    std::int64_t hop = -1;
+    std::int64_t cause = -1;  ///< the hop that it was poked for
   };
   struct Event {
     Time time;
@@ -70,12 +111,16 @@ class Simulation {
     int rank;  ///< to be poked, or with `resumes` gone on with; -1 for an action
     bool resumes;
     std::size_t action;
+    std::int64_t hop = -1;
     friend bool operator>(const Event& a, const Event& b) {
       return a.time != b.time ? a.time > b.time : a.number > b.number;
     }
   };
 
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  void pass(Time time);
+  void take_core(Time time);
+  void take_turn();
   void wait();
   void signalled();
   void resume(int rank);
@@ -96,6 +141,9 @@ class Simulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::function<void()>> actions_;
   std::vector<std::size_t> free_actions_;
+  std::vector<Time> cores_;  ///< the shared ones: when each is free
+  bool records_ = false;
+  std::vector<Hop> hops_;
 };
 
 }  // namespace tutti::simulated

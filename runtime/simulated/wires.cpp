@@ -69,11 +69,13 @@ Wires::Wires(Simulation& simulation)
       overhead_(in_picoseconds(simulation.network().overhead)),
       gap_(in_picoseconds(simulation.network().gap)),
       ends_(static_cast<std::size_t>(simulation.size())),
-      outgoing_(simulation.node_sizes().size()),
-      incoming_(outgoing_.size()),
+      outgoing_(simulation.node_sizes().size(), {0, simulation.network().burst_bytes}),
+      incoming_(outgoing_),
       cut_(ends_.size()),
       messages_of_node_(outgoing_.size()),
+      messages_to_node_(outgoing_.size()),
       bytes_of_node_(outgoing_.size()),
+      bytes_to_node_(outgoing_.size()),
       notices_of_node_(outgoing_.size()) {}
 
 std::unique_ptr<collectives::Transport> Wires::transport_of(int rank) {
@@ -91,16 +93,27 @@ Traffic Wires::traffic() const {
   const auto sum = [](const std::vector<std::uint64_t>& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   };
+  const auto with_headers = [this](std::uint64_t bytes, std::uint64_t messages) {
+    return bytes + static_cast<std::uint64_t>(simulation_.network().header_bytes *
+                                              static_cast<double>(messages));
+  };
+  std::uint64_t of_link = 0;
+  for (std::size_t node = 0; node < outgoing_.size(); ++node) {
+    of_link = std::max({of_link, with_headers(bytes_of_node_[node], messages_of_node_[node]),
+                        with_headers(bytes_to_node_[node], messages_to_node_[node])});
+  }
   return {.messages = sum(messages_of_node_),
           .bytes = sum(bytes_of_node_),
           .most_of_node = most(messages_of_node_),
           .most_bytes_of_node = most(bytes_of_node_),
+          .most_bytes_of_link = of_link,
           .notices = sum(notices_of_node_),
           .most_notices_of_node = most(notices_of_node_)};
 }
 
 void Wires::reset_traffic() {
-  for (auto* counts : {&messages_of_node_, &bytes_of_node_, &notices_of_node_}) {
+  for (auto* counts : {&messages_of_node_, &messages_to_node_, &bytes_of_node_, &bytes_to_node_,
+                       &notices_of_node_}) {
     std::fill(counts->begin(), counts->end(), 0);
   }
 }
@@ -125,7 +138,7 @@ bool Wires::needs_contents(int tag) const {
 }
 
 Wires::Request Wires::send(int from, int to, int tag, std::span<const std::byte> bytes) {
-  simulation_.spend(overhead_);
+  simulation_.spend(overhead_, Spent::overhead);
   End& end = ends_[static_cast<std::size_t>(from)];
   const auto message = std::make_shared<Message>();
   message->from = from;
@@ -139,46 +152,76 @@ Wires::Request Wires::send(int from, int to, int tag, std::span<const std::byte>
     // Written by the sender, read by the receiver.
     simulation_.pace(from).work(2 * bytes.size());
     const Time there = simulation_.now() + in_picoseconds(simulation_.network().signal);
+    message->hop =
+        simulation_.add_hop({simulation_.last_hop(), Spent::signal, to, simulation_.now(), there});
     simulation_.at_time(there, [this, message] { come(message); });
     return message->sent;
   }
   const auto node = static_cast<std::size_t>(simulation_.node_of(from));
   ++messages_of_node_[node];
   bytes_of_node_[node] += bytes.size();
+  ++messages_to_node_[static_cast<std::size_t>(simulation_.node_of(to))];
+  bytes_to_node_[static_cast<std::size_t>(simulation_.node_of(to))] += bytes.size();
+  message->hop = simulation_.last_hop();
   if (bytes.size() <= simulation_.network().eager_bytes) {
     move(message);
   } else {
     message->asked = true;
-    simulation_.at_time(simulation_.now() + latency_, [this, message] { come(message); });
+    const Time there = simulation_.now() + latency_;
+    message->hop =
+        simulation_.add_hop({message->hop, Spent::question, to, simulation_.now(), there});
+    simulation_.at_time(there, [this, message] { come(message); });
   }
   return message->sent;
 }
 
-Time Wires::pass(Time& free_at, std::size_t bytes) const {
+/// What the port would let pass at once grows while it rests, at its rate, up to the burst.
+Wires::Passage Wires::pass(Port& port, std::size_t bytes, Time last) {
   const Network& network = simulation_.network();
   const double on_wire = static_cast<double>(bytes) + network.header_bytes;
-  free_at =
-      std::max(free_at, simulation_.now()) + gap_ + in_picoseconds(on_wire / network.port_rate);
-  return free_at;
+  const auto grown = [&](Time since, Time until) {
+    return network.port_rate * static_cast<double>(until - since) / static_cast<double>(kSecond);
+  };
+  const Time begin = std::max(port.free_at, simulation_.now());
+  const double at_once = std::min(network.burst_bytes, port.burst + grown(port.free_at, begin));
+  const double rest = std::max(on_wire - at_once, 0.0);
+  const Time end = std::max(begin + gap_ + in_picoseconds(rest / network.port_rate), last);
+  port.free_at = end;
+  port.burst = std::clamp(at_once + grown(begin, end) - on_wire, 0.0, network.burst_bytes);
+  return {begin, end};
 }
 
 /// Through the port of the sender's host. Its first byte is at the other port one latency after it
 /// left, so the two ports work on the message at the same time.
 void Wires::move(const MessagePointer& message) {
-  Time& port = outgoing_[static_cast<std::size_t>(simulation_.node_of(message->from))];
-  const Time begin = std::max(port, simulation_.now());
-  const Time end = pass(port, message->size);
-  simulation_.at_time(end, [this, message] { complete(message->from, message->sent); });
+  const Time now = simulation_.now();
+  const Passage passage = pass(
+      outgoing_[static_cast<std::size_t>(simulation_.node_of(message->from))], message->size, now);
+  message->hop = simulation_.add_hop({message->hop, Spent::port, message->to, now, passage.begin});
+  const std::int64_t gone =
+      simulation_.add_hop({message->hop, Spent::wire, message->to, passage.begin, passage.end});
+  simulation_.at_time(passage.end,
+                      [this, message, gone] { complete(message->from, message->sent, gone); });
+  const Time last = passage.end + latency_;
   if (simulation_.network().incoming_limited) {
-    simulation_.at_time(begin + latency_, [this, message] { enter(message); });
+    const Time first = passage.begin + latency_;
+    message->hop =
+        simulation_.add_hop({message->hop, Spent::latency, message->to, passage.begin, first});
+    simulation_.at_time(first, [this, message, last] { enter(message, last); });
   } else {
-    simulation_.at_time(end + latency_, [this, message] { come(message); });
+    message->hop = simulation_.add_hop({gone, Spent::latency, message->to, passage.end, last});
+    simulation_.at_time(last, [this, message] { come(message); });
   }
 }
 
-void Wires::enter(const MessagePointer& message) {
-  Time& port = incoming_[static_cast<std::size_t>(simulation_.node_of(message->to))];
-  simulation_.at_time(pass(port, message->size), [this, message] { come(message); });
+void Wires::enter(const MessagePointer& message, Time last) {
+  const Time now = simulation_.now();
+  const Passage passage = pass(
+      incoming_[static_cast<std::size_t>(simulation_.node_of(message->to))], message->size, last);
+  message->hop = simulation_.add_hop({message->hop, Spent::port, message->to, now, passage.begin});
+  message->hop =
+      simulation_.add_hop({message->hop, Spent::wire, message->to, passage.begin, passage.end});
+  simulation_.at_time(passage.end, [this, message] { come(message); });
 }
 
 /// It is there, or the question for it is.
@@ -203,7 +246,10 @@ void Wires::come(const MessagePointer& message) {
 /// Its receive is known: what was asked for sets out now.
 void Wires::match(const MessagePointer& message) {
   if (!std::exchange(message->asked, false)) return hand_over(message);
-  simulation_.at_time(simulation_.now() + latency_, [this, message] { move(message); });
+  const Time there = simulation_.now() + latency_;
+  message->hop =
+      simulation_.add_hop({message->hop, Spent::question, message->from, simulation_.now(), there});
+  simulation_.at_time(there, [this, message] { move(message); });
 }
 
 void Wires::hand_over(const MessagePointer& message) {
@@ -215,12 +261,12 @@ void Wires::hand_over(const MessagePointer& message) {
     throw Error(ErrorCode::communication, "a message is longer than its receive buffer");
   }
   std::copy(message->bytes.begin(), message->bytes.end(), room.begin());
-  complete(message->to, message->received);
+  complete(message->to, message->received, message->hop);
 }
 
-void Wires::complete(int rank, Request request) {
+void Wires::complete(int rank, Request request, std::int64_t hop) {
   ends_[static_cast<std::size_t>(rank)].requests[static_cast<std::size_t>(request)].done = true;
-  simulation_.poke(rank);
+  simulation_.poke(rank, hop);
 }
 
 Wires::Request Wires::receive(int rank, int from, int tag, std::span<std::byte> bytes) {
@@ -237,6 +283,7 @@ Wires::Request Wires::receive(int rank, int from, int tag, std::span<std::byte> 
   there->second.pop_front();
   if (there->second.empty()) end.unexpected.erase(there);
   message->received = request;
+  if (message->asked) message->hop = simulation_.last_hop();  // the answer waited for this rank
   match(message);
   return request;
 }
@@ -247,7 +294,7 @@ bool Wires::done(int rank, Request request) {
   if (!pending.done) return false;
   const bool costs = pending.costs;
   end.free.push_back(request);
-  if (costs) simulation_.spend(overhead_);
+  if (costs) simulation_.spend(overhead_, Spent::overhead);
   return true;
 }
 

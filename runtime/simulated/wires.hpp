@@ -22,6 +22,7 @@ struct Traffic {
   std::uint64_t bytes = 0;               ///< in them, without headers
   std::uint64_t most_of_node = 0;        ///< messages of the node that sent most
   std::uint64_t most_bytes_of_node = 0;  ///< bytes of the node that sent most
+  std::uint64_t most_bytes_of_link = 0;  ///< with headers, in one direction of one node's link
   std::uint64_t notices = 0;             ///< outside of calls
   std::uint64_t most_notices_of_node = 0;
 };
@@ -55,6 +56,7 @@ class Wires {
     Request sent = -1;             ///< the sender's request that ends when it has left the host
     Request received = -1;         ///< the receiver's, once it is known
     bool asked = false;            ///< a long one: its receiver has been asked
+    std::int64_t hop = -1;         ///< what brought it where it is
   };
   using MessagePointer = std::shared_ptr<Message>;
   struct Source {
@@ -87,16 +89,25 @@ class Wires {
   void forget(int rank, int group);
 
   void move(const MessagePointer& message);
-  void enter(const MessagePointer& message);
+  void enter(const MessagePointer& message, Time last);
   void come(const MessagePointer& message);
   void match(const MessagePointer& message);
   void hand_over(const MessagePointer& message);
-  void complete(int rank, Request request);
+  void complete(int rank, Request request, std::int64_t hop = -1);
   [[nodiscard]] bool same_node(int a, int b) const {
     return simulation_.node_of(a) == simulation_.node_of(b);
   }
-  /// When the port has let it pass; one after the other.
-  Time pass(Time& free_at, std::size_t bytes) const;
+  /// One direction of a host's link.
+  struct Port {
+    Time free_at = 0;
+    double burst = 0;  ///< bytes that it would let pass at once, at that time
+  };
+  struct Passage {
+    Time begin;
+    Time end;
+  };
+  /// Through the port, behind what has come before: bytes that come from now on until `last`.
+  Passage pass(Port& port, std::size_t bytes, Time last);
   [[nodiscard]] bool needs_contents(int tag) const;
 
   Simulation& simulation_;
@@ -104,11 +115,13 @@ class Wires {
   const Time overhead_;
   const Time gap_;
   std::vector<End> ends_;
-  std::vector<Time> outgoing_;  ///< by node: when its port is free again
-  std::vector<Time> incoming_;
+  std::vector<Port> outgoing_;  ///< by node
+  std::vector<Port> incoming_;
   std::vector<bool> cut_;  ///< by rank
   std::vector<std::uint64_t> messages_of_node_;
+  std::vector<std::uint64_t> messages_to_node_;
   std::vector<std::uint64_t> bytes_of_node_;
+  std::vector<std::uint64_t> bytes_to_node_;
   std::vector<std::uint64_t> notices_of_node_;
 };
 

@@ -33,6 +33,21 @@ REFUSED = [
     (["--network", ETHERNET, "--algorithms", "tree"],
      '--algorithms: got "tree"; expected: tutti, recursive-doubling, rabenseifner, ring, '
      "two-level, or all"),
+    (["--network", ETHERNET, "--collective", "reduce"],
+     '--collective: got "reduce"; expected: allreduce or pushpull'),
+    (["--network", ETHERNET, "--buffers", "gpu"], '--buffers: got "gpu"; expected: user or store'),
+    (["--network", ETHERNET, "--begin", "now"],
+     '--begin: got "now"; expected: together or barrier'),
+    (["--network", ETHERNET, "--compression", "3bit"], "--compression: "),
+    (["--network", ETHERNET, "--compression", "2bit"],
+     "--compression belongs to --collective pushpull"),
+    (["--network", ETHERNET, "--buffers", "store", "--algorithms", "all"],
+     "--algorithms: the textbook has an allreduce of ordinary memory"),
+    (["--network", ETHERNET, "--measured", "x", "--size", "8"],
+     "--measured has its own cases; leave out --size"),
+    (["--network", ETHERNET, "--measured", "/nowhere"], "--measured: /nowhere: cannot be read"),
+    (["--network", ETHERNET, "--nodes", "2", "--size", "8", "--override", "exchange=tree"],
+     "TUTTI_ALGORITHMS: 'exchange=tree': expected one of direct, halving, mpi"),
     (["--node", "2"], "did you mean --nodes?"),
 ]
 
@@ -66,6 +81,33 @@ class Simulator(unittest.TestCase):
             self.assertEqual(results[0]["time_us"], results[1]["time_us"])
             self.assertEqual(results[0]["ranks"], 9)
             self.assertEqual(results[0]["wrong"], 0)
+
+    def test_measured_cases_stand_beside_their_times(self):
+        with tempfile.TemporaryDirectory() as folder:
+            measured = Path(folder) / "measured.json"
+            path = Path(folder) / "a.json"
+            result = {"collective": "pushpull", "backend": "tutti", "buffers": "user",
+                      "in_place": False, "bytes": 4096, "type": "float32", "redop": "sum",
+                      "time_us": {"p50": 50.0}}
+            measured.write_text(json.dumps({
+                "config": {"ranks_per_node": [], "compression": "fp16"},
+                "environment": {"nodes": 3, "ranks": 3}, "results": [result]}), encoding="utf-8")
+            said = run("--network", ETHERNET, "--measured", str(measured), "--critical-path",
+                       "--json", str(path))
+            self.assertEqual(said.code, 0)
+            lines = said.out.splitlines()
+            self.assertIn("simulated/measured", lines[1])
+            self.assertRegex(lines[2], r"4 KiB +3 +3 +tutti pushpull fp16 .* 50\.00 +\d+\.\d\d$")
+            self.assertRegex(lines[3], r"rank \d: .*latency .*in us; \d+ hops$")
+            one = json.loads(path.read_text(encoding="utf-8"))["results"][0]
+            self.assertEqual((one["collective"], one["compression"], one["buffers"]),
+                             ("pushpull", "fp16", "user"))
+            self.assertEqual(one["measured_us"], 50)
+            self.assertGreater(one["bytes_of_link"], 4096)
+            path_us = one["critical_path"]["on_us"]
+            self.assertGreater(path_us["latency"], 0)
+            self.assertEqual({hop["on"] for hop in one["critical_path"]["hops"]},
+                             {kind for kind, us in path_us.items() if us > 0} - {"other"})
 
     def test_the_picture_has_a_panel_per_size_and_a_curve_per_algorithm(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/transport.hpp"
 #include "runtime/simulated/cluster.hpp"
 #include "unit/threads.hpp"
 
@@ -139,6 +140,73 @@ TEST_CASE("on a network of latency alone a small allreduce takes as many of them
 
 namespace {
 
+/// When messages of these sizes that rank 0 sends at once are on rank 1, in milliseconds; then it
+/// rests, and sends them again.
+std::vector<double> arrivals(const Network& network, const std::vector<std::size_t>& sizes) {
+  simulated::Simulation simulation(network, {1, 1});
+  simulated::Wires wires(simulation);
+  std::vector<double> all;
+  simulation.run([&](int rank) {
+    const auto transport = wires.transport_of(rank);
+    std::vector<std::byte> room(10'000);
+    const auto finish = [&](collectives::Transport::Request request) {
+      while (!transport->done(request)) simulation.pace(rank).wait();
+    };
+    for (const Time begin : {Time{0}, kSecond}) {
+      simulation.sleep_until(begin);
+      for (const std::size_t bytes : sizes) {
+        if (rank == 0) {
+          transport->send(1, 0, std::span(room).first(bytes));
+        } else {
+          finish(transport->receive(0, 0, room));
+          all.push_back(static_cast<double>(simulation.now() - begin) / (kSecond / 1000));
+        }
+      }
+    }
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a link that has rested lets a burst pass at once, and the rest at its rate") {
+  Network network = pure_latency();  // 1 ms
+  network.port_rate = 1e6;
+  network.burst_bytes = 1000;
+  for (const bool incoming : {true, false}) {
+    network.incoming_limited = incoming;
+    const std::vector<double> times = arrivals(network, {1500, 2000});
+    REQUIRE(times.size() == 4);
+    CHECK(times[0] == doctest::Approx(1.5));
+    CHECK(times[1] == doctest::Approx(3.5));
+    CHECK(times[2] == doctest::Approx(1.5));
+    CHECK(times[3] == doctest::Approx(3.5));
+  }
+  network.burst_bytes = 0;
+  CHECK(arrivals(network, {1500}).front() == doctest::Approx(2.5));
+}
+
+TEST_CASE("ranks that share cores take them one after the other, and look in turn") {
+  Network network = pure_latency();
+  network.cores = 2;
+  network.turn = 1e-3;
+  simulated::Simulation simulation(network, nodes_of(4, 1));
+  std::vector<Time> ends;
+  Time woken = 0;
+  simulation.run([&](int rank) {
+    simulation.spend(kSecond / 1000, simulated::Spent::work);
+    ends.push_back(simulation.now());
+    if (rank != 0) return;
+    simulation.at_time(kSecond, [&] { simulation.poke(0); });
+    simulation.pace(0).wait();
+    woken = simulation.now();
+  });
+  CHECK(ends == std::vector<Time>{kSecond / 1000, kSecond / 1000, kSecond / 500, kSecond / 500});
+  CHECK(woken == kSecond + kSecond / 1000);  // one other rank on its core looks before it
+}
+
+namespace {
+
 /// Of a job that has lost a node: what the ranks of the others say, and when.
 struct Loss {
   test::Outcomes outcomes;
@@ -151,7 +219,7 @@ Loss lose_node(int nodes, int lost, double timeout_seconds) {
   Loss loss;
   loss.outcomes = cluster.run([&](Communicator& comm) {
     comm.barrier();
-    cluster.simulation().spend(kSecond);  // all have ended it
+    cluster.simulation().sleep_until(cluster.simulation().now() + kSecond);  // all have ended it
     if (comm.rank() == lost) {
       cluster.wires().cut({lost});
       cluster.simulation().stop_here();

@@ -8,6 +8,7 @@
 #include <tutti/error.hpp>
 
 #include "apps/simulator/measure.hpp"
+#include "apps/simulator/measured_file.hpp"
 #include "apps/simulator/network_file.hpp"
 #include "apps/simulator/textbook.hpp"
 
@@ -20,7 +21,8 @@ Json whole_network() {
   return {{"name", "a"},          {"latency_us", 10},    {"overhead_us", 1},
           {"gap_us", 0},          {"port_mbit_s", 1000}, {"header_bytes", 60},
           {"eager_bytes", 65536}, {"call_ns", 300},      {"signal_ns", 100},
-          {"core_gb_s", 10},      {"node_gb_s", 100},    {"incoming_limited", false}};
+          {"core_gb_s", 10},      {"node_gb_s", 100},    {"incoming_limited", false},
+          {"burst_bytes", 32768}, {"cores", 2},          {"turn_us", 5}};
 }
 
 /// What is said of a network with this in it; empty if it is taken.
@@ -60,6 +62,9 @@ TEST_CASE("a network has all its numbers, in the units of their names") {
   CHECK(read.network.core_rate == doctest::Approx(10e9));
   CHECK(read.network.eager_bytes == 65536);
   CHECK(!read.network.incoming_limited);
+  CHECK(read.network.burst_bytes == 32768);
+  CHECK(read.network.cores == 2);
+  CHECK(read.network.turn == doctest::Approx(5e-6));
   const Json whole = whole_network();
   for (const auto& [name, value] : whole.items()) {
     Json json = whole_network();
@@ -67,6 +72,12 @@ TEST_CASE("a network has all its numbers, in the units of their names") {
     CHECK(refusal_of(json.dump()) ==
           "the file: \"" + name + "\" is missing; a network has all its numbers");
   }
+}
+
+TEST_CASE("on what a network was measured is for readers") {
+  Json json = whole_network();
+  json["measured"] = {{"processor", "one"}};
+  CHECK(refusal_of(json.dump()).empty());
 }
 
 TEST_CASE("what is no network is refused by name") {
@@ -103,6 +114,151 @@ TEST_CASE("recursive doubling takes its textbook's time") {
   CHECK(measure(network, {16, 1, 8, "recursive-doubling"}).seconds == doctest::Approx(4e-3));
   CHECK(measure(network, {16, 1, 8, "ring"}).seconds == doctest::Approx(30e-3));
   CHECK(measure(network, {16, 1, 8, "tutti"}).seconds == doctest::Approx(4e-3));
+}
+
+TEST_CASE("pushpulls and values in the memory of the node have right sums") {
+  constexpr std::size_t kSizes[] = {4, 4084, 300'004};
+  for (const char* buffers : {"user", "store"}) {
+    for (const char* compression : {"none", "fp16", "bf16,leg=between"}) {
+      for (const int nodes : {1, 2, 3, 8}) {
+        Case what{nodes, 2, 0, "tutti", false, "pushpull", compression, buffers};
+        CAPTURE(buffers);
+        CAPTURE(compression);
+        check_sums(what, kSizes);
+        what.begin = Begin::after_barrier;
+        check_sums(what, std::span(kSizes).first(1));
+      }
+    }
+    check_sums({3, 2, 0, "tutti", true, "allreduce", "none", buffers}, kSizes);
+  }
+}
+
+TEST_CASE("what a compression makes of values is not checked, and takes fewer bytes") {
+  const Case whole{2, 1, 1 << 20, "tutti", false, "pushpull"};
+  Case packed = whole;
+  packed.compression = "2bit";
+  const Measured all = measure(NamedNetwork{}, whole);
+  const Measured few = measure(NamedNetwork{}, packed);
+  CHECK(all.wrong == std::uint64_t{0});
+  CHECK(!few.wrong);
+  CHECK(few.traffic.most_bytes_of_link * 10 < all.traffic.most_bytes_of_link);
+  CHECK(few.seconds < all.seconds);
+}
+
+TEST_CASE("a call right after others finds the links as they have left them") {
+  NamedNetwork network;
+  network.network.burst_bytes = 100'000;
+  network.network.port_rate = 1e6;
+  Case what{2, 1, 32'768, "tutti", false};
+  CHECK(measure(network, what).seconds < 1e-3);  // it passes at once
+  what.begin = Begin::after_barrier;
+  CHECK(measure(network, what).seconds == doctest::Approx(32.9e-3).epsilon(0.02));
+}
+
+TEST_CASE("the critical path says what each of the textbook's rounds takes") {
+  NamedNetwork network;
+  network.network = {.latency = 1e-3, .overhead = 1e-4, .port_rate = 1e6, .call = 1e-5};
+  network.network.core_rate = network.network.node_rate = 1e30;
+  const Measured one = measure(network, {16, 1, 1000, "recursive-doubling"});
+  const auto on = [&](tutti::simulated::Spent what) {
+    return one.path.on[static_cast<std::size_t>(what)];
+  };
+  using tutti::simulated::Spent;
+  CHECK(on(Spent::call) == doctest::Approx(1e-5));
+  CHECK(on(Spent::latency) == doctest::Approx(4e-3));
+  CHECK(on(Spent::wire) == doctest::Approx(4e-3));
+  CHECK(on(Spent::overhead) == doctest::Approx(8e-4));
+  CHECK(one.path.other == 0);
+  CHECK(one.path.seconds == doctest::Approx(one.seconds));
+  CHECK(one.path.hops.size() == 1 + 4 * 4);
+  CHECK(one.traffic.most_bytes_of_link == 4000);
+  for (const char* part :
+       {"latency 4000.0, ", "wire 4000.0, ", "overhead 800.0, call 10.00, ", "in us; 17 hops"}) {
+    CHECK(to_text(one.path).find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("a critical path has all the time of a call of the library's") {
+  NamedNetwork network;
+  network.network.cores = 2;
+  network.network.turn = 1e-5;
+  for (const int nodes : {2, 3, 9}) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{100'000}, std::size_t{1} << 20}) {
+      const Measured one = measure(network, {nodes, 2, bytes, "tutti", false});
+      double sum = one.path.other;
+      for (const double seconds : one.path.on) sum += seconds;
+      CHECK(sum == doctest::Approx(one.seconds));
+      CHECK(one.path.other < 0.01 * one.seconds);
+    }
+  }
+}
+
+namespace {
+
+Json benchmark_file() {
+  return {{"config", {{"ranks_per_node", Json::array()}, {"compression", nullptr}}},
+          {"environment", {{"nodes", 2}, {"ranks", 4}}},
+          {"results",
+           {{{"collective", "allreduce"},
+             {"backend", "tutti"},
+             {"buffers", "store"},
+             {"in_place", false},
+             {"bytes", 64},
+             {"type", "float32"},
+             {"redop", "sum"},
+             {"time_us", {{"p50", 12.5}}}}}}};
+}
+
+std::string refusal_of_benchmark(const Json& file) {
+  try {
+    measured_of(file.dump(), "the file", true);
+  } catch (const tutti::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the cases of a benchmark's file are those that are simulated") {
+  Json file = benchmark_file();
+  auto all = measured_of(file.dump(), "the file", true);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].seconds == doctest::Approx(12.5e-6));
+  CHECK(all[0].what.nodes == 2);
+  CHECK(all[0].what.ranks_per_node == 2);
+  CHECK(all[0].what.bytes == 64);
+  CHECK(all[0].what.buffers == "store");
+  CHECK(all[0].what.learns);
+  CHECK(all[0].what.begin == Begin::after_barrier);
+  file["config"]["compression"] = "2bit,threshold=0.5";
+  file["results"][0]["collective"] = "pushpull";
+  all = measured_of(file.dump(), "the file", false);
+  CHECK(all[0].what.collective == "pushpull");
+  CHECK(all[0].what.compression == "2bit,threshold=0.5");
+  CHECK(!all[0].what.learns);
+}
+
+TEST_CASE("a file that has nothing to simulate is refused") {
+  Json file = benchmark_file();
+  file["results"][0]["backend"] = "mpi";
+  CHECK(refusal_of_benchmark(file) ==
+        "--measured: the file: has no allreduce or pushpull of Tutti's of float32 sums, out of "
+        "place: nothing else is simulated");
+  file = benchmark_file();
+  file["environment"]["ranks"] = 3;
+  CHECK(refusal_of_benchmark(file) ==
+        "--measured: the file: got 3 ranks on 2 nodes; expected: hosts with equally many ranks, "
+        "not split into nodes");
+  file["environment"]["ranks"] = 2 * kMostRanks;
+  CHECK(refusal_of_benchmark(file) ==
+        "--measured: the file: got " + std::to_string(2 * kMostRanks) +
+            " ranks; expected: at most " + std::to_string(kMostRanks));
+  file.erase("environment");
+  CHECK(refusal_of_benchmark(file).find(
+            "--measured: the file: expected a --json of collective-benchmark: ") == 0);
+  CHECK_THROWS_WITH_AS(read_measured("/nowhere", true), "--measured: /nowhere: cannot be read",
+                       tutti::Error);
 }
 
 TEST_CASE("what does not fit into the memory is refused before it is tried") {

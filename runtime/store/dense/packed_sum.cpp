@@ -69,6 +69,7 @@ void PackedSum::pack() {
   }
   for (std::size_t packet = 0; packet < packets_.size(); ++packet) {
     for (const Part& part : parts_of(packet)) {
+      if (!works(part)) continue;
       job_->codec.pack(gradient_of(part), residual_of(part), part.count,
                        packed_->bytes() + packets_[packet].begin + part.offset);
     }
@@ -106,6 +107,7 @@ void PackedSum::consume(std::size_t segment, std::size_t first, std::size_t coun
 
 void PackedSum::finish(std::size_t packet) {
   for (const Part& part : parts_of(packet)) {
+    if (!works(part, arrived_.size())) continue;
     sources_.clear();
     for (const auto& bytes : arrived_) sources_.push_back(bytes.data() + part.offset);
     if (job_->codec.has_residual()) {
@@ -114,6 +116,12 @@ void PackedSum::finish(std::size_t packet) {
     }
     hand_on(part);
   }
+}
+
+/// In a simulation, lets the time pass in which elements are read or written, and packed ones too.
+bool PackedSum::works(const Part& part, std::size_t ranks) const {
+  return group_.engine().workers().works(part.count * sizeof(float) +
+                                         ranks * job_->codec.packed_bytes(part.count));
 }
 
 void PackedSum::hand_on(const Part& part) {
