@@ -18,10 +18,6 @@ constexpr auto kTogether = std::chrono::microseconds(30);
 /// In a message with sums, which begin on a line of their own, as tensors do.
 constexpr std::size_t kValuesBegin = 128;
 
-/// What is longer goes in several messages: from 64 KiB on, Open MPI asks a receiver behind TCP
-/// first whether it waits.
-constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
-
 /// Several steps at once give the bits of one after the other, but for 16-bit floating-point types,
 /// of which every step rounds.
 bool sums_at_once(const FusedLayout& layout) {
@@ -230,8 +226,8 @@ void Agreement::add(Call& call, const std::byte* message, NodeRange nodes, bool 
     operands_ = {left, right};
     return;
   }
-  combine_two(call.workers(), layout, call.operation().reduce, {0, layout.total()}, left, right,
-              own);
+  combine_two(call.workers(), layout, call.operation().reduce, {0, layout.total()},
+              {left, right, own});
 }
 
 // --- all handshakes, to be looked at together ----------------------------------------------------

@@ -23,6 +23,10 @@ enum Tag : int {
   kPieceTag = 7,    ///< the rest
 };
 
+/// What is longer goes in several messages: from 64 KiB on, Open MPI asks a receiver behind TCP
+/// first whether it waits.
+inline constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
+
 /// A lane: the ranks of all nodes that have one local rank.
 struct Lane {
   const Topology& topology;

@@ -13,7 +13,8 @@
 //
 // Cost, of n bytes on N nodes, P the largest power of two up to N: 2 log2 P messages to one node at
 // a time, and 2 n (P-1)/P bytes sent and received; for N > P up to 2 n more and 2 P messages in the
-// smallest block. Wins above some 16 nodes.
+// smallest block; a message of more than 60 KiB goes as several. Wins above some 16 nodes. The half
+// that a node keeps is added from where it lies, and halves are delivered while others come.
 // Source  Rabenseifner, ICCS 2004, with another treatment of what is left of a power of two.
 #include <algorithm>
 #include <bit>
@@ -93,7 +94,7 @@ class HalvingExchange final : public ExchangeAlgorithm {
   [[nodiscard]] std::size_t incoming_offset(const ChunkInFlight& flight, int round) const;
   void add(Call& call, Range range, const std::byte* left, const std::byte* right,
            std::byte* sum) const {
-    combine_two(call.workers(), call.layout(), call.operation().reduce, range, left, right, sum);
+    combine_two(call.workers(), call.layout(), call.operation().reduce, range, {left, right, sum});
   }
 
   void send_half(ChunkInFlight& flight, int round) const;
@@ -101,6 +102,10 @@ class HalvingExchange final : public ExchangeAlgorithm {
   void send_to_owners(ChunkInFlight& flight) const;
   void add_other_blocks(Call& call, ChunkInFlight& flight) const;
   void send_known(ChunkInFlight& flight, int round) const;
+  void receive_pieces(std::vector<Transport::Request>& stage, int node, int tag,
+                      std::span<std::byte> bytes) const;
+  void send_pieces(ChunkInFlight& flight, int node, int tag,
+                   std::span<const std::byte> bytes) const;
   void post_halving(ChunkInFlight& flight) const;
   void post_between_blocks(ChunkInFlight& flight) const;
   void post_doubling(ChunkInFlight& flight) const;
@@ -184,7 +189,7 @@ void HalvingExchange::post_halving(ChunkInFlight& flight) const {
     const Range half = range_of(flight, kept_by(index_, round + 1));
     if (half.size() == 0) continue;
     std::byte* to = flight.incoming.data() + incoming_offset(flight, round);
-    stage.push_back(receive(partner(round), kPartialTag, {to, half.size()}));
+    receive_pieces(stage, partner(round), kPartialTag, {to, half.size()});
   }
 }
 
@@ -213,15 +218,29 @@ void HalvingExchange::post_doubling(ChunkInFlight& flight) const {
     auto& stage = flight.add_stage();
     const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
     if (half.size() == 0) continue;
-    stage.push_back(
-        receive(partner(round), kResultTag, {flight.result_at(half.begin), half.size()}));
+    receive_pieces(stage, partner(round), kResultTag, {flight.result_at(half.begin), half.size()});
+  }
+}
+
+/// A half goes in messages that MPI sends at once.
+void HalvingExchange::receive_pieces(std::vector<Transport::Request>& stage, int node, int tag,
+                                     std::span<std::byte> bytes) const {
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
+    stage.push_back(receive(node, tag, bytes.first(std::min(kMostAtOnce, bytes.size()))));
+  }
+}
+
+void HalvingExchange::send_pieces(ChunkInFlight& flight, int node, int tag,
+                                  std::span<const std::byte> bytes) const {
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
+    send(flight, node, tag, bytes.first(std::min(kMostAtOnce, bytes.size())));
   }
 }
 
 void HalvingExchange::send_half(ChunkInFlight& flight, int round) const {
   const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
   if (half.size() > 0) {
-    send(flight, partner(round), kPartialTag, {sum_at(flight, half), half.size()});
+    send_pieces(flight, partner(round), kPartialTag, {sum_at(flight, half), half.size()});
   }
 }
 
@@ -280,7 +299,7 @@ void HalvingExchange::add_other_blocks(Call& call, ChunkInFlight& flight) const 
 void HalvingExchange::send_known(ChunkInFlight& flight, int round) const {
   const Range known = range_of(flight, kept_by(index_, round + 1));
   if (known.size() > 0) {
-    send(flight, partner(round), kResultTag, {flight.result_at(known.begin), known.size()});
+    send_pieces(flight, partner(round), kResultTag, {flight.result_at(known.begin), known.size()});
   }
 }
 

@@ -26,7 +26,7 @@ std::unique_ptr<ExchangeAlgorithm> make_exchange(Exchange exchange, const Lane& 
 
 LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
                            Transport& transport, const Tuning& tuning)
-    : lane_(topology, plan, transport),
+    : lane_{topology, plan, transport},
       waiter_(waiter),
       sums_(make_exchange(tuning.exchange, lane_)),
       sums_to_root_(direct_exchange(lane_)),

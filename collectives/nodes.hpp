@@ -21,11 +21,13 @@ namespace tutti::collectives {
 template <class Container, class Item>
 class IndexIterator {
  public:
+  // The names are the standard's. NOLINTBEGIN(readability-identifier-naming)
   using iterator_category = std::random_access_iterator_tag;
   using value_type = Item;
   using difference_type = std::ptrdiff_t;
   using pointer = const Item*;
   using reference = Item;
+  // NOLINTEND(readability-identifier-naming)
 
   IndexIterator() = default;
   IndexIterator(const Container* container, difference_type index)

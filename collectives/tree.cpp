@@ -114,11 +114,11 @@ CombinePlan plan_for(const Nodes& nodes, bool reproducible) {
 }
 
 void combine_two(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
-                 const std::byte* left, const std::byte* right, std::byte* sum) {
+                 const Addition& addition) {
   layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     const std::size_t offset = part.position - range.begin;
-    const std::byte* sources[] = {left + offset, right + offset};
-    std::byte* destination = sum + offset;
+    const std::byte* sources[] = {addition.left + offset, addition.right + offset};
+    std::byte* destination = addition.sum + offset;
     const DType wire = layout.wire(part.segment);
     workers.reduce({combining(op), wire, wire}, sources, std::span(&destination, 1), part.count,
                    WritePolicy::cached);
@@ -130,7 +130,7 @@ void combine_partials(Workers& workers, const FusedLayout& layout, ReduceOp op, 
   plan.for_each_step([&](int left, int right) {
     std::byte* sum = partials + static_cast<std::size_t>(left) * range.size();
     const std::byte* other = partials + static_cast<std::size_t>(right) * range.size();
-    combine_two(workers, layout, op, range, sum, other, sum);
+    combine_two(workers, layout, op, range, {sum, other, sum});
   });
   if (op == ReduceOp::avg) divide_by_ranks(layout, range, plan, partials);
 }

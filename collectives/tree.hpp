@@ -79,10 +79,17 @@ class CombinePlan {
 /// by_rank() if `reproducible`, else by_node().
 CombinePlan plan_for(const Nodes& nodes, bool reproducible);
 
-/// sum = left + right, for a range of wire elements; each pointer is to the range's first byte.
-/// `sum` may be one of the operands. For an average it is the sum.
+/// sum = left + right; `sum` may be one of the operands.
+struct Addition {
+  const std::byte* left;
+  const std::byte* right;
+  std::byte* sum;
+};
+
+/// For a range of wire elements; each pointer is to the range's first byte. For an average it is
+/// the sum.
 void combine_two(Workers& workers, const FusedLayout& layout, ReduceOp op, Range range,
-                 const std::byte* left, const std::byte* right, std::byte* sum);
+                 const Addition& addition);
 
 /// Carries out the plan's steps on a range of wire elements. `partials` holds range.size() bytes
 /// for each partial of the plan, in its order; the sum, or the average, ends in the first.

@@ -217,6 +217,26 @@ std::size_t payload_read_by_first(const Topology& topology, std::size_t most_rea
   return std::max(kInlineInNode, in_lines(most_read / most_ranks));
 }
 
+/// What follows from all choices, those of the settings among them. One size between nodes,
+/// whatever memory the data is in. Errors: invalid_argument for an exchange that cannot be.
+void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree_of_nodes) {
+  tuning.most_pieces = tuning.pieces.value_or(pieces_to_try(tuning, settings));
+  tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
+  tuning.inline_private_bytes = tuning.inline_shared_bytes;
+  const bool is_learnt = tuning.learns || tuning.paths_in_turn;
+  if (!is_learnt || tuning.exchange == Exchange::mpi) tuning.inline_tried_bytes = 0;
+  if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
+    throw_invalid_argument("exchange=halving",
+                           "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
+                           "layout is not by nodes");
+  }
+  if (tuning.exchange == Exchange::mpi && settings.reproducible) {
+    throw_invalid_argument(
+        "exchange=mpi",
+        "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
+  }
+}
+
 }  // namespace
 
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
@@ -263,24 +283,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.learns_at_once = settings.tuning == "at-once";
   tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
   override_choices(tuning, settings.algorithms);
-  if (nodes > 1) {
-    tuning.most_pieces = tuning.pieces.value_or(pieces_to_try(tuning, settings));
-    // One size between nodes, whatever memory the data is in.
-    tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
-    tuning.inline_private_bytes = tuning.inline_shared_bytes;
-    const bool is_learnt = tuning.learns || tuning.paths_in_turn;
-    if (!is_learnt || tuning.exchange == Exchange::mpi) tuning.inline_tried_bytes = 0;
-    if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
-      throw_invalid_argument("exchange=halving",
-                             "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
-                             "layout is not by nodes");
-    }
-    if (tuning.exchange == Exchange::mpi && settings.reproducible) {
-      throw_invalid_argument(
-          "exchange=mpi",
-          "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
-    }
-  }
+  if (nodes > 1) settle_between_nodes(tuning, settings, in_tree_of_nodes);
   return tuning;
 }
 

@@ -353,18 +353,22 @@ TEST_CASE("what a rank allocates does not grow with the number of ranks or of no
 }
 #endif
 
-TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
-  constexpr int kNodes = test::kFewRounds ? 64 : 1024;
-  constexpr int kLost = 37;
+namespace {
+
+/// All other ranks name the lost one, in time.
+void check_that_lost_node_is_named(int nodes, int lost) {
   constexpr double kDeadline = 5;
-  const Loss loss = lose_node(kNodes, kLost, kDeadline);
+  CAPTURE(nodes);
+  CAPTURE(lost);
+  const Loss loss = lose_node(nodes, lost, kDeadline);
+  const std::string number = std::to_string(lost);
+  const std::string name = "rank " + number + " (host node" + number + ")";
   int silent = 0;
-  for (int rank = 0; rank < kNodes; ++rank) {
+  for (int rank = 0; rank < nodes; ++rank) {
     const auto& outcome = loss.outcomes[static_cast<std::size_t>(rank)];
-    if (rank == kLost) continue;
-    const bool named =
-        outcome && outcome->code() == ErrorCode::timeout &&
-        std::string(outcome->what()).find("rank 37 (host node37") != std::string::npos;
+    if (rank == lost) continue;
+    const bool named = outcome && outcome->code() == ErrorCode::timeout &&
+                       std::string(outcome->what()).find(name) != std::string::npos;
     if (!named && ++silent < 3)
       MESSAGE(rank, ": ", std::string(outcome ? outcome->what() : "nothing"));
   }
@@ -372,7 +376,17 @@ TEST_CASE("a lost node of very many is named on every rank soon after the deadli
   CHECK(loss.last_seconds >= kDeadline);
   CHECK(loss.last_seconds <= kDeadline + 2);
   CHECK(loss.traffic.most_notices_of_node > 0);
-  CHECK(loss.traffic.most_notices_of_node <= static_cast<std::uint64_t>(2 * rounds_of(kNodes)));
+  CHECK(loss.traffic.most_notices_of_node <= static_cast<std::uint64_t>(2 * rounds_of(nodes)));
+}
+
+}  // namespace
+
+TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
+  check_that_lost_node_is_named(test::kFewRounds ? 64 : 1024, 37);
+}
+
+TEST_CASE("so it is in whichever block of nodes, where they are no power of two") {
+  for (const int lost : {0, 37, 63, 64, 70, 96, 98}) check_that_lost_node_is_named(100, lost);
 }
 
 TEST_CASE("a long message takes its port for its bytes, and waits for its receiver") {
