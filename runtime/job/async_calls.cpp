@@ -17,6 +17,9 @@ namespace {
 constexpr double kSecondsPerBatch = 0.010;
 // Less than this, however slow the link, would have too many rounds.
 constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
+// Times a slice, where there is one queue, so that nothing can overtake: each slice has a round, in
+// which the link is idle.
+constexpr std::size_t kLongerIfAlone = 8;
 // Before the first batch has told how fast the link is.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
 constexpr double kFirstGuessInNode = 4e9;  // in a node
@@ -379,7 +382,8 @@ AsyncCalls::Batch AsyncCalls::choose(std::span<const std::uint8_t> counts) {
   const std::uint8_t width = counts[counts.size() - kExtraBytes];
   const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
   const AsyncJob& first = *at(common.front()).front();
-  const std::size_t slice = std::max(most, kLeastSlice);
+  const bool is_only_queue = counts.size() == 2 + kExtraBytes;
+  const std::size_t slice = std::max(most, kLeastSlice) * (is_only_queue ? kLongerIfAlone : 1);
   if (first.has_slices && (first.done > 0 || first.bytes > 2 * slice)) {
     return {{common.front()}, std::min(slice, first.bytes - first.done)};
   }
