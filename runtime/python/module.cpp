@@ -18,6 +18,7 @@
 #include "runtime/python/array.hpp"
 #include "runtime/python/calls.hpp"
 #include "runtime/python/communicator.hpp"
+#include "runtime/python/type_errors.hpp"
 
 namespace tutti::python {
 
@@ -128,6 +129,7 @@ NB_MODULE(_core, module) {
   bind_optimizers(module);
   bind_store(module);
   bind_program(module);
+  shorten_type_errors(module);
   watch_signals();
   watch_forks();
 }

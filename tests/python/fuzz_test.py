@@ -80,10 +80,32 @@ def test_arguments_of_any_type_give_an_error_or_work(tmp_path, monkeypatch):
         named = {chance.choice(NAMES): chance.choice(given_things)} if chance.random() < .3 else {}
         try:
             call(*given, **named)
+        except TypeError as error:
+            assert "\n" not in str(error)
         except EXPECTED:
             pass
         except KeyError as error:
             assert error.args == ("no",)  # a hostile one's own
+
+
+@pytest.mark.parametrize("call, text", [
+    ("kv.push()", "push: expected (keys: object | None, values: object | None = None, "
+     "priority: int = 0); got ()"),
+    ("kv.push(1, own, priority='x')", "push: expected (keys: object | None, values: object | None "
+     "= None, priority: int = 0); got (int, tutti.Array, priority: str)"),
+    ("kv.barrier(3)", "barrier: expected (); got (int)"),
+    ("kv.barrier(deep=3)", "barrier: expected (); got (deep: int)"),
+    ("tutti.Communicator.self().split('a')",
+     "split: expected (color: int, key: int = 0); got (str)"),
+    ("tutti.optimizer(3)", "optimizer: expected (name: str, **options); got (int)"),
+    ("setattr(tutti.optimizer('sgd'), 'learning_rate', 'x')",
+     "value of an attribute: expected (arg: float, /); got (str)"),
+    ("tutti.KVStore()", "tutti._core.KVStore: no constructor defined!")])
+def test_arguments_of_other_types_are_refused_in_one_sentence(call, text):
+    kv = tutti.create()
+    with pytest.raises(TypeError) as caught:
+        eval(call, {"kv": kv, "own": kv.allocate(3), "tutti": tutti})
+    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("change", [
