@@ -158,6 +158,35 @@ def test_messages_of_a_ring_take_place_whoever_begins(rank, ranks):
         assert torch.equal(taken, torch.arange(4))
 
 
+def test_tags_tell_messages_apart(rank, ranks):
+    if ranks == 1:
+        pytest.skip("a message needs two ranks")
+    if rank == 0:
+        begun = [dist.isend(torch.full((3,), float(tag)), 1, tag=tag) for tag in (7, 2, 7, 9)]
+        begun.append(dist.isend(torch.zeros(0, dtype=torch.bfloat16), 1, tag=1))
+        for work in begun:
+            work.wait()
+        dist.send(torch.ones(2), 1, tag=4)
+    elif rank == 1:
+        for tag in (2, 7, 9, 7):
+            dist.recv(taken := torch.zeros(3), 0, tag=tag)
+            assert same(taken, tag)
+        dist.recv(torch.zeros(0, dtype=torch.bfloat16), 0, tag=1)
+        text = "expected 12 bytes from rank 0 with tag 4; got 8"
+        with pytest.raises(tutti.MismatchError, match=text):
+            dist.recv(torch.zeros(3), 0, tag=4)
+    dist.barrier()
+
+
+def test_other_names_of_collectives(rank, ranks):
+    outputs = [[torch.zeros(2), torch.zeros(3)] for _ in range(ranks)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls it old
+        dist.all_gather_coalesced(outputs, [torch.full((2,), rank + 1.0), torch.full((3,), -1.0)])
+    assert all(same(outputs[index][0], index + 1) for index in range(ranks))
+    assert all(same(of_rank[1], -1) for of_rank in outputs)
+
+
 def test_groups_are_made_by_their_members_and_alternate(rank, ranks):
     ends = sorted({0, ranks - 1})
     pair = dist.new_group(ends)
@@ -181,8 +210,10 @@ REFUSED = [
     (lambda: dist.all_reduce(torch.eye(3).to_sparse()), "expected a dense tensor"),
     (lambda: dist.broadcast(torch.ones(4, 4).t(), 0), "expected a dense row-major"),
     (lambda: dist.broadcast(torch.ones(4, 4, dtype=torch.int16).t(), 0), "expected a contiguous"),
-    (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=5),
-     "expected tag 0; got 5"),
+    (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=-5),
+     "expected a tag of 0 or more; got -5"),
+    (lambda: dist.irecv(torch.ones(4, 4).t(), (dist.get_rank() + 1) % dist.get_world_size()),
+     "recv: expected a dense, contiguous tensor"),
     (lambda: dist.recv(torch.ones(2)), "messages from any rank are not supported"),
     (lambda: dist.all_to_all_single(torch.ones(3, 2), torch.ones(3, 2), [9] * dist.get_world_size(),
                                     [9] * dist.get_world_size()), "add up to the first dimension"),
@@ -191,7 +222,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("call, text", REFUSED)
 def test_what_cannot_be_done_is_one_sentence_on_all_ranks(call, text, ranks):
-    if ranks == 1 and "tag" in text:
+    if ranks == 1 and ("tag" in text or "recv" in text):
         pytest.skip("torch itself refuses a message to this rank")
     with pytest.raises(Exception, match=text):
         call()

@@ -30,6 +30,8 @@ _NAMES_OF_BOOL: dict[Any, _Operation] = {_Op.MIN: "min", _Op.MAX: "max", _Op.BAN
 _AS_BUFFER = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
               torch.float16}
 _AS_THEY_ARE = _AS_BUFFER | {torch.bfloat16}
+_NAMES_OF_DTYPES = {dtype: str(dtype).split(".")[1] for dtype in _AS_THEY_ARE}
+_SUM = dist.ReduceOp.SUM
 
 
 def _refuse(text: str) -> NoReturn:
@@ -60,6 +62,11 @@ def _elements(call: str, tensor: torch.Tensor) -> Any:
     return tensor.detach()
 
 
+def _lies_dense(tensor: torch.Tensor) -> bool:
+    """True if the tensor's memory has its elements as they are, one after the other."""
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+
+
 def _data(call: str, tensor: torch.Tensor) -> Any:
     """Memory to move: elements of any dtype, as bytes where the library does not know it."""
     if tensor.dtype in _AS_THEY_ARE or tensor.layout is not torch.strided:
@@ -67,6 +74,13 @@ def _data(call: str, tensor: torch.Tensor) -> Any:
     if not tensor.is_contiguous():
         _refuse(f"{call}: expected a contiguous tensor; pass tensor.contiguous()")
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def _dense(call: str, tensor: torch.Tensor, may_copy: bool) -> torch.Tensor:
+    if tensor.layout is not torch.strided or not (may_copy or tensor.is_contiguous()):
+        _refuse(f"{call}: expected a dense, contiguous tensor; got one with gaps, in another "
+                f"order, or of layout {tensor.layout}")
+    return tensor.contiguous()
 
 
 def _one(call: str, tensors: Any) -> Any:
@@ -90,6 +104,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._messages = Messages(ranks, lambda tensor: _data("send and recv", tensor))
         self._lock = threading.RLock()
         self._is_spread = ranks.num_nodes > 1
+        self._done = Done([])  # whoever called is told no more than that
 
     def getBackendName(self) -> str:  # the names here are torch's own
         return "tutti"
@@ -114,12 +129,19 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.AllreduceOptions() if opts is None else opts
         tensor = _one("all_reduce", tensors)
-        op = _operation("all_reduce", opts.reduceOp, tensor.dtype)
+        dtype, given = _NAMES_OF_DTYPES.get(tensor.dtype), opts.reduceOp
+        op: _Operation = ("sum" if dtype is not None and given == _SUM else
+                          _operation("all_reduce", given, tensor.dtype))
+        is_blocking = not getattr(opts, "asyncOp", True)
+        if is_blocking and dtype is not None and _lies_dense(tensor):
+            with self._lock:
+                self.communicator._allreduce_at(tensor.data_ptr(), tensor.shape, dtype, op)
+            return self._done
         array = _elements("all_reduce", tensor)
         with self._lock:
-            if not getattr(opts, "asyncOp", True):
+            if is_blocking:
                 self.communicator.allreduce(array, op=op)
-                return Done(tensors)
+                return self._done
             return Reduction([self.communicator.allreduce_async(array, op=op)], tensors,
                              self._is_spread)
 
@@ -265,10 +287,10 @@ class ProcessGroup(dist.ProcessGroup):
                 "supported")
 
     def _message(self, call: str, tensors: Any, rank: int, tag: int, is_send: bool) -> Any:
-        if tag != 0:
-            _refuse(f"{call}: expected tag 0; got {tag}: messages of two ranks arrive in the order "
-                    "in which they were sent, and have no tags")
-        return Message(self._messages, _one(call, tensors), rank, is_send)
+        if tag < 0:
+            _refuse(f"{call}: expected a tag of 0 or more; got {tag}")
+        return Message(self._messages, _dense(call, _one(call, tensors), is_send), rank, tag,
+                       is_send)
 
     # --- as other versions of torch name them, and lists of tensors -------------------------------
 
@@ -277,6 +299,12 @@ class ProcessGroup(dist.ProcessGroup):
         for output, value in zip(outputs, inputs):
             call(output, value, opts)
         return Done(list(outputs))
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """outputs: a list of tensors for each rank."""
+        for index, value in enumerate(inputs):
+            self.allgather([[of_rank[index] for of_rank in outputs]], [value])
+        return Done([tensor for of_rank in outputs for tensor in of_rank])
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._each(self._allgather_base, outputs, inputs, opts)

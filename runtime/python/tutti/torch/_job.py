@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import socket
+import struct
 import warnings
 from typing import Any
 
@@ -16,6 +18,7 @@ from .. import Communicator, InvalidArgumentError
 from .._core import is_launched
 from ._group import ProcessGroup
 
+_SIOCGIFADDR = 0x8915  # the request for an interface's address, of the kernel's sockios.h
 _world: Communicator | None = None
 
 
@@ -54,7 +57,8 @@ def _free_address(nodes: int) -> str:
 
 
 def _own_address() -> str:
-    """This host, as others reach it: what its name means, or else where packets would leave."""
+    """This host, as others reach it: what its name means, or where packets would leave, or an
+    interface that is not the loopback."""
     try:
         found = socket.gethostbyname(socket.gethostname())
         if not found.startswith("127."):
@@ -66,7 +70,16 @@ def _own_address() -> str:
             probe.connect(("10.255.255.255", 1))  # sends nothing
             return str(probe.getsockname()[0])
         except OSError:
-            return socket.gethostname()
+            pass
+        for _, name in socket.if_nameindex():
+            try:
+                asked = struct.pack("256s", name.encode())
+                found = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, asked)[20:24])
+            except OSError:
+                continue  # it has no address
+            if not found.startswith("127."):
+                return found
+    return socket.gethostname()
 
 
 def _warn_of_timeout(asked: Any, rank: int) -> None:

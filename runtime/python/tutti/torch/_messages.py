@@ -4,18 +4,31 @@
 A message of the library is taken when both ranks are in it. So that ranks which all begin with an
 isend do not wait for each other, those that were begun take place in an order that is common to all
 ranks: by pair of ranks, from the lower rank to the higher one first.
+
+    tag 0      the elements
+    tag t > 0  a header of 37 bytes of text, "t bytes", and the bytes
+
+A receiver that finds another tag than its own keeps that message for later.
 """
 
 from __future__ import annotations
 
 import datetime
 import threading
+from collections import defaultdict, deque
 from typing import Any, Callable
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from .. import Communicator
+from .. import Communicator, MismatchError
+
+_HEADER = 37  # bytes; few messages without a tag have so many, so that most mistakes are noticed
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 
 class Messages:
@@ -25,6 +38,7 @@ class Messages:
         self._ranks = ranks
         self._memory_of = memory_of
         self._begun: list[Message] = []
+        self._kept: dict[tuple[int, int], deque[Any]] = defaultdict(deque)  # by rank and tag
         self._lock = threading.RLock()
 
     def add(self, message: Message) -> None:
@@ -38,10 +52,44 @@ class Messages:
                 self._begun.remove(first)
                 first.is_done = True
                 memory = self._memory_of(first.tensor)
-                if first.is_send:
+                if first.tag != 0:
+                    (self._send if first.is_send else self._receive)(first)
+                elif first.is_send:
                     self._ranks.send(memory, first.rank)
                 else:
                     self._ranks.receive(memory, first.rank)
+
+    def _send(self, message: Message) -> None:
+        memory = _bytes_of(message.tensor)
+        header = f"{message.tag} {len(memory)}".encode().ljust(_HEADER)
+        self._ranks.send(np.frombuffer(header, np.uint8), message.rank)
+        if len(memory) > 0:
+            self._ranks.send(memory, message.rank)
+
+    def _receive(self, message: Message) -> None:
+        memory = _bytes_of(message.tensor)
+        kept = self._kept[message.rank, message.tag]
+        while not kept:
+            tag, count = self._next_header(message.rank)
+            is_awaited = tag == message.tag and count == len(memory)
+            taken = memory if is_awaited else np.empty(count, np.uint8)
+            if count > 0:
+                self._ranks.receive(taken, message.rank)
+            if is_awaited:
+                return
+            self._kept[message.rank, tag].append(taken)
+        taken = kept.popleft()
+        if len(taken) != len(memory):
+            raise MismatchError(
+                f"recv: expected {len(memory)} bytes from rank {message.rank} with tag "
+                f"{message.tag}; got {len(taken)}; give both sides tensors of one size")
+        memory[...] = taken
+
+    def _next_header(self, rank: int) -> tuple[int, int]:
+        header = np.empty(_HEADER, np.uint8)
+        self._ranks.receive(header, rank)
+        tag, count = header.tobytes().split()
+        return int(tag), int(count)
 
     def _place(self, message: Message) -> tuple[int, int, bool]:
         own = self._ranks.rank
@@ -52,8 +100,10 @@ class Messages:
 class Message(dist._Work):
     """One of them."""
 
-    def __init__(self, messages: Messages, tensor: torch.Tensor, rank: int, is_send: bool):
+    def __init__(self, messages: Messages, tensor: torch.Tensor, rank: int, tag: int,
+                 is_send: bool):
         super().__init__()
+        self.tag = tag
         self.tensor = tensor.contiguous() if is_send else tensor
         self.rank = rank
         self.is_send = is_send
