@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs with torch: the examples of apps/python for a few steps, bits, a lost rank."""
 
+import json
 import os
 import re
 import shlex
@@ -28,23 +29,31 @@ def job(ranks, *command, **environment):
                           env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
 
 
-def digests(ranks, what="bits", **environment):
-    done = job(ranks, HERE / "torch_worker.py", what, **environment)
-    assert done.returncode == 0, done.stderr
-    found = re.findall(r"digest ([0-9a-f]{64})", done.stdout)
-    assert len(found) == ranks, done.stdout
-    return set(found)
+@pytest.fixture
+def trained(tmp_path):
+    def train(ranks, what="bits", **environment):
+        """The weights' digests, of which all ranks have the same, and the losses of 200 steps."""
+        done = job(ranks, HERE / "torch_worker.py", what, tmp_path / "losses", **environment)
+        assert done.returncode == 0, done.stderr
+        digests = re.findall(r"digest ([0-9a-f]{64})", done.stdout)
+        assert len(digests) == ranks and len(set(digests)) == 1, done.stdout
+        losses = json.loads((tmp_path / "losses").read_text())
+        assert len(losses) == 200
+        return digests[0], losses
+    return train
 
 
-def test_every_layout_of_four_ranks_trains_to_the_same_bits():
-    alone = digests(4, TUTTI_REPRODUCIBLE="1")
-    assert len(alone) == 1
+def test_losses_of_four_ranks_have_the_same_bits_in_every_layout_and_are_gloos(trained):
+    alone = trained(4, TUTTI_REPRODUCIBLE="1")
     for per_node in ("2", "1"):
-        assert digests(4, TUTTI_REPRODUCIBLE="1", TUTTI_RANKS_PER_NODE=per_node) == alone
+        assert trained(4, TUTTI_REPRODUCIBLE="1", TUTTI_RANKS_PER_NODE=per_node) == alone
+    losses = trained(4, "gloo")[1]
+    assert losses == pytest.approx(alone[1], rel=1e-4, abs=1e-6)  # another order of summation
+    assert losses[0] > 2 and losses[-1] < 0.5  # it learns
 
 
-def test_two_ranks_train_to_the_bits_that_gloo_gives():
-    assert digests(2) == digests(2, "gloo")
+def test_two_ranks_train_to_the_bits_that_gloo_gives(trained):
+    assert trained(2) == trained(2, "gloo")
 
 
 def test_a_lost_rank_is_named():

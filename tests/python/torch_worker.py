@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank of torch_jobs_test.py does.
 
-    torch_worker.py bits            DDP for five steps; prints a digest of the weights
-    torch_worker.py gloo            the same over gloo, with the rest alike
+    torch_worker.py bits FILE       DDP for 200 steps; prints a digest of the weights, and rank 0
+                                    writes the mean loss of each step into FILE
+    torch_worker.py gloo FILE       the same over gloo, with the rest alike
     torch_worker.py lost            the last rank is killed before an all_reduce
 """
 
 import hashlib
+import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.functional import cross_entropy
 
 import tutti.torch
 
@@ -26,15 +30,25 @@ if what == "lost":
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(3))
 
+centres = torch.randn(10, 50)
 model = torch.nn.parallel.DistributedDataParallel(
     torch.nn.Sequential(torch.nn.Linear(50, 300), torch.nn.Tanh(), torch.nn.Linear(300, 10)),
     bucket_cap_mb=0.01)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(5):
-    batch = torch.randn(8 * ranks, 50)[8 * rank:8 * rank + 8]
+optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+losses = []
+for _ in range(200):
+    kinds = torch.randint(10, (8 * ranks,))
+    batch = centres[kinds] + 2 * torch.randn(8 * ranks, 50)
+    mine = slice(8 * rank, 8 * rank + 8)
     optimizer.zero_grad()
-    model(batch).square().sum().backward()
+    loss = cross_entropy(model(batch[mine]), kinds[mine])
+    loss.backward()
     optimizer.step()
+    losses.append(loss.detach())
+mean = torch.stack(losses) / ranks
+dist.all_reduce(mean)
 weights = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
 print(f"digest {hashlib.sha256(weights.numpy().tobytes()).hexdigest()}", flush=True)
+if rank == 0:
+    Path(sys.argv[2]).write_text(json.dumps(mean.tolist()))
 dist.destroy_process_group()
