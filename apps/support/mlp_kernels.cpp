@@ -105,7 +105,7 @@ int count_correct(int batch, int classes, const std::uint8_t* labels, const floa
 
 #define APPS_TEXT_TWICE(name) #name
 #define APPS_TEXT(name) APPS_TEXT_TWICE(name)
-constinit const MlpKernels kTable{.name = APPS_TEXT(APPS_KERNELS) + sizeof("kernels_") - 1,
+constinit const MlpKernels kTable{.name = &APPS_TEXT(APPS_KERNELS)[sizeof("kernels_") - 1],
                                   .supported = supported,
                                   .load = load,
                                   .forward = forward,

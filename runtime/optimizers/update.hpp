@@ -13,6 +13,10 @@
 
 #include "runtime/optimizers/formula.hpp"
 
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"  // some formulas stay scalar, with the same bits
+#endif
+
 namespace tutti::optimizer {
 
 /// Where the elements of a loop are. `results` is written if the formula gives a result.
