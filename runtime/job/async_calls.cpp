@@ -382,7 +382,7 @@ AsyncCalls::Batch AsyncCalls::choose(std::span<const std::uint8_t> counts) {
   const std::uint8_t width = counts[counts.size() - kExtraBytes];
   const std::size_t most = width == 0 ? 0 : std::size_t{1} << (width - 1);
   const AsyncJob& first = *at(common.front()).front();
-  const bool is_only_queue = counts.size() == 2 + kExtraBytes;
+  const bool is_only_queue = index == 2;  // a byte of the client, and one of its queue
   const std::size_t slice = std::max(most, kLeastSlice) * (is_only_queue ? kLongerIfAlone : 1);
   if (first.has_slices && (first.done > 0 || first.bytes > 2 * slice)) {
     return {{common.front()}, std::min(slice, first.bytes - first.done)};
