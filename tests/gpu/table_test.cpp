@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is sent to a device, and when; seen on the CPU that plays one.
+#include <algorithm>
+#include <deque>
 #include <doctest/doctest.h>
+#include <memory>
+#include <random>
 
 #include "runtime/gpu/kernels/staging.hpp"
 #include "tests/gpu/host_rig.hpp"
@@ -62,19 +66,19 @@ TEST_CASE("rows and formulas that are as they were are not sent again, and nothi
     work.finish();
     return work.num_copies - copies;
   };
-  CHECK(update() == 4);  // rows, tiles, the step of each row, formulas
-  const std::size_t allocations = work.num_allocations;
+  CHECK(update() == 3);  // rows, tiles, inputs; the formula is the kernel's parameter
   const std::size_t launches = work.num_launches;
   CHECK(update() == 0);
   CHECK(work.num_launches == launches + 1);
   for (UpdateStep& step : all.steps) step.count = 2;  // sgd's formula does not depend on it
   CHECK(update() == 0);
   for (UpdateStep& step : all.steps) step.learning_rate = 0.25;
-  CHECK(update() == 1);  // one formula for all rows
+  CHECK(update() == 0);  // one formula for all rows
   all.steps[7].learning_rate = 0.125;
-  CHECK(update() == 2);
+  CHECK(update() == 1);  // the step of each row
+  const std::size_t allocations = work.num_allocations;
   all.rows[999].inputs[0] = all.gradient.data();
-  CHECK(update() == 2);
+  CHECK(update() == 1);
   CHECK(update() == 0);
   CHECK(work.num_allocations == allocations);
 }
@@ -133,4 +137,122 @@ TEST_CASE("16-bit rows that were summed are cut anew for an update, which comput
   CHECK(test::same_bytes(weight.read(), Tensor::ones({3000}, DType::bfloat16)));
   rig->kernels().update(nullptr, *table, std::span(&row, 1), *sgd, std::span(&step, 1), nullptr);
   CHECK(test::same_bytes(weight.read(), Tensor::full({3000}, -1, DType::bfloat16)));
+}
+
+TEST_CASE("many different steps have their formulas in the device's memory, a few have not") {
+  test::HostWork work;
+  const auto rig = test::make_host_rig(work);
+  Rows all(*rig, 100);
+  const auto sgd = tutti::optimizer::create("sgd");
+  const auto table = rig->kernels().make_table();
+  double each = 0;
+  for (const std::size_t different : {1, 4, 5, 100, 4, 1}) {
+    CAPTURE(different);
+    const std::size_t copies = work.num_copies;
+    for (std::size_t i = 0; i < all.steps.size(); ++i) {
+      all.steps[i].learning_rate = static_cast<double>(1 + i % different);
+    }
+    rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps, nullptr);
+    work.finish();
+    if (copies > 0) CHECK(work.num_copies == copies + (different > 4 ? 2 : different > 1 ? 1 : 0));
+    const Tensor weight = all.weight.read();
+    each += static_cast<double>(1 + 99 % different);
+    CHECK(weight.values<float>()[99] == -each);
+  }
+}
+
+TEST_CASE("rows of different numbers of inputs find their own, at any address") {
+  test::HostWork work;
+  const auto rig = test::make_host_rig(work);
+  auto& kernels = rig->kernels();
+  const auto table = kernels.make_table();
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::uint8}) {
+    const DeviceTensor values(*rig, Tensor::ones({5000}, dtype));
+    std::vector<std::unique_ptr<DeviceTensor>> outputs;
+    std::vector<TensorRow> rows;
+    for (int i = 0; i < 9; ++i) {
+      outputs.push_back(std::make_unique<DeviceTensor>(*rig, Tensor::zeros({4097}, dtype)));
+      rows.push_back({.num_inputs = 1 + i % 8,
+                      .output = outputs.back()->data(),
+                      .count = 4097,
+                      .dtype = dtype});
+    }
+    for (const std::size_t offset : {0, 1, 3, 16, 17}) {
+      CAPTURE(offset);
+      const std::size_t copies = work.num_copies;
+      for (TensorRow& row : rows) {
+        for (int k = 0; k < row.num_inputs; ++k) {
+          row.inputs[k] = values.data() + (offset + k * 8) * tutti::size_of(dtype);
+        }
+      }
+      kernels.sum(nullptr, *table, rows);
+      if (offset > 0) CHECK(work.num_copies == copies + 1);
+      for (int i = 0; i < 9; ++i) {
+        const Tensor sums = outputs[i]->read();
+        CHECK(test::same_bytes(sums, Tensor::full({4097}, 1 + i % 8, dtype)));
+        CHECK(outputs[i]->is_guarded());
+      }
+    }
+  }
+}
+
+TEST_CASE("new gradients in every step cost 10,000 keys an upload of 80,000 bytes and a launch") {
+  test::HostWork work;
+  const auto rig = test::make_host_rig(work);
+  constexpr std::int64_t kKeys = 10'000;
+  Rows all(*rig, kKeys);
+  const DeviceTensor others(*rig, Tensor::ones({kKeys}));
+  const auto adam = tutti::optimizer::create("adam");
+  const std::vector<std::unique_ptr<DeviceTensor>> states = [&] {
+    std::vector<std::unique_ptr<DeviceTensor>> made;
+    for (int i = 0; i < 2; ++i) {
+      made.push_back(std::make_unique<DeviceTensor>(*rig, Tensor::zeros({kKeys})));
+    }
+    return made;
+  }();
+  for (std::size_t i = 0; i < all.rows.size(); ++i) {
+    for (std::size_t s = 0; s < 2; ++s) {
+      all.rows[i].states[s] = states[s]->data() + i * sizeof(float);
+    }
+  }
+  const auto table = rig->kernels().make_table();
+  std::size_t allocations = 0;
+  for (int step = 1; step <= 8; ++step) {
+    const DeviceTensor& gradient = step % 2 == 0 ? all.gradient : others;
+    for (std::size_t i = 0; i < all.rows.size(); ++i) {
+      all.rows[i].inputs[0] = gradient.data() + i * sizeof(float);
+      all.steps[i].count = static_cast<std::uint64_t>(step);
+    }
+    const test::HostWork before = work;
+    rig->kernels().update(nullptr, *table, all.rows, *adam, all.steps, nullptr);
+    if (step == 1) continue;
+    CHECK(work.num_launches == before.num_launches + 1);
+    CHECK(work.num_copies == before.num_copies + 1);
+    CHECK(work.num_copied_bytes == before.num_copied_bytes + kKeys * sizeof(void*));
+    if (step % 4 == 0) work.finish();  // the host is a few steps ahead
+    if (step == 4) allocations = work.num_allocations;
+  }
+  CHECK(work.num_allocations == allocations);
+}
+
+TEST_CASE("a ring of pinned memory is not written before it was read, whatever is sent and when") {
+  test::HostWork work;
+  test::HostMachine machine(&work);
+  tutti::gpus::kernels::Staging<test::HostMachine> staging(machine);
+  std::mt19937 random(7);
+  std::deque<std::pair<std::vector<std::byte>, std::vector<std::byte>>> sent;
+  for (int i = 0; i < 3000; ++i) {
+    const std::size_t bytes = random() % 20 == 0 ? random() % 30'000 : random() % 500;
+    auto& [from, to] = sent.emplace_back(std::vector<std::byte>(bytes, std::byte(i)),
+                                         std::vector<std::byte>(bytes));
+    staging.send(nullptr, to.data(), from.data(), bytes);
+    while (work.waiting.size() > 60 || (!work.waiting.empty() && random() % 2 == 0)) {
+      work.waiting.front()();
+      work.waiting.pop_front();
+    }
+  }
+  work.finish();
+  const auto is_right = [](const auto& one) { return one.first == one.second; };
+  CHECK(std::ranges::all_of(sent, is_right));
+  CHECK(staging.pinned_bytes() < (std::size_t{4} << 20));
 }

@@ -20,6 +20,7 @@ struct HostWork {
   std::deque<std::function<void()>> waiting;
   std::size_t num_allocations = 0;
   std::size_t num_copies = 0;
+  std::size_t num_copied_bytes = 0;
   std::size_t num_launches = 0;
   int events_left = -1;  ///< that can be made; -1: any number
 
@@ -47,6 +48,7 @@ class HostMachine {
 
   void copy(Stream /*stream*/, std::byte* to, const std::byte* from, std::size_t bytes) {
     ++work_->num_copies;
+    work_->num_copied_bytes += bytes;
     work_->waiting.emplace_back([=] { std::memcpy(to, from, bytes); });
   }
 

@@ -72,8 +72,7 @@ class Plan {
   template <class Real, class Formula>
   static void launch_all(const Plan& plan, std::size_t index) {
     const Pass& pass = plan.passes_[index];
-    const auto* slots = reinterpret_cast<const Slot<Formula>*>(plan.all_.table.formulas(index).send(
-        plan.all_.table.staging, plan.all_.stream, pass.slots.data(), pass.slots.size()));
+    const Slots<Formula> slots = plan.slots_of<Formula>(pass, index);
     if constexpr (std::is_same_v<Real, float>) {
       plan.launch<Formula, float>(slots, pass.norm);
       plan.launch<Formula, Float16>(slots, pass.norm);
@@ -83,8 +82,20 @@ class Plan {
     }
   }
 
+  template <class Formula>
+  [[nodiscard]] Slots<Formula> slots_of(const Pass& pass, std::size_t index) const {
+    Slots<Formula> slots{};
+    if (num_steps_ <= Slots<Formula>::kFew) {
+      std::memcpy(slots.few, pass.slots.data(), pass.slots.size());
+    } else {
+      slots.many = reinterpret_cast<const Slot<Formula>*>(all_.table.formulas(index).send(
+          all_.table.staging, all_.stream, pass.slots.data(), pass.slots.size()));
+    }
+    return slots;
+  }
+
   template <class Formula, class Stored>
-  void launch(const Slot<Formula>* slots, int norm) const {
+  void launch(const Slots<Formula>& slots, int norm) const {
     using Body = UpdateBody<Formula, Stored>;
     const Part& part = all_.table.cut().part(dtype_of<Stored>);
     if (part.num_rows == 0) return;

@@ -7,16 +7,17 @@
 
 namespace tutti::gpus::kernels {
 
-/// A TensorRow as kernels read it.
+/// A TensorRow as kernels read it, but for its inputs: these change in every step of a program that
+/// makes new gradients, and have an array of their own.
 struct DeviceRow {
-  const std::byte* inputs[TensorRow::kMostInputs];
   std::byte* output;  ///< or the weight
   std::byte* exact;   ///< the weight that is computed with: the float32 copy of a 16-bit one
   std::byte* states[Optimizer::kMostStates];
   std::uint64_t count;
   std::uint32_t first_tile;
-  std::uint16_t num_inputs;
-  bool aligned;  ///< all tensors, to the vectors that tiles are read in
+  std::uint8_t num_inputs;
+  std::uint8_t input_bytes;  ///< of an input, for each vector that tiles are read in
+  bool aligned;              ///< output and states, to these vectors
 };
 
 struct Tile {
@@ -27,14 +28,17 @@ struct Tile {
 /// What a lane has to do: part of one row.
 struct Work {
   const DeviceRow* row;
-  std::uint64_t begin;  ///< where the tile starts in its tensor
+  const std::byte* const* inputs;  ///< the row's
+  std::uint64_t begin;             ///< where the tile starts in its tensor
   std::uint32_t count;
-  bool whole;  ///< full and aligned
+  bool whole;  ///< full, and all tensors aligned
 };
 
 struct TableView {
   const DeviceRow* rows;
   const Tile* tiles;
+  const std::byte* const* inputs;  ///< num_inputs_of_row for each row
+  std::uint32_t num_inputs_of_row;
 
   /// `widest_bytes` as the table was cut with.
   TUTTI_HOST_DEVICE Work work(std::uint32_t tile, std::size_t widest_bytes) const {
@@ -44,7 +48,15 @@ struct TableView {
     const std::uint64_t begin = std::uint64_t{place.index} * most;
     const std::uint64_t left = row.count - begin;
     const std::uint32_t count = left < most ? static_cast<std::uint32_t>(left) : most;
-    return {&row, begin, count, count == most && row.aligned};
+    const std::byte* const* const own = inputs + std::size_t{place.row} * num_inputs_of_row;
+    return {&row, own, begin, count, count == most && row.aligned && are_aligned(own, row)};
+  }
+
+ private:
+  TUTTI_HOST_DEVICE static bool are_aligned(const std::byte* const* inputs, const DeviceRow& row) {
+    std::uintptr_t all = 0;
+    for (int i = 0; i < row.num_inputs; ++i) all |= reinterpret_cast<std::uintptr_t>(inputs[i]);
+    return (all & (row.input_bytes - 1u)) == 0;
   }
 };
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "runtime/gpu/kernels.hpp"
@@ -48,9 +49,12 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-/// Pinned memory that copies to the device read from. A piece is written again only after the copy
-/// that reads it has run, which nobody waits for: until then there is another piece. One whose copy
-/// was begun and could not be followed by its event is never written again.
+/// Pinned memory that copies to the device read from: a ring. What a copy reads is written again
+/// only after it has run, which nobody waits for: where there is no room, another ring takes over,
+/// twice as large, so the memory of all is less than twice the last one's. So it is, too, if a copy
+/// was begun and could not be followed by its event.
+///
+///   memory  [ . . . | copy 3 | copy 4 | copy 5 | . . . ]     oldest: copy 3     end: behind copy 5
 template <class Machine>
 class Staging {
  public:
@@ -58,46 +62,81 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   ~Staging() {
-    for (const Piece& piece : pieces_) {
-      machine_.destroy_event(piece.copied);
-      machine_.release_pinned(piece.memory);
-    }
+    for (const Event& event : events_) machine_.destroy_event(event);
+    for (std::byte* memory : rings_) machine_.release_pinned(memory);
   }
 
   void send(Stream stream, std::byte* to, const void* from, std::size_t bytes) {
     if (bytes == 0) return;
-    Piece& piece = free_piece(bytes);
-    std::memcpy(piece.memory, from, bytes);
-    piece.is_followed = false;
-    machine_.copy(stream, to, piece.memory, bytes);
-    machine_.record(piece.copied, stream);
-    piece.is_followed = true;
+    retire();
+    const std::size_t begin = make_room(bytes);
+    const Event event = free_event();
+    std::memcpy(rings_.back() + begin, from, bytes);
+    is_lost_ = true;  // until the event follows
+    machine_.copy(stream, to, rings_.back() + begin, bytes);
+    machine_.record(event, stream);
+    is_lost_ = false;
+    copies_.push_back({begin, event});
+    free_events_.pop_back();
+    end_ = begin + (bytes + kAlign - 1) / kAlign * kAlign;
   }
+
+  /// Of all rings.
+  [[nodiscard]] std::size_t pinned_bytes() const { return pinned_bytes_; }
 
  private:
   using Event = typename Machine::Event;
-  struct Piece {
-    std::byte* memory;
-    std::size_t bytes;
-    Event copied;
-    bool is_followed = true;  ///< `copied` tells when the last copy has run
+  static constexpr std::size_t kAlign = 16;
+  static constexpr std::size_t kLeast = std::size_t{16} << 10;
+  struct Copy {
+    std::size_t begin;
+    Event event;
   };
 
-  Piece& free_piece(std::size_t bytes) {
-    for (Piece& piece : pieces_) {
-      if (piece.bytes < bytes || !piece.is_followed) continue;
-      if (machine_.done(piece.copied)) return piece;
+  void retire() {
+    while (!copies_.empty() && machine_.done(copies_.front().event)) {
+      free_events_.push_back(copies_.front().event);
+      copies_.pop_front();
     }
-    const std::size_t size = std::max(bytes + bytes / 4, std::size_t{4096});
-    pieces_.reserve(pieces_.size() + 1);
-    pieces_.push_back({nullptr, 0, machine_.create_event()});
-    pieces_.back().memory = machine_.allocate_pinned(size);  // without it the piece is too small
-    pieces_.back().bytes = size;
-    return pieces_.back();
+  }
+
+  /// Where so many bytes begin that no copy reads.
+  std::size_t make_room(std::size_t bytes) {
+    if (!rings_.empty() && !is_lost_) {
+      if (copies_.empty()) end_ = 0;
+      const bool is_wrapped = !copies_.empty() && end_ <= copies_.front().begin;
+      const std::size_t limit = is_wrapped ? copies_.front().begin : bytes_;
+      if (bytes <= limit - std::min(limit, end_)) return end_;
+      if (!is_wrapped && !copies_.empty() && bytes <= copies_.front().begin) return 0;
+    }
+    const std::size_t size = std::max({2 * bytes_, 2 * bytes, kLeast});
+    rings_.reserve(rings_.size() + 1);
+    rings_.push_back(machine_.allocate_pinned(size));
+    pinned_bytes_ += size;
+    bytes_ = size;
+    copies_.clear();  // their events are not used again, since they are not waited for
+    is_lost_ = false;
+    return 0;
+  }
+
+  Event free_event() {
+    if (free_events_.empty()) {
+      events_.reserve(events_.size() + 1);
+      events_.push_back(machine_.create_event());
+      free_events_.push_back(events_.back());
+    }
+    return free_events_.back();
   }
 
   Machine& machine_;
-  std::vector<Piece> pieces_;
+  std::vector<std::byte*> rings_;  ///< the last one is in use
+  std::size_t pinned_bytes_ = 0;
+  std::size_t bytes_ = 0;    ///< of the last one
+  std::size_t end_ = 0;      ///< behind the newest copy
+  std::deque<Copy> copies_;  ///< in the order of the stream, of the last ring
+  std::vector<Event> events_;
+  std::vector<Event> free_events_;
+  bool is_lost_ = false;  ///< a copy has no event
 };
 
 /// An array of the device that is sent again only if it has changed.

@@ -23,20 +23,20 @@ TUTTI_HOST_DEVICE void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input
 /// Sums a row's inputs at the same places from left to right, kGroup of them at a time: they are
 /// all loaded before the first is added. `held` gets the sum as it is stored.
 template <int kGroup, class T, class Where>
-TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const DeviceRow& row, std::uint64_t begin,
-                                const Where& where) {
+TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Work& work, const Where& where) {
+  const int num_inputs = work.row->num_inputs;
   Held<SummedIn<T>, Where> sums{};
   TUTTI_NOT_UNROLLED
-  for (int first = 0; first < row.num_inputs; first += kGroup) {
+  for (int first = 0; first < num_inputs; first += kGroup) {
     Held<T, Where> inputs[kGroup];
     TUTTI_UNROLLED
     for (int i = 0; i < kGroup; ++i) {
-      if (first + i >= row.num_inputs) break;
-      load(inputs[i], reinterpret_cast<const T*>(row.inputs[first + i]) + begin, where);
+      if (first + i >= num_inputs) break;
+      load(inputs[i], reinterpret_cast<const T*>(work.inputs[first + i]) + work.begin, where);
     }
     TUTTI_UNROLLED
     for (int i = 0; i < kGroup; ++i) {
-      if (first + i >= row.num_inputs) break;
+      if (first + i >= num_inputs) break;
       add(sums, inputs[i], first + i == 0);
     }
   }
@@ -52,7 +52,7 @@ struct Inputs {
   TUTTI_HOST_DEVICE explicit Inputs(const Work& work) {
     TUTTI_UNROLLED
     for (int i = 0; i < kInputs; ++i) {
-      tiles[i] = reinterpret_cast<const T*>(work.row->inputs[i]) + work.begin;
+      tiles[i] = reinterpret_cast<const T*>(work.inputs[i]) + work.begin;
     }
   }
 
@@ -80,7 +80,7 @@ struct ManyInputs {
 
   template <class Where>
   TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Where& where) const {
-    kernels::load_sum<kGroup>(held, *work.row, work.begin, where);
+    kernels::load_sum<kGroup>(held, work, where);
   }
 };
 

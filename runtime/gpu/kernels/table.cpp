@@ -5,32 +5,30 @@ namespace tutti::gpus::kernels {
 
 namespace {
 
-/// True if vectors of 16 bytes of the widest tensor, and as many elements of the others, can be
-/// loaded at once.
+/// Elements of all tensors that are loaded at once: 16 bytes of the widest.
+std::size_t vector_elements(const TensorRow& row, const Purpose& purpose) {
+  return kVectorBytes / purpose.widest_bytes(row.dtype);
+}
+
+/// True if they can be, but for the inputs.
 bool is_aligned(const TensorRow& row, const Purpose& purpose) {
-  const std::size_t elements = kVectorBytes / purpose.widest_bytes(row.dtype);
-  std::uintptr_t narrow = reinterpret_cast<std::uintptr_t>(row.output);
-  for (int i = 0; i < row.num_inputs; ++i) {
-    narrow |= reinterpret_cast<std::uintptr_t>(row.inputs[i]);
-  }
+  const auto narrow = reinterpret_cast<std::uintptr_t>(row.output);
   std::uintptr_t wide = 0;
   for (std::size_t i = 0; i < purpose.used_states(row.dtype); ++i) {
     wide |= reinterpret_cast<std::uintptr_t>(row.states[i]);
   }
-  return narrow % (elements * size_of(row.dtype)) == 0 && wide % kVectorBytes == 0;
+  return narrow % (vector_elements(row, purpose) * size_of(row.dtype)) == 0 &&
+         wide % kVectorBytes == 0;
 }
 
-std::size_t num_words(const TensorRow& row, std::size_t used_states) {
-  return 3 + static_cast<std::size_t>(row.num_inputs) + used_states;
-}
+std::size_t num_words(std::size_t used_states) { return 3 + used_states; }
 
-/// Calls take(word) for everything that is used of a row: num_words() times.
+/// Calls take(word) for everything that is used of a row but its inputs: num_words() times.
 template <class Take>
 void each_word(const TensorRow& row, std::size_t used_states, Take take) {
   take(row.count);
   take(static_cast<std::uint64_t>(row.dtype) << 32 | static_cast<std::uint32_t>(row.num_inputs));
   take(reinterpret_cast<std::uintptr_t>(row.output));
-  for (int i = 0; i < row.num_inputs; ++i) take(reinterpret_cast<std::uintptr_t>(row.inputs[i]));
   for (std::size_t i = 0; i < used_states; ++i) {
     take(reinterpret_cast<std::uintptr_t>(row.states[i]));
   }
@@ -42,22 +40,35 @@ std::uint64_t word_of(const Purpose& purpose) {
 
 }  // namespace
 
-bool CutRows::differs(std::span<const TensorRow> rows, const Purpose& purpose) {
+bool CutRows::differs(std::span<const TensorRow> rows, const Purpose& purpose) const {
   if (words_.size() < 2 || words_[0] != rows.size() || words_[1] != word_of(purpose)) return true;
   const std::uint64_t* word = words_.data() + 2;
   const std::uint64_t* const end = words_.data() + words_.size();
   std::uint64_t changed = 0;
   for (const TensorRow& row : rows) {
     const std::size_t used_states = purpose.used_states(row.dtype);
-    if (static_cast<std::size_t>(end - word) < num_words(row, used_states)) return true;
+    if (static_cast<std::size_t>(end - word) < num_words(used_states)) return true;
     each_word(row, used_states, [&](std::uint64_t now) { changed |= *word++ ^ now; });
     if (changed != 0) return true;  // and the words to come may be another row's
   }
   return false;
 }
 
-bool CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
-  if (!differs(rows, purpose)) return false;
+/// True if one has changed.
+bool CutRows::take_inputs(std::span<const TensorRow> rows) {
+  bool changed = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::byte** const own = inputs_.data() + std::size_t{places_[i]} * num_inputs_of_row_;
+    for (int input = 0; input < rows[i].num_inputs; ++input) {
+      changed |= own[input] != rows[i].inputs[input];
+      own[input] = rows[i].inputs[input];
+    }
+  }
+  return changed;
+}
+
+Change CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
+  if (!differs(rows, purpose)) return take_inputs(rows) ? Change::inputs : Change::none;
   words_ = {rows.size(), word_of(purpose)};
   for (const TensorRow& row : rows) {
     each_word(row, purpose.used_states(row.dtype),
@@ -78,18 +89,23 @@ bool CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
     part.num_rows = static_cast<std::uint32_t>(rows_.size()) - part.first_row;
     part.num_tiles = static_cast<std::uint32_t>(tiles_.size()) - part.first_tile;
   }
-  return true;
+  int most = 1;
+  for (const TensorRow& row : rows) most = std::max(most, row.num_inputs);
+  num_inputs_of_row_ = static_cast<std::uint32_t>(most);
+  inputs_.assign(rows.size() * num_inputs_of_row_, nullptr);
+  take_inputs(rows);
+  return Change::all;
 }
 
 void CutRows::add(const TensorRow& row, const Purpose& purpose) {
   DeviceRow cut{};
-  std::ranges::copy(row.inputs, cut.inputs);
   std::copy_n(row.states.begin(), std::size(cut.states), cut.states);
   cut.output = row.output;
   cut.exact = purpose.has_exact(row.dtype) ? row.states[purpose.num_states] : row.output;
   cut.count = row.count;
   cut.first_tile = static_cast<std::uint32_t>(tiles_.size());
-  cut.num_inputs = static_cast<std::uint16_t>(row.num_inputs);
+  cut.num_inputs = static_cast<std::uint8_t>(row.num_inputs);
+  cut.input_bytes = static_cast<std::uint8_t>(vector_elements(row, purpose) * size_of(row.dtype));
   cut.aligned = is_aligned(row, purpose);
   const std::uint32_t most = tile_count(purpose.widest_bytes(row.dtype));
   const auto place = static_cast<std::uint32_t>(rows_.size());

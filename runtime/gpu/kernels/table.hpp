@@ -36,14 +36,20 @@ struct Part {
   std::uint32_t num_tiles = 0;
 };
 
+/// What of the rows is not as it was last time.
+enum class Change { none, inputs, all };
+
 /// The host's side: cuts rows, and tells whether they are those of last time.
 class CutRows {
  public:
-  /// False if everything is as it was.
-  bool cut(std::span<const TensorRow> rows, const Purpose& purpose);
+  /// `inputs`: their addresses alone have changed.
+  Change cut(std::span<const TensorRow> rows, const Purpose& purpose);
 
   [[nodiscard]] const std::vector<DeviceRow>& rows() const { return rows_; }
   [[nodiscard]] const std::vector<Tile>& tiles() const { return tiles_; }
+  /// num_inputs_of_row() of each of rows().
+  [[nodiscard]] const std::vector<const std::byte*>& inputs() const { return inputs_; }
+  [[nodiscard]] std::uint32_t num_inputs_of_row() const { return num_inputs_of_row_; }
   [[nodiscard]] const Part& part(DType dtype) const {
     return parts_[static_cast<std::size_t>(dtype)];
   }
@@ -51,10 +57,14 @@ class CutRows {
   [[nodiscard]] const std::vector<std::uint32_t>& places() const { return places_; }
 
  private:
-  bool differs(std::span<const TensorRow> rows, const Purpose& purpose);
+  [[nodiscard]] bool differs(std::span<const TensorRow> rows, const Purpose& purpose) const;
+  bool take_inputs(std::span<const TensorRow> rows);
   void add(const TensorRow& row, const Purpose& purpose);
 
-  std::vector<std::uint64_t> words_;  ///< what was used of the rows last time, one after the other
+  /// What was used of the rows last time, one after the other, without inputs.
+  std::vector<std::uint64_t> words_;
+  std::vector<const std::byte*> inputs_;
+  std::uint32_t num_inputs_of_row_ = 1;  ///< the most that a row has
   std::vector<DeviceRow> rows_;
   std::vector<Tile> tiles_;
   std::vector<std::uint32_t> places_;
@@ -71,26 +81,33 @@ class Table final : public LaunchTable {
         partials(machine),
         machine_(machine),
         rows_(machine),
-        tiles_(machine) {}
+        tiles_(machine),
+        inputs_(machine) {}
 
-  /// Sends the rows, if they are not those that the device has.
+  /// Sends what the device does not have of the rows.
   void set(Stream stream, std::span<const TensorRow> rows, const Purpose& purpose) {
-    if (!cut_.cut(rows, purpose) && is_sent_) return;
-    is_sent_ = false;  // should sending throw
+    const Change change = cut_.cut(rows, purpose);
+    are_rows_sent_ = are_rows_sent_ && change != Change::all;
+    are_inputs_sent_ = are_inputs_sent_ && change == Change::none;
     const auto send = [&](DeviceMemory<Machine>& memory, const auto& values) {
       const std::size_t bytes = values.size() * sizeof(values[0]);
       staging.send(stream, memory.get(bytes), values.data(), bytes);
     };
-    send(rows_, cut_.rows());
-    send(tiles_, cut_.tiles());
-    is_sent_ = true;
+    if (!are_rows_sent_) {
+      send(rows_, cut_.rows());
+      send(tiles_, cut_.tiles());
+      are_rows_sent_ = true;  // unless sending has thrown
+    }
+    if (!are_inputs_sent_) send(inputs_, cut_.inputs());
+    are_inputs_sent_ = true;
   }
 
   [[nodiscard]] const CutRows& cut() const { return cut_; }
   /// The rows of a dtype; its tiles count from 0.
   [[nodiscard]] TableView view(DType dtype) const {
     return {reinterpret_cast<const DeviceRow*>(rows_.memory()),
-            reinterpret_cast<const Tile*>(tiles_.memory()) + cut_.part(dtype).first_tile};
+            reinterpret_cast<const Tile*>(tiles_.memory()) + cut_.part(dtype).first_tile,
+            reinterpret_cast<const std::byte* const*>(inputs_.memory()), cut_.num_inputs_of_row()};
   }
 
   SentArray<Machine>& formulas(std::size_t pass) {
@@ -110,7 +127,9 @@ class Table final : public LaunchTable {
   CutRows cut_;
   DeviceMemory<Machine> rows_;
   DeviceMemory<Machine> tiles_;
-  bool is_sent_ = false;
+  DeviceMemory<Machine> inputs_;
+  bool are_rows_sent_ = false;
+  bool are_inputs_sent_ = false;
   std::vector<std::unique_ptr<SentArray<Machine>>> formulas_;
 };
 

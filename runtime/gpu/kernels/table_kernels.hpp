@@ -53,8 +53,11 @@ class TableKernels final : public Kernels {
     const DifferentSteps different =
         different_steps(steps, own.cut().places(), optimizer::depends_on_key(optimizer));
     const auto& of_place = different.of_place;
-    const std::byte* step_of_row =
-        own.steps.send(own.staging, stream, of_place.data(), of_place.size() * sizeof(of_place[0]));
+    const std::byte* step_of_row = nullptr;
+    if (different.steps.size() > 1) {
+      step_of_row = own.steps.send(own.staging, stream, of_place.data(),
+                                   of_place.size() * sizeof(of_place[0]));
+    }
     const bool whole = !optimizer.elementwise();
     const Launch<Machine> all{
         machine_,

@@ -18,12 +18,25 @@ struct Slot {
   std::uint32_t present;
 };
 
+/// The formulas of a launch: a few are parameters of the kernel, more are in the device's memory.
+template <class Formula>
+struct Slots {
+  static constexpr std::size_t kFew = 4;
+
+  alignas(Slot<Formula>) std::byte few[kFew * sizeof(Slot<Formula>)];
+  const Slot<Formula>* many;  ///< null for few
+
+  TUTTI_HOST_DEVICE const Slot<Formula>& operator[](std::uint32_t index) const {
+    return (many == nullptr ? reinterpret_cast<const Slot<Formula>*>(few) : many)[index];
+  }
+};
+
 /// What the rows of a launch share.
 struct UpdateView {
   TableView table;
-  const std::uint32_t* step_of_row;
-  double* norms;     ///< Norms::kMost of each row
-  double* partials;  ///< each tile's part of the norm that is taken now
+  const std::uint32_t* step_of_row;  ///< null: all have the first
+  double* norms;                     ///< Norms::kMost of each row
+  double* partials;                  ///< each tile's part of the norm that is taken now
   std::uint32_t* not_finite;
 };
 
@@ -43,12 +56,12 @@ struct UpdateBody {
   static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
 
   UpdateView view;
-  const Slot<Formula>* slots;
+  Slots<Formula> slots;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
     const Work work = view.table.work(tile, sizeof(Real));
     const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
-    const Slot<Formula>& slot = slots[view.step_of_row[row]];
+    const Slot<Formula>& slot = slots[view.step_of_row == nullptr ? 0 : view.step_of_row[row]];
     if (slot.present == 0) return 0;
     const optimizer::Norms norms{view.norms + std::size_t{row} * optimizer::Norms::kMost};
     Lane own(work, optimizer::resolved(slot.formula, norms));
