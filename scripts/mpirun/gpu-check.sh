@@ -6,11 +6,11 @@
 #   scripts/mpirun/gpu-check.sh [--only STEP]... [--json FILE]
 #   scripts/mpirun/gpu-check.sh --bring
 #
-# STEP: tests, memory, kernels, training or ranks; without it, all of them. Prints a table: step,
-# verdict, seconds, and why a step was skipped. Exit code 0: what was to run has passed; 1: not all
-# of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json) has the same, with the
-# kernels' speeds. --bring, on a machine with a network, puts Debian's packages of what the build
-# needs into gpu-libraries, which goes with the tree to one without.
+# STEP: tests, memory, kernels, training, pushes or ranks; without it, all of them. Prints a table:
+# step, verdict, seconds, and why a step was skipped. Exit code 0: what was to run has passed; 1:
+# not all of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json) has the same, and
+# the speeds. --bring, on a machine with a network, puts Debian's packages of what the build needs
+# into gpu-libraries, which goes with the tree to one without.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -18,7 +18,7 @@ readonly no_gpu=77
 folder=$root/build-gpu
 json=$folder/gpu-check.json
 libraries=$root/gpu-libraries
-steps=(tests memory kernels training ranks)
+steps=(tests memory kernels training pushes ranks)
 only=()
 brings=no
 while [ "$#" != 0 ]; do
@@ -123,7 +123,7 @@ configure() {
 }
 
 build_gpu() {
-  local targets=(kernels_test gpu_ranks_test kernel-benchmark)
+  local targets=(kernels_test gpu_ranks_test kernel-benchmark ranks-benchmark)
   if grep -q 'TUTTI_BUILD_APPS:BOOL=ON' "$folder/CMakeCache.txt"; then
     targets+=(collective-benchmark train-fashion-mnist)
   fi
@@ -157,12 +157,23 @@ train() {
 
 # Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between. NCCL
 # alone wants a GPU per rank.
+two_ranks() {
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_RANKS_PER_NODE=1 \
+    "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 "$@"
+}
+
+# Pushes: by a program that is built without Boost.
+measure_pushes() {
+  rm -f -- "$folder/pushes.json"
+  two_ranks "$folder/tests/ranks-benchmark" >"$folder/pushes.part" &&
+    mv -- "$folder/pushes.part" "$folder/pushes.json"
+}
+
+# Sums, beside MPI's own.
 measure_ranks() {
   rm -f -- "$folder/ranks.json"
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_RANKS_PER_NODE=1 \
-    "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 \
-    "$folder/bin/collective-benchmark" --device gpu --collective allreduce -b 1M -e 256M -f 16 \
-    --backend tutti,mpi --json "$folder/ranks.json"
+  two_ranks "$folder/bin/collective-benchmark" --device gpu --collective allreduce \
+    -b 1M -e 256M -f 16 --backend tutti,mpi --json "$folder/ranks.json"
 }
 
 # The table as JSON, with what the benchmarks wrote, where they did.
@@ -177,7 +188,7 @@ write_json() {
       comma=', '
     done
     printf ']'
-    for name in kernels ranks; do
+    for name in kernels pushes ranks; do
       if [ -s "$folder/$name.json" ]; then
         printf ', "%s": ' "$name"
         cat -- "$folder/$name.json"
@@ -223,6 +234,7 @@ if [ "$failed" = no ]; then
   has_command compute-sanitizer || cannot_check="compute-sanitizer is not here"
   step_if tests '' run_tests
   step_if kernels '' measure_kernels
+  step_if pushes '' measure_pushes
   step_if ranks "$(obstacle "$folder/bin/collective-benchmark" "$no_boost")" measure_ranks
   step_if training "$cannot_train" train
   step_if memory "$cannot_check" check_memory
