@@ -28,15 +28,17 @@ TUTTI_API Device gpu_of(const Communicator& communicator);
 /// same stream; anybody else waits for the stream first. `stream` is a cudaStream_t, and the
 /// default stream until one is set. What was put into the stream used before runs first.
 /// Where a call also has a tensor on a CPU, the call returns when that tensor has been read or
-/// written. A push that talks to other ranks returns when these have sent all that it needs.
-/// Any thread; a stream is destroyed only after another one was set.
-/// Errors: invalid_argument if there is no such GPU.
+/// written. A push or a sum over ranks of one node may return before it has been made. If it then
+/// goes wrong, the next call of the store or communicator throws, and so does synchronize(); what
+/// was pulled on the GPU meanwhile is undefined. Any thread; a stream is destroyed only after
+/// another one was set. Errors: invalid_argument if there is no such GPU.
 TUTTI_API void set_stream(Device device, void* stream);
 [[nodiscard]] TUTTI_API void* stream_of(Device device);
 
 /// Returns when everything that was put into the device's stream has run. Local.
 /// Errors: timeout, after the deadline of the store or communicator that was created last (300 s
-/// before the first); communication if that work failed.
+/// before the first), which does not run while a push has its own; communication if that work
+/// failed. Errors of a push that is in the stream, as its store throws them.
 TUTTI_API void synchronize(Device device);
 
 }  // namespace tutti

@@ -77,11 +77,12 @@ struct TUTTI_API Settings {
   /// "auto", which takes the first that works. Default auto.
   std::string shared_memory = "auto";
 
-  /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks of a node: "nccl" (between the
-  /// GPUs; every rank has one of its own), "host" (by way of the host's memory, with its order of
-  /// summation), or "auto": NCCL where it is there and TUTTI_REPRODUCIBLE does not ask for the
-  /// host's order. Between nodes it is always the host. A node accumulates sums of 16-bit floats in
-  /// float32 by way of the host; NCCL rounds them after every addition. Default auto.
+  /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks: "nccl" (in a node between the
+  /// GPUs, of which every rank has its own, and between nodes by the hosts), "nccl-all" (NCCL
+  /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
+  /// summation), or "auto": "nccl" where it is there and TUTTI_REPRODUCIBLE does not ask for the
+  /// host's order. A node accumulates sums of 16-bit floats in float32 by way of the host; NCCL
+  /// rounds them after every addition. Default auto.
   std::string gpu_path = "auto";
 
   /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'

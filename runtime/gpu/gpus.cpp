@@ -17,11 +17,12 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kYield = std::chrono::milliseconds(5);
 constexpr auto kSleep = std::chrono::microseconds(50);
 
-}  // namespace
-
-void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what) {
-  const auto begin = Clock::now();
-  while (!accelerator.done(event)) {
+/// Polls with a deadline, which begins anew as long as `renews()` says so.
+template <class Ready, class Renews>
+void wait_until(Ready ready, Renews renews, Timeout timeout, const std::string& what) {
+  auto begin = Clock::now();
+  while (!ready()) {
+    if (renews()) begin = Clock::now();
     const auto waited = Clock::now() - begin;
     if (timeout.count() > 0 && waited > timeout) {
       throw Error(ErrorCode::timeout, what + " has not ended after " +
@@ -34,6 +35,12 @@ void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::str
       std::this_thread::yield();
     }
   }
+}
+
+}  // namespace
+
+void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what) {
+  wait_until([&] { return accelerator.done(event); }, [] { return false; }, timeout, what);
 }
 
 Gpus::Gpus(std::shared_ptr<Accelerator> accelerator) : accelerator_(std::move(accelerator)) {
@@ -207,7 +214,28 @@ void Gpus::synchronize(int device) {
   const EventTraits::Handle event{accelerator_.get(), accelerator_->create_event(device)};
   const UniqueHandle<EventTraits> owned(event);
   accelerator_->record(event.event, device, stream(device));
-  await(event.event, {}, "the work in the stream of " + to_string(gpu(device)));
+  const auto ready = [&] { return accelerator_->done(event.event); };
+  const auto is_watched = [&] { return run_checks(device); };
+  wait_until(ready, is_watched, timeout(), "the work in the stream of " + to_string(gpu(device)));
+  run_checks(device);  // an abort, too, ends what was in the stream
+}
+
+void Gpus::set_check(int device, const void* owner, Check check) {
+  PerDevice& own = at(device);
+  const std::lock_guard lock(own.checks_in_use);
+  if (check) {
+    own.checks[owner] = std::move(check);
+  } else {
+    own.checks.erase(owner);
+  }
+}
+
+bool Gpus::run_checks(int device) const {
+  PerDevice& own = at(device);
+  const std::lock_guard lock(own.checks_in_use);
+  bool is_watched = false;
+  for (const auto& [owner, check] : own.checks) is_watched = check() || is_watched;
+  return is_watched;
 }
 
 std::size_t Gpus::allocations() const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -82,8 +83,14 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// What is put into `later`'s stream from now on runs after what is in `earlier`'s.
   void order(int earlier, int later);
 
-  /// Returns when all that is in the device's stream has run. Errors: timeout, after timeout().
+  /// Returns when all that is in the device's stream has run. Errors: timeout, after timeout(), and
+  /// what the checks throw.
   void synchronize(int device);
+  /// Throws when work in the device's stream has gone wrong. True if some is under way that has a
+  /// deadline of its own. Waits for nothing; any thread.
+  using Check = std::function<bool()>;
+  /// Null for no more of `owner`'s.
+  void set_check(int device, const void* owner, Check check);
 
   /// Calls of the devices' own allocators so far.
   [[nodiscard]] std::size_t allocations() const;
@@ -107,10 +114,13 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
     std::array<Slot, kSlots> slots{};
     std::size_t next_slot = 0;
     std::mutex slots_in_use;
+    std::map<const void*, Check> checks;  ///< by owner
+    std::mutex checks_in_use;
   };
 
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
   void await(Event event, const Wait& wait, const std::string& what);
+  bool run_checks(int device) const;
   Slot& next_slot(int device, const Wait& wait);
   void copy_followed(int device, Slot& slot, std::byte* to, const std::byte* from,
                      std::size_t bytes);

@@ -22,17 +22,22 @@ class NodeCollectives {
  public:
   virtual ~NodeCollectives() = default;
 
-  /// Sums in place over the node's ranks.
-  virtual void allreduce(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+  /// Sums over the node's ranks. `from` may be `to`, on all ranks alike.
+  virtual void allreduce(Stream stream, const std::byte* from, std::byte* to, std::size_t count,
+                         DType dtype) = 0;
   /// `data` holds a shard of `count` elements per rank. This rank's own becomes the sum.
   virtual void reduce_scatter(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
   /// Every rank's own shard, as reduce_scatter leaves it, comes to all.
   virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
 
   /// What has gone wrong since, if anything: work in a stream may then never end by itself.
+  /// Any thread, as abort().
   [[nodiscard]] virtual std::optional<std::string> failure() = 0;
   /// Ends all work in streams, here. The object is good for nothing afterwards. Local.
   virtual void abort() noexcept = 0;
+  /// All is well, all work has run, and this rank makes no more calls. Begins an end in which all
+  /// ranks take part, and waits for none.
+  virtual void part() noexcept = 0;
 };
 
 /// Names a node's ranks to each other: made by one of them, and given to all.

@@ -8,6 +8,8 @@
 
 #include "tutti/dtype.hpp"
 
+#include "runtime/gpu/gpus.hpp"
+
 namespace tutti::gpus {
 
 /// Elements of one type, side by side in memory of a GPU: aligned to kGrain, and padded to a
@@ -16,6 +18,7 @@ struct Part {
   std::byte* data;
   std::size_t count;
   DType dtype;
+  const std::byte* from = nullptr;  ///< null: what is summed is in `data`. See takes_inputs()
 };
 
 /// Bytes; a multiple of every element's size.
@@ -26,13 +29,28 @@ class Reducer {
   virtual ~Reducer() = default;
 
   /// Sums every part over all ranks, in place, in the order of the device's stream. Returns when
-  /// all messages are through; the last copies to the device may still be in the stream.
+  /// all messages are through; the GPUs' own work may still be in the stream.
   /// Collective: all ranks have agreed that they make this call with equal counts and dtypes.
-  /// Errors: timeout, communication: the group has failed on all ranks.
+  /// Errors: timeout, communication: the group has failed on all ranks. So it is of the calls
+  /// below.
   virtual void allreduce(std::span<const Part> parts) = 0;
+  /// Whether a part may be summed from elsewhere in the device's memory, and needs neither
+  /// alignment nor padding. The same on all ranks.
+  [[nodiscard]] virtual bool takes_inputs() const { return false; }
+  /// What reads the sums is in the stream. Returns when the GPUs need nothing more of this host,
+  /// which may be before they are through: what goes wrong then is the next call's error.
+  virtual void finish() = 0;
+  /// Returns when all sums have been made: for a program that looks at them.
+  virtual void await() = 0;
+  /// Throws what has gone wrong with sums that nobody has waited for. Waits for nothing.
+  virtual void check() = 0;
 
   /// "by way of the host": for logs.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
+
+/// Two groups whose collectives the ranks order differently wait for each other in the streams of
+/// the GPUs. Errors: invalid_argument if another thread has put those of another `user` there.
+void require_one_order(Gpus& gpus, int device, const void* user);
 
 }  // namespace tutti::gpus

@@ -12,7 +12,7 @@
 //
 // Without a NodeLibrary a chunk's share is all of it, and the engine sums over all ranks: then the
 // order of summation is that of values on the cpu. With one node and a NodeLibrary there is nothing
-// to stage.
+// to stage: see node_reducer.hpp.
 //
 // Cost, of n bytes on N nodes of P ranks: in the node 2 n (P-1)/P bytes per GPU in and out; n/P
 // bytes per rank to the host and back, and 2 n/P (N-1)/N over the network. At any time kLag chunks
@@ -93,6 +93,7 @@ StagedReducer::~StagedReducer() {
     collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
   }
+  if (node_ != nullptr) node_->part();
   for (const Slot& slot : slots_) {
     for (const Event event : {slot.reduced, slot.arrived, slot.returned}) {
       accelerator_.destroy_event(event);
@@ -108,16 +109,14 @@ StagedReducer::~StagedReducer() {
 
 std::string StagedReducer::describe() const {
   if (node_ == nullptr) return "by way of the host";
-  const std::string library = accelerator_.node_library().describe();
-  return group_.topology().num_nodes() == 1 ? library : library + " in the node, the host between";
+  return accelerator_.node_library().describe() + " in the node, the host between";
 }
 
 /// What goes wrong on one rank is everybody's, since the others wait for its next step.
-void StagedReducer::allreduce(std::span<const Part> parts) {
-  const bool stays_in_node = node_ != nullptr && group_.topology().num_nodes() == 1;
+template <class Body>
+void StagedReducer::carry_out(Body body) {
   try {
-    require_order();
-    stays_in_node ? allreduce_in_node(parts) : pipeline(parts);
+    body();
   } catch (const Error& error) {
     try {
       group_.engine().fail(error);
@@ -128,16 +127,25 @@ void StagedReducer::allreduce(std::span<const Part> parts) {
   }
 }
 
-/// Two groups whose collectives the ranks order differently wait for each other in the streams of
-/// the GPUs, where no deadline reaches.
-void StagedReducer::require_order() {
-  if (node_ == nullptr || gpus_->may_enter(device_, this)) return;
-  throw Error(ErrorCode::invalid_argument,
-              "values of two stores on " + to_string(gpu(device_)) +
-                  " are summed from two threads, whose order may differ between ranks, and NCCL "
-                  "would hang; make the calls of both from one thread, or sum by way of the host "
-                  "with TUTTI_GPU_PATH=host");
+void StagedReducer::allreduce(std::span<const Part> parts) {
+  carry_out([&] {
+    if (node_ != nullptr) require_one_order(*gpus_, device_, this);
+    pipeline(parts);
+  });
 }
+
+/// The host stays until the GPUs are through: if one is not, other nodes have to be told, which
+/// only a thread in the engine may do.
+void StagedReducer::finish() {
+  if (node_ == nullptr) return;
+  carry_out([&] { await(ended_); });
+}
+
+void StagedReducer::await() {
+  carry_out([&] { await(ended_); });
+}
+
+void StagedReducer::check() { group_.check_usable(); }
 
 /// Local. Whoever still aborts after a second does so until the process ends.
 void StagedReducer::abort_beside() noexcept {
@@ -178,13 +186,6 @@ void StagedReducer::await(Event event) {
   group_.engine().await(ready, what);
 }
 
-void StagedReducer::allreduce_in_node(std::span<const Part> parts) {
-  const Stream stream = gpus_->stream(device_);
-  for (const Part& part : parts) node_->allreduce(stream, part.data, part.count, part.dtype);
-  accelerator_.record(ended_, device_, stream);
-  await(ended_);
-}
-
 /// A part's last chunk may be smaller; parts are padded, so that every rank has a share of equal
 /// size of each (see kGrain).
 std::vector<StagedReducer::Chunk> StagedReducer::cut(std::span<const Part> parts) const {
@@ -217,7 +218,6 @@ void StagedReducer::pipeline(std::span<const Part> parts) {
     bring_back(chunks[i - kLag], slot);
   }
   accelerator_.record(ended_, device_, gpus_->stream(device_));
-  if (node_ != nullptr) await(ended_);
 }
 
 /// The slot is free once its last chunk is back on the device: `returned`, of which an event that

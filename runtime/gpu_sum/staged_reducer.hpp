@@ -13,12 +13,16 @@ namespace tutti::gpus {
 /// See staged_reducer.cpp for the picture.
 class StagedReducer final : public Reducer {
  public:
-  /// `node` joins this rank's node; null sums by way of the host. Errors: out_of_memory.
+  /// `node` joins this rank's node, of several; null sums by way of the host. Errors:
+  /// out_of_memory.
   StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
                 std::unique_ptr<NodeCollectives> node);
   ~StagedReducer() override;
 
   void allreduce(std::span<const Part> parts) override;
+  void finish() override;
+  void await() override;
+  void check() override;
   [[nodiscard]] std::string describe() const override;
 
  private:
@@ -40,9 +44,9 @@ class StagedReducer final : public Reducer {
     DType dtype;
   };
 
-  void require_order();
+  template <class Body>
+  void carry_out(Body body);
   void abort_beside() noexcept;
-  void allreduce_in_node(std::span<const Part> parts);
   void pipeline(std::span<const Part> parts);
   [[nodiscard]] std::vector<Chunk> cut(std::span<const Part> parts) const;
   void send_off(const Chunk& chunk, Slot& slot);

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
+#include "runtime/gpu_sum/node_reducer.hpp"
 #include "runtime/gpu_sum/staged_reducer.hpp"
 #include "runtime/job/agree.hpp"
 
@@ -66,14 +68,18 @@ std::pair<int, int> find_shared(const collectives::Topology& topology,
   return {-1, -1};
 }
 
-/// Why the GPUs of the nodes cannot sum by themselves; empty if they can.
-std::string obstacle(const collectives::Topology& topology, const std::vector<Facts>& facts) {
+/// Which GPUs sum by themselves.
+enum class Span { none, node, all };
+
+/// Why they cannot; empty if they can.
+std::string obstacle(Span span, const collectives::Topology& topology,
+                     const std::vector<Facts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     if (facts[rank].unusable[0] == '\0') continue;
     return name_of(topology, static_cast<int>(rank)) + ": " + facts[rank].unusable;
   }
   for (const collectives::NodeRanks node : topology.nodes) {
-    if (node.size() == topology.nodes.front().size()) continue;
+    if (span == Span::all || node.size() == topology.nodes.front().size()) continue;
     return "nodes of " + std::to_string(topology.nodes.front().size()) + " and of " +
            std::to_string(node.size()) + " ranks";
   }
@@ -96,35 +102,39 @@ std::string obstacle(const collectives::Topology& topology, const std::vector<Fa
               ErrorScope::agreed, reporter);
 }
 
-/// True if NCCL is to be used. All ranks decide alike, from the same facts.
-bool uses_nccl(Group& group, const std::vector<Facts>& facts) {
+/// All ranks decide alike, from the same facts.
+Span choose_span(Group& group, const std::vector<Facts>& facts) {
   const auto& topology = group.topology();
   const std::string& path = group.settings().gpu_path;
-  const bool alone = topology.nodes.size() == facts.size();
-  if (path == "host" || alone) return false;
-  if (path == "auto" && group.settings().reproducible) return false;
-  const std::string why = obstacle(topology, facts);
-  if (why.empty()) return true;
+  const Span span = path == "nccl-all" ? Span::all : Span::node;
+  const bool alone = topology.nodes.size() == facts.size() && span == Span::node;
+  if (path == "host" || alone) return Span::none;
+  if (path == "auto" && group.settings().reproducible) return Span::none;
+  const std::string why = obstacle(span, topology, facts);
+  if (why.empty()) return span;
   const int sharing = find_shared(topology, facts).first;
   const bool is_mistake = sharing >= 0 && !facts[sharing].is_slice;
-  if (path == "nccl" || is_mistake) throw_cannot_sum(why, topology.rank == 0);
+  if (path != "auto" || is_mistake) throw_cannot_sum(why, topology.rank == 0);
   if (topology.rank == 0) {
     group.log().warn("values on GPUs are summed by way of the host: " + why +
                      " (TUTTI_GPU_PATH=host says that this is meant)");
   }
-  return false;
+  return Span::none;
 }
 
-std::unique_ptr<NodeCollectives> join_node(Group& group, NodeLibrary& library, int device) {
+std::unique_ptr<NodeCollectives> join(Group& group, NodeLibrary& library, int device, Span span) {
   const auto& topology = group.topology();
+  const bool joins_all = span == Span::all;
+  const int rank = joins_all ? topology.rank : topology.local_rank;
   NodeId own{};
   tutti::agree(group.engine(), [&] {
-    if (topology.local_rank == 0) own = library.make_id();
+    if (rank == 0) own = library.make_id();
   });
-  const auto ids = allgather(group, own, "exchange of the nodes' NCCL ids");
-  const auto what = [] { return std::string("connection of the node's GPUs"); };
-  return library.join(ids[topology.local_ranks().front()], topology.local_rank,
-                      topology.local_size(), device, group.settings().timeout,
+  const auto ids = allgather(group, own, "exchange of NCCL ids");
+  const auto what = [] { return std::string("connection of the GPUs"); };
+  return library.join(ids[joins_all ? 0 : topology.local_ranks().front()], rank,
+                      joins_all ? topology.size : topology.local_size(), device,
+                      group.settings().timeout,
                       [&group, what] { group.engine().check_peers(what); });
 }
 
@@ -138,11 +148,17 @@ std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, 
   copy_text(own.host, host_of(group.topology()));
   copy_text(own.unusable, library.unusable());
   const auto facts = allgather(group, own, "exchange of what GPUs the ranks have");
+  const Span span = choose_span(group, facts);
   std::unique_ptr<NodeCollectives> node;
-  if (uses_nccl(group, facts)) node = join_node(group, library, device);
+  if (span != Span::none) node = join(group, library, device, span);
   std::unique_ptr<Reducer> reducer;
   tutti::agree(group.engine(), [&] {
-    reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node));
+    const bool sums_all = span == Span::all || group.topology().num_nodes() == 1;
+    if (node != nullptr && sums_all) {
+      reducer = std::make_unique<NodeReducer>(group, std::move(gpus), device, std::move(node));
+    } else {
+      reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node));
+    }
   });
   if (group.topology().rank == 0) {
     group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());
@@ -163,9 +179,11 @@ void require(Group& group, const ConstTensorView& input, const TensorView& outpu
 }
 
 /// A rank without memory says so while the others can still refuse.
-Tensor new_bucket(Group& group, std::size_t bytes, Device device) {
+Tensor new_bucket(Group& group, const ConstTensorView& input) {
+  const std::size_t unit = kGrain * group.topology().largest_node();
+  const std::size_t bytes = (input.size_bytes() + unit - 1) / unit * unit;
   try {
-    return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, device);
+    return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
   } catch (const Error& error) {
     group.engine().throw_on_all_ranks(error.code(), std::string("allreduce: ") + error.what());
   }
@@ -187,6 +205,15 @@ void announce(Group& group, const ConstTensorView& input) {
 
 }  // namespace
 
+void require_one_order(Gpus& gpus, int device, const void* user) {
+  if (gpus.may_enter(device, user)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "values of two stores on " + to_string(gpu(device)) +
+                  " are summed from two threads, whose order may differ between ranks, and NCCL "
+                  "would hang; make the calls of both from one thread, or sum by way of the host "
+                  "with TUTTI_GPU_PATH=host");
+}
+
 void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
                              std::span<const Part> parts) {
   if (device_ != device) {
@@ -197,23 +224,50 @@ void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
   reducer_->allreduce(parts);
 }
 
-/// The caller's memory cannot be padded, so the sum is made in a copy of it.
+void SumOverRanks::finish() {
+  if (reducer_ != nullptr) reducer_->finish();
+}
+
+void SumOverRanks::await() {
+  if (reducer_ != nullptr) reducer_->await();
+}
+
+void SumOverRanks::check() {
+  if (reducer_ != nullptr) reducer_->check();
+}
+
+/// The caller's memory cannot be padded, so the sum is made in a copy of it. Counts are the same on
+/// all ranks, also where another one needs no copy.
+void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus>& gpus,
+                                const ConstTensorView& input, const TensorView& output) {
+  const Device device = input.device();
+  auto* data = const_cast<std::byte*>(bucket.bytes());
+  const std::size_t padded = bucket.size_bytes() / size_of(input.dtype());
+  const std::size_t count = takes_inputs(device.index) ? input.count() : padded;
+  const Part part{data, count, input.dtype()};
+  gpus->copy(data, device, input.bytes(), device, input.size_bytes());
+  if (part.count > 0) allreduce(gpus, device.index, {&part, 1});
+  gpus->copy(output.bytes(), device, data, device, output.size_bytes());
+}
+
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
   Group& group = *group_;
   require(group, input, output);
-  const auto& topology = group.topology();
-  const std::size_t unit = kGrain * topology.largest_node();
-  const std::size_t bytes = (input.size_bytes() + unit - 1) / unit * unit;
-  const Tensor bucket = new_bucket(group, bytes, input.device());
+  const bool is_direct = takes_inputs(input.device().index) && output.device() == input.device();
+  std::optional<Tensor> bucket;
+  if (!is_direct) bucket = new_bucket(group, input);
   announce(group, input);
-  if (topology.size == 1) return output.copy_from(input);
+  if (group.topology().size == 1) return output.copy_from(input);
   const auto gpus = require_gpus("allreduce", input.device());
-  auto* data = const_cast<std::byte*>(bucket.bytes());
-  const Part part{data, bytes / size_of(input.dtype()), input.dtype()};
+  const int device = input.device().index;
   try {
-    gpus->copy(data, input.device(), input.bytes(), input.device(), input.size_bytes());
-    if (bytes > 0) allreduce(gpus, input.device().index, {&part, 1});
-    gpus->copy(output.bytes(), output.device(), data, output.device(), output.size_bytes());
+    if (is_direct) {
+      const Part part{output.bytes(), input.count(), input.dtype(), input.bytes()};
+      if (part.count > 0) allreduce(gpus, device, {&part, 1});
+    } else {
+      allreduce_in(*bucket, gpus, input, output);
+    }
+    finish();
   } catch (const Error& error) {
     group.engine().fail(error);
   }

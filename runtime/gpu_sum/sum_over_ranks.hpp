@@ -25,10 +25,22 @@ class SumOverRanks {
   /// asked for; those of Reducer::allreduce.
   void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Part> parts);
 
+  /// See Reducer; false before the first sum. Local.
+  [[nodiscard]] bool takes_inputs(int device) const {
+    return reducer_ != nullptr && device_ == device && reducer_->takes_inputs();
+  }
+  /// See Reducer. Local, and nothing before the first sum.
+  void finish();
+  void await();
+  void check();
+
   /// Communicator::allreduce (sum) of tensors on one GPU. Collective. Errors: as there.
   void allreduce(const ConstTensorView& input, const TensorView& output);
 
  private:
+  void allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus>& gpus,
+                    const ConstTensorView& input, const TensorView& output);
+
   std::shared_ptr<Group> group_;
   std::unique_ptr<Reducer> reducer_;
   int device_ = -1;  ///< the reducer's

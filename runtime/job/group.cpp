@@ -187,6 +187,18 @@ void Group::sum(std::span<const std::byte* const> values, const TensorView& tota
   collectives::streaming_fence();  // peers may read it
 }
 
+void Group::fail_node(ErrorCode code, const std::string& text) const {
+  observer_->fail_node(code, name_of(topology(), topology().rank) + ": " + text);
+}
+
+std::vector<int> Group::ended_local_ranks() const {
+  std::vector<int> ranks = topology().local_ranks();
+  std::erase_if(ranks, [&](int rank) {
+    return rank == topology().rank || !observer_->is_gone(topology().local_rank_of(rank));
+  });
+  return ranks;
+}
+
 Tensor Group::allocate(Shape shape, DType dtype) {
   std::byte* memory = parts_.arena->allocate(shape.count() * size_of(dtype));
   std::shared_ptr<void> owner(

@@ -89,6 +89,10 @@ class Group {
   /// What follows waits for no asynchronous call.
   void check_usable() { engine_->check_usable(); }
   [[nodiscard]] bool failed() const { return engine_->failed(); }
+  /// The node fails with this text, after this rank's name. Other nodes are not told. Any thread.
+  void fail_node(ErrorCode code, const std::string& text) const;
+  /// Ranks of this node whose processes have ended, where that can be seen. Any thread.
+  [[nodiscard]] std::vector<int> ended_local_ranks() const;
   /// True if this thread may use the engine at once.
   [[nodiscard]] bool has_engine() const { return !makes_async_calls_ || async_->has_engine(); }
   /// The asynchronous calls, to add to or leave their clients.

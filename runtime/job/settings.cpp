@@ -182,7 +182,7 @@ struct Tuning {
 
 constexpr const char* kBackings[] = {"auto", "memfd", "shm", "none"};
 constexpr const char* kLauncherChecks[] = {"check", "ignore"};
-constexpr const char* kGpuPaths[] = {"auto", "nccl", "host"};
+constexpr const char* kGpuPaths[] = {"auto", "nccl", "nccl-all", "host"};
 constexpr const char* kVerifies[] = {"off", "sampled", "full"};
 constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
 
@@ -277,7 +277,7 @@ constexpr std::array kSettings = {
     setting<&Settings::shared_memory, forms::OneOf<std::string, forms::kBackings>>(
         "TUTTI_SHARED_MEMORY", "what the ranks of a node share memory through"),
     setting<&Settings::gpu_path, forms::OneOf<std::string, forms::kGpuPaths>>(
-        "TUTTI_GPU_PATH", "how values on GPUs are summed over the ranks of a node"),
+        "TUTTI_GPU_PATH", "how values on GPUs are summed over the ranks"),
     setting<&Settings::verify, forms::OneOf<Verify, forms::kVerifies>>(
         "TUTTI_VERIFY",
         "what each push compares between ranks, of the bytes of its keys: none, a 256th in turn, "

@@ -3,10 +3,12 @@
 // so can a rank whose peer has died give up: ncclCommAbort is allowed at any point.
 #include "runtime/nccl/library.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <cuda_runtime_api.h>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tutti/error.hpp"
 
@@ -22,6 +24,7 @@ static_assert(sizeof(ncclUniqueId) == sizeof(gpus::NodeId));
 // Most calls are done at once; joining takes seconds.
 constexpr auto kQuick = std::chrono::microseconds(300);
 constexpr auto kPause = std::chrono::microseconds(20);
+constexpr const char* kAborted = "NCCL's communicator was aborted";
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -45,19 +48,64 @@ ncclDataType_t type_of(DType dtype) {
   return ncclInt64;
 }
 
-std::string to_string(const Table& table, const char* call, ncclResult_t result, ncclComm_t comm) {
-  const char* last = table.last_error(comm);
+std::string to_string(const Table& table, const char* call, ncclResult_t result) {
+  const char* last = table.last_error(nullptr);  // NCCL has one for the process
   const bool says_more = last != nullptr && last[0] != '\0';
   return std::string(call) + ": " + table.error_string(result) +
          (says_more ? std::string(" (") + last + ")" : "");
 }
 
+}  // namespace
+
+/// Communicators whose end this rank has begun. NCCL finalizes one with the other ranks, beside the
+/// program; what comes to that end is destroyed when the next one is joined, or else by the end of
+/// the process.
+class Parting {
+ public:
+  explicit Parting(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
+
+  void add(ncclComm_t comm, int device) {
+    const ncclResult_t result = loaded_->table.finalize(comm);
+    if (result != ncclSuccess && result != ncclInProgress) return;
+    const std::lock_guard lock(mutex_);
+    parting_.push_back({comm, device});
+  }
+
+  void destroy_ended() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(parting_, [&](const One& one) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t result = loaded_->table.async_error(one.comm, &state);
+      if (result == ncclSuccess && state == ncclInProgress) return false;
+      const cuda::OnDevice here(one.device);
+      if (result == ncclSuccess && state == ncclSuccess) {
+        static_cast<void>(loaded_->table.destroy(one.comm));
+      }
+      return true;
+    });
+  }
+
+ private:
+  struct One {
+    ncclComm_t comm;
+    int device;
+  };
+  std::shared_ptr<const Loaded> loaded_;
+  std::mutex mutex_;
+  std::vector<One> parting_;
+};
+
+namespace {
+
 /// Owns a communicator. Destroying one that works waits for the other ranks, which a destructor
-/// must not: a communicator is aborted, or, where all is well, left to the end of the process.
+/// must not: a communicator is aborted, or parts, or is left to the end of the process.
 class Collectives final : public gpus::NodeCollectives {
  public:
-  Collectives(std::shared_ptr<const Loaded> loaded, int local_rank)
-      : loaded_(std::move(loaded)), local_rank_(static_cast<std::size_t>(local_rank)) {}
+  Collectives(std::shared_ptr<const Loaded> loaded, std::shared_ptr<Parting> parting,
+              int local_rank)
+      : loaded_(std::move(loaded)),
+        parting_(std::move(parting)),
+        local_rank_(static_cast<std::size_t>(local_rank)) {}
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
   /// One that is not through with joining is still written to by a thread of NCCL.
@@ -75,50 +123,67 @@ class Collectives final : public gpus::NodeCollectives {
     ncclComm_t made = nullptr;
     const ncclResult_t result =
         table().init_rank(&made, local_size, id, static_cast<int>(local_rank_), &config);
-    comm_ = made;
+    {
+      const std::lock_guard lock(in_use_);
+      comm_ = made;
+    }
     if (result != ncclInProgress) require(result, "ncclCommInitRankConfig");
     poll_ = poll;
     settle("ncclCommInitRankConfig");
     has_joined_ = true;
   }
 
-  void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
-    const cuda::OnDevice here(device_);
-    const ncclResult_t result = table().allreduce(data, data, count, type_of(dtype), ncclSum, comm_,
-                                                  static_cast<cudaStream_t>(stream));
-    finish(result, "ncclAllReduce");
+  void allreduce(gpus::Stream stream, const std::byte* from, std::byte* to, std::size_t count,
+                 DType dtype) override {
+    call("ncclAllReduce", [&](ncclComm_t comm) {
+      return table().allreduce(from, to, count, type_of(dtype), ncclSum, comm,
+                               static_cast<cudaStream_t>(stream));
+    });
   }
 
   void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
                       DType dtype) override {
-    const cuda::OnDevice here(device_);
-    const ncclResult_t result =
-        table().reduce_scatter(data, data + own_shard(count, dtype), count, type_of(dtype), ncclSum,
-                               comm_, static_cast<cudaStream_t>(stream));
-    finish(result, "ncclReduceScatter");
+    call("ncclReduceScatter", [&](ncclComm_t comm) {
+      return table().reduce_scatter(data, data + own_shard(count, dtype), count, type_of(dtype),
+                                    ncclSum, comm, static_cast<cudaStream_t>(stream));
+    });
   }
 
   void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
-    const cuda::OnDevice here(device_);
-    const ncclResult_t result =
-        table().allgather(data + own_shard(count, dtype), data, count, type_of(dtype), comm_,
-                          static_cast<cudaStream_t>(stream));
-    finish(result, "ncclAllGather");
+    call("ncclAllGather", [&](ncclComm_t comm) {
+      return table().allgather(data + own_shard(count, dtype), data, count, type_of(dtype), comm,
+                               static_cast<cudaStream_t>(stream));
+    });
   }
 
   std::optional<std::string> failure() override {
-    const ncclComm_t comm = comm_;
-    if (comm == nullptr) return "NCCL's communicator was aborted";
+    const std::lock_guard lock(in_use_);
+    if (comm_ == nullptr) return kAborted;
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t result = table().async_error(comm, &state);
+    const ncclResult_t result = table().async_error(comm_, &state);
     if (result != ncclSuccess) state = result;
     if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
-    return to_string(table(), "NCCL", state, comm);
+    return to_string(table(), "NCCL", state);
   }
 
+  /// Nobody else is in a call of the communicator, and nobody gets into one.
   void abort() noexcept override {
-    const ncclComm_t comm = comm_.exchange(nullptr);
+    ncclComm_t comm = nullptr;
+    {
+      const std::lock_guard lock(in_use_);
+      comm = std::exchange(comm_, nullptr);
+    }
     if (comm != nullptr) static_cast<void>(table().abort(comm));
+  }
+
+  void part() noexcept override {
+    try {
+      const cuda::OnDevice here(device_);
+      const std::lock_guard lock(in_use_);
+      const ncclComm_t comm = std::exchange(comm_, nullptr);
+      if (comm != nullptr) parting_->add(comm, device_);
+    } catch (const std::exception&) {  // left to the end of the process
+    }
   }
 
  private:
@@ -127,30 +192,42 @@ class Collectives final : public gpus::NodeCollectives {
     return local_rank_ * count * size_of(dtype);
   }
 
-  void require(ncclResult_t result, const char* call) {
+  void require(ncclResult_t result, const char* name) {
     if (result == ncclSuccess) return;
-    const std::string text = to_string(table(), call, result, comm_);
+    const std::string text = to_string(table(), name, result);
     abort();
     throw Error(ErrorCode::communication, text);
   }
 
-  void finish(ncclResult_t result, const char* call) {
-    if (result == ncclInProgress) return settle(call);
-    require(result, call);
+  /// Calls body(the communicator), unless another thread has aborted it.
+  template <class Body>
+  ncclResult_t with_communicator(Body body) {
+    const std::lock_guard lock(in_use_);
+    if (comm_ == nullptr) throw Error(ErrorCode::communication, kAborted);
+    return body(comm_);
+  }
+
+  template <class Body>
+  void call(const char* name, Body body) {
+    const cuda::OnDevice here(device_);
+    const ncclResult_t result = with_communicator(body);
+    if (result == ncclInProgress) return settle(name);
+    require(result, name);
   }
 
   /// Until a call that has begun is done: before it, nothing else may go into its stream.
-  void settle(const char* call) {
+  void settle(const char* name) {
     const auto begin = std::chrono::steady_clock::now();
     for (;;) {
       ncclResult_t state = ncclSuccess;
-      require(table().async_error(comm_, &state), call);
-      if (state != ncclInProgress) return require(state, call);
+      require(with_communicator([&](ncclComm_t comm) { return table().async_error(comm, &state); }),
+              name);
+      if (state != ncclInProgress) return require(state, name);
       if (poll_) poll();
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
       if (timeout_.count() > 0 && waited > timeout_) {
         abort();
-        throw Error(ErrorCode::timeout, std::string(call) + " has not ended after " +
+        throw Error(ErrorCode::timeout, std::string(name) + " has not ended after " +
                                             std::to_string(timeout_.count()) +
                                             " s; are all ranks of the node alive?");
       }
@@ -173,9 +250,11 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   std::shared_ptr<const Loaded> loaded_;
+  std::shared_ptr<Parting> parting_;
   std::size_t local_rank_;
   int device_ = 0;
-  std::atomic<ncclComm_t> comm_{nullptr};     ///< null once it is aborted, by whichever thread
+  std::mutex in_use_;                         ///< guards comm_, also against its abort
+  ncclComm_t comm_ = nullptr;                 ///< null once it is aborted, by whichever thread
   std::chrono::duration<double> timeout_{0};  ///< for one call; 0: none
   std::function<void()> poll_;
   bool has_joined_ = false;
@@ -187,7 +266,10 @@ Library::Library() = default;
 Library::~Library() = default;
 
 const Loaded& Library::loaded() {
-  std::call_once(once_, [this] { loaded_ = std::make_shared<const Loaded>(load()); });
+  std::call_once(once_, [this] {
+    loaded_ = std::make_shared<const Loaded>(load());
+    parting_ = std::make_shared<Parting>(loaded_);
+  });
   return *loaded_;
 }
 
@@ -204,7 +286,7 @@ gpus::NodeId Library::make_id() {
   const ncclResult_t result = loaded().table.get_unique_id(&made);
   if (result != ncclSuccess) {
     throw Error(ErrorCode::communication,
-                nccl::to_string(loaded().table, "ncclGetUniqueId", result, nullptr));
+                nccl::to_string(loaded().table, "ncclGetUniqueId", result));
   }
   gpus::NodeId id{};
   std::memcpy(id.data(), &made, sizeof made);
@@ -218,7 +300,8 @@ std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& id, int
   static_cast<void>(loaded());
   ncclUniqueId name{};
   std::memcpy(&name, id.data(), sizeof name);
-  auto collectives = std::make_unique<Collectives>(loaded_, local_rank);
+  parting_->destroy_ended();
+  auto collectives = std::make_unique<Collectives>(loaded_, parting_, local_rank);
   collectives->join(name, local_size, device, timeout, poll);
   return collectives;
 }

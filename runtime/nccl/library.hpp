@@ -10,6 +10,7 @@
 namespace tutti::nccl {
 
 struct Loaded;
+class Parting;
 
 /// Loads NCCL when it is first asked for, by any thread.
 class Library final : public gpus::NodeLibrary {
@@ -31,6 +32,7 @@ class Library final : public gpus::NodeLibrary {
 
   std::once_flag once_;
   std::shared_ptr<const Loaded> loaded_;
+  std::shared_ptr<Parting> parting_;
 };
 
 }  // namespace tutti::nccl

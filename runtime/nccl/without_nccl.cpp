@@ -10,6 +10,8 @@ struct Loaded {
   std::string reason = "this build has no NCCL (nccl.h was not found)";
 };
 
+class Parting {};
+
 Library::Library() = default;
 Library::~Library() = default;
 

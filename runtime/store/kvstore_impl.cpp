@@ -287,6 +287,7 @@ void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, st
     }
   }
   copies_.run();
+  device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
 }
 
 /// A "local" store is on the cpu; the others keep a key where it comes from.

@@ -4,6 +4,7 @@
 // is an error; a rank that is not there keeps the others' streams waiting until they abort.
 //
 //   FAKE_NCCL_VERSION   what ncclGetVersion gives
+//   FAKE_NCCL_MOST      communicators of a process; more end it
 //   FAKE_NCCL_FAIL=1    collectives of this process never end, and the communicator says that
 //                       another rank is gone
 #include <array>
@@ -46,6 +47,7 @@ struct Statement {
 /// What the ranks of a communicator share.
 struct Shared {
   std::atomic<int> joined;
+  std::atomic<int> finalized;
   std::atomic<std::uint64_t> arrived;
   std::array<Statement, kMostRanks> statements;
   std::array<std::array<std::byte, kChunkBytes>, kMostRanks> chunks;
@@ -110,6 +112,8 @@ int number_from(const char* variable, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+std::atomic<int> num_communicators{0};
+
 [[noreturn]] void give_up(const std::string& why) {
   std::fprintf(stderr, "fake NCCL: %s\n", why.c_str());
   std::abort();
@@ -151,7 +155,7 @@ struct ncclComm {
     if (random_() % kOneInLate != 0) return put(stream, work);
     int device = 0;
     cudaGetDevice(&device);
-    in_background([this, stream, work, device] {
+    in_background([stream, work, device] {
       cudaSetDevice(device);
       std::this_thread::sleep_for(kPause * 5);
       put(stream, work);
@@ -160,6 +164,22 @@ struct ncclComm {
   }
 
   [[nodiscard]] ncclResult_t state() const { return state_; }
+
+  /// Its work has run, or NCCL would wait for it.
+  void finalize() {
+    if (num_in_stream_ > 0) give_up("a communicator is finalized whose work has not ended");
+    in_background([this] {
+      ++shared_->finalized;
+      while (shared_->finalized < size_ && !is_aborted_) std::this_thread::sleep_for(kPause);
+      is_finalized_ = true;
+    });
+  }
+  /// NCCL would wait for the other ranks.
+  void require_finalized() const {
+    if (!is_finalized_ || state_ != ncclSuccess) {
+      give_up("a communicator is destroyed that was not finalized");
+    }
+  }
 
   /// Waits for the stream, which may be waiting for something else.
   void abort() {
@@ -279,6 +299,7 @@ struct ncclComm {
   std::mt19937 random_;
   std::atomic<ncclResult_t> state_{ncclSuccess};
   std::atomic<bool> is_aborted_{false};
+  std::atomic<bool> is_finalized_{false};
   std::atomic<int> num_in_stream_{0};
   std::atomic<int> num_background_{0};
   std::uint64_t num_meetings_ = 0;
@@ -318,6 +339,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (size > kMostRanks || config->blocking != 0) return ncclInvalidArgument;
+  if (++num_communicators > number_from("FAKE_NCCL_MOST", 1000)) {
+    give_up("too many communicators that nobody has destroyed");
+  }
   *comm = new ncclComm(id.internal, size, rank);
   (*comm)->join();
   return ncclInProgress;
@@ -332,12 +356,19 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->abort();
   delete comm;
+  --num_communicators;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) { return ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  comm->finalize();
+  return ncclInProgress;
+}
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return ncclCommAbort(comm); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  comm->require_finalized();
+  return ncclCommAbort(comm);
+}
 
 // NCCL's own parameters. NOLINTBEGIN(readability-function-size)
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks whose GPU, or whose NCCL, goes wrong, by the library's own NCCL code on the fake one.
+#include <algorithm>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <string>
@@ -50,14 +51,19 @@ KVStore begin(const tutti::Settings& settings) {
   auto kv = KVStore::create("dist", settings);
   kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
   kv.push(0, Tensor::ones({kCount}, DType::float32, gpu(0)));
+  tutti::synchronize(gpu(0));
   return kv;
 }
 
 void push(KVStore& kv) { kv.push(0, Tensor::ones({kCount}, DType::float32, gpu(0))); }
 
-/// Whether a push ends on every rank with this error, after which the store is lost.
+/// Whether a push, or what waits for it, ends on every rank with this error, after which the store
+/// is lost.
 bool push_ends_on_all(KVStore& kv, ErrorCode code, const std::vector<std::string>& words) {
-  const auto error = test::error_of([&] { push(kv); });
+  const auto error = test::error_of([&] {
+    push(kv);
+    tutti::synchronize(gpu(0));
+  });
   bool is_right = error.has_value() && error->code() == code && !error->recoverable();
   for (const std::string& word : words) {
     is_right = is_right && std::string(error->what()).find(word) != std::string::npos;
@@ -88,15 +94,45 @@ TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, 
   }
 }
 
-/// With NCCL the GPUs of a node wait for each other, and each rank for its own.
+/// Between nodes the hosts wait for GPUs that wait for each other.
 TEST_CASE(
     "a GPU that hangs on one rank ends the push of all by the deadline, whatever an abort does") {
   const auto host = host_of_its_own();
   for (const std::string path : {"nccl", "host"}) {
     KVStore kv = begin(by(path, 1));
     if (test::is_last()) fake_cuda::hang(0);
-    const std::string word = path == "nccl" ? "wait for each other" : test::last();
+    const bool has_nodes = std::getenv("TUTTI_RANKS_PER_NODE") != nullptr;
+    const std::string word = path == "nccl" && has_nodes ? "wait for each other" : test::last();
     CHECK(push_ends_on_all(kv, ErrorCode::timeout, {word}));
     fake_cuda::go_on(0);
+  }
+}
+
+TEST_CASE("large values that are assigned are summed from where they are, without a launch") {
+  const auto host = host_of_its_own();
+  if (std::getenv("TUTTI_RANKS_PER_NODE") != nullptr) return;  // hosts want them in a bucket
+  auto kv = KVStore::create("dist", by("nccl", 60));
+  constexpr std::int64_t kLarge = 300'000;
+  kv.init(0, Tensor::zeros({kLarge}, DType::float32, gpu(0)));
+  const Tensor value = Tensor::ones({kLarge}, DType::float32, gpu(0));
+  for (int i = 0; i < 2; ++i) kv.push(0, value);  // the first joins NCCL
+  const int launches = fake_cuda::calls("cudaLaunchKernelEx");
+  const int copies = fake_cuda::calls("cudaMemcpyAsync");
+  kv.push(0, value);
+  CHECK(test::agree(fake_cuda::calls("cudaLaunchKernelEx") == launches));
+  CHECK(test::agree(fake_cuda::calls("cudaMemcpyAsync") == copies));
+  Tensor out = Tensor::zeros({kLarge});
+  kv.pull(0, out);
+  const auto sum = static_cast<float>(kv.num_workers());
+  CHECK(test::agree(std::ranges::count(out.values<float>(), sum) == kLarge));
+}
+
+TEST_CASE("stores that come and go leave few communicators of NCCL behind") {
+  const auto host = host_of_its_own();
+  const Variable most("FAKE_NCCL_MOST", "6");
+  for (int i = 0; i < 12; ++i) {
+    CAPTURE(i);
+    KVStore kv = begin(by("nccl", 60));
+    push(kv);
   }
 }

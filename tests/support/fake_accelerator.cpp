@@ -185,6 +185,21 @@ void FakeAccelerator::hang(int device) {
   devices_.at(device).hangs = true;
 }
 
+void FakeAccelerator::go_on(int device) {
+  const std::lock_guard lock(mutex_);
+  devices_.at(device).hangs = false;
+}
+
+void FakeAccelerator::fail_collectives(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  failure_of_collectives_ = why;
+}
+
+std::optional<std::string> FakeAccelerator::failure_of_collectives() const {
+  const std::lock_guard lock(mutex_);
+  return failure_of_collectives_;
+}
+
 /// Like CUDA's: ordinary memory of the host is read, or written, before this returns.
 void FakeAccelerator::copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
                            std::size_t bytes) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -67,6 +68,11 @@ class FakeAccelerator final : public gpus::Accelerator {
   [[nodiscard]] std::size_t pending() const;
   /// From now on work of this device never runs, as if a kernel hung.
   void hang(int device);
+  /// It runs again.
+  void go_on(int device);
+  /// From now on collectives say that this has gone wrong with them.
+  void fail_collectives(const std::string& why);
+  [[nodiscard]] std::optional<std::string> failure_of_collectives() const;
   /// From now on work for this device is refused, as by a GPU that fell off the bus.
   void break_down(int device);
   /// From now on memory of others cannot be pinned.
@@ -137,6 +143,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::atomic<int> launches_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;
+  std::optional<std::string> failure_of_collectives_;
 };
 
 /// Puts fake GPUs into the process while it lives.

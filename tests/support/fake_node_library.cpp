@@ -21,7 +21,8 @@ enum class Verb { allreduce, reduce_scatter, allgather };
 
 /// One collective call of a node, as its ranks come to it.
 struct Step {
-  std::map<int, std::byte*> arrived;  ///< local rank -> its data
+  std::map<int, std::byte*> arrived;      ///< local rank -> its data
+  std::map<int, const std::byte*> given;  ///< where an allreduce reads
   bool done = false;
 };
 
@@ -41,7 +42,9 @@ tutti::TensorView view(std::byte* data, DType dtype, std::size_t count) {
 tutti::Tensor sum_of(const Step& step, std::size_t shard, std::size_t count, DType dtype) {
   const std::size_t offset = shard * count * size_of(dtype);
   tutti::Tensor sum = tutti::Tensor::zeros({static_cast<std::int64_t>(count)}, dtype);
-  for (const auto& [rank, data] : step.arrived) sum.view() += view(data + offset, dtype, count);
+  for (const auto& [rank, data] : step.given) {
+    sum.view() += view(const_cast<std::byte*>(data) + offset, dtype, count);
+  }
   return sum;
 }
 
@@ -77,31 +80,42 @@ class FakeCollectives final : public gpus::NodeCollectives {
         rank_(rank),
         device_(device) {}
 
-  void allreduce(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
-    enqueue(Verb::allreduce, stream, data, count, dtype);
+  void allreduce(gpus::Stream stream, const std::byte* from, std::byte* to, std::size_t count,
+                 DType dtype) override {
+    enqueue({Verb::allreduce, from, to, count, dtype}, stream);
   }
   void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
                       DType dtype) override {
-    enqueue(Verb::reduce_scatter, stream, data, count, dtype);
+    enqueue({Verb::reduce_scatter, data, data, count, dtype}, stream);
   }
   void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
-    enqueue(Verb::allgather, stream, data, count, dtype);
+    enqueue({Verb::allgather, data, data, count, dtype}, stream);
   }
-  std::optional<std::string> failure() override { return std::nullopt; }
+  std::optional<std::string> failure() override { return accelerator_.failure_of_collectives(); }
   void abort() noexcept override {
     while (*aborts_wait_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     meeting_->aborted = true;
   }
+  void part() noexcept override {}
 
  private:
-  void enqueue(Verb verb, gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) {
+  struct Call {
+    Verb verb;
+    const std::byte* from;
+    std::byte* to;
+    std::size_t count;
+    DType dtype;
+  };
+
+  void enqueue(const Call& call, gpus::Stream stream) {
     const std::size_t number = next_++;
     accelerator_.enqueue(device_, stream, [=, meeting = meeting_, rank = rank_] {
       if (meeting->aborted) return true;
       Step& step = meeting->steps[number];
-      step.arrived[rank] = data;
+      step.given[rank] = call.from;
+      step.arrived[rank] = call.to;
       if (!step.done && static_cast<int>(step.arrived.size()) == meeting->size) {
-        perform(verb, step, count, dtype);
+        perform(call.verb, step, call.count, call.dtype);
         step.done = true;
       }
       return step.done;

@@ -14,8 +14,14 @@
 #include "runtime/gpu/gpus.hpp"
 #include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
-#include "tests/unit/threads.hpp"
+#include "tests/unit/gpu_jobs.hpp"
 
+using test::first_of;
+using test::kLayouts;
+using test::kSmallLayouts;
+using test::pulled;
+using test::push_while;
+using test::ramp;
 using tutti::Communicator;
 using tutti::cpu;
 using tutti::Device;
@@ -30,30 +36,6 @@ using tutti::Tensor;
 // --- sums ----------------------------------------------------------------------------------------
 
 // Several ranks, each with a fake GPU: the sum by way of the host, by NCCL's stand-in, and by both.
-
-namespace {
-
-const std::vector<std::vector<int>> kLayouts = {{1},    {2},    {3},       {1, 1},
-                                                {2, 2}, {1, 2}, {1, 1, 1}, {3, 3}};
-
-template <class T>
-std::vector<T> pulled(const KVStore& kv, const Key& key, std::int64_t count) {
-  Tensor out = Tensor::zeros({count}, tutti::dtype_of<T>);
-  kv.pull(key, out);
-  return {out.values<T>().begin(), out.values<T>().end()};
-}
-
-/// Small whole numbers, whose sums are exact in any order.
-Tensor ramp(std::int64_t count, DType dtype, int rank, Device device) {
-  Tensor values = Tensor::empty({count});
-  std::int64_t i = 0;
-  for (float& value : values.values<float>()) value = static_cast<float>(i++ % 7 + rank);
-  Tensor tensor = Tensor::empty({count}, dtype, device);
-  tensor.view().copy_from(values);
-  return tensor;
-}
-
-}  // namespace
 
 TEST_CASE("a push over ranks sums values on GPUs, in every layout, by every path") {
   for (const auto& layout : kLayouts) {
@@ -300,14 +282,6 @@ TEST_CASE("without NCCL the host sums, unless NCCL was asked for") {
 
 namespace {
 
-const std::vector<std::vector<int>> kSmallLayouts = {{3}, {1, 2}, {2, 2}};
-
-float first_of(const KVStore& kv, const tutti::Key& key, std::int64_t count) {
-  Tensor out = Tensor::zeros({count});
-  kv.pull(key, out);
-  return out.values<float>()[0];
-}
-
 /// All blocks of this size. Small ones come from elsewhere.
 void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device device) {
   try {
@@ -315,23 +289,6 @@ void take_all(std::vector<Tensor>& taken, std::int64_t count, tutti::Device devi
   } catch (const tutti::Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
   }
-}
-
-/// Every rank pushes again and again; before its second push rank 1 does this to its GPU.
-template <class Spoil>
-test::Outcomes push_while(const std::vector<int>& layout, const Settings& settings, Spoil spoil) {
-  return test::as_ranks(layout, settings, [&](Communicator& communicator) {
-    auto kv = KVStore::create(communicator);
-    const auto mine = gpu(communicator.rank());
-    kv.init(1, Tensor::zeros({100}, DType::float32, mine));
-    const Tensor value = Tensor::ones({100}, DType::float32, mine);
-    kv.push(1, value);
-    tutti::synchronize(mine);
-    kv.barrier();
-    if (communicator.rank() == 1) spoil();
-    kv.push(1, value);
-    kv.push(1, value);
-  });
 }
 
 }  // namespace

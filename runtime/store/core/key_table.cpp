@@ -118,9 +118,12 @@ std::uint64_t KeyTable::most_updates() const {
   return most;
 }
 
-bool KeyTable::holds(const std::byte* memory) const {
+KeyTable::Gap KeyTable::gap_around(const std::byte* memory) const {
   const auto after = extents_.upper_bound(memory);
-  return after != extents_.begin() && memory < std::prev(after)->second;
+  Gap gap{nullptr, reinterpret_cast<const std::byte*>(~std::uintptr_t{0})};
+  if (after != extents_.end()) gap.end = after->first;
+  if (after != extents_.begin()) gap.begin = std::prev(after)->second;
+  return gap.has(memory) ? gap : Gap{};
 }
 
 std::vector<Entry*> KeyTable::in_order() {

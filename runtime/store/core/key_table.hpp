@@ -82,8 +82,19 @@ class KeyTable {
   /// The largest update count of all keys: what a schedule goes by.
   [[nodiscard]] std::uint64_t most_updates() const;
 
-  /// True if the memory is part of any key's replica.
-  [[nodiscard]] bool holds(const std::byte* memory) const;
+  /// Memory that is part of no key's replica, as far as it goes around an address; empty if that is
+  /// in one. Good until a key is added.
+  struct Gap {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+    [[nodiscard]] bool has(const std::byte* memory) const {
+      return memory >= begin && memory < end;
+    }
+  };
+  [[nodiscard]] Gap gap_around(const std::byte* memory) const;
+  [[nodiscard]] bool holds(const std::byte* memory) const {
+    return !gap_around(memory).has(memory);
+  }
 
  private:
   void require_kind(const Key& key) const;

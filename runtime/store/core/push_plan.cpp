@@ -51,7 +51,8 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
 }
 
 void PushPlan::take(const Keys& keys, const Values& values) {
-  if (take_again(keys, values)) return;
+  has_same_keys_ = take_again(keys, values);
+  if (has_same_keys_) return;
   is_reused_ = false;
   keys_.clear();
   values_.clear();
@@ -67,7 +68,7 @@ void PushPlan::take(const Keys& keys, const Values& values) {
 /// Which keys a batch has is by chance, so all batches are counted together.
 void PushPlan::take(std::vector<PushItem> items, const char* call) {
   drop();
-  is_reused_ = false;
+  is_reused_ = has_same_keys_ = false;
   values_.clear();
   entries_.clear();
   items_ = std::move(items);

@@ -52,6 +52,8 @@ class PushPlan {
   /// True if this push has the plan of the last one as it is: the same keys, with one value each,
   /// in the same memory.
   [[nodiscard]] bool is_reused() const { return is_reused_; }
+  /// True if the last push had the same keys, with one value each, wherever these lay.
+  [[nodiscard]] bool has_same_keys() const { return has_same_keys_; }
   /// Digest of keys, shapes and dtypes, in the order of the items.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   /// Bytes of one value of each key.
@@ -75,6 +77,7 @@ class PushPlan {
   std::uint64_t bytes_ = 0;
   collectives::CallTotals* totals_ = nullptr;
   bool is_reused_ = false;
+  bool has_same_keys_ = false;
   bool is_on_gpu_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "runtime/store/device/device_push.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -55,6 +56,13 @@ void DevicePush::check(std::span<const PushItem> items) const {
   }
 }
 
+/// True of memory that is part of no replica. Values often lie side by side.
+bool DevicePush::is_apart(const std::byte* memory) {
+  if (gap_.has(memory)) return true;
+  gap_ = table_.gap_around(memory);
+  return gap_.has(memory);
+}
+
 /// Values in order; one that is elsewhere, or in another key's replica, which this push changes, is
 /// copied first.
 const std::byte* DevicePush::value_on(int device, const PushItem& item, std::size_t index,
@@ -64,7 +72,7 @@ const std::byte* DevicePush::value_on(int device, const PushItem& item, std::siz
   const bool is_here = value.device() == gpu(device);
   const bool is_own = value.bytes() == entry.replica.bytes();
   if (is_here && (is_own || value.bytes() == item.known_apart)) return value.bytes();
-  if (is_here && !table_.holds(value.bytes())) {
+  if (is_here && is_apart(value.bytes())) {
     if (item.values.size() == 1) item.known_apart = value.bytes();
     return value.bytes();
   }
@@ -113,9 +121,50 @@ bool DevicePush::needs_sums() const {
   return group_.topology().size > 1 || rule_.updater() != nullptr;
 }
 
+/// Of the same keys as last time: of each row the input alone is new. False if a value has to be
+/// moved, and then the rows are made anew.
+bool DevicePush::replace_inputs() {
+  for (auto& [device, work] : work_) work.num_replaced = 0;
+  for (const PushItem& item : plan_.items()) {
+    const ConstTensorView& value = item.values.front();
+    const Device device = item.entry->replica.device();
+    const bool is_own = value.bytes() == item.entry->replica.bytes();
+    if (item.values.size() != 1 || value.device() != device) return false;
+    if (!is_own && !is_apart(value.bytes())) return false;
+    Work& work = work_[device.index];
+    const std::size_t i = work.num_replaced++;
+    if (!needs_sums()) {
+      work.updates[i].inputs[0] = value.bytes();
+    } else if (const Summed& summed = work.summed[i]; summed.row >= 0) {
+      work.sums[summed.row].inputs[0] = value.bytes();
+    } else {
+      work.parts[summed.part].from = value.bytes();
+    }
+  }
+  return true;
+}
+
+bool DevicePush::takes_launches_again() {
+  const Device first = plan_.items().front().entry->replica.device();
+  if (is_direct_ != sum_over_ranks_.takes_inputs(first.index)) {
+    is_direct_ = !is_direct_;
+    may_shrink_ = true;
+    return false;
+  }
+  if (!has_launches_) return false;
+  if (plan_.is_reused()) return true;
+  if (!plan_.has_same_keys() || !replace_inputs()) return false;
+  for (auto& [device, work] : work_) {
+    if (!work.entries.empty()) prepare(device, work);
+  }
+  return true;
+}
+
 void DevicePush::take() {
-  if (plan_.is_reused() && has_launches_) return;
-  has_launches_ = false;
+  const bool is_ready = takes_launches_again();
+  has_launches_ = is_ready;
+  if (is_ready) return;
+  gap_ = {};
   const auto items = plan_.items();
   check(items);
   gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
@@ -137,33 +186,82 @@ void DevicePush::take() {
     has_moved = has_moved || !work.moved.empty();
   }
   has_launches_ = !has_moved;
+  may_shrink_ = false;
 }
 
-/// Orders the sums by type, so that each type is one part. A key's sum begins at a multiple of the
-/// grain. The layout is the same on all ranks.
+/// A reducer that takes values from where they are spares a large key the copy into the bucket. The
+/// same on all ranks.
+bool DevicePush::is_laid_out_directly(const gpus::TensorRow& row) const {
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  return is_direct_ && row.count * size_of(row.dtype) >= kLarge;
+}
+
+/// What is assigned is summed into the replica, and there is nothing left to update.
+bool DevicePush::assigns() const {
+  return rule_.optimizer() == nullptr && rule_.updater() == nullptr;
+}
+
 void DevicePush::lay_out(int device, Work& work) {
+  work.parts.clear();
+  work.sums.clear();
+  work.summed.assign(work.entries.size(), {});
+  lay_out_bucket(device, work);
+  if (!assigns()) return;
+  std::vector<gpus::TensorRow> left;
+  for (const gpus::TensorRow& row : work.updates) {
+    if (!is_laid_out_directly(row)) left.push_back(row);
+  }
+  work.updates = std::move(left);
+}
+
+/// Orders the sums by type, so that each type is one part, then the large keys, each a part. A
+/// key's sum begins at a multiple of the grain. The layout is the same on all ranks.
+void DevicePush::lay_out_bucket(int device, Work& work) {
   const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
   std::size_t bytes = kDTypes.size() * unit;
-  for (const gpus::TensorRow& row : work.updates) bytes += rounded(row.count * size_of(row.dtype));
-  if (!work.bucket || work.bucket->size_bytes() < bytes) {
+  for (const gpus::TensorRow& row : work.updates) {
+    if (assigns() && is_laid_out_directly(row)) continue;
+    bytes += rounded(row.count * size_of(row.dtype));
+  }
+  const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;
+  if (!work.bucket || work.bucket->size_bytes() < bytes || is_much_larger) {
     work.bucket.reset();
     work.bucket = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
   }
-  work.parts.clear();
-  work.sums = work.updates;
   std::byte* place = work.bucket->bytes();
+  const auto add_sum = [&](std::size_t i, std::byte* to) {
+    work.summed[i] = {to, static_cast<std::int64_t>(work.sums.size()), -1};
+    work.sums.push_back(work.updates[i]);
+    work.sums.back().output = to;
+    work.updates[i].inputs = {to};
+    work.updates[i].num_inputs = 1;
+  };
   for (const DType dtype : kDTypes) {
     std::byte* const begin = place;
-    for (std::size_t i = 0; i < work.sums.size(); ++i) {
-      if (work.sums[i].dtype != dtype) continue;
-      work.sums[i].output = place;
-      work.updates[i].inputs = {place};
-      work.updates[i].num_inputs = 1;
-      place += rounded(work.sums[i].count * size_of(dtype));
+    for (std::size_t i = 0; i < work.updates.size(); ++i) {
+      const gpus::TensorRow& row = work.updates[i];
+      if (row.dtype != dtype || is_laid_out_directly(row)) continue;
+      const std::size_t size = rounded(row.count * size_of(dtype));
+      add_sum(i, place);
+      place += size;
     }
     if (place == begin) continue;
     place = begin + rounded(static_cast<std::size_t>(place - begin), unit);
     work.parts.push_back({begin, static_cast<std::size_t>(place - begin) / size_of(dtype), dtype});
+  }
+  for (std::size_t i = 0; i < work.updates.size(); ++i) {
+    gpus::TensorRow& row = work.updates[i];
+    if (!is_laid_out_directly(row)) continue;
+    std::byte* const to = assigns() ? row.output : place;
+    if (!assigns()) place += rounded(row.count * size_of(row.dtype));
+    work.parts.push_back({to, row.count, row.dtype, row.inputs[0]});
+    if (row.num_inputs > 1) {
+      work.parts.back().from = nullptr;
+      add_sum(i, to);
+    } else {
+      work.summed[i] = {to, -1, static_cast<std::int64_t>(work.parts.size()) - 1};
+      row.inputs = {to};
+    }
   }
 }
 
@@ -231,6 +329,7 @@ void DevicePush::update() {
       if (!work.entries.empty() && !is_skipped) update_on(device, work);
       work.moved.clear();
     }
+    sum_over_ranks_.finish();
   });
   range_.reset();
 }
@@ -321,11 +420,13 @@ void DevicePush::leak_until_exit() {
   collectives::leak_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
 }
 
+/// The program's code may look at the sums by ways that know of no deadline, so they are there.
 void DevicePush::call_updater(const Updater& updater, int device, Work& work) {
+  sum_over_ranks_.await();
   for (std::size_t i = 0; i < work.entries.size(); ++i) {
     Entry& entry = *work.entries[i];
     run_updater(group_, entry.key, [&] {
-      updater(entry.key, {work.sums[i].output, entry.shape(), entry.dtype(), gpu(device)},
+      updater(entry.key, {work.summed[i].place, entry.shape(), entry.dtype(), gpu(device)},
               entry.replica);
     });
   }

@@ -48,15 +48,26 @@ class DevicePush {
   /// What goes wrong, also in an updater, fails the group.
   void update();
 
+  /// Throws what has gone wrong with earlier pushes; waits for nothing.
+  void check() { sum_over_ranks_.check(); }
+
   /// After a failure: to free what a stream uses would wait for the stream.
   void leak_until_exit();
 
  private:
-  /// The keys of the push that are on one GPU. Row i of a launch is entries[i].
+  /// Where a key's sum is made.
+  struct Summed {
+    std::byte* place = nullptr;
+    std::int64_t row = -1;   ///< of `sums`; -1: the reducer reads the value itself,
+    std::int64_t part = -1;  ///< as this part
+  };
+
+  /// The keys of the push that are on one GPU. Row i of an update by an optimizer is entries[i].
   struct Work {
     std::vector<Entry*> entries;
     std::vector<gpus::TensorRow> sums;     ///< rows that sum values; none if updates take them
     std::vector<gpus::TensorRow> updates;  ///< rows that change replicas
+    std::vector<Summed> summed;            ///< of each entry, if there are sums
     std::vector<UpdateStep> steps;
     std::uint64_t optimizer = 0;    ///< fingerprint of the optimizer that made the steps
     std::vector<Tensor> moved;      ///< values that were elsewhere
@@ -67,15 +78,22 @@ class DevicePush {
     std::unique_ptr<DeviceSquares> squares;                   ///< with a GradientScaler
     std::vector<std::unique_ptr<gpus::LaunchTable>> partial;  ///< tables for keys with many values
     std::size_t num_partial = 0;                              ///< how many of them this push uses
+    std::size_t num_replaced = 0;                             ///< rows with a new input
   };
 
   void check(std::span<const PushItem> items) const;
   [[nodiscard]] bool needs_sums() const;
+  [[nodiscard]] bool is_apart(const std::byte* memory);
+  [[nodiscard]] bool replace_inputs();
+  [[nodiscard]] bool takes_launches_again();
   void add(const PushItem& item);
   [[nodiscard]] const std::byte* value_on(int device, const PushItem& item, std::size_t index,
                                           Work& work);
   void add_inputs(int device, const PushItem& item, Work& work);
   void lay_out(int device, Work& work);
+  void lay_out_bucket(int device, Work& work);
+  [[nodiscard]] bool assigns() const;
+  [[nodiscard]] bool is_laid_out_directly(const gpus::TensorRow& row) const;
   void start(Work& work);
   void prepare(int device, Work& work);
   void sum_on(int device, Work& work);
@@ -100,7 +118,10 @@ class DevicePush {
   std::optional<gpus::NamedRange> range_;
   std::map<int, Work> work_;
   double gradient_factor_ = 1;  ///< of the GradientScaler
-  bool has_launches_ = false;   ///< the plan's launches stand; false if a value had to be moved
+  bool has_launches_ = false;  ///< the plan's launches stand; false if a value had to be moved
+  bool is_direct_ = false;     ///< large keys are laid out for a reducer that takes their values
+  bool may_shrink_ = false;    ///< the bucket, which had large keys
+  KeyTable::Gap gap_;          ///< memory that is part of no replica, while the plan is good
 };
 
 }  // namespace tutti

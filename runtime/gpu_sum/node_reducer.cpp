@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu_sum/node_reducer.hpp"
+
+#include "tutti/error.hpp"
+
+namespace tutti::gpus {
+
+NodeReducer::NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
+                         std::unique_ptr<NodeCollectives> node)
+    : group_(group),
+      gpus_(std::move(gpus)),
+      device_(device),
+      node_(std::move(node)),
+      in_flight_(group, gpus_, device, node_) {}
+
+/// After a failure the peers may take part in no end.
+NodeReducer::~NodeReducer() {
+  gpus_->leave(device_, this);
+  in_flight_.finish();
+  if (!group_.failed()) node_->part();
+}
+
+/// The failure is raised before the collectives are aborted, for ranks that wait in the host's
+/// memory.
+template <class Body>
+void NodeReducer::carry_out(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    try {
+      group_.engine().fail(error);
+    } catch (...) {
+      in_flight_.abort();
+      throw;
+    }
+  }
+}
+
+void NodeReducer::allreduce(std::span<const Part> parts) {
+  carry_out([&] {
+    require_one_order(*gpus_, device_, this);
+    in_flight_.begin();
+    const Stream stream = gpus_->stream(device_);
+    for (const Part& part : parts) {
+      const std::byte* from = part.from == nullptr ? part.data : part.from;
+      node_->allreduce(stream, from, part.data, part.count, part.dtype);
+    }
+    in_flight_.end();
+  });
+}
+
+void NodeReducer::finish() {
+  if (group_.topology().num_nodes() > 1) await();
+}
+
+void NodeReducer::await() {
+  carry_out([&] { in_flight_.await(); });
+}
+
+void NodeReducer::check() {
+  carry_out([&] { in_flight_.check(); });
+}
+
+std::string NodeReducer::describe() const {
+  const std::string library = gpus_->accelerator().node_library().describe();
+  return group_.topology().num_nodes() > 1 ? library + " over all nodes" : library;
+}
+
+}  // namespace tutti::gpus

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum over all ranks by a NodeLibrary: the hosts move nothing, so on one node none waits. On
+// several nodes they wait, since only a thread in the engine can tell the others of a failure.
+#pragma once
+
+#include <memory>
+
+#include "runtime/gpu_sum/reducer.hpp"
+#include "runtime/gpu_sum/sums_in_flight.hpp"
+
+namespace tutti::gpus {
+
+/// A sum that goes wrong fails the group whenever that is noticed: see SumsInFlight.
+class NodeReducer final : public Reducer {
+ public:
+  /// Errors: out_of_memory.
+  NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
+              std::unique_ptr<NodeCollectives> node);
+  ~NodeReducer() override;
+
+  void allreduce(std::span<const Part> parts) override;
+  [[nodiscard]] bool takes_inputs() const override { return true; }
+  void finish() override;
+  void await() override;
+  void check() override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  template <class Body>
+  void carry_out(Body body);
+
+  Group& group_;
+  std::shared_ptr<Gpus> gpus_;
+  int device_;
+  std::shared_ptr<NodeCollectives> node_;
+  SumsInFlight in_flight_;
+};
+
+}  // namespace tutti::gpus

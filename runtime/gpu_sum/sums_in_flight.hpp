@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over ranks that are in a GPU's stream, and that no call waits for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti::gpus {
+
+/// A thread watches them: it fails the group and aborts the node's collectives when NCCL reports an
+/// error, when a process of the node ends, when a sum does not end by the deadline, and aborts them
+/// when the group has failed for another reason. So no stream waits for ever, whoever waits for it.
+class SumsInFlight {
+ public:
+  /// More of them, and the next waits: a host runs so far ahead of its GPU.
+  static constexpr std::size_t kMost = 16;
+
+  /// Errors: out_of_memory, if there is no thread.
+  SumsInFlight(Group& group, std::shared_ptr<Gpus> gpus, int device,
+               std::shared_ptr<NodeCollectives> node);
+  ~SumsInFlight() { finish(); }
+  SumsInFlight(const SumsInFlight&) = delete;
+  SumsInFlight& operator=(const SumsInFlight&) = delete;
+
+  /// Around what puts a sum into the device's stream. Errors, of begin(): timeout and communication
+  /// (failed), where it waits for room.
+  void begin();
+  void end();
+
+  /// Returns when no sum is in flight. Errors: timeout, communication (failed).
+  void await();
+  /// Throws what has gone wrong; waits for nothing. Any thread.
+  void check();
+  /// Waits for the sums that are in flight, which need no further call of any rank, and for which
+  /// the deadline holds. Nothing is watched after it.
+  void finish() noexcept;
+  /// The group has failed: ends what is in streams. Waits for that, but no longer than a second.
+  void abort() noexcept;
+
+ private:
+  struct State;
+  void await_fewer_than(std::size_t count);
+  [[nodiscard]] bool has_any();
+
+  std::shared_ptr<State> state_;  ///< shared with the thread, which an abort may keep
+  std::thread thread_;
+};
+
+}  // namespace tutti::gpus

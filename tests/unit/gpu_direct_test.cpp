@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks whose GPUs sum from where the values are, in one node or over all nodes.
+#include <chrono>
+#include <doctest/doctest.h>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "tests/unit/gpu_jobs.hpp"
+
+using test::kLayouts;
+using test::kSmallLayouts;
+using test::pulled;
+using test::push_while;
+using test::ramp;
+using tutti::Communicator;
+using tutti::Device;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::gpu;
+using tutti::Key;
+using tutti::KVStore;
+using tutti::Settings;
+using tutti::Tensor;
+
+TEST_CASE("large keys are summed from where their values are, which stay as they are") {
+  for (const bool has_optimizer : {false, true}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      const test::FakeGpus gpus(2, 5);
+      const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
+        const int rank = communicator.rank();
+        const Device mine = gpu(rank);
+        auto kv = KVStore::create(communicator);
+        if (has_optimizer)
+          kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=1,multi_precision=true"));
+        const std::vector<std::int64_t> counts = {7, 600'001, 1'000, 524'288};
+        std::vector<Key> keys;
+        for (std::size_t k = 0; k < counts.size(); ++k) {
+          keys.emplace_back(static_cast<int>(k));
+          kv.init(keys.back(), Tensor::zeros({counts[k]}, dtype, mine));
+        }
+        for (int step = 1; step < 5; ++step) {
+          std::vector<Tensor> values;
+          for (const std::int64_t count : counts) values.push_back(ramp(count, dtype, rank, mine));
+          kv.push(keys, values);
+          for (std::size_t k = 0; k < counts.size(); ++k) {
+            Tensor out = Tensor::zeros({counts[k]});
+            kv.pull(keys[k], out, tutti::Cast::yes);
+            const std::size_t last = static_cast<std::size_t>(counts[k]) - 1;
+            const auto sum = static_cast<float>(2 * (last % 7) + 1);
+            const float expected = has_optimizer ? -sum * static_cast<float>(step) : sum;
+            test::require_equal(out.values<float>()[last], expected, "key " + std::to_string(k));
+            out.view().copy_from(values[k]);
+            test::require_equal(out.values<float>()[last], static_cast<float>(last % 7 + rank),
+                                "a value after the push");
+          }
+        }
+        // One rank has two values, which it sums first; the others' are still summed directly.
+        if (has_optimizer) return;
+        const Tensor one = Tensor::ones({counts[1]}, dtype, mine);
+        rank == 1 ? kv.push(1, {one, one}) : kv.push(1, one);
+        Tensor out = Tensor::zeros({counts[1]});
+        kv.pull(1, out, tutti::Cast::yes);
+        test::require_equal(out.values<float>()[600'000], 3.0f, "key 1 of several values");
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
+TEST_CASE("an allreduce of tensors on GPUs reads its input where it is, and leaves it") {
+  for (const auto& layout : {std::vector{2}, std::vector{2, 1}}) {
+    const int ranks = test::size_of_job(layout);
+    const test::FakeGpus gpus(ranks, 6);
+    const auto outcomes = test::as_ranks(layout, test::by("auto"), [&](Communicator& communicator) {
+      const Device mine = gpu(communicator.rank());
+      for (const std::int64_t count : {0, 1, 7, 1'003}) {
+        for (int i = 0; i < 2; ++i) {
+          const Tensor input =
+              Tensor::full({count}, 1.0 + communicator.rank(), DType::float32, mine);
+          Tensor output = Tensor::zeros({count}, DType::float32, mine);
+          communicator.allreduce(input, output);
+          Tensor same = input.clone();
+          communicator.allreduce(same);
+          if (count == 0) continue;
+          const std::size_t last = static_cast<std::size_t>(count) - 1;
+          const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+          test::require_equal(test::on_host(output)[last], sum, "the output");
+          test::require_equal(test::on_host(same)[last], sum, "in place");
+          test::require_equal(test::on_host(input)[last],
+                              static_cast<float>(1 + communicator.rank()), "the input");
+        }
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
+TEST_CASE(
+    "NCCL over all nodes sums in every layout, and a GPU that hangs ends all by the deadline") {
+  for (const auto& layout : kLayouts) {
+    const int ranks = test::size_of_job(layout);
+    const test::FakeGpus gpus(ranks, 7);
+    const auto outcomes =
+        test::as_ranks(layout, test::by("nccl-all"), [&](Communicator& communicator) {
+          const Device mine = gpu(communicator.rank());
+          auto kv = KVStore::create(communicator);
+          kv.init(1, Tensor::zeros({1'003}, DType::float32, mine));
+          for (int step = 0; step < 3; ++step) {
+            kv.push(1, ramp(1'003, DType::float32, communicator.rank(), mine));
+          }
+          test::require_equal(pulled<float>(kv, 1, 1'003)[1'002],
+                              static_cast<float>(ranks * (1'002 % 7) + ranks * (ranks - 1) / 2),
+                              "key 1[1002]");
+        });
+    CHECK(test::all_returned(outcomes));
+  }
+  for (const auto& layout : kSmallLayouts) {
+    Settings settings = test::by("nccl-all");
+    settings.timeout = std::chrono::duration<double>(0.5);
+    const test::FakeGpus gpus(test::size_of_job(layout), 7);
+    const auto outcomes = push_while(layout, settings, [&] { gpus->hang(1); });
+    for (const auto& outcome : outcomes) {
+      REQUIRE(outcome);
+      CHECK(outcome->code() == ErrorCode::timeout);
+    }
+  }
+}

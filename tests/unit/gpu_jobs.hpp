@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks with a fake GPU each: what their tests share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+
+#include "tests/support/checks.hpp"
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/threads.hpp"
+
+namespace test {
+
+inline const std::vector<std::vector<int>> kLayouts = {{1},    {2},    {3},       {1, 1},
+                                                       {2, 2}, {1, 2}, {1, 1, 1}, {3, 3}};
+inline const std::vector<std::vector<int>> kSmallLayouts = {{3}, {1, 2}, {2, 2}};
+
+template <class T>
+std::vector<T> pulled(const tutti::KVStore& kv, const tutti::Key& key, std::int64_t count) {
+  tutti::Tensor out = tutti::Tensor::zeros({count}, tutti::dtype_of<T>);
+  kv.pull(key, out);
+  return {out.values<T>().begin(), out.values<T>().end()};
+}
+
+/// Small whole numbers, whose sums are exact in any order.
+inline tutti::Tensor ramp(std::int64_t count, tutti::DType dtype, int rank, tutti::Device device) {
+  tutti::Tensor values = tutti::Tensor::empty({count});
+  std::int64_t i = 0;
+  for (float& value : values.values<float>()) value = static_cast<float>(i++ % 7 + rank);
+  tutti::Tensor tensor = tutti::Tensor::empty({count}, dtype, device);
+  tensor.view().copy_from(values);
+  return tensor;
+}
+
+inline float first_of(const tutti::KVStore& kv, const tutti::Key& key, std::int64_t count) {
+  tutti::Tensor out = tutti::Tensor::zeros({count});
+  kv.pull(key, out);
+  return out.values<float>()[0];
+}
+
+/// Every rank pushes again and again; before its second push rank 1 does this to its GPU.
+template <class Spoil>
+Outcomes push_while(const std::vector<int>& layout, const tutti::Settings& settings, Spoil spoil) {
+  return as_ranks(layout, settings, [&](tutti::Communicator& communicator) {
+    auto kv = tutti::KVStore::create(communicator);
+    const auto mine = tutti::gpu(communicator.rank());
+    kv.init(1, tutti::Tensor::zeros({100}, tutti::DType::float32, mine));
+    const tutti::Tensor value = tutti::Tensor::ones({100}, tutti::DType::float32, mine);
+    kv.push(1, value);
+    tutti::synchronize(mine);
+    kv.barrier();
+    if (communicator.rank() == 1) spoil();
+    kv.push(1, value);
+    kv.push(1, value);
+    tutti::synchronize(mine);  // with NCCL on one node, the pushes have returned
+  });
+}
+
+}  // namespace test
