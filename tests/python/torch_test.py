@@ -60,6 +60,18 @@ def test_all_reduce_sums_every_dtype(dtype, count, rank, ranks):
     assert same(tensor, ranks * (ranks + 1) // 2)
 
 
+def test_all_reduce_adds_sparse_tensors(rank, ranks):
+    for op, factor in ((ReduceOp.SUM, 1), (ReduceOp.AVG, 1 / ranks)):
+        dense = torch.zeros(ranks + 2, 3)
+        dense[0] = dense[rank + 1] = rank + 1.0  # a row of all ranks, and one of its own
+        tensor = dense.to_sparse(1)
+        dist.all_reduce(tensor, op)
+        expected = torch.zeros(ranks + 2, 3)
+        expected[0] = ranks * (ranks + 1) / 2
+        expected[1:ranks + 1] = torch.arange(1.0, ranks + 1)[:, None]
+        assert torch.allclose(tensor.to_dense(), expected * factor)
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_all_reduce_has_five_operations(asynchronous, rank, ranks):
     expected = {ReduceOp.SUM: ranks * (ranks + 1) / 2, ReduceOp.AVG: (ranks + 1) / 2,
@@ -187,6 +199,16 @@ def test_other_names_of_collectives(rank, ranks):
     assert all(same(of_rank[1], -1) for of_rank in outputs)
 
 
+def test_groups_have_names_and_end(rank, ranks):
+    group = dist.new_group(list(range(ranks)), group_desc="all of them")
+    assert group.group_name and group.group_name != dist.group.WORLD.group_name
+    assert group.group_desc == "all of them"
+    dist.all_reduce(torch.ones(1), group=group)
+    dist.destroy_process_group(group)
+    dist.all_reduce(tensor := torch.ones(2))
+    assert same(tensor, ranks)
+
+
 def test_groups_are_made_by_their_members_and_alternate(rank, ranks):
     ends = sorted({0, ranks - 1})
     pair = dist.new_group(ends)
@@ -207,7 +229,8 @@ REFUSED = [
     (lambda: dist.all_reduce(torch.ones(4, 4).t()), "expected a dense row-major"),
     (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), "expected one of SUM, AVG"),
     (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "got torch.int16; convert it"),
-    (lambda: dist.all_reduce(torch.eye(3).to_sparse()), "expected a dense tensor"),
+    (lambda: dist.all_reduce(torch.eye(3).to_sparse(), ReduceOp.MAX), "expected SUM or AVG"),
+    (lambda: dist.all_reduce(torch.eye(3).to_sparse_csr()), "expected a dense tensor"),
     (lambda: dist.broadcast(torch.ones(4, 4).t(), 0), "expected a dense row-major"),
     (lambda: dist.broadcast(torch.ones(4, 4, dtype=torch.int16).t(), 0), "expected a contiguous"),
     (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=-5),
@@ -252,7 +275,9 @@ def steps_of(model, optimizer, rank, ranks, count=6, **zeroing):
         optimizer.zero_grad(**zeroing)
         torch.nn.functional.cross_entropy(model(data[step, part]), labels[step, part]).backward()
         optimizer.step()
-    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
+    whole = [weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+             for weight in model.parameters()]
+    return torch.cat([weight.detach().reshape(-1) for weight in whole])
 
 
 @pytest.fixture
@@ -276,6 +301,16 @@ def test_ddp_trains_as_one_process_with_the_whole_batch(hook, rank, ranks, expec
     weights = steps_of(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), rank, ranks)
     assert torch.allclose(weights, expected, atol=1e-6 if hook != "fp16" else 1e-3)
     assert agree(weights)
+
+
+def test_models_sharded_over_a_mesh_train_alike(rank, ranks, expected):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this torch has no fully_shard")
+    model = network()
+    fsdp.fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (ranks,)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    assert torch.allclose(steps_of(model, optimizer, rank, ranks), expected, atol=1e-6)
 
 
 def test_zero_redundancy_optimizer_trains_alike(rank, ranks, expected):

@@ -64,7 +64,8 @@ def _elements(call: str, tensor: torch.Tensor) -> Any:
 
 def _lies_dense(tensor: torch.Tensor) -> bool:
     """True if the tensor's memory has its elements as they are, one after the other."""
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+    return (tensor.layout is torch.strided and tensor.is_cpu and tensor.is_contiguous()
+            and not tensor.is_neg())
 
 
 def _data(call: str, tensor: torch.Tensor) -> Any:
@@ -104,6 +105,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._messages = Messages(ranks, lambda tensor: _data("send and recv", tensor))
         self._lock = threading.RLock()
         self._is_spread = ranks.num_nodes > 1
+        self._name = self._description = ""
         self._done = Done([])  # whoever called is told no more than that
 
     def getBackendName(self) -> str:  # the names here are torch's own
@@ -114,6 +116,22 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
+
+    # torch's own class keeps these two with a backend that it has made.
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
 
     def __repr__(self) -> str:
         return f"<tutti.torch.ProcessGroup over {self.communicator!r}>"
@@ -129,6 +147,8 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.AllreduceOptions() if opts is None else opts
         tensor = _one("all_reduce", tensors)
+        if tensor.layout is torch.sparse_coo:
+            return self._allreduce_sparse(tensor, opts.reduceOp)
         dtype, given = _NAMES_OF_DTYPES.get(tensor.dtype), opts.reduceOp
         op: _Operation = ("sum" if dtype is not None and given == _SUM else
                           _operation("all_reduce", given, tensor.dtype))
@@ -144,6 +164,24 @@ class ProcessGroup(dist.ProcessGroup):
                 return self._done
             return Reduction([self.communicator.allreduce_async(array, op=op)], tensors,
                              self._is_spread)
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, op: Any) -> Any:
+        """Every rank gets the indices and values of all, and adds them in the order of ranks."""
+        kind = getattr(op, "op", op)
+        if kind not in (_Op.SUM, _Op.AVG):
+            _refuse(f"all_reduce: expected SUM or AVG of a sparse tensor; got {kind}")
+        own = tensor.detach().coalesce()
+        counts = torch.zeros(self.size(), dtype=torch.int64)
+        self._allgather_base(counts, torch.tensor([own._nnz()]))
+        indices = [torch.empty(int(count), own.sparse_dim(), dtype=torch.int64) for count in counts]
+        values = [own.values().new_empty((int(count), *own.values().shape[1:])) for count in counts]
+        self.allgather([indices], [own.indices().t().contiguous()])
+        self.allgather([values], [own.values()])
+        total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), own.shape)
+        total = total.coalesce()
+        with torch.no_grad():
+            tensor.copy_(total / self.size() if kind == _Op.AVG else total)
+        return Done([tensor])
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.AllreduceCoalescedOptions() if opts is None else opts
