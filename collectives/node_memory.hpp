@@ -21,8 +21,13 @@
 
 namespace tutti::collectives {
 
-/// Two cache lines: what the hardware prefetches together must not be written by two ranks.
+/// What may be one line of a cache, or is prefetched together, must not be written by two ranks:
+/// two lines of 64 bytes on x86-64; on Arm lines of 64 (most), 128 (Apple) or 256 (A64FX).
+#if defined(__aarch64__)
+inline constexpr std::size_t kLineBytes = 256;
+#else
 inline constexpr std::size_t kLineBytes = 128;
+#endif
 /// Room for data that travels inside the announcement itself. In one node no call needs more than
 /// the first part: beyond that, other paths are faster. Memory that no call uses is never touched.
 inline constexpr std::size_t kInlineBytes = 131072;

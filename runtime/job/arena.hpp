@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/node_memory.hpp"
 #include "runtime/base/unique_handle.hpp"
 
 namespace tutti {
@@ -53,7 +54,7 @@ struct ArenaAddress {
 /// and free.
 class Arena {
  public:
-  static constexpr std::size_t kAlignment = 128;
+  static constexpr std::size_t kAlignment = collectives::kLineBytes;
 
   /// `bytes` of address space; memory is committed as it is allocated. The first
   /// sizeof(ControlBlock) bytes hold a constructed ControlBlock.

@@ -10,6 +10,8 @@
 
 #include "tutti/error.hpp"
 
+#include "tests/support/emulated.hpp"
+
 using namespace tutti;
 
 namespace {
@@ -109,7 +111,8 @@ TEST_CASE("what is reserved by default shrinks with the ranks of a node") {
   }
 }
 
-TEST_CASE("more than the machine has is refused before a page is touched") {
+TEST_CASE("more than the machine has is refused before a page is touched" *
+          doctest::skip(test::is_emulated())) {
   const std::size_t too_much = std::size_t{1} << 45;
   Arena arena(Backing::process, 2 * too_much);
   try {

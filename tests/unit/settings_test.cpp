@@ -25,6 +25,7 @@
 #include "runtime/job/memory_limits.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/mpi/rank_info.hpp"
+#include "tests/support/emulated.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using namespace tutti;
@@ -310,7 +311,8 @@ TEST_CASE("nothing is left in /dev/shm after an arena") {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes
-TEST_CASE("with ulimit -v a store takes less, and an allocation beyond it names the limit") {
+TEST_CASE("with ulimit -v a store takes less, and an allocation beyond it names the limit" *
+          doctest::skip(test::is_emulated())) {
   const pid_t child = fork();
   if (child == 0) {
     const rlimit limit{1024 * kMiB, 1024 * kMiB};
