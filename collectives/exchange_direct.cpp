@@ -60,10 +60,9 @@ class DirectExchange final : public ExchangeAlgorithm {
     if (flight.stage > 0 || piece.size() == 0) return;
     std::byte* const sum = result_of(call, flight, lane_.node());
     combine(call, piece, flight.incoming.data(), sum);
-    for (int node = 0; node < lane_.num_nodes(); ++node) {
-      if (node != lane_.node() && wants_result(call, node)) {
-        send(flight, node, kResultTag, {sum, piece.size()});
-      }
+    for (int step = 1; step < lane_.num_nodes(); ++step) {  // in another order on each node
+      const int node = (lane_.node() + step) % lane_.num_nodes();
+      if (wants_result(call, node)) send(flight, node, kResultTag, {sum, piece.size()});
     }
   }
 

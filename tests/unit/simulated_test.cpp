@@ -138,6 +138,30 @@ TEST_CASE("on a network of latency alone a small allreduce takes as many of them
   }
 }
 
+TEST_CASE("nodes that tell all others do not all send to one of them first") {
+  Network network = pure_latency();
+  network.latency = 5e-3;
+  network.overhead = 1e-3;
+  for (const std::size_t count :
+       {1U, 50'000U}) {  // with the handshakes, and by the direct exchange
+    constexpr int kNodes = 7;
+    Cluster cluster(network, nodes_of(kNodes, 1), quiet());
+    std::vector<Time> ends;
+    const auto outcomes = cluster.run([&](Communicator& comm) {
+      std::vector<float> values(count);
+      cluster.simulation().sleep_until(kSecond);
+      comm.allreduce(view(values.data(), {static_cast<std::int64_t>(count)}));
+      ends.push_back(cluster.simulation().now() - kSecond);
+    });
+    CHECK(test::all_returned(outcomes));
+    // In each round the last of six messages leaves a node after 6 ms and comes after 11, and its
+    // receiver has received the others by then.
+    const int rounds = count == 1 ? 1 : 3;
+    const Time longest = *std::max_element(ends.begin(), ends.end());
+    CHECK(longest <= rounds * 12 * (kSecond / 1000));
+  }
+}
+
 namespace {
 
 /// When messages of these sizes that rank 0 sends at once are on rank 1, in milliseconds; then it
