@@ -80,7 +80,7 @@ struct PanelText {
   Axis (*axis)(std::span<const double> values) = byte_axis;  ///< along it
 };
 
-/// Curves on logarithmic axes, the first in front; if each has one point, a bar per series from 0 on.
+/// Curves on logarithmic axes, the first in front. If each has one point: bars, from 0 on.
 std::string panel(double left, const PanelText& text, const std::vector<Series>& all,
                   const Level& level = {});
 
