@@ -46,11 +46,8 @@ function(tutti_test_mpi given)
   tutti_test_options(${mpi}_main ${mpi}_tutti ${mpi})
 
   tutti_mpirun(${family} ${version} ${launcher})
-  if(family STREQUAL mpich)  # its ranks keep their cores while they wait
-    list(APPEND TUTTI_MPIRUN_ENVIRONMENT MPIR_CVAR_POLLS_BEFORE_YIELD=1)
-  endif()
   # The program; the source that includes <mpi.h>, if one does; ranks. Few, because MPICH's keep
-  # their cores while they wait: beside compilers, store_test took 15 s with two, 87 s with three.
+  # their cores all the same: beside compilers, store_test took 15 s with two, 87 s with three.
   foreach(row "store_test||2" "communicator_test||2" "mismatch_test||2" "early_collectives_test||2"
               "groups_mpi_test|groups_test.cpp|4" "mpi_progress_test|mpi_progress_test.cpp|2"
               "own_mpi_test|own_mpi_test.cpp|1 2")

@@ -6,7 +6,8 @@
 
 namespace test {
 
-/// qemu-user keeps a note of each reserved page: terabytes of address space cost it gigabytes.
+/// qemu-user has no process_vm_readv, and keeps a note of each reserved page: terabytes of address
+/// space cost it gigabytes.
 inline bool is_emulated() { return std::getenv("TEST_EMULATED") != nullptr; }
 
 }  // namespace test

@@ -24,7 +24,7 @@ using tutti::collectives::AnnounceLine;
 using tutti::collectives::ControlBlock;
 using tutti::collectives::RecordBook;
 
-constexpr std::uint64_t kRounds = test::kFewRounds ? 1000 : 10000;
+constexpr std::uint64_t kRounds = test::kFewRounds ? 500 : 3000;
 constexpr int kRanks = 3;
 
 /// A block for each rank, as the arenas of a node have them.

@@ -225,8 +225,10 @@ TEST_CASE("all nodes learn alike, however late a rank comes") {
 
 TEST_CASE("a mismatch between nodes leaves what all have learnt alike") {
   // Both go in pieces; one may go with the handshakes; both may, with one message and with two.
-  for (const auto& [usual, other] : {std::pair{40'000, 50'000}, std::pair{40'000, 20'000},
-                                     std::pair{12'000, 40'000}, std::pair{12'000, 24'000}}) {
+  for (const auto& counts : {std::pair{40'000, 50'000}, std::pair{40'000, 20'000},
+                             std::pair{12'000, 40'000}, std::pair{12'000, 24'000}}) {
+    const int usual = counts.first;
+    const int other = counts.second;
     CAPTURE(usual);
     CAPTURE(other);
     Histories histories(3);
