@@ -80,9 +80,11 @@ struct TUTTI_API Settings {
   /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks: "nccl" (in a node between the
   /// GPUs, of which every rank has its own, and between nodes by the hosts), "nccl-all" (NCCL
   /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
-  /// summation), or "auto": "nccl" where it is there and TUTTI_REPRODUCIBLE does not ask for the
-  /// host's order. A node accumulates sums of 16-bit floats in float32 by way of the host; NCCL
-  /// rounds them after every addition. Default auto.
+  /// summation), "peers" (by kernels that read each other's GPU, for jobs of one node of up to 8
+  /// ranks, which may share a GPU; with the host's order), or "auto": "nccl" where it is there and
+  /// TUTTI_REPRODUCIBLE does not ask for the host's order. A node accumulates sums of 16-bit floats
+  /// in float32 by way of the host and by peers; NCCL rounds them after every addition. Default
+  /// auto.
   std::string gpu_path = "auto";
 
   /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'

@@ -11,6 +11,7 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
+#include "runtime/cuda/peer_access.hpp"
 #include "runtime/gpu/gpus.hpp"
 
 namespace tutti::cuda {
@@ -161,6 +162,7 @@ class CudaAccelerator final : public gpus::Accelerator {
 #endif
 
   gpus::NodeLibrary& node_library() override { return *node_library_; }
+  gpus::PeerAccess* peer_access() override { return peer_access_.get(); }
 
   gpus::Kernels& kernels(int device) override {
     const std::lock_guard lock(mutex_);
@@ -173,6 +175,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   std::mutex mutex_;  ///< guards kernels_
   std::vector<std::unique_ptr<gpus::Kernels>> kernels_;
   std::unique_ptr<gpus::NodeLibrary> node_library_ = gpus::find_node_library();
+  std::unique_ptr<gpus::PeerAccess> peer_access_ = make_peer_access();
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "runtime/gpu/kernels.hpp"
 #include "runtime/gpu/node_library.hpp"
+#include "runtime/gpu/peer_access.hpp"
 
 namespace tutti::gpus {
 
@@ -80,6 +81,9 @@ class Accelerator {
 
   /// Collectives among GPUs of several processes.
   [[nodiscard]] virtual NodeLibrary& node_library() = 0;
+
+  /// Memory and events of other processes; null if there is no such thing.
+  [[nodiscard]] virtual PeerAccess* peer_access() { return nullptr; }
 
   /// The kernels of a device. They live as long as the accelerator.
   [[nodiscard]] virtual Kernels& kernels(int device) = 0;

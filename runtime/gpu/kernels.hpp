@@ -74,6 +74,12 @@ class Kernels {
   virtual void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                        double* results) = 0;
 
+  /// output = the sum of 1 to TensorRow::kMostInputs inputs of `count` elements in the canonical
+  /// order (collectives/README.md), with the bits of a node's sum on the cpu. The output is none of
+  /// the inputs, which may be memory of other GPUs.
+  virtual void tree_sum(Stream stream, std::span<const std::byte* const> inputs, std::byte* output,
+                        DType dtype, std::size_t count) = 0;
+
   /// The arithmetic of TensorView (tensor.hpp), with its conversions, bit for bit.
   virtual void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,
                     double value) = 0;

@@ -11,6 +11,7 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/gpu_sum/node_reducer.hpp"
+#include "runtime/gpu_sum/peer_reducer.hpp"
 #include "runtime/gpu_sum/staged_reducer.hpp"
 #include "runtime/job/agree.hpp"
 
@@ -140,6 +141,9 @@ std::unique_ptr<NodeCollectives> join(Group& group, NodeLibrary& library, int de
 
 /// `device` is this rank's. Collective. Errors, on all ranks alike: invalid_argument.
 std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
+  if (group.settings().gpu_path == "peers") {
+    return make_peer_reducer(group, std::move(gpus), device);
+  }
   NodeLibrary& library = gpus->accelerator().node_library();
   Facts own;
   const DeviceInfo info = gpus->accelerator().info(device);

@@ -182,7 +182,7 @@ struct Tuning {
 
 constexpr const char* kBackings[] = {"auto", "memfd", "shm", "none"};
 constexpr const char* kLauncherChecks[] = {"check", "ignore"};
-constexpr const char* kGpuPaths[] = {"auto", "nccl", "nccl-all", "host"};
+constexpr const char* kGpuPaths[] = {"auto", "nccl", "nccl-all", "host", "peers"};
 constexpr const char* kVerifies[] = {"off", "sampled", "full"};
 constexpr const char* kLogLevels[] = {"quiet", "warning", "info", "debug"};
 

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -34,6 +36,14 @@ class DeviceMemory {
   /// Whether these bytes are all of one block.
   [[nodiscard]] bool holds(const void* address, std::size_t bytes) const;
   [[nodiscard]] std::size_t num_blocks() const;
+  /// Where other processes find a block: an open file of this one, and the bytes of it.
+  struct Extent {
+    int file;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  /// None if there is no such block.
+  [[nodiscard]] std::optional<Extent> extent_of(const void* block) const;
 
   /// While one of these lives the memory can be read and written.
   class Open {
@@ -52,6 +62,7 @@ class DeviceMemory {
   void shrink();
 
   mutable std::mutex mutex_;
+  int file_ = -1;
   std::byte* begin_ = nullptr;
   std::size_t top_ = 0;  ///< bytes that have been in use
   int open_ = 0;
@@ -97,8 +108,16 @@ class Stream {
   std::atomic<std::size_t> num_run_{0};
 };
 
+/// How far an event of several processes is, in memory that they share (ipc.cpp).
+struct SharedPoint {
+  std::atomic<std::uint64_t> recorded;
+  std::atomic<std::uint64_t> run;
+};
+
 struct Event {
   int device = 0;
+  SharedPoint* shared = nullptr;   ///< of an event of several processes
+  int file = -1;                   ///< that the point is in; of an own event
   std::shared_ptr<Stream> stream;  ///< null: not recorded yet
   std::size_t after = 0;
 };
@@ -143,6 +162,7 @@ class Machine {
   std::mutex mutex;  ///< guards what follows
   std::map<std::byte*, std::size_t> pinned;
   std::map<std::byte*, std::size_t> registered;
+  std::map<std::byte*, std::size_t> imported;  ///< memory of other processes' devices
 
  private:
   friend void fake_cuda::set_devices(int count);
@@ -175,6 +195,13 @@ class Machine {
   cudaError_t broken_ = cudaSuccess;
   unsigned next_seed_ = 1;
 };
+
+/// Makes the event one of several processes. False if there is no memory.
+bool share(Event& event);
+/// Puts the record of such an event into the stream.
+void record_shared(Event& event, const std::shared_ptr<Stream>& stream);
+/// Lets the stream wait for such an event of another process, as it is now.
+void await_shared(const Event& event, const std::shared_ptr<Stream>& stream);
 
 /// Runs one thread of a kernel after the other, in blocks (block.cpp).
 void run_blocks(const cudaLaunchConfig_t& config, const std::function<void()>& thread);

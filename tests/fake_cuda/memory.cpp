@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/fake_cuda/machine.hpp"
 
@@ -36,9 +37,11 @@ void unpoison([[maybe_unused]] const std::byte* begin, [[maybe_unused]] std::siz
 }  // namespace
 
 DeviceMemory::DeviceMemory() {
-  void* const mapped =
-      mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) give_up("no addresses for the memory of fake GPUs");
+  file_ = memfd_create("fake_gpu", MFD_CLOEXEC);
+  void* const mapped = file_ < 0 || ftruncate(file_, static_cast<off_t>(kBytes)) != 0
+                           ? MAP_FAILED
+                           : mmap(nullptr, kBytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+  if (mapped == MAP_FAILED) give_up("no memory for fake GPUs");
   begin_ = static_cast<std::byte*>(mapped);
   poison(begin_, kBytes);
 }
@@ -78,7 +81,7 @@ void DeviceMemory::shrink() {
   const std::size_t top = blocks_.empty() ? 0 : rounded_up(last->first + last->second, kPage);
   if (top == top_) return;
   mprotect(begin_ + top, top_ - top, PROT_NONE);
-  madvise(begin_ + top, top_ - top, MADV_DONTNEED);
+  madvise(begin_ + top, top_ - top, MADV_REMOVE);
   top_ = top;
 }
 
@@ -95,6 +98,15 @@ bool DeviceMemory::holds(const void* address, std::size_t bytes) const {
   if (after == blocks_.begin()) return false;
   const auto& [begin, size] = *std::prev(after);
   return offset + bytes <= begin + size;
+}
+
+std::optional<DeviceMemory::Extent> DeviceMemory::extent_of(const void* block) const {
+  if (!is_inside(block)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      blocks_.find(static_cast<std::size_t>(static_cast<const std::byte*>(block) - begin_));
+  if (found == blocks_.end()) return std::nullopt;
+  return Extent{file_, found->first, found->second};
 }
 
 std::size_t DeviceMemory::num_blocks() const {

@@ -83,9 +83,34 @@ TEST_CASE("a collective that NCCL gives up on one rank ends the push of all, wit
   }
 }
 
+/// The ways to sum that this job's layout allows.
+std::vector<std::string> paths() {
+  std::vector<std::string> all = {"nccl", "host"};
+  if (test::settings().ranks_per_node.empty()) all.emplace_back("peers");
+  return all;
+}
+
+TEST_CASE("a GPU that cannot reach another's memory is an error of all ranks, and none is lost") {
+  if (!test::settings().ranks_per_node.empty()) return;
+  for (const char* call : {"cudaIpcGetMemHandle", "cudaIpcOpenMemHandle", "cudaIpcGetEventHandle",
+                           "cudaIpcOpenEventHandle"}) {
+    CAPTURE(call);
+    auto kv = KVStore::create("dist", by("peers", 3600));
+    kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
+    if (test::is_last()) fake_cuda::fail(call, 1, cudaErrorInvalidResourceHandle);
+    CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
+                              {std::string(call) + " on gpu(0): cudaErrorInvalidResourceHandle"}));
+    fake_cuda::repair();
+    push(kv);
+    Tensor found = Tensor::zeros({kCount});
+    kv.pull(0, found);
+    CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
+  }
+}
+
 TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, with its name") {
   const auto host = host_of_its_own();
-  for (const char* path : {"nccl", "host"}) {
+  for (const std::string& path : paths()) {
     KVStore kv = begin(by(path, 3600));
     if (test::is_last()) fake_cuda::fail("cudaEventRecord", 1, cudaErrorIllegalAddress);
     CHECK(push_ends_on_all(kv, ErrorCode::communication,
@@ -98,11 +123,13 @@ TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, 
 TEST_CASE(
     "a GPU that hangs on one rank ends the push of all by the deadline, whatever an abort does") {
   const auto host = host_of_its_own();
-  for (const std::string path : {"nccl", "host"}) {
+  for (const std::string& path : paths()) {
     KVStore kv = begin(by(path, 1));
     if (test::is_last()) fake_cuda::hang(0);
     const bool has_nodes = std::getenv("TUTTI_RANKS_PER_NODE") != nullptr;
-    const std::string word = path == "nccl" && has_nodes ? "wait for each other" : test::last();
+    const std::string word = path == "nccl" && has_nodes ? "wait for each other"
+                             : path == "peers"           ? "read each other's memory"
+                                                         : test::last();
     CHECK(push_ends_on_all(kv, ErrorCode::timeout, {word}));
     fake_cuda::go_on(0);
   }

@@ -36,6 +36,11 @@ bool is_pinned(const void* address, std::size_t bytes) {
   return holds(machine().pinned, address, bytes) || holds(machine().registered, address, bytes);
 }
 
+bool is_imported(const void* address, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  return holds(machine().imported, address, bytes);
+}
+
 bool is_whole(const void* address, std::size_t bytes) {
   return !machine().memory.is_inside(address) || machine().memory.holds(address, bytes);
 }
@@ -54,7 +59,8 @@ cudaError_t put_copy(cudaStream_t handle, void* to, const void* from, std::size_
     std::memcpy(to, from, bytes);
   });
   const auto runs_alone = [&](const void* address) {
-    return machine().memory.is_inside(address) || is_pinned(address, bytes);
+    return machine().memory.is_inside(address) || is_pinned(address, bytes) ||
+           is_imported(address, bytes);
   };
   if (waits || !runs_alone(to) || !runs_alone(from)) stream->await(end);
   return cudaSuccess;
@@ -279,16 +285,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     const auto waiting = machine().find(stream);
     const auto found = machine().find(event);
     if (waiting == nullptr || found == nullptr) return cudaErrorInvalidResourceHandle;
+    if (found->shared != nullptr && found->file < 0) {
+      fake_cuda::await_shared(*found, waiting);
+      return cudaSuccess;
+    }
     if (found->stream == nullptr) return cudaSuccess;
     waiting->put([earlier = found->stream, after = found->after] { earlier->await(after); });
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return machine().call("cudaEventCreateWithFlags", [&] {
     *event = machine().add_event();
-    return cudaSuccess;
+    if ((flags & cudaEventInterprocess) == 0) return cudaSuccess;
+    return fake_cuda::share(*machine().find(*event)) ? cudaSuccess : cudaErrorMemoryAllocation;
   });
 }
 
@@ -304,6 +315,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const auto recorded = machine().find(stream);
     if (found == nullptr || recorded == nullptr) return cudaErrorInvalidResourceHandle;
     if (found->device != recorded->device()) return cudaErrorInvalidResourceHandle;
+    if (found->shared != nullptr) fake_cuda::record_shared(*found, recorded);
     found->after = recorded->num_put();
     found->stream = recorded;
     return cudaSuccess;

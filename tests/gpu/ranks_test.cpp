@@ -11,6 +11,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
+#include "tests/mpi/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::DType;
@@ -68,6 +69,30 @@ TEST_CASE("a push sums values on GPUs over the ranks, of every type and size") {
       kv.init(key, Tensor::zeros({count}, dtype, gpu(0)));
       kv.push(key, ramp(count, dtype, test::rank()));
       CHECK(test::agree(count_wrong(kv, key, count) == 0));
+      ++key;
+    }
+  }
+}
+
+TEST_CASE("by way of the host or by peers, sums have the bits of values on the cpu") {
+  if (!has_gpu()) return;
+  const std::string path = tutti::Settings::from_environment().gpu_path;
+  if (path != "host" && path != "peers") return;
+  auto kv = KVStore::create("dist");
+  int key = 0;
+  for (const DType dtype :
+       {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::uint8}) {
+    for (const std::int64_t count : {1, 1001, 300'001}) {
+      CAPTURE(count);
+      const Tensor value = test::random_tensor({count}, dtype, test::rank());
+      Tensor there = Tensor::empty({count}, dtype, gpu(0));
+      there.view().copy_from(value);
+      kv.init(key, Tensor::zeros({count}, dtype, gpu(0)));
+      for (int step = 0; step < 3; ++step) kv.push(key, there);
+      Tensor found = Tensor::zeros({count}, dtype);
+      kv.pull(key, found);
+      CHECK(test::agree(test::same_bits(
+          found, test::reduced_random(tutti::ReduceOp::sum, {count}, dtype, test::size()))));
       ++key;
     }
   }

@@ -17,6 +17,7 @@ FakeAccelerator::FakeAccelerator(int devices, unsigned seed, std::size_t memory_
     devices_[device].kernels = make_fake_kernels(*this, device);
   }
   node_library_ = make_fake_node_library(*this, "");
+  peer_access_ = make_fake_peer_access(*this);
 }
 
 FakeAccelerator::~FakeAccelerator() {
@@ -117,6 +118,12 @@ void FakeAccelerator::wait(int device, gpus::Stream stream, gpus::Event event) {
   const std::lock_guard lock(mutex_);
   const FakeEvent now = *static_cast<FakeEvent*>(event);
   enqueue(device, stream, [now] { return is_done(now); });
+}
+
+void FakeAccelerator::require_reach(int device) const {
+  if (device != cut_off_) return;
+  throw tutti::Error(tutti::ErrorCode::communication,
+                     "fake call on gpu(" + std::to_string(device) + "): no peer access");
 }
 
 bool FakeAccelerator::done(gpus::Event event) {

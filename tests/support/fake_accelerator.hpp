@@ -60,6 +60,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   void begin_range(const char* name) noexcept override;
   void end_range() noexcept override;
   gpus::NodeLibrary& node_library() override { return *node_library_; }
+  gpus::PeerAccess* peer_access() override { return peer_access_.get(); }
 
   void enqueue(int device, gpus::Stream stream, Work work);
   /// Runs all work that can run, of all streams.
@@ -79,6 +80,11 @@ class FakeAccelerator final : public gpus::Accelerator {
   void refuse_to_pin() { can_pin_ = false; }
   /// From now on there is no library for collectives.
   void lose_node_library(const std::string& why);
+  /// From now on no process can use memory of another.
+  void lose_peer_access() { peer_access_.reset(); }
+  /// From now on this device cannot use memory of others.
+  void cut_off(int device) { cut_off_ = device; }
+  void require_reach(int device) const;
   /// From now on these two devices say that they are one.
   void merge(int device, int other) { merged_[other] = device; }
   /// From now on all devices are slices of GPUs.
@@ -134,17 +140,22 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::map<std::byte*, std::size_t> pinned_for_others_;
   std::map<int, int> merged_;
   std::unique_ptr<gpus::NodeLibrary> node_library_;
+  std::unique_ptr<gpus::PeerAccess> peer_access_;
   std::set<std::unique_ptr<FakeEvent>> events_;  ///< after a failure they are not destroyed
   bool can_pin_ = true;
   bool is_sliced_ = false;
   std::shared_ptr<std::atomic<bool>> aborts_wait_ = std::make_shared<std::atomic<bool>>(false);
   bool lacks_event_ = false;
   gpus::Stream captured_ = nullptr;
+  std::atomic<int> cut_off_ = -1;
   std::atomic<int> launches_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;
   std::optional<std::string> failure_of_collectives_;
 };
+
+/// Ranks are threads: a name is an address.
+std::unique_ptr<gpus::PeerAccess> make_fake_peer_access(FakeAccelerator& accelerator);
 
 /// Puts fake GPUs into the process while it lives.
 class FakeGpus {

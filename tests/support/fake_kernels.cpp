@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of the fake GPUs: plain loops, written apart from those that they stand in for.
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -34,6 +35,14 @@ Wide<T> sum_at(const gpus::TensorRow& row, std::size_t i) {
   Wide<T> sum = at(0);
   for (int input = 1; input < row.num_inputs; ++input) sum = sum + at(input);
   return sum;
+}
+
+/// The left subtree is the largest power of two below the number of leaves.
+template <class Sum, class Leaf>
+Sum tree(const Leaf& leaf, std::size_t first, std::size_t count) {
+  if (count == 1) return leaf(first);
+  const std::size_t left = std::bit_floor(count - 1);
+  return tree<Sum>(leaf, first, left) + tree<Sum>(leaf, first + left, count - left);
 }
 
 void sum_row(const gpus::TensorRow& row) {
@@ -135,6 +144,20 @@ class FakeKernels final : public gpus::Kernels {
     if (results == nullptr) return;
     launch(stream, [rows = std::vector(rows.begin(), rows.end()), results] {
       for (std::size_t i = 0; i < rows.size(); ++i) results[i] = squares_of(rows[i]);
+    });
+  }
+
+  void tree_sum(gpus::Stream stream, std::span<const std::byte* const> inputs, std::byte* output,
+                DType dtype, std::size_t count) override {
+    launch(stream, [inputs = std::vector(inputs.begin(), inputs.end()), output, dtype, count] {
+      tutti::visit(dtype, [&]<class T>(T) {
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto leaf = [&](std::size_t input) {
+            return static_cast<Wide<T>>(reinterpret_cast<const T*>(inputs[input])[i]);
+          };
+          reinterpret_cast<T*>(output)[i] = static_cast<T>(tree<Wide<T>>(leaf, 0, inputs.size()));
+        }
+      });
     });
   }
 

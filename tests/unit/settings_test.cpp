@@ -201,7 +201,7 @@ TEST_CASE("a value that cannot be read is refused with variable, value and what 
   CHECK(refusal_of({{"TUTTI_SHARED_MEMORY", "posix"}}) ==
         "TUTTI_SHARED_MEMORY=posix: expected auto, memfd, shm or none");
   CHECK(refusal_of({{"TUTTI_GPU_PATH", "rdma"}}) ==
-        "TUTTI_GPU_PATH=rdma: expected auto, nccl, nccl-all or host");
+        "TUTTI_GPU_PATH=rdma: expected auto, nccl, nccl-all, host or peers");
   CHECK(refusal_of({{"TUTTI_LOG", "1"}}) == "TUTTI_LOG=1: expected quiet, warning, info or debug");
   CHECK(refusal_of({{"TUTTI_VERIFY", "1"}}) == "TUTTI_VERIFY=1: expected off, sampled or full");
   for (const std::string wrong : {"-1", "257", "two", "2x", ""}) {

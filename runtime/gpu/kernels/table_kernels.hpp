@@ -6,6 +6,7 @@
 #include "runtime/gpu/kernels/families.hpp"
 #include "runtime/gpu/kernels/squares_body.hpp"
 #include "runtime/gpu/kernels/steps.hpp"
+#include "runtime/gpu/kernels/tree_sum_body.hpp"
 #include "runtime/optimizers/rule.hpp"
 
 namespace tutti::gpus::kernels {
@@ -100,6 +101,26 @@ class TableKernels final : public Kernels {
     });
     machine_.copy(stream, reinterpret_cast<std::byte*>(results),
                   reinterpret_cast<const std::byte*>(of_rows), rows.size() * sizeof(double));
+  }
+
+  void tree_sum(Stream stream, std::span<const std::byte* const> inputs, std::byte* output,
+                DType dtype, std::size_t count) override {
+    if (count == 0) return;
+    visit(dtype, [&]<class T>(T) {
+      TreeSumBody<T> body{.inputs = {},
+                          .output = reinterpret_cast<T*>(output),
+                          .count = count,
+                          .num_inputs = static_cast<int>(inputs.size()),
+                          .aligned = false};
+      auto places = reinterpret_cast<std::uintptr_t>(output);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        body.inputs[i] = reinterpret_cast<const T*>(inputs[i]);
+        places |= reinterpret_cast<std::uintptr_t>(inputs[i]);
+      }
+      body.aligned = places % kVectorBytes == 0;
+      const std::uint64_t most = tile_count(sizeof(T));
+      machine_.run(stream, static_cast<std::uint32_t>((count + most - 1) / most), body);
+    });
   }
 
   void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,

@@ -40,6 +40,8 @@ using cudaHostFn_t = void (*)(void* argument);
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDisableTiming = 2;
+constexpr unsigned cudaEventInterprocess = 4;
+constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 constexpr unsigned cudaHostAllocPortable = 1;
 constexpr unsigned cudaHostRegisterPortable = 1;
 constexpr unsigned long long cudaEnableDefault = 0;
@@ -68,6 +70,13 @@ struct cudaLaunchConfig_t {
   dim3 blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+};
+
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+struct cudaIpcEventHandle_t {
+  char reserved[64];
 };
 
 #pragma GCC visibility push(default)
@@ -103,6 +112,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* memory);
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "runtime/gpu/peer_access.hpp"
+
+namespace tutti::cuda {
+
+/// By cudaIpc.
+std::unique_ptr<gpus::PeerAccess> make_peer_access();
+
+}  // namespace tutti::cuda

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory and events of one process that others of its host use from their own GPUs, or from the
+// same one: cudaIpc (runtime/cuda/peer_access.cpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace tutti::gpus {
+
+/// What other processes of the host open memory or an event by, as long as its owner has it.
+struct PeerName {
+  std::array<std::byte, 96> bytes{};
+};
+
+/// Errors, of every call: communication, with the call of CUDA, the device and the cause; so it is
+/// where one GPU cannot reach the memory of another.
+class PeerAccess {
+ public:
+  virtual ~PeerAccess() = default;
+
+  /// Of memory as Accelerator::allocate gave it.
+  [[nodiscard]] virtual PeerName name_of_memory(int device, std::byte* memory) = 0;
+  /// The same memory, for work of `device`. Not of a process that has ended.
+  [[nodiscard]] virtual std::byte* open_memory(int device, const PeerName& name) = 0;
+  virtual void close_memory(std::byte* memory) noexcept = 0;
+
+  /// One that others may open. It is recorded by its owner alone, and stays until the process ends.
+  [[nodiscard]] virtual void* create_event(int device) = 0;
+  [[nodiscard]] virtual PeerName name_of_event(int device, void* event) = 0;
+  /// For Accelerator::wait: what it was recorded for last when wait() is called.
+  [[nodiscard]] virtual void* open_event(int device, const PeerName& name) = 0;
+  virtual void close_event(void* event) noexcept = 0;
+};
+
+}  // namespace tutti::gpus

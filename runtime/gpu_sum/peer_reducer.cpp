@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each rank has a window in its GPU's memory, of two halves, which the others' GPUs read:
+//
+//   rank 0   values --copy--> half 0 --event--+      +--> kernel: tree(half 0 of all ranks) -> sum
+//   rank 1   values --copy--> half 0 --event--+ meet +--> kernel: tree(half 0 of all ranks) -> sum
+//                                             host     stream waits for all events
+//
+// A chunk is what fits into a half; the next one takes the other half. `meet` is a barrier of the
+// hosts, after which all ranks have recorded their events; then each stream waits for the events of
+// all others, and the hosts wait for no GPU between the chunks.
+//
+// No kernel waits. Processes that share a GPU take turns on it: one whose kernel polls for what
+// another process has yet to do may keep that from running, for as long as a turn or, where turns
+// end with a kernel only, for ever. An event is waited for by the stream before the kernel begins,
+// which is right on one GPU and on several; and what a kernel that polls would need against a peer
+// that is gone (a bound, a word to abort by) there is no need for: the host waits for the end of
+// the stream, with the engine's ear for failures and its deadline.
+//
+// Bits: those of a node's sum on the cpu, for any chunk: see tree_sum_body.hpp.
+// Cost, of n bytes on P ranks: each GPU writes and reads its own n bytes once more, reads n (P-1)
+// bytes of others and writes n; of the host, 4 + P calls of CUDA and a barrier a chunk. NCCL moves
+// 2 n (P-1)/P bytes instead, which is less from 3 ranks on, but takes more for its start.
+// Invariant: a rank writes into a half again only behind its kernel of the chunk between, in its
+// stream, and so behind the others' events of that chunk, which lie behind their kernels that have
+// read the half.
+#include "runtime/gpu_sum/peer_reducer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "tutti/error.hpp"
+
+#include "collectives/leak.hpp"
+#include "runtime/job/agree.hpp"
+
+namespace tutti::gpus {
+
+namespace {
+
+constexpr std::size_t kHalves = 2;
+constexpr std::size_t kHalfBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
+
+/// What a rank tells the others.
+struct Names {
+  PeerName window;
+  std::array<PeerName, kHalves> written;
+};
+
+/// A rank's window, as this process sees it.
+struct Window {
+  std::byte* memory = nullptr;
+  std::array<Event, kHalves> written{};
+};
+
+class PeerReducer final : public Reducer {
+ public:
+  PeerReducer(Group& group, std::shared_ptr<Gpus> gpus, int device)
+      : group_(group),
+        gpus_(std::move(gpus)),
+        accelerator_(gpus_->accelerator()),
+        access_(required_access()),
+        device_(device),
+        ended_({&accelerator_, accelerator_.create_event(device)}),
+        windows_(static_cast<std::size_t>(group.topology().size)) {
+    own().memory = accelerator_.allocate(device_, kHalves * kHalfBytes);
+    if (own().memory == nullptr) {
+      throw Error(ErrorCode::out_of_memory,
+                  "no memory for " + std::to_string(kHalves * kHalfBytes) + " bytes on " +
+                      to_string(gpu(device_)) + ", which the other ranks' GPUs read sums from");
+    }
+    for (Event& written : own().written) written = access_.create_event(device_);
+  }
+
+  /// The own window and events stay until the process ends: nobody says when the last of the other
+  /// ranks' kernels has read them.
+  ~PeerReducer() override {
+    if (!has_ended()) return;
+    for (Window& window : windows_) {
+      if (&window == &own()) continue;
+      for (const Event written : window.written) {
+        if (written != nullptr) access_.close_event(written);
+      }
+      if (window.memory != nullptr) access_.close_memory(window.memory);
+    }
+  }
+  PeerReducer(const PeerReducer&) = delete;
+  PeerReducer& operator=(const PeerReducer&) = delete;
+
+  /// Local, after the constructor.
+  [[nodiscard]] Names names() {
+    Names names{access_.name_of_memory(device_, own().memory), {}};
+    for (std::size_t half = 0; half < kHalves; ++half) {
+      names.written[half] = access_.name_of_event(device_, own().written[half]);
+    }
+    return names;
+  }
+
+  /// Local, with what all ranks have told.
+  void open(const std::vector<Names>& all) {
+    for (std::size_t rank = 0; rank < windows_.size(); ++rank) {
+      Window& window = windows_[rank];
+      if (&window == &own()) continue;
+      window.memory = access_.open_memory(device_, all[rank].window);
+      for (std::size_t half = 0; half < kHalves; ++half) {
+        window.written[half] = access_.open_event(device_, all[rank].written[half]);
+      }
+    }
+  }
+
+  void allreduce(std::span<const Part> parts) override {
+    carry_out([&] {
+      for (const Part& part : parts) sum(part);
+      accelerator_.record(ended_.get().event, device_, gpus_->stream(device_));
+    });
+  }
+  /// The host stays until its own GPU has read the others' memory, which it has a deadline for.
+  void finish() override { await(); }
+  void await() override {
+    carry_out([&] {
+      group_.engine().await([&] { return accelerator_.done(ended_.get().event); },
+                            [&] { return what(); });
+    });
+  }
+  void check() override { group_.check_usable(); }
+
+  [[nodiscard]] std::string describe() const override {
+    return "by kernels that read the GPUs of all ranks";
+  }
+
+ private:
+  /// What goes wrong on one rank is everybody's, since the others wait for its next step.
+  template <class Body>
+  void carry_out(Body body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      group_.engine().fail(error);
+    }
+  }
+
+  [[nodiscard]] Window& own() { return windows_[static_cast<std::size_t>(group_.topology().rank)]; }
+
+  PeerAccess& required_access() {
+    if (PeerAccess* const access = accelerator_.peer_access()) return *access;
+    throw Error(ErrorCode::invalid_argument,
+                "TUTTI_GPU_PATH=peers: " + accelerator_.describe() +
+                    " has no memory that several processes can use; take auto, nccl or host");
+  }
+
+  [[nodiscard]] std::string what() const {
+    return "sum of " + to_string(gpu(device_)) +
+           " over the ranks, whose GPUs read each other's memory";
+  }
+
+  void sum(const Part& part) {
+    const std::size_t width = size_of(part.dtype);
+    const std::size_t most = kHalfBytes / width;
+    for (std::size_t first = 0; first < part.count; first += most) {
+      sum_chunk(part.data + first * width, std::min(most, part.count - first), part.dtype);
+    }
+  }
+
+  void sum_chunk(std::byte* data, std::size_t count, DType dtype) {
+    const Stream stream = gpus_->stream(device_);
+    const std::size_t half = chunks_++ % kHalves;
+    const std::size_t begin = half * kHalfBytes;
+    accelerator_.copy(device_, stream, own().memory + begin, data, count * size_of(dtype));
+    accelerator_.record(own().written[half], device_, stream);
+    meet();
+    std::array<const std::byte*, kMostRanks> inputs{};
+    for (std::size_t rank = 0; rank < windows_.size(); ++rank) {
+      inputs[rank] = windows_[rank].memory + begin;
+      if (&windows_[rank] != &own())
+        accelerator_.wait(device_, stream, windows_[rank].written[half]);
+    }
+    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(windows_.size()), data, dtype,
+                                     count);
+  }
+
+  /// All ranks have recorded their events.
+  void meet() {
+    const auto describe = [&] { return what(); };
+    group_.engine().run({.kind = collectives::Kind::barrier,
+                         .segments = {},
+                         .describe = describe,
+                         .verb = collectives::Verb::sum_of_gpus});
+  }
+
+  [[nodiscard]] bool has_ended() noexcept {
+    try {
+      return !group_.engine().failed() && accelerator_.done(ended_.get().event);
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  Group& group_;
+  std::shared_ptr<Gpus> gpus_;
+  Accelerator& accelerator_;
+  PeerAccess& access_;
+  int device_;
+  UniqueHandle<EventTraits> ended_;
+  std::vector<Window> windows_;  ///< of each rank
+  std::size_t chunks_ = 0;
+};
+
+std::vector<Names> exchange(Group& group, const Names& own) {
+  const int ranks = group.topology().size;
+  std::vector<Names> all(static_cast<std::size_t>(ranks));
+  const auto segments = collectives::allgather_segments(
+      ranks, reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(all.data()),
+      sizeof own, DType::uint8);
+  const auto describe = [] { return std::string("exchange of the names of GPUs' memory"); };
+  group.engine().run({.kind = collectives::Kind::allgather,
+                      .segments = segments,
+                      .describe = describe,
+                      .verb = collectives::Verb::sum_of_gpus});
+  return all;
+}
+
+/// All ranks decide alike.
+void require_one_small_node(const collectives::Topology& topology) {
+  std::string why;
+  if (topology.num_nodes() > 1) {
+    why = "the ranks of one node, and this job has " + std::to_string(topology.num_nodes());
+  } else if (topology.nodes.front().size() > kMostRanks) {
+    why = "up to " + std::to_string(kMostRanks) + " ranks, and this job has " +
+          std::to_string(topology.size);
+  }
+  if (why.empty()) return;
+  throw Error(ErrorCode::invalid_argument,
+              "TUTTI_GPU_PATH=peers sums between the GPUs of " + why + "; take auto, nccl or host",
+              ErrorScope::agreed, topology.rank == 0);
+}
+
+}  // namespace
+
+std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
+  require_one_small_node(group.topology());
+  std::unique_ptr<PeerReducer> reducer;
+  Names own{};
+  tutti::agree(group.engine(), [&] {
+    reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
+    own = reducer->names();
+  });
+  const std::vector<Names> all = exchange(group, own);
+  tutti::agree(group.engine(), [&] { reducer->open(all); });
+  if (group.topology().rank == 0) {
+    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());
+  }
+  return reducer;
+}
+
+}  // namespace tutti::gpus

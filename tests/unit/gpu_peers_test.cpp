@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over ranks by kernels that read the GPUs of all ranks of a node: threads with fake GPUs.
+#include <chrono>
+#include <doctest/doctest.h>
+#include <string>
+#include <vector>
+
+#include "tutti/gpu.hpp"
+#include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
+
+#include "tests/mpi/oracle.hpp"
+#include "tests/support/checks.hpp"
+#include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/threads.hpp"
+
+using tutti::Communicator;
+using tutti::cpu;
+using tutti::DType;
+using tutti::ErrorCode;
+using tutti::gpu;
+using tutti::KVStore;
+using tutti::Settings;
+using tutti::Tensor;
+
+namespace {
+
+Tensor on_gpu(const Tensor& value, int device) {
+  Tensor tensor = Tensor::empty(value.shape(), value.dtype(), gpu(device));
+  tensor.view().copy_from(value);
+  return tensor;
+}
+
+Tensor value_of(int rank, std::int64_t count, DType dtype, std::uint64_t seed) {
+  return test::random_tensor({count}, dtype, rank, seed);
+}
+
+void require_canonical(const KVStore& kv, int key, std::int64_t count, DType dtype,
+                       std::uint64_t seed) {
+  Tensor found = Tensor::zeros({count}, dtype);
+  kv.pull(key, found);
+  const Tensor expected =
+      test::reduced_random(tutti::ReduceOp::sum, {count}, dtype, kv.num_workers(), seed);
+  const bool is_equal =
+      found.size_bytes() == 0 ||
+      std::equal(found.bytes(), found.bytes() + found.size_bytes(), expected.bytes());
+  test::require_equal(is_equal, true, "the bits of key " + std::to_string(key));
+}
+
+/// One push, and then two more once `spoil` has run on the last rank.
+test::Outcomes push_while(int ranks, const Settings& settings, const std::function<void()>& spoil) {
+  return test::as_ranks({ranks}, settings, [&](Communicator& world) {
+    auto kv = KVStore::create(world);
+    const Tensor value = on_gpu(value_of(world.rank(), 5000, DType::float32, 1), world.rank());
+    kv.init(1, on_gpu(Tensor::zeros({5000}), world.rank()));
+    kv.push(1, value);
+    require_canonical(kv, 1, 5000, DType::float32, 1);
+    kv.barrier();
+    if (world.rank() == ranks - 1) spoil();
+    kv.push(1, value);
+    kv.push(1, value);
+  });
+}
+
+Settings with_timeout(std::chrono::duration<double> timeout) {
+  Settings settings = test::by("peers");
+  settings.timeout = timeout;
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "sums by peers have the canonical bits, for all types and sizes, with a GPU each or one") {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    if (test::kFewCases && ranks > 3) break;
+    for (const bool is_shared : {false, true}) {
+      CAPTURE(ranks);
+      CAPTURE(is_shared);
+      const test::FakeGpus gpus(ranks, static_cast<unsigned>(ranks));
+      const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
+        const int device = is_shared ? 0 : world.rank();
+        auto kv = KVStore::create(world);
+        std::vector<tutti::Key> keys;
+        std::vector<Tensor> values;
+        const std::vector<std::int64_t> counts = {0, 1, 70'001, ranks == 3 ? 1'000'003 : 1'003};
+        std::vector<std::pair<std::int64_t, DType>> kinds;
+        for (const DType dtype : test::kDTypes) {
+          for (const std::int64_t count : counts) {
+            if (count > 100'000 && dtype != DType::float32) continue;
+            const int key = static_cast<int>(keys.size());
+            kinds.emplace_back(count, dtype);
+            kv.init(key, on_gpu(Tensor::zeros({count}, dtype), device));
+            keys.emplace_back(key);
+            values.push_back(on_gpu(value_of(world.rank(), count, dtype, 3), device));
+          }
+        }
+        for (int step = 0; step < 2; ++step) kv.push(keys, values);
+        for (std::size_t i = 0; i < kinds.size(); ++i) {
+          require_canonical(kv, static_cast<int>(i), kinds[i].first, kinds[i].second, 3);
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
+TEST_CASE("optimizers on GPUs that sum by peers have the bits of keys on the cpu") {
+  for (const char* optimizer : {"adam", "sgd,momentum=0.9,clip_global_norm=1"}) {
+    const test::FakeGpus gpus(3, 5);
+    const auto outcomes = test::as_ranks({3}, test::by("peers"), [&](Communicator& world) {
+      auto there = KVStore::create(world);
+      auto here = KVStore::create(world);
+      for (KVStore* kv : {&there, &here}) kv->set_optimizer(tutti::optimizer::create(optimizer));
+      const Tensor start = Tensor::ones({2003});
+      there.init(1, on_gpu(start, world.rank()));
+      here.init(1, start);
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const Tensor gradient = value_of(world.rank(), 2003, DType::float32, step);
+        there.push(1, on_gpu(gradient, world.rank()));
+        here.push(1, gradient);
+      }
+      Tensor found = Tensor::zeros({2003});
+      there.pull(1, found);
+      const tutti::ConstTensorView expected = here.view(1);
+      test::require_equal(
+          std::equal(found.bytes(), found.bytes() + found.size_bytes(), expected.bytes()), true,
+          "the weights' bits");
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
+TEST_CASE("an allreduce of a communicator goes by peers, too, and two stores do not meet") {
+  const test::FakeGpus gpus(2, 11);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
+    auto one = KVStore::create(world);
+    auto other = KVStore::create(world);
+    for (KVStore* kv : {&one, &other}) kv->init(1, on_gpu(Tensor::zeros({999}), world.rank()));
+    Tensor value = on_gpu(value_of(world.rank(), 999, DType::float32, 4), world.rank());
+    for (int step = 0; step < 3; ++step) {
+      one.push(1, value);
+      other.push(1, value);
+      require_canonical(one, 1, 999, DType::float32, 4);
+      require_canonical(other, 1, 999, DType::float32, 4);
+    }
+    world.allreduce(value.view());
+    Tensor sum = Tensor::zeros({999});
+    sum.view().copy_from(value);
+    const Tensor expected = test::reduced_random(tutti::ReduceOp::sum, {999}, DType::float32, 2, 4);
+    test::require_equal(std::equal(sum.bytes(), sum.bytes() + sum.size_bytes(), expected.bytes()),
+                        true, "the allreduce's bits");
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("where peers cannot sum, all ranks are told why, and the store goes on") {
+  const auto push = [](const std::vector<int>& layout, const test::FakeGpus& /*gpus*/) {
+    return test::as_ranks(layout, test::by("peers"), [&](Communicator& world) {
+      auto kv = KVStore::create(world);
+      const int device = world.rank() % 8;
+      kv.init(1, on_gpu(Tensor::zeros({4}), device));
+      kv.init(2, Tensor::zeros({4}));
+      const Tensor value = on_gpu(Tensor::ones({4}), device);
+      try {
+        kv.push(1, value);
+      } catch (const tutti::Error& error) {
+        kv.push(2, Tensor::ones({4}));
+        throw;
+      }
+    });
+  };
+  {
+    const test::FakeGpus gpus(8);
+    CHECK(test::all_say(push({2, 1}, gpus), ErrorCode::invalid_argument,
+                        "TUTTI_GPU_PATH=peers sums between the GPUs of the ranks of one node, and "
+                        "this job has 2; take auto, nccl or host"));
+    CHECK(test::all_say(push({9}, gpus), ErrorCode::invalid_argument,
+                        "of up to 8 ranks, and this job has 9; take auto, nccl or host"));
+  }
+  {
+    const test::FakeGpus gpus(2);
+    gpus->lose_peer_access();
+    CHECK(test::all_say(push({2}, gpus), ErrorCode::invalid_argument,
+                        "TUTTI_GPU_PATH=peers: fake GPUs has no memory that several processes can "
+                        "use; take auto, nccl or host"));
+  }
+  const test::FakeGpus gpus(3);
+  gpus->cut_off(1);
+  CHECK(test::all_say(push({3}, gpus), ErrorCode::communication, "gpu(1): no peer access"));
+}
+
+TEST_CASE("a GPU that breaks down or hangs ends a sum by peers on every rank") {
+  for (const int ranks : {2, 3}) {
+    {
+      const test::FakeGpus gpus(ranks, 5);
+      const auto outcomes = push_while(ranks, with_timeout(std::chrono::hours(1)),
+                                       [&] { gpus->break_down(ranks - 1); });
+      const std::string last = std::to_string(ranks - 1);
+      CHECK(test::all_say(outcomes, ErrorCode::communication, "rank " + last + " (host"));
+      CHECK(test::all_say(outcomes, ErrorCode::communication, "gpu(" + last + ") is broken"));
+    }
+    const test::FakeGpus gpus(ranks, 7);
+    const auto outcomes = push_while(ranks, with_timeout(std::chrono::duration<double>(0.5)),
+                                     [&] { gpus->hang(ranks - 1); });
+    for (const auto& outcome : outcomes) {
+      REQUIRE(outcome);
+      CHECK(outcome->code() == ErrorCode::timeout);
+      CHECK_FALSE(outcome->recoverable());
+    }
+  }
+}
+
+TEST_CASE("a rank that is gone ends the others' sum by peers") {
+  const test::FakeGpus gpus(3, 2);
+  const auto outcomes = test::as_ranks(
+      {3}, with_timeout(std::chrono::duration<double>(0.5)), [&](Communicator& world) {
+        auto kv = KVStore::create(world);
+        const Tensor value = on_gpu(Tensor::ones({50}), world.rank());
+        kv.init(1, on_gpu(Tensor::zeros({50}), world.rank()));
+        kv.push(1, value);
+        if (world.rank() == 1) return;
+        kv.push(1, value);
+      });
+  CHECK_FALSE(outcomes[1]);
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+    REQUIRE(outcomes[rank]);
+    CHECK(std::string(outcomes[rank]->what()).find("rank 1") != std::string::npos);
+  }
+}
