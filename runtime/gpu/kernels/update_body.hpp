@@ -51,8 +51,10 @@ struct UpdateBody {
   // Fewer threads, with more registers, where each has enough in flight; see sum_body.hpp.
   // So has a formula of many numbers: nadam's would not all stay in registers beside 16-bit packs.
   static constexpr bool kManyNumbers = sizeof(Actual) > 11 * sizeof(Real);
-  static constexpr bool kFewThreads =
-      Uses::kTensors * kPacks > 4 || Uses::kGivesValue || kManyNumbers;
+  // So have 16-bit weights beside two states, and a formula that makes random numbers.
+  static constexpr bool kHalves = elements::is_half<Stored> && Uses::kTensors * kPacks == 4;
+  static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue ||
+                                      kManyNumbers || kHalves || Uses::kTakesPosition;
   static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
 
   UpdateView view;

@@ -360,6 +360,7 @@ bool DevicePush::scale_gradients() {
       if (index == 0) await_squares(device, own);
       squares += own.values()[index];
     }
+    sum_over_ranks_.check();  // a sum that was aborted has ended, too
   } catch (const Error& error) {
     group_.engine().fail(error);
   }
