@@ -15,7 +15,8 @@ namespace tutti::gpus::kernels {
 
 template <class T>
 struct TreeSumBody {
-  static constexpr int kBlocksPerSm = 2;
+  // Vectors of 16 one-byte elements of 8 inputs would not all stay in the registers of two blocks.
+  static constexpr int kBlocksPerSm = sizeof(T) == 1 ? 1 : 2;
   static constexpr int kMostInputs = TensorRow::kMostInputs;
   static constexpr int kLevels = 4;
   static_assert(kMostInputs <= 1 << (kLevels - 1));
