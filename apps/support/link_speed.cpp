@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/link_speed.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <sched.h>
+#include <thread>
+#include <vector>
+
+#include "apps/benchmark/backends.hpp"
+
+namespace apps {
+
+namespace {
+
+using benchmark::check_mpi;
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kTag = 7;
+constexpr std::size_t kSmall = 8;
+constexpr std::size_t kOneSegment = 1000;  // of TCP's
+constexpr std::size_t kPiece = 32768;
+constexpr std::size_t kLargest = 1 << 20;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+/// The end of rank 0 or of rank 1.
+class End {
+ public:
+  End(MPI_Comm comm, int rank)
+      : comm_(comm), peer_(1 - rank), first_(rank == 0), out_(kLargest), in_(kLargest) {}
+
+  [[nodiscard]] bool is_first() const { return first_; }
+
+  MPI_Request send(std::size_t bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(
+        MPI_Isend(out_.data(), static_cast<int>(bytes), MPI_BYTE, peer_, kTag, comm_, &request),
+        "MPI_Isend");
+    return request;
+  }
+  MPI_Request receive(std::size_t bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(
+        MPI_Irecv(in_.data(), static_cast<int>(bytes), MPI_BYTE, peer_, kTag, comm_, &request),
+        "MPI_Irecv");
+    return request;
+  }
+  static bool done(MPI_Request& request) {
+    int flag = 0;
+    check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    return flag != 0;
+  }
+  /// As the library waits: it polls for a while, then leaves the core to others between two polls.
+  /// Returns how long the poll took that found it done.
+  static double wait(MPI_Request& request) {
+    constexpr auto kSpin = microseconds(20);
+    const auto begin = Clock::now();
+    for (;;) {
+      const auto poll = Clock::now();
+      if (done(request)) return since(poll);
+      if (poll - begin > kSpin) sched_yield();
+    }
+  }
+  void give(std::size_t bytes) {
+    MPI_Request request = send(bytes);
+    wait(request);
+  }
+  double take(std::size_t bytes) {
+    MPI_Request request = receive(bytes);
+    return wait(request);
+  }
+  /// There and back; the first end's time.
+  double round_trip(std::size_t bytes) {
+    const auto begin = Clock::now();
+    if (first_) {
+      give(bytes);
+      take(bytes);
+    } else {
+      take(bytes);
+      give(bytes);
+    }
+    return since(begin);
+  }
+  /// Messages in both directions at once, of which some are under way; seconds for all of them.
+  double stream(std::size_t bytes, std::size_t messages) {
+    constexpr std::size_t kUnderWay = 16;
+    std::vector<MPI_Request> requests(2 * kUnderWay, MPI_REQUEST_NULL);
+    round_trip(kSmall);
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < messages; ++i) {
+      const std::size_t place = 2 * (i % kUnderWay);
+      for (const std::size_t which : {place, place + 1}) {
+        if (requests[which] != MPI_REQUEST_NULL) wait(requests[which]);
+      }
+      requests[place] = receive(bytes);
+      requests[place + 1] = send(bytes);
+    }
+    for (MPI_Request& request : requests) {
+      if (request != MPI_REQUEST_NULL) wait(request);
+    }
+    return since(begin);
+  }
+
+ private:
+  MPI_Comm comm_;
+  int peer_;
+  bool first_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> in_;
+};
+
+struct Small {
+  double half = 0;      ///< of a round trip
+  double overhead = 0;  ///< mean of both ends
+};
+
+/// Round trips with pauses between, in which a link that lets bursts through comes to rest again,
+/// and the core does not: between two calls a program computes.
+Small small_messages(End& end) {
+  constexpr int kTrips = 500;
+  constexpr auto kPause = microseconds(300);
+  std::vector<double> trips;
+  std::vector<double> sends;
+  std::vector<double> receives;
+  for (int trip = 0; trip < kTrips; ++trip) {
+    auto begin = Clock::now();
+    for (const auto pause = begin; end.is_first() && begin - pause < kPause;) begin = Clock::now();
+    if (!end.is_first()) receives.push_back(end.take(kSmall));
+    const auto send_begin = Clock::now();
+    MPI_Request sent = end.send(kSmall);
+    sends.push_back(since(send_begin));
+    End::wait(sent);
+    if (end.is_first()) receives.push_back(end.take(kSmall));
+    trips.push_back(since(begin));
+  }
+  return {median(trips) / 2, (median(sends) + median(receives)) / 2};
+}
+
+/// The largest message whose sender need not wait for the receiver.
+std::size_t eager_limit(End& end) {
+  constexpr auto kPatience = milliseconds(20);
+  constexpr std::size_t kFinest = 16;
+  std::size_t eager = 0;
+  for (std::size_t step = kLargest / 2; step >= kFinest; step /= 2) {
+    if (!end.is_first()) {
+      std::this_thread::sleep_for(2 * kPatience);
+      end.take(kLargest);
+      end.give(kSmall);
+      continue;
+    }
+    MPI_Request request = end.send(eager + step);
+    bool is_eager = false;
+    const auto begin = Clock::now();
+    while (!is_eager && Clock::now() - begin < kPatience) is_eager = End::done(request);
+    if (is_eager) eager += step;
+    End::wait(request);
+    end.take(kSmall);
+  }
+  return eager;
+}
+
+/// Round trips one right after the other, until they take as long as the link needs for them.
+double saturated_trip(End& end, std::size_t bytes) {
+  constexpr int kTrips = 4000;
+  for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
+  const auto begin = Clock::now();
+  for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
+  return since(begin) / kTrips;
+}
+
+/// How long a message and its answer take that come to a link at rest.
+double from_rest(End& end, std::size_t bytes, std::size_t messages) {
+  constexpr int kTimes = 11;
+  std::vector<double> times;
+  for (int time = 0; time < kTimes; ++time) {
+    std::this_thread::sleep_for(milliseconds(20));
+    end.round_trip(kSmall);
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < messages; ++i)
+      end.is_first() ? end.give(bytes) : (void)end.take(bytes);
+    end.is_first() ? (void)end.take(kSmall) : end.give(kSmall);
+    times.push_back(since(begin));
+  }
+  return median(times);
+}
+
+LinkSpeed measure_ends(End& end) {
+  LinkSpeed link;
+  const Small small = small_messages(end);
+  link.overhead = small.overhead;
+  link.latency = std::max(small.half - 2 * small.overhead, 0.0);
+  link.eager_bytes = eager_limit(end);
+  constexpr std::size_t kMessages = 256;
+  end.stream(kPiece, kMessages / 4);  // what passes at once has passed
+  link.port_rate = static_cast<double>(kPiece * kMessages) / end.stream(kPiece, kMessages);
+  // Where round trips take longer than they would one by one, the link is what they wait for.
+  const double trip = saturated_trip(end, kOneSegment);
+  const double header = trip * link.port_rate - static_cast<double>(kOneSegment);
+  const bool is_saturated = trip > 1.2 * 2 * small.half && header < kOneSegment;
+  constexpr double kOfTcp = 66;
+  link.header_bytes = is_saturated ? std::max(header, 0.0) : kOfTcp;
+  constexpr std::size_t kOfBurst = 8;
+  const double whole = from_rest(end, kPiece, kOfBurst);
+  link.burst_bytes = std::max(
+      0.0, static_cast<double>(kPiece * kOfBurst) - (whole - 2 * small.half) * link.port_rate);
+  return link;
+}
+
+/// Until everybody has come here: asleep, or polling as the library does.
+void meet(MPI_Comm comm, bool asleep) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+  if (!asleep) {
+    End::wait(request);
+    return;
+  }
+  while (!End::done(request)) std::this_thread::sleep_for(milliseconds(1));
+}
+
+}  // namespace
+
+LinkSpeed measure_link(MPI_Comm comm) {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  LinkSpeed link;
+  const bool takes_part = rank < 2;
+  End end(comm, takes_part ? rank : 0);
+  double alone = 0;
+  meet(comm, true);
+  if (takes_part) {
+    link = measure_ends(end);
+    alone = small_messages(end).half;
+  }
+  meet(comm, !takes_part);
+  if (takes_part) link.crowd = std::max(small_messages(end).half - alone, 0.0);
+  meet(comm, false);
+  return link;
+}
+
+}  // namespace apps
