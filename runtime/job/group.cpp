@@ -192,11 +192,12 @@ void Group::fail_node(ErrorCode code, const std::string& text) const {
 }
 
 std::vector<int> Group::ended_local_ranks() const {
-  std::vector<int> ranks = topology().local_ranks();
-  std::erase_if(ranks, [&](int rank) {
-    return rank == topology().rank || !observer_->is_gone(topology().local_rank_of(rank));
-  });
-  return ranks;
+  std::vector<int> ended;
+  for (const int rank : topology().local_ranks()) {
+    const bool is_own = rank == topology().rank;
+    if (!is_own && observer_->is_gone(topology().local_rank_of(rank))) ended.push_back(rank);
+  }
+  return ended;
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {
