@@ -30,7 +30,6 @@ using apps::format;
 
 constexpr int kDone = 0;
 constexpr int kWrong = 3;
-constexpr double kMicroseconds = 1e6;
 
 struct Options {
   std::string nodes = "2-64";

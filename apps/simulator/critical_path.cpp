@@ -14,8 +14,6 @@ using tutti::simulated::Time;
 
 namespace {
 
-constexpr double kMicroseconds = 1e6;
-
 double in_seconds(Time time) { return static_cast<double>(time) / static_cast<double>(kSecond); }
 
 }  // namespace

@@ -10,6 +10,9 @@
 
 namespace apps::simulator {
 
+/// In a second: what results are given in.
+inline constexpr double kMicroseconds = 1e6;
+
 struct CriticalPath {
   int rank = -1;  ///< the slowest; -1: nothing was recorded
   double seconds = 0;

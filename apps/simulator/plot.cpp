@@ -16,7 +16,6 @@ namespace apps::simulator {
 namespace {
 
 constexpr std::array kColors{kBlue, kOrange, kGreen, kPurple, kGrey};
-constexpr double kMicroseconds = 1e6;
 
 /// What all results have of one kind, each once, in their order.
 template <class Of>

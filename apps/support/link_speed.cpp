@@ -24,7 +24,7 @@ constexpr std::size_t kOneSegment = 1000;  // of TCP's
 constexpr std::size_t kPiece = 32768;
 constexpr std::size_t kLargest = 1 << 20;
 
-double since(Clock::time_point begin) {
+double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -68,7 +68,7 @@ class End {
     const auto begin = Clock::now();
     for (;;) {
       const auto poll = Clock::now();
-      if (done(request)) return since(poll);
+      if (done(request)) return seconds_since(poll);
       if (poll - begin > kSpin) sched_yield();
     }
   }
@@ -90,7 +90,7 @@ class End {
       take(bytes);
       give(bytes);
     }
-    return since(begin);
+    return seconds_since(begin);
   }
   /// Messages in both directions at once, of which some are under way; seconds for all of them.
   double stream(std::size_t bytes, std::size_t messages) {
@@ -109,7 +109,7 @@ class End {
     for (MPI_Request& request : requests) {
       if (request != MPI_REQUEST_NULL) wait(request);
     }
-    return since(begin);
+    return seconds_since(begin);
   }
 
  private:
@@ -139,10 +139,10 @@ Small small_messages(End& end) {
     if (!end.is_first()) receives.push_back(end.take(kSmall));
     const auto send_begin = Clock::now();
     MPI_Request sent = end.send(kSmall);
-    sends.push_back(since(send_begin));
+    sends.push_back(seconds_since(send_begin));
     End::wait(sent);
     if (end.is_first()) receives.push_back(end.take(kSmall));
-    trips.push_back(since(begin));
+    trips.push_back(seconds_since(begin));
   }
   return {median(trips) / 2, (median(sends) + median(receives)) / 2};
 }
@@ -176,7 +176,7 @@ double saturated_trip(End& end, std::size_t bytes) {
   for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
   const auto begin = Clock::now();
   for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
-  return since(begin) / kTrips;
+  return seconds_since(begin) / kTrips;
 }
 
 /// How long a message and its answer take that come to a link at rest.
@@ -190,7 +190,7 @@ double from_rest(End& end, std::size_t bytes, std::size_t messages) {
     for (std::size_t i = 0; i < messages; ++i)
       end.is_first() ? end.give(bytes) : (void)end.take(bytes);
     end.is_first() ? (void)end.take(kSmall) : end.give(kSmall);
-    times.push_back(since(begin));
+    times.push_back(seconds_since(begin));
   }
   return median(times);
 }

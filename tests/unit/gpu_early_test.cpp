@@ -28,15 +28,15 @@ using tutti::Tensor;
 
 namespace {
 
-constexpr std::int64_t kCount = 100;
+constexpr std::int64_t kElements = 100;
 
-Tensor ones(Device device) { return Tensor::ones({kCount}, DType::float32, device); }
+Tensor ones(Device device) { return Tensor::ones({kElements}, DType::float32, device); }
 
 /// A store with one key that has been pushed once.
 KVStore pushed_once(const Communicator& communicator) {
   auto kv = KVStore::create(communicator);
   const Device mine = gpu(communicator.rank());
-  kv.init(1, Tensor::zeros({kCount}, DType::float32, mine));
+  kv.init(1, Tensor::zeros({kElements}, DType::float32, mine));
   kv.push(1, ones(mine));
   tutti::synchronize(mine);
   kv.barrier();
@@ -70,9 +70,9 @@ TEST_CASE("a push on the GPUs of one node returns before they have summed, and s
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       gpus->go_on(communicator.rank());
     });
-    for (int i = 0; i < 4; ++i) kv.push(1, Tensor::full({kCount}, 7, DType::float32, mine));
+    for (int i = 0; i < 4; ++i) kv.push(1, Tensor::full({kElements}, 7, DType::float32, mine));
     later.join();
-    test::require_equal(first_of(kv, 1, kCount), 14.0f, "key 1");
+    test::require_equal(first_of(kv, 1, kElements), 14.0f, "key 1");
   });
   CHECK(test::all_returned(outcomes));
 }
@@ -85,12 +85,12 @@ TEST_CASE("what an optimizer made of pushes that nobody waited for is what it ma
       const auto train = [&](bool waits) {
         auto kv = KVStore::create(communicator);
         kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.25, .momentum = 0.5}));
-        kv.init(1, ramp(kCount, DType::float32, 1, mine));
+        kv.init(1, ramp(kElements, DType::float32, 1, mine));
         for (int step = 0; step < 5; ++step) {
-          kv.push(1, ramp(kCount, DType::float32, communicator.rank() + step, mine));
+          kv.push(1, ramp(kElements, DType::float32, communicator.rank() + step, mine));
           if (waits) tutti::synchronize(mine);
         }
-        return pulled<float>(kv, 1, kCount);
+        return pulled<float>(kv, 1, kElements);
       };
       if (train(false) != train(true)) test::fail_here("the weights differ");
     });
@@ -115,7 +115,7 @@ TEST_CASE("a push that goes wrong after it has returned is an error of whatever 
       if (communicator.rank() == 1) gpus->fail_collectives("a cable was pulled");
       if (!stream_ends(*gpus.accelerator, 0)) test::fail_here("the stream waits for ever");
       if (call == "push") kv.push(1, ones(mine));
-      if (call == "pull") static_cast<void>(first_of(kv, 1, kCount));
+      if (call == "pull") static_cast<void>(first_of(kv, 1, kElements));
       if (call == "synchronize") tutti::synchronize(mine);
       kv.barrier();
     });
@@ -172,13 +172,13 @@ TEST_CASE("a store that is destroyed waits for its sums, and the peers' are whol
     const test::FakeGpus gpus(2, seed);
     const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
       const Device mine = gpu(communicator.rank());
-      Tensor out = Tensor::zeros({kCount}, DType::float32, mine);
+      Tensor out = Tensor::zeros({kElements}, DType::float32, mine);
       {
         auto kv = pushed_once(communicator);
         if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         kv.pushpull(1, ones(mine), out);
       }
-      test::require_equal(test::on_host(out)[kCount - 1], 2.0f, "what was pulled");
+      test::require_equal(test::on_host(out)[kElements - 1], 2.0f, "what was pulled");
     });
     CHECK(test::all_returned(outcomes));
   }

@@ -14,7 +14,7 @@ namespace {
 
 using Lists = std::vector<std::vector<int>>;
 
-Lists consecutive(const std::vector<int>& sizes) {
+Lists in_a_row(const std::vector<int>& sizes) {
   Lists lists;
   int next = 0;
   for (const int size : sizes) {
@@ -62,7 +62,7 @@ TEST_CASE("nodes of equally many ranks in a row, or dealt out in turn, need no t
     for (const int ranks : {1, 2, 3, 8}) {
       CAPTURE(count);
       CAPTURE(ranks);
-      const Lists row = consecutive(std::vector<int>(static_cast<std::size_t>(count), ranks));
+      const Lists row = in_a_row(std::vector<int>(static_cast<std::size_t>(count), ranks));
       CHECK(are(Nodes(row), row));
       CHECK(are(Nodes::consecutive(count, ranks), row));
       CHECK_FALSE(Nodes(row).have_table());
@@ -76,7 +76,7 @@ TEST_CASE("nodes of equally many ranks in a row, or dealt out in turn, need no t
 }
 
 TEST_CASE("any other nodes have a table, which may lie anywhere") {
-  for (const Lists& lists : {consecutive({3, 5}), consecutive({2, 2, 1}), consecutive({1, 2, 2}),
+  for (const Lists& lists : {in_a_row({3, 5}), in_a_row({2, 2, 1}), in_a_row({1, 2, 2}),
                              Lists{{0, 2}, {1, 3, 4}}, Lists{{0, 1}, {2, 6}, {3, 7}, {4, 5}}}) {
     const Nodes nodes(lists);
     CHECK(nodes.have_table());
@@ -84,8 +84,8 @@ TEST_CASE("any other nodes have a table, which may lie anywhere") {
     auto words = std::make_shared<const std::vector<std::int32_t>>(Nodes::table_of(lists));
     CHECK(are(Nodes::from_table({words, words->data()}), lists));
   }
-  CHECK(Nodes(consecutive({3, 5, 2})).smallest() == 2);
-  CHECK(Nodes(consecutive({3, 5, 2})).largest() == 5);
+  CHECK(Nodes(in_a_row({3, 5, 2})).smallest() == 2);
+  CHECK(Nodes(in_a_row({3, 5, 2})).largest() == 5);
 }
 
 TEST_CASE("nodes are in the order of their first ranks, whatever the order of the lists") {
