@@ -5,10 +5,10 @@
 //
 //   any other N         blocks of a power of two of nodes, the largest first: 13 = 8 + 4 + 1
 //
-//   block 0  0 1 2 3 4 5 6 7   swaps in rounds 0, 1, 2, and has B0; with B1 + B2 it has the sum
-//   block 1  8 9 10 11         swaps in rounds 0, 1, and has B1; with B2 it hands B1 + B2 to block
-//   0 block 2  12                hands B2 to block 1 in rounds 0 and 1 round 3 block 0 tells the
-//   others the sum, one each
+//     block 0   0 1 2 3 4 5 6 7   swaps in rounds 0, 1, 2 and has B0; with B1 + B2 it has the sum
+//     block 1   8 9 10 11         swaps in rounds 0, 1 and has B1; hands B1 + B2 to block 0
+//     block 2   12                hands B2 to block 1 in rounds 0 and 1
+//     round 3                     block 0 tells the others the sum, one each
 //
 // A block hands its sum to the next larger one while that still swaps: each of its nodes along a
 // binomial tree to those nodes of the larger block that have its place in their part of it.

@@ -267,6 +267,6 @@ TEST_CASE("what does not fit into the memory is refused before it is tried") {
     FAIL("not refused");
   } catch (const tutti::Error& error) {
     CHECK(error.code() == tutti::ErrorCode::out_of_memory);
-    CHECK(std::string(error.what()).find("8192 ranks of 1 TiB") != std::string::npos);
+    CHECK(std::string(error.what()).find("16384 ranks of 1 TiB") != std::string::npos);
   }
 }

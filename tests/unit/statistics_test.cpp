@@ -8,11 +8,14 @@
 
 #include "tutti/kvstore.hpp"
 
+#include "collectives/folding.hpp"
 #include "collectives/node_memory.hpp"
 #include "runtime/job/group.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
+using tutti::collectives::Folding;
+using tutti::collectives::FoldingRound;
 
 namespace {
 
@@ -96,6 +99,36 @@ LateRank late_rank(const std::vector<int>& nodes, int rank) {
   return {nodes, rank, others * others, others * (others + 1)};
 }
 
+/// True if all that a node waits for in this round has been sent to it, where each node has begun
+/// as many rounds as `begun` says.
+bool has_arrived(const std::vector<int>& begun, const FoldingRound& round, int index) {
+  const auto has_spoken = [&](int node) {
+    return node < 0 || begun[static_cast<std::size_t>(node)] > index;
+  };
+  return has_spoken(round.partner) && has_spoken(round.rest_from) && has_spoken(round.total_from);
+}
+
+/// Messages of a call in which sums are made on the way; without the late node, until all others
+/// wait for it or for one that does.
+int folded_messages(int nodes, int late = -1) {
+  std::vector<int> begun(static_cast<std::size_t>(nodes), 0);  // rounds
+  int messages = 0;
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (int node = 0; node < nodes; ++node) {
+      const Folding folding(nodes, node);
+      int& own = begun[static_cast<std::size_t>(node)];
+      if (node == late || own == folding.num_rounds()) continue;
+      if (own > 0 && !has_arrived(begun, folding.round(own - 1), own - 1)) continue;
+      const FoldingRound round = folding.round(own++);
+      messages += static_cast<int>(round.own_to.size() + round.rest_to.size());
+      messages += round.partner >= 0 ? 1 : 0;
+      goes_on = true;
+    }
+  }
+  return messages;
+}
+
 /// The late rank is the last of all calls, and of nothing else.
 void check_blames(const Statistics& seen, int late_rank) {
   CAPTURE(seen.rank);
@@ -136,16 +169,15 @@ TEST_CASE("a rank that comes last itself waits for nobody, and says so") {
 TEST_CASE("among many nodes the late rank is known, too") {
   Settings settings = patient();
   settings.algorithms = "handshakes=doubling";
-  // In three rounds each node passes on what it knows. Without the late node its next neighbour
-  // gets through no round, the two after it through one, and the last through two: each sends once
-  // more than that.
-  constexpr int kWaitingMessages = 1 + 2 + 2 + 3;
-  constexpr int kCallMessages = 5 * 3;
-  for (int late = 0; late < 5; ++late) {
-    CAPTURE(late);
-    LateRank job({1, 1, 1, 1, 1}, late, kWaitingMessages, kCallMessages);
-    for (const Statistics& seen : job.run(settings)) {
-      if (seen.rank != late) check_blames(seen, late);
+  for (const int nodes : {5, 8}) {
+    for (int late = 0; late < nodes; ++late) {
+      CAPTURE(nodes);
+      CAPTURE(late);
+      LateRank job(std::vector<int>(static_cast<std::size_t>(nodes), 1), late,
+                   folded_messages(nodes, late), folded_messages(nodes));
+      for (const Statistics& seen : job.run(settings)) {
+        if (seen.rank != late) check_blames(seen, late);
+      }
     }
   }
 }
