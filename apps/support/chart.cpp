@@ -223,7 +223,8 @@ std::string curves(double left, const PanelText& text, const std::vector<Series>
   const Panel panel(left, text.axis(along), decade_axis(values, text.label));
   std::string svg = panel.frame(text);
   if (level.value > 0.0) svg += panel.across(level);
-  for (auto series = all.rbegin(); series != all.rend(); ++series) svg += panel.curve(*series);
+  std::for_each(all.rbegin(), all.rend(),
+                [&](const Series& series) { svg += panel.curve(series); });
   return svg;
 }
 

@@ -2,6 +2,7 @@
 // The sum over ranks of what is on their GPUs.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -23,6 +24,9 @@ struct Part {
 
 /// Bytes; a multiple of every element's size.
 inline constexpr std::size_t kGrain = 256;
+
+/// How long a rank waits until collectives are aborted, which itself may wait for a GPU that hangs.
+inline constexpr auto kForAborts = std::chrono::seconds(1);
 
 class Reducer {
  public:

@@ -37,12 +37,6 @@
 
 namespace tutti::gpus {
 
-namespace {
-
-constexpr auto kForAborts = std::chrono::seconds(1);
-
-}  // namespace
-
 StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
                              std::unique_ptr<NodeCollectives> node)
     : group_(group),

@@ -16,6 +16,8 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/gpu_sum/reducer.hpp"
+
 namespace tutti::gpus {
 
 namespace {
@@ -28,7 +30,6 @@ constexpr auto kLongestLook = std::chrono::seconds(1);  // a job that was suspen
 constexpr auto kProcessesEvery = std::chrono::milliseconds(500);
 constexpr auto kWarnAtLast = std::chrono::seconds(30);
 constexpr auto kMostGrace = std::chrono::seconds(1);
-constexpr auto kForAborts = std::chrono::seconds(1);
 
 }  // namespace
 

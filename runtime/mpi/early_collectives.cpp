@@ -145,8 +145,6 @@ std::span<const std::byte> EarlyCollectives::allgather_bytes(const char* step, c
 
 std::vector<std::vector<std::byte>> EarlyCollectives::allgather_parts(
     const char* step, const Comm& among, std::span<const std::byte> own) {
-  int place = 0;
-  check(mpi_.rank(among, &place), "MPI_Comm_rank");
   buffers_->lengths = allgather(step, among, static_cast<int>(own.size()));
   buffers_->begins.clear();
   int end = 0;
@@ -157,8 +155,8 @@ std::vector<std::vector<std::byte>> EarlyCollectives::allgather_parts(
   buffers_->sent.assign(own.begin(), own.end());
   buffers_->received.resize(static_cast<std::size_t>(end));
   Request request;
-  check(mpi_.start_allgather_parts(buffers_->sent.data(), buffers_->received.data(),
-                                   buffers_->lengths, buffers_->begins, place, among, &request),
+  check(mpi_.start_allgather_parts(buffers_->sent, buffers_->received.data(), buffers_->lengths,
+                                   buffers_->begins, among, &request),
         "MPI_Iallgatherv");
   wait(step, request);
   std::vector<std::vector<std::byte>> parts;

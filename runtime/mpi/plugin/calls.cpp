@@ -245,11 +245,11 @@ class CompiledCalls final : public Calls {
                           in_place(request));
   }
 
-  int start_allgather_parts(const void* own, void* all, const std::vector<int>& bytes,
-                            const std::vector<int>& begins, int own_rank, const Comm& comm,
-                            Request* request) const override {
-    return MPI_Iallgatherv(own, bytes[static_cast<std::size_t>(own_rank)], MPI_BYTE, all,
-                           bytes.data(), begins.data(), MPI_BYTE, native(comm), in_place(request));
+  int start_allgather_parts(std::span<const std::byte> own, void* all,
+                            const std::vector<int>& bytes, const std::vector<int>& begins,
+                            const Comm& comm, Request* request) const override {
+    return MPI_Iallgatherv(own.data(), static_cast<int>(own.size()), MPI_BYTE, all, bytes.data(),
+                           begins.data(), MPI_BYTE, native(comm), in_place(request));
   }
 
   int start_broadcast(void* data, int bytes, int root, const Comm& comm,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,9 +87,9 @@ class Calls {
   virtual int start_allgather(const void* own, int bytes, void* all, const Comm& comm,
                               Request* request) const = 0;
   /// `bytes[i]` of rank i come to `begins[i]`; both stay where they are until it is complete.
-  virtual int start_allgather_parts(const void* own, void* all, const std::vector<int>& bytes,
-                                    const std::vector<int>& begins, int own_rank, const Comm& comm,
-                                    Request* request) const = 0;
+  virtual int start_allgather_parts(std::span<const std::byte> own, void* all,
+                                    const std::vector<int>& bytes, const std::vector<int>& begins,
+                                    const Comm& comm, Request* request) const = 0;
   virtual int start_broadcast(void* data, int bytes, int root, const Comm& comm,
                               Request* request) const = 0;
   virtual int start_allreduce(void* data, int count, DType dtype, ReduceOp op, const Comm& comm,

@@ -120,8 +120,9 @@ std::uint64_t KeyTable::most_updates() const {
 
 KeyTable::Gap KeyTable::gap_around(const std::byte* memory) const {
   const auto after = extents_.upper_bound(memory);
-  Gap gap{nullptr, reinterpret_cast<const std::byte*>(~std::uintptr_t{0})};
-  if (after != extents_.end()) gap.end = after->first;
+  Gap gap;
+  gap.has_end = after != extents_.end();
+  if (gap.has_end) gap.end = after->first;
   if (after != extents_.begin()) gap.begin = std::prev(after)->second;
   return gap.has(memory) ? gap : Gap{};
 }

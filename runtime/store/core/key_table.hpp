@@ -87,8 +87,9 @@ class KeyTable {
   struct Gap {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
+    bool has_end = true;  ///< false: no replica follows
     [[nodiscard]] bool has(const std::byte* memory) const {
-      return memory >= begin && memory < end;
+      return memory >= begin && (memory < end || !has_end);
     }
   };
   [[nodiscard]] Gap gap_around(const std::byte* memory) const;
