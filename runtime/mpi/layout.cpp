@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -124,13 +125,15 @@ std::vector<std::byte> table_of(const std::vector<std::vector<std::byte>>& cards
   }
   std::vector<std::int32_t> words;
   if (!has_rule) words = Nodes::table_of(std::move(nodes));
-  const std::size_t words_begin = named.size() * sizeof(Named);
-  const std::size_t hosts_begin = words_begin + words.size() * sizeof(std::int32_t);
+  const std::size_t hosts_begin = std::span(named).size_bytes() + std::span(words).size_bytes();
   for (Named& one : named) one.host += hosts_begin;
-  std::vector<std::byte> table(hosts_begin + hosts.size());
-  std::memcpy(table.data(), named.data(), words_begin);
-  std::memcpy(table.data() + words_begin, words.data(), hosts_begin - words_begin);
-  std::memcpy(table.data() + hosts_begin, hosts.data(), hosts.size());
+  std::vector<std::byte> table;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    table.insert(table.end(), bytes.begin(), bytes.end());
+  };
+  append(std::as_bytes(std::span(named)));
+  append(std::as_bytes(std::span(words)));
+  append(std::as_bytes(std::span(hosts)));
   return table;
 }
 
