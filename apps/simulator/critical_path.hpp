@@ -24,7 +24,7 @@ struct CriticalPath {
 /// The kinds, in the words of reports and files.
 const char* name_of(tutti::simulated::Spent on);
 
-/// Of a rank that has just ended a call which it began at that time.
+/// The path of a rank that has just ended a call, which it began at that time.
 CriticalPath path_of(const tutti::simulated::Simulation& simulation, int rank,
                      tutti::simulated::Time begin);
 

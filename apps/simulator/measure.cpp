@@ -91,7 +91,7 @@ void fill(std::span<float> values, int rank, bool is_last) {
   }
 }
 
-/// Of the last call.
+/// Elements of the last call that are not the sum.
 std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
   float of_ranks = 0;
   for (int i = 0; i < ranks; ++i) of_ranks += static_cast<float>(i % kPeriodOfRanks) + 1.0F;

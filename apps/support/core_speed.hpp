@@ -12,7 +12,7 @@ struct CoreSpeed {
   double node_rate = 0;  ///< of a thread on each core
 };
 
-/// Of this process, while no other one computes.
+/// Measured in this process, while no other one computes.
 CoreSpeed measure_cores();
 
 }  // namespace apps

@@ -19,7 +19,7 @@ class PeerAccess {
  public:
   virtual ~PeerAccess() = default;
 
-  /// Of memory as Accelerator::allocate gave it.
+  /// The name of memory as Accelerator::allocate gave it.
   [[nodiscard]] virtual PeerName name_of_memory(int device, std::byte* memory) = 0;
   /// The same memory, for work of `device`. Not of a process that has ended.
   [[nodiscard]] virtual std::byte* open_memory(int device, const PeerName& name) = 0;

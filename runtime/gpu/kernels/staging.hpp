@@ -81,7 +81,7 @@ class Staging {
     end_ = begin + (bytes + kAlign - 1) / kAlign * kAlign;
   }
 
-  /// Of all rings.
+  /// Bytes of all rings together.
   [[nodiscard]] std::size_t pinned_bytes() const { return pinned_bytes_; }
 
  private:

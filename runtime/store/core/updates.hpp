@@ -21,7 +21,7 @@ struct UpdateRule {
   struct Assign {};
   std::variant<Assign, std::shared_ptr<Optimizer>, Updater> rule;
   RowSparseUpdater row_updater{};  ///< the updater's function for row-sparse keys
-  /// Of an optimizer with clip_global_norm or loss_scale; else null.
+  /// Set for an optimizer with clip_global_norm or loss_scale; else null.
   std::shared_ptr<GradientScaler> scaler{};
 
   [[nodiscard]] Optimizer* optimizer() const;
