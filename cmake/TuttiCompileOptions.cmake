@@ -33,7 +33,7 @@ function(tutti_compile_options target)
   tutti_link_options(${target})
 endfunction()
 
-# The same for a target that is made of other targets' objects.
+# Links with the sanitizers a target that is made of other targets' objects.
 function(tutti_link_options target)
   if(TUTTI_SANITIZE)
     target_link_options(${target} PUBLIC -fsanitize=${TUTTI_SANITIZE})

@@ -11,7 +11,7 @@ std::string to_string(const Key& key) {
 
 }  // namespace tutti
 
-// The same on every rank: signatures of collective calls carry it.
+// The hash of a key is equal on all ranks: signatures of collective calls carry it.
 std::size_t std::hash<tutti::Key>::operator()(const tutti::Key& key) const noexcept {
   if (key.is_string()) return XXH3_64bits(key.text().data(), key.text().size());
   const std::int64_t number = key.number();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the static library, whose programs link the one MPI that it was built for.
+// The static library: its programs link the one MPI that it was built for.
 #include "tutti/error.hpp"
 
 #include "runtime/mpi/library.hpp"

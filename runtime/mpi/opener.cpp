@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the shared library: finds the MPI that is in the process, or loads one, and its plug-in.
+// The shared library finds the MPI that is in the process, or loads one, and its plug-in.
 //
 // A plug-in names no library that it needs. The MPI is loaded first, with RTLD_GLOBAL, which Open
 // MPI's own parts need, and the plug-in finds its functions there: in libmpi.so.12 as well as in

@@ -20,7 +20,7 @@ class Tutti(CMakePackage):
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("cmake@3.22:", type="build")
-    depends_on("mpi@3.1:")
+    depends_on("mpi@3:")
     depends_on("xxhash", type="build")
     depends_on("nlohmann-json", type="build")
     depends_on("boost+program_options", when="+apps")
