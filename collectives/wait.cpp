@@ -21,6 +21,9 @@ using std::chrono::seconds;
 constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores
 constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
 constexpr int kFewPolls = 16;             // a core is better given to the peer
+// A look at messages goes through MPI, and takes a microsecond or two: a hundred would hold a core
+// for 300, which hosts that share it wait for.
+constexpr int kMessagePolls = 8;
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
 // Where many ranks share a core, one that yields is given turns only to look again; one that sleeps
 // leaves them to those who have something to do. This is about twice round where all are in step.
@@ -94,6 +97,7 @@ Waiter::Clock::duration Waiter::deadline_of(const Settings& settings) {
 /// In a simulation nothing changes while a rank looks.
 int Waiter::polls_before_slow(const NodeMemory& memory, const Topology& topology) {
   if (memory.pace != nullptr) return 1;
+  if (topology.num_nodes() > 1 && memory.size() == 1) return kMessagePolls;
   return topology.ranks_per_core > 1 ? kFewPolls : kManyPolls;
 }
 

@@ -3,7 +3,7 @@
 # Several hosts on one machine: network namespaces, each with a hostname of its own, joined by a
 # switch with links of a given speed. Runs a command on the first host, then takes all down.
 #
-#   scripts/mpirun/hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--] COMMAND [ARGUMENTS...]
+#   scripts/mpirun/hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--pin] [--] COMMAND [ARGUMENTS...]
 #   scripts/mpirun/hosts.sh 2 --slots 2 -- mpirun -np 4 build/bin/kvstore-tour
 #
 #     host h0          host h1          host h2
@@ -12,12 +12,13 @@
 #     ===+================+================+===       a bridge, in a namespace of its own
 #
 # mpirun in COMMAND finds the hosts without options: the environment names the list of hosts, the
-# way to start processes there, and the network interface. Needs root, and a kernel that lets this
+# way to start processes there, and the network interface. With --pin each host has one of this
+# machine's cores, in turn; else all hosts share all cores. Needs root, and a kernel that lets this
 # user make namespaces; where it does not, the exit code is 77, and the reason is printed.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-usage="usage: hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--] COMMAND [ARGUMENTS...]"
+usage="usage: hosts.sh HOSTS [--rate 1gbit] [--slots RANKS] [--pin] [--] COMMAND [ARGUMENTS...]"
 not_here=77
 
 skip() {
@@ -29,10 +30,15 @@ skip() {
 
 # on_host NAME COMMAND...: replaces this shell.
 on_host() {
-  local name=$1
+  local name=$1 pin=()
   shift
+  if [ -n "${HOSTS_CORES:-}" ]; then
+    local cores
+    read -ra cores <<<"$HOSTS_CORES"
+    pin=(taskset --cpu-list "${cores[${name##*-h} % ${#cores[@]}]}")
+  fi
   # shellcheck disable=SC2016
-  exec ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh \
+  exec "${pin[@]}" ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh \
     "h${name##*-h}" "$@"
 }
 
@@ -49,10 +55,12 @@ hosts=${1:-}
 shift
 rate=1gbit
 slots=1
+pin=no
 while [ $# != 0 ]; do
   case $1 in
     --rate) rate=${2:?"$usage"}; shift 2 ;;
     --slots) slots=${2:?"$usage"}; shift 2 ;;
+    --pin) pin=yes; shift ;;
     --) shift; break ;;
     *) break ;;
   esac
@@ -66,6 +74,17 @@ fi
 
 # --- the hosts -----------------------------------------------------------------------------------
 
+# The cores that this process may use, one by one.
+usable_cores() {
+  local part
+  for part in $(taskset --cpu-list --pid $$ | sed 's/.*: //; s/,/ /g'); do
+    seq "${part%-*}" "${part#*-}"
+  done | tr '\n' ' '
+}
+
+HOSTS_CORES=
+if [ "$pin" = yes ]; then HOSTS_CORES=$(usable_cores); fi
+export HOSTS_CORES
 HOSTS_PREFIX=tutti-$$
 export HOSTS_PREFIX
 subnet=198.18.$(($$ % 250 + 1))  # a range that is set aside for benchmarks (RFC 2544)
