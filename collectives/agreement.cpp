@@ -6,60 +6,24 @@
 #include <chrono>
 #include <cstring>
 
+#include "collectives/agreement_state.hpp"
+#include "collectives/halving.hpp"
 #include "collectives/leak.hpp"
 
 namespace tutti::collectives {
 
 namespace {
 
+/// Of a sum by halves: what the first round brings.
+std::size_t largest_half(const Topology& topology, const Tuning& tuning) {
+  const int nodes = topology.num_nodes();
+  return range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 0, nodes)).size();
+}
+
 /// Messages that are there so soon were on their way before this node greeted: it came last itself.
 constexpr auto kTogether = std::chrono::microseconds(30);
 
-/// In a message with sums, which begin on a line of their own, as tensors do.
-constexpr std::size_t kValuesBegin = 128;
-
-/// Several steps at once give the bits of one after the other, but for 16-bit floating-point types,
-/// of which every step rounds.
-bool sums_at_once(const FusedLayout& layout) {
-  bool all = true;
-  layout.for_each_segment(
-      [&](const FusedLayout::Part& part) { all = all && size_of(layout.wire(part.segment)) != 2; });
-  return all;
-}
-
 }  // namespace
-
-/// If a message has several handshakes, the sender's own says whom the sender saw coming last.
-struct Agreement::Handshake {
-  std::uint64_t sequence;
-  Signature signature;
-  std::uint32_t agrees;          ///< 1 if the ranks of the node agree among themselves
-  std::uint32_t stop_requested;  ///< 1 if one of them was asked to stop
-  std::uint64_t partial_bytes;
-  std::int32_t last_rank;   ///< to announce the call, among those that its sender knows of
-  std::uint32_t last_time;  ///< of the call before it, on the nodes that it stands for
-};
-
-struct Agreement::Buffers {
-  struct Message {
-    int node;  ///< the other one
-    Transport::Request request;
-    /// Of the first message of a handshake: where all of it goes. What follows is known from it.
-    std::span<std::byte> whole{};
-  };
-  std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
-  std::vector<std::byte> passed_on;              ///< several handshakes in one message
-  std::vector<std::byte> gathered;               ///< the same, received; only grows
-  std::vector<std::byte> partials;               ///< all nodes', in plan order
-  /// With sums on the way, a message each: its own sum, what has arrived, the rest. A handshake,
-  /// and the sum from kValuesBegin on.
-  std::unique_ptr<std::byte[]> own;
-  std::unique_ptr<std::byte[]> arrived;
-  std::unique_ptr<std::byte[]> rest;
-  std::vector<Message> sends;       ///< not yet complete
-  std::vector<Message> receives;    ///< not yet complete
-  std::vector<Message> first_ones;  ///< of handshakes, just complete
-};
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
                      Transport& transport, const Tuning& tuning)
@@ -73,7 +37,7 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
       buffers_(std::make_unique<Buffers>()) {
   const std::size_t inline_bytes = std::max(tuning.inline_shared_bytes, tuning.inline_tried_bytes);
   if (folds_) {
-    most_bytes_ = kValuesBegin + inline_bytes;
+    most_bytes_ = kValuesBegin + std::max(inline_bytes, largest_half(topology, tuning));
     for (auto* message : {&buffers_->own, &buffers_->arrived, &buffers_->rest}) {
       *message = std::make_unique_for_overwrite<std::byte[]>(most_bytes_);
     }
@@ -92,9 +56,12 @@ Agreement::~Agreement() {
   }
 }
 
-bool Agreement::reach(Call& call, bool with_payload) {
+bool Agreement::reach(Call& call, Payload payload) {
   last_rank_ = call.last_rank();
   operands_.clear();
+  has_delivered_ = false;
+  if (payload == Payload::halves) return halve(call);
+  const bool with_payload = payload == Payload::whole;
   if (folds_) return fold(call, with_payload);
   if (handshakes_ == Handshakes::direct) {
     for_each_other([&](int node) { receive_handshake(node, room_for(node)); });
@@ -121,115 +88,6 @@ Agreement::Handshake Agreement::handshake_of(const Call& call, std::size_t bytes
           call.longest_time()};
 }
 
-// --- sums on the way ----------------------------------------------------------------------------
-
-bool Agreement::fold(Call& call, bool with_payload) {
-  static_assert(sizeof(Handshake) <= kValuesBegin);
-  const std::size_t bytes = with_payload && call.node_agrees() ? call.layout().total() : 0;
-  Handshake own = handshake_of(call, bytes);
-  const std::byte* const arrived = buffers_->arrived.get();
-  const std::byte* const rest = buffers_->rest.get();
-  std::byte* sum = buffers_->own.get() + kValuesBegin;
-  if (bytes > 0) call.reduce_payloads_to_buffer(0, topology_.local_size(), sum);
-  for (int index = 0; index < folding_.num_rounds(); ++index) {
-    const FoldingRound round = folding_.round(index);
-    write_folded(own, buffers_->own.get());
-    if (!round.rest_to.empty()) write_folded(own, buffers_->rest.get());
-    exchange_folded(index, round);
-    if (round.partner >= 0 || round.total_from >= 0) merge(own, arrived);
-    if (round.rest_from >= 0) merge(own, rest);
-    if (own.partial_bytes == 0) continue;
-    const bool is_last = index + 1 == folding_.num_rounds();
-    if (round.partner >= 0) {
-      add(call, arrived, folding_.partners_in(index), is_last);
-    }
-    if (round.adds_rest) {
-      add(call, rest, folding_.rest(), folding_.round(index + 1).own_to.empty());
-    }
-    if (round.total_from >= 0) sum = buffers_->arrived.get() + kValuesBegin;
-  }
-  stop_requested_ = own.stop_requested != 0;
-  last_time_ = own.last_time;
-  if (own.agrees == 0) return false;
-  if (bytes > 0 && call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
-    divide_by_ranks(call.layout(), {0, bytes}, plan_, sum);
-  }
-  result_ = sum;
-  return true;
-}
-
-void Agreement::write_folded(const Handshake& own, std::byte* message) const {
-  Handshake header = own;
-  header.last_rank = last_rank_;
-  std::memcpy(message, &header, sizeof header);
-}
-
-/// Two messages of one round never come from one node.
-void Agreement::exchange_folded(int index, const FoldingRound& round) {
-  const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
-  const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
-  const auto as_it_is = [](const std::span<std::byte> message) {
-    return std::span<const std::byte>(message.first(folded_length(message)));
-  };
-  const auto own = as_it_is({buffers_->own.get(), most_bytes_});
-  const int arrives_from = std::max(round.partner, round.total_from);
-  if (arrives_from >= 0) receive_handshake(arrives_from, arrived);
-  if (round.rest_from >= 0) receive_handshake(round.rest_from, rest);
-  if (round.partner >= 0) send_handshake(round.partner, own);
-  for (const int node : round.own_to) send_handshake(node, own);
-  for (const int node : round.rest_to) send_handshake(node, as_it_is(rest));
-  if (!wait_for_handshakes(index)) return;
-  Handshake last;
-  std::memcpy(&last, (last_node_ == arrives_from ? arrived : rest).data(), sizeof last);
-  last_rank_ = last.last_rank;
-}
-
-/// Nodes that do not agree have no sum. A handshake stands for all nodes that its sender knows of.
-void Agreement::merge(Handshake& own, const std::byte* message) {
-  Handshake other;
-  std::memcpy(&other, message, sizeof other);
-  own.stop_requested |= other.stop_requested;
-  own.last_time = longest_of(own.last_time, other.last_time);
-  const bool alike = other.agrees != 0 && other.sequence == own.sequence &&
-                     other.signature == own.signature && other.partial_bytes == own.partial_bytes;
-  if (own.agrees != 0 && alike) return;
-  own.agrees = 0;
-  own.partial_bytes = 0;
-}
-
-/// What can be summed into the outputs of a rank that is alone in its node. An average is divided
-/// afterwards, and every step of 16-bit floating-point types rounds.
-bool Agreement::leaves_last_sum(const Call& call) const {
-  if (topology_.local_size() > 1 || call.operation().reduce == ReduceOp::avg) return false;
-  return !has_single_sources(call.layout()) && sums_at_once(call.layout());
-}
-
-/// Adds the sum of other nodes to this node's own; the last addition may be left to the caller.
-/// Where each element has one source, the segments of these nodes are copied.
-void Agreement::add(Call& call, const std::byte* message, NodeRange nodes, bool is_last) {
-  const FusedLayout& layout = call.layout();
-  std::byte* const own = buffers_->own.get() + kValuesBegin;
-  const std::byte* const other = message + kValuesBegin;
-  if (has_single_sources(layout)) {
-    layout.for_each_segment([&](const FusedLayout::Part& part) {
-      const int node = topology_.node_of(call.segment(part).source);
-      if (node < nodes.begin || node >= nodes.end) return;
-      std::memcpy(own + part.position, other + part.position,
-                  part.count * size_of(layout.wire(part.segment)));
-    });
-    return;
-  }
-  const bool other_is_left = nodes.begin < topology_.node;
-  const std::byte* const left = other_is_left ? other : own;
-  const std::byte* const right = other_is_left ? own : other;
-  if (is_last && leaves_last_sum(call)) {
-    operands_ = {left, right};
-    return;
-  }
-  combine_two(call.workers(), layout, call.operation().reduce, {0, layout.total()},
-              {left, right, own});
-}
-
 // --- all handshakes, to be looked at together ----------------------------------------------------
 
 void Agreement::compose_handshake(Call& call, bool with_payload) {
@@ -246,12 +104,6 @@ void Agreement::compose_handshake(Call& call, bool with_payload) {
     const Partial partial = plan_.partial(first + i);
     call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
-}
-
-std::size_t Agreement::folded_length(std::span<const std::byte> bytes) {
-  Handshake handshake;
-  std::memcpy(&handshake, bytes.data(), sizeof handshake);
-  return kValuesBegin + handshake.partial_bytes;
 }
 
 std::size_t Agreement::handshake_length(int node, std::span<const std::byte> bytes) const {
@@ -301,9 +153,11 @@ bool Agreement::wait_for_handshakes(int rounds_before) {
   return last_node_ >= 0 && waiter_.now() - begin > kTogether;
 }
 
-void Agreement::learn_last_rank() {
+void Agreement::learn_last_rank() { learn_last_rank(buffers_->incoming[last_node_].data()); }
+
+void Agreement::learn_last_rank(const std::byte* message) {
   Handshake handshake;
-  std::memcpy(&handshake, buffers_->incoming[last_node_].data(), sizeof handshake);
+  std::memcpy(&handshake, message, sizeof handshake);
   last_rank_ = handshake.last_rank;
 }
 
@@ -454,7 +308,10 @@ void Agreement::send(int to_node, int tag, std::span<const std::byte> message) {
   buffers_->sends.push_back({to_node, transport_.send(rank, tag, message)});
 }
 
-void Agreement::wait_for_messages() {
+void Agreement::wait_for_messages(int from_node) {
+  const auto is_awaited = [&](const Buffers::Message& message) {
+    return from_node < 0 || message.node == from_node;
+  };
   const auto ready = [&] {
     buffers_->first_ones.clear();
     std::erase_if(buffers_->receives, [&](const Buffers::Message& expected) {
@@ -468,12 +325,13 @@ void Agreement::wait_for_messages() {
     for (const auto& first : buffers_->first_ones) receive_rest(first.node, first.whole);
     std::erase_if(buffers_->sends,
                   [&](const Buffers::Message& sent) { return transport_.done(sent.request); });
-    return buffers_->receives.empty() && buffers_->sends.empty();
+    if (std::any_of(buffers_->receives.begin(), buffers_->receives.end(), is_awaited)) return false;
+    return from_node >= 0 || buffers_->sends.empty();
   };
   const auto missing = [&] {  // who has sent nothing; else who has not taken what was sent
     std::vector<int> ranks;
     for (const auto& message : buffers_->receives.empty() ? buffers_->sends : buffers_->receives) {
-      ranks.push_back(topology_.nodes[message.node].front());
+      if (is_awaited(message)) ranks.push_back(topology_.nodes[message.node].front());
     }
     return ranks;
   };

@@ -35,9 +35,17 @@ namespace tutti::collectives {
 /// so the bits are those of the CombinePlan. Data with one source is put together in the same way.
 /// A node with several partial sums, or nodes in another tree, pass on all that there is instead.
 ///
+///   halves     as exchange_halving.cpp has it: round r: node i and node i xor 2^r swap the halves
+///   of
+///              what they still sum, with their handshakes; and back, what they have summed
+///
+/// By halves, where N is a power of two, every node knows after log2 N rounds whether all agree,
+/// and only then are sums sent back. So a sum of middle size takes no rounds for the agreement.
+///
 /// Where a node is one rank, the last sum goes straight into its outputs: see last_operands().
 ///
-/// Bytes  direct n (N - 1) received per node; doubling n log2 N, or n N where nothing is summed.
+/// Bytes  direct n (N - 1) received per node; doubling n log2 N, or n N where nothing is summed;
+///        halves 2n (N - 1)/N.
 /// Memory  per first rank, doubling: O(1) small data where sums are made on the way; else O(N).
 /// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
 class Agreement {
@@ -48,12 +56,17 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  /// True if all nodes agree. If `with_payload`, result() then holds the reduced wire elements.
-  bool reach(Call& call, bool with_payload);
+  /// What goes with the handshakes. Halves: only if Tuning::may_be_halved().
+  enum class Payload { none, whole, halves };
+
+  /// True if all nodes agree. With a payload, result() then holds the reduced wire elements.
+  bool reach(Call& call, Payload payload);
   [[nodiscard]] const std::byte* result() const { return result_; }
   /// Where all but the last sum has been made: what is to be summed, each wire elements of the
   /// whole call, in the order of nodes. Empty if result() has the sum.
   [[nodiscard]] std::span<const std::byte* const> last_operands() const { return operands_; }
+  /// True if this rank's outputs have the sum already.
+  [[nodiscard]] bool has_delivered() const { return has_delivered_; }
   /// True if a rank of any node announced the call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return stop_requested_; }
   /// The rank that announced the call last, as far as this node saw: see Handshake.
@@ -68,12 +81,18 @@ class Agreement {
  private:
   struct Handshake;
   struct Buffers;
+  struct Halves;
   [[nodiscard]] Handshake handshake_of(const Call& call, std::size_t bytes) const;
   bool fold(Call& call, bool with_payload);
   void exchange_folded(int index, const FoldingRound& round);
   static void merge(Handshake& own, const std::byte* message);
   void add(Call& call, const std::byte* message, NodeRange nodes, bool is_last);
   [[nodiscard]] bool leaves_last_sum(const Call& call) const;
+  bool halve(Call& call);
+  void halve_once(Halves& halves, int round);
+  void send_half(Halves& halves, int round);
+  void sum_kept(Halves& halves, int rounds_done, Range range, std::byte* to);
+  void double_known(Halves& halves);
   void compose_handshake(Call& call, bool with_payload);
   [[nodiscard]] bool handshakes_agree(const Call& call) const;
   void look_at_all();
@@ -91,9 +110,11 @@ class Agreement {
   void for_each_other(FunctionRef<void(int)> visit) const;
   static std::size_t folded_length(std::span<const std::byte> bytes);
   void write_folded(const Handshake& own, std::byte* message) const;
-  void wait_for_messages();
+  /// For all of them, or for those that one node sends.
+  void wait_for_messages(int from_node = -1);
   bool wait_for_handshakes(int rounds_before = 0);
   void learn_last_rank();
+  void learn_last_rank(const std::byte* message);
   void tell_last_rank();
 
   const Topology& topology_;
@@ -109,6 +130,7 @@ class Agreement {
   std::vector<const std::byte*> operands_;
   int last_node_ = -1;  ///< whose message was missing last
   int last_rank_ = 0;
+  bool has_delivered_ = false;
   bool stop_requested_ = false;
   std::uint32_t last_time_ = 0;
 };

@@ -98,7 +98,8 @@ void Call::prepare(const Operation& operation, bool wide) {
   layout_.assign(operation.segments, wide);
   signature_ = sign(operation, layout_.total());
   is_inline_learnt_ =
-      may_be_inline() && tuning_.tries_inline(layout_.total()) && !has_single_sources(layout_);
+      may_be_inline() && !has_single_sources(layout_) &&
+      (tuning_.tries_inline(layout_.total()) || tuning_.may_be_halved(layout_.total()));
   fits_inline_ = fits_inline();
   tiny_ = false;
   if (fits_inline_) return;
@@ -232,7 +233,7 @@ void Call::fill_payload() {
 /// and it would be summed over the node.
 bool Call::may_be_inline() const {
   return operation_->packing == nullptr && !operation_->lanes_apart &&
-         layout_.total() <= kInlineBytes;
+         layout_.total() <= std::max(kInlineBytes, tuning_.most_halved_bytes());
 }
 
 /// Between nodes, what has one source would be sent by all to all others, so less of it is.
@@ -361,7 +362,8 @@ CallClass Call::call_class() const {
 CallClass Call::class_between_nodes() const {
   return {.kind = operation_->kind,
           .between_nodes = true,
-          .may_be_inline = is_inline_learnt_,
+          .may_be_inline = is_inline_learnt_ && tuning_.tries_inline(layout_.total()),
+          .may_be_halved = is_inline_learnt_ && tuning_.may_be_halved(layout_.total()),
           .size = static_cast<std::uint8_t>(std::bit_width(layout_.total() - 1))};
 }
 

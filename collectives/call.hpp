@@ -161,7 +161,7 @@ class Call {
   [[nodiscard]] bool may_be_inline() const;
   /// The data travels in the announcement, wherever it lies.
   [[nodiscard]] bool fits_inline() const;
-  /// Between nodes: whether the inputs travel with the handshakes is learnt.
+  /// Between nodes: the learner says whether the inputs travel with the handshakes, and how.
   [[nodiscard]] bool is_inline_learnt() const { return is_inline_learnt_; }
   /// The class that the call has if all ranks have their data where this one has.
   [[nodiscard]] CallClass own_class() const;
@@ -260,6 +260,9 @@ class Call {
   /// place, on every rank; or blocks to copy. False if it is another call, and nothing is done.
   [[nodiscard]] bool reduce_tiny_to_self();
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
+  /// Reduces a range of what the node's ranks announced into wire elements at `buffer` +
+  /// (position - range.begin); what is input_as_carried() only if `carried_too`.
+  void sum_payloads(Range range, std::byte* buffer, bool carried_too);
   /// Hands wire elements at `buffer` + (position - range.begin) to the consumer, or copies them to
   /// the outputs. `scratch` has room for range.size() bytes.
   void deliver_wire(Range range, const std::byte* buffer, std::byte* scratch) const;
@@ -300,7 +303,9 @@ class Call {
     return tiny_ ? theirs.directory.tiny_payload : theirs.payload;
   }
   [[nodiscard]] std::size_t place_in_payload(const FusedLayout::Part& part) const {
-    return tiny_ ? tiny_places_[part.segment] : part.position;
+    if (tiny_) return tiny_places_[part.segment];
+    const std::size_t narrower = size_of(layout_.wire(part.segment)) - size_of(segment(part).dtype);
+    return part.position - part.first * narrower;
   }
   [[nodiscard]] bool places_tiny(std::span<const Segment> segments) noexcept;
   void copy_tiny_to_self() const;

@@ -462,6 +462,18 @@ void Call::reduce_payloads_to_buffer(int first, int count, std::byte* buffer) {
   });
 }
 
+void Call::sum_payloads(Range range, std::byte* buffer, bool carried_too) {
+  turn_to(Activity::copy_in);
+  layout_.for_each_part(range, [&](const FusedLayout::Part& part) {
+    if (!carried_too && input_as_carried(part) != nullptr) return;
+    gather_payloads(part, 0, memory_.size());
+    std::byte* to = buffer + (part.position - range.begin);
+    workers_.reduce(to_wire(part.segment), sources_, std::span(&to, 1), part.count,
+                    WritePolicy::cached);
+  });
+  turn_to(Activity::wait_for_nodes);
+}
+
 void Call::deliver_sum(std::span<const std::byte* const> values) {
   turn_to(operation_->consumer == nullptr ? Activity::reduce : Activity::reduce_and_update);
   alignas(FusedLayout::kAlignment) std::byte scratch[kScratchBytes];

@@ -129,8 +129,11 @@ bool Engine::prepare(const Operation& operation) {
 bool Engine::announces_inputs() {
   const std::size_t bytes = call_.layout().total();
   if (topology_.num_nodes() > 1) {
-    return call_.is_inline_learnt() &&
-           learner_.plan(call_.class_between_nodes(), bytes).inputs == Inputs::announced;
+    by_halves_ = false;
+    if (!call_.is_inline_learnt()) return false;
+    const Path& path = learner_.plan(call_.class_between_nodes(), bytes);
+    by_halves_ = path == kHalved;
+    return path.inputs == Inputs::announced;
   }
   if (topology_.size == 1 || call_.fits_inline() || !call_.may_be_inline() || bytes > kInlineInNode)
     return false;
@@ -348,6 +351,7 @@ void Engine::reduce_by_path() {
 }
 
 void Engine::deliver_sums_of_agreement() {
+  if (agreement_ != nullptr && agreement_->has_delivered()) return;
   if (agreement_ != nullptr && !agreement_->last_operands().empty()) {
     return call_.deliver_sum(agreement_->last_operands());
   }
@@ -383,14 +387,19 @@ void Engine::learn_last_time() {
                                               : call_.agreement_line().last_time);
 }
 
+Agreement::Payload Engine::payload_of_handshakes() const {
+  if (!call_.is_inline() || call_.layout().total() == 0) return Agreement::Payload::none;
+  return by_halves_ ? Agreement::Payload::halves : Agreement::Payload::whole;
+}
+
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
 bool Engine::agree_between_nodes() {
   call_.wait_for_others();
   AgreementLine& line = call_.agreement_line();
   if (agreement_ != nullptr) {
-    const bool payload = call_.is_inline() && call_.layout().total() > 0;
+    const Agreement::Payload payload = payload_of_handshakes();
     const bool agreed = agreement_->reach(call_, payload);
-    if (agreed && payload && memory_.size() > 1) {
+    if (agreed && payload != Agreement::Payload::none && memory_.size() > 1) {
       std::memcpy(line.payload, agreement_->result(), call_.layout().total());
     }
     line.agreed = agreed ? 1 : 0;

@@ -122,6 +122,7 @@ class Engine {
 
  private:
   [[nodiscard]] bool announces_inputs();
+  [[nodiscard]] Agreement::Payload payload_of_handshakes() const;
   bool carry_out();
   bool carry_out_logged();
   /// Waits for all ranks' announcements; true if all are of one call.
@@ -157,6 +158,7 @@ class Engine {
   StatisticsCollector statistics_;
   Call call_;
   Learner learner_;
+  bool by_halves_ = false;  ///< how inputs of the current call travel, if with the handshakes
   std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes

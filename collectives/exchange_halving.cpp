@@ -20,6 +20,7 @@
 #include <bit>
 
 #include "collectives/exchange.hpp"
+#include "collectives/halving.hpp"
 
 namespace tutti::collectives {
 
@@ -60,26 +61,14 @@ class HalvingExchange final : public ExchangeAlgorithm {
  private:
   [[nodiscard]] static bool delivers_early(const Call& call);
 
-  /// Pieces begin .. end - 1 of the share.
-  struct Pieces {
-    int begin;
-    int end;
-  };
-
   [[nodiscard]] int num_pieces() const { return blocks_.front().size; }
   [[nodiscard]] Range range_of(const ChunkInFlight& flight, Pieces pieces) const {
-    return {share_of(flight.share, num_pieces(), pieces.begin).begin,
-            share_of(flight.share, num_pieces(), pieces.end - 1).end};
+    return collectives::range_of(flight.share, num_pieces(), pieces);
   }
 
   /// What the node `index` of a block sums after `rounds` rounds of halving.
   [[nodiscard]] Pieces kept_by(int index, int rounds) const {
-    Pieces kept{0, num_pieces()};
-    for (int round = 0; round < rounds; ++round) {
-      const int middle = (kept.begin + kept.end) / 2;
-      ((index >> round) & 1) == 0 ? kept.end = middle : kept.begin = middle;
-    }
-    return kept;
+    return kept_after(rounds, index, num_pieces());
   }
   [[nodiscard]] int partner(int round) const { return lane_.node() ^ (1 << round); }
   [[nodiscard]] int partner_index(int round) const { return index_ ^ (1 << round); }

@@ -150,6 +150,7 @@ std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) co
   if (!call.between_nodes) return possible_paths(call, can_fetch_);
   std::vector<Path> paths;
   if (call.may_be_inline) paths.push_back(kWithHandshakes);
+  if (call.may_be_halved) paths.push_back(kHalved);
   paths.push_back({.pieces = static_cast<std::uint8_t>(tuning_.pieces.value_or(1))});
   while (!tuning_.pieces && tuning_.chunk_bytes_of(paths.back()) < bytes &&
          paths.back().pieces < tuning_.most_pieces) {

@@ -39,8 +39,9 @@ const char* name_of(WritePolicy writes) {
 }
 
 std::string between_nodes(const Path& path) {
-  return path.inputs == Inputs::announced ? "with the handshakes"
-                                          : "pieces=" + std::to_string(path.pieces);
+  if (path == kWithHandshakes) return "with the handshakes";
+  return path == kHalved ? "by halves, with the handshakes"
+                         : "pieces=" + std::to_string(path.pieces);
 }
 
 bool may_take(const CallClass& call, bool can_fetch, const Path& path) {

@@ -32,7 +32,7 @@ const char* name_of(Inputs inputs);
 const char* name_of(Results results);
 
 /// One way through a node, or between nodes, where there are two choices: whether inputs travel
-/// with the handshakes, and, if not, the number of pieces in a message.
+/// with the handshakes, whole or by halves, and, if not, the number of pieces in a message.
 struct Path {
   Inputs inputs = Inputs::staged;
   Results results = Results::spread;
@@ -45,6 +45,8 @@ struct Path {
 
 /// Between nodes: the handshakes are all that is sent.
 inline constexpr Path kWithHandshakes{.inputs = Inputs::announced, .results = Results::own};
+/// The same, but handshakes carry halves of the sums, and each node makes a share.
+inline constexpr Path kHalved{.inputs = Inputs::announced, .results = Results::spread};
 
 /// "inputs=fetched results=own slots=cached outputs=streamed". In a node.
 std::string to_string(const Path& path);
@@ -63,6 +65,7 @@ struct CallClass {
   bool apart = false;     ///< no output, or what is updated instead, is an input
   bool between_nodes = false;
   bool may_be_inline = false;  ///< between nodes: inputs may travel with the handshakes
+  bool may_be_halved = false;  ///< between nodes: halves of sums may
   /// The binary logarithm of the bytes of a rank's data, rounded down; between nodes, rounded up.
   std::uint8_t size = 0;
 
@@ -74,6 +77,7 @@ struct CallClass {
   }
   [[nodiscard]] std::uint32_t number() const {
     return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 13 |
+           static_cast<std::uint32_t>(may_be_halved) << 15 |
            static_cast<std::uint32_t>(may_be_inline) << 12 |
            static_cast<std::uint32_t>(between_nodes) << 11 |
            static_cast<std::uint32_t>(in_place) << 10 | static_cast<std::uint32_t>(consumed) << 9 |

@@ -51,6 +51,9 @@ constexpr std::size_t kChain = 512 * kKiB;
 // to more cores, or to other virtual machines.
 constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
 constexpr int kMostNodesDirect = 16;
+// Sums by halves with the handshakes, of ranks that are alone in their nodes: they copy nothing
+// into announcements.
+constexpr std::size_t kMostHalved = 4096 * kKiB;
 // Beyond that the threads of a rank wait for memory, and for each other.
 constexpr int kMostThreads = 8;
 constexpr int kMostHandshakesDirect = 7;
@@ -84,6 +87,12 @@ std::size_t inline_size(std::string_view word, std::string_view value) {
   throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
 }
 
+std::size_t halved_size(std::string_view word, std::string_view value) {
+  const std::size_t bytes = parse_bytes(std::string(value));
+  if (bytes <= kMostHalved) return bytes;
+  throw_invalid_argument(word, "at most " + std::to_string(kMostHalved / kKiB) + "K");
+}
+
 int number(std::string_view word, std::string_view value, const std::string& of_what) {
   int number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -112,6 +121,14 @@ bool chooses_paths(std::string_view name) {
 std::string in_bytes(std::size_t bytes) {
   return bytes % kKiB == 0 && bytes > 0 ? std::to_string(bytes / kKiB) + " KiB"
                                         : std::to_string(bytes) + " B";
+}
+
+/// In front of what is done with still larger sums.
+std::string halves_of(const Tuning& tuning) {
+  if (tuning.most_halved_bytes() == 0) return "";
+  const bool is_learnt = tuning.halved_tried_bytes > tuning.halved_bytes;
+  return "sums of up to " + in_bytes(tuning.halved_bytes) + " by halves with the handshakes" +
+         (is_learnt ? ", up to " + in_bytes(tuning.halved_tried_bytes) + " if learnt; " : "; ");
 }
 
 }  // namespace
@@ -160,6 +177,9 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
       tuning.handshakes = one_of(word, value, {Handshakes::direct, Handshakes::doubling});
     } else if (name == "exchange") {
       tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
+      if (!tuning.halved) tuning.halved = 0;
+    } else if (name == "halved") {
+      tuning.halved = halved_size(word, value);
     } else {
       throw_invalid_argument(
           word,
@@ -167,7 +187,8 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
           "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
           "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
           "wait-group=RANKS, "
-          "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, handshakes=direct|doubling or "
+          "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
+          "handshakes=direct|doubling or "
           "exchange=direct|halving|mpi, separated by commas");
     }
   }
@@ -237,6 +258,23 @@ void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree
   }
 }
 
+/// After settle_between_nodes(). Each node owns a piece, so their number is a power of two.
+void settle_halved(Tuning& tuning, const Topology& topology) {
+  const int nodes = topology.num_nodes();
+  const bool can_be = tuning.handshakes == Handshakes::doubling &&
+                      std::has_single_bit(static_cast<unsigned>(nodes));
+  if (!can_be) return;
+  const std::size_t most = topology.largest_node() == 1
+                               ? kMostHalved
+                               : payload_read_by_first(topology, kPayloadsReadTried);
+  const bool is_chosen = tuning.halved || nodes > kMostNodesDirect;
+  const bool is_learnt = tuning.learns || tuning.paths_in_turn;
+  // Of what is more than one chunk, one chunk is summed while another travels.
+  const std::size_t usual = std::min(most, tuning.chunk_bytes);
+  if (is_chosen) tuning.halved_bytes = std::min(most, tuning.halved.value_or(usual));
+  if (is_learnt) tuning.halved_tried_bytes = std::min(most, tuning.halved.value_or(most));
+}
+
 }  // namespace
 
 Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
@@ -284,6 +322,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
   override_choices(tuning, settings.algorithms);
   if (nodes > 1) settle_between_nodes(tuning, settings, in_tree_of_nodes);
+  if (nodes > 1 && in_tree_of_nodes) settle_halved(tuning, topology);
   return tuning;
 }
 
@@ -292,6 +331,7 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   Path first;
   if (call.between_nodes) {
     if (call.may_be_inline && bytes <= inline_shared_bytes) return kWithHandshakes;
+    if (call.may_be_halved && bytes <= halved_bytes) return collectives::kHalved;
     first.pieces = static_cast<std::uint8_t>(pieces.value_or(1));
     return first;
   }
@@ -351,8 +391,9 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
                 (is_learnt ? "; for sums of " + in_bytes(inline_untried_bytes) + " to " +
                                  in_bytes(inline_tried_bytes) + " that is learnt"
                            : ""),
-            between + "larger: exchange " + name_of(exchange) + ", in chunks of " +
-                in_bytes(chunk_bytes) + ", " + std::to_string(chunks_in_flight) + " in flight" +
+            between + "larger: " + halves_of(*this) + "exchange " + name_of(exchange) +
+                ", in chunks of " + in_bytes(chunk_bytes) + ", " +
+                std::to_string(chunks_in_flight) + " in flight" +
                 (most_pieces == 1 ? ""
                  : pieces         ? ", in messages of " + std::to_string(*pieces) + " pieces"
                           : ", in messages of up to " + std::to_string(most_pieces) + " pieces"),

@@ -2,6 +2,7 @@
 // The one place that chooses an algorithm by the size of a call and the number of ranks and nodes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -83,7 +84,13 @@ struct Tuning {
   /// after them. Smaller ones go with the handshakes.
   std::size_t inline_untried_bytes = 0;
   std::size_t inline_tried_bytes = 0;
-  std::size_t chain_bytes;  ///< broadcasts from this size on go from node to node
+  /// Sums up to the first size, which are larger than those that go whole, go by halves with the
+  /// handshakes; up to the second, that is tried. 0: the number of nodes is no power of two, or
+  /// nodes do not make sums on the way.
+  std::size_t halved_bytes = 0;
+  std::size_t halved_tried_bytes = 0;
+  std::optional<std::size_t> halved;  ///< what TUTTI_ALGORITHMS asks for
+  std::size_t chain_bytes;            ///< broadcasts from this size on go from node to node
 
   /// Errors  invalid_argument: settings.algorithms names what does not exist or does not fit.
   static Tuning choose(const Topology& topology, const Settings& settings, CacheSizes caches);
@@ -94,6 +101,13 @@ struct Tuning {
   /// Whether inputs of so many bytes travel with the handshakes is learnt.
   [[nodiscard]] bool tries_inline(std::size_t bytes) const {
     return bytes > inline_untried_bytes && bytes <= inline_tried_bytes;
+  }
+  /// Whether sums of so many bytes go by halves with the handshakes is known, or learnt.
+  [[nodiscard]] bool may_be_halved(std::size_t bytes) const {
+    return bytes > inline_shared_bytes && bytes <= most_halved_bytes();
+  }
+  [[nodiscard]] std::size_t most_halved_bytes() const {
+    return std::max(halved_bytes, halved_tried_bytes);
   }
   /// What a node reduces at a time in a call between nodes, and how many such chunks are under way.
   [[nodiscard]] std::size_t chunk_bytes_of(const Path& path) const {

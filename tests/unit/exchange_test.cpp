@@ -424,7 +424,7 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
         "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
         "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
-        "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, "
+        "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
         "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==
         "TUTTI_ALGORITHMS: 'exchange=ring': expected one of direct, halving, mpi");
@@ -432,6 +432,7 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
         "TUTTI_ALGORITHMS: 'handshakes': expected one of direct, doubling");
   CHECK(refused("inline-shared=200000") ==
         "TUTTI_ALGORITHMS: 'inline-shared=200000': expected at most 128K");
+  CHECK(refused("halved=5M") == "TUTTI_ALGORITHMS: 'halved=5M': expected at most 4096K");
   for (const std::string wrong : {"pieces=3", "pieces=16"}) {
     CHECK(refused(wrong) == "TUTTI_ALGORITHMS: '" + wrong + "': expected 1, 2, 4 or 8");
   }

@@ -338,7 +338,7 @@ struct Allocated {
 Allocated allocated_per_rank(int nodes, int per_node) {
   Settings settings = quiet();
   settings.tuning = "static";
-  settings.algorithms = "inline-shared=128,inline-private=128,in-flight=2";
+  settings.algorithms = "inline-shared=128,inline-private=128,halved=0,in-flight=2";
   const std::size_t before = allocated_bytes();
   std::size_t created = 0;
   std::size_t most = 0;
