@@ -63,9 +63,11 @@ void check(const Options& options, const tutti::Communicator& world) {
                          " hosts; expected: a rank on each of two hosts or more");
 }
 
-/// The longest that a turn of one more rank on a core may be, of what all of them took.
-double turn_of(double crowd, int ranks, int cores) {
-  return cores > 0 && ranks > cores ? crowd * cores / (ranks - cores) : 0;
+/// A rank's part of a round of those that share the first rank's core. Hosts have cores in turn.
+double turn_of(double round, int ranks, int cores) {
+  if (cores <= 0 || ranks <= cores) return 0;
+  const int on_core = (ranks + cores - 1) / cores;
+  return round / on_core;
 }
 
 Json network_of(const Options& options, const apps::LinkSpeed& link, const apps::CoreSpeed& cores,
@@ -82,6 +84,8 @@ Json network_of(const Options& options, const apps::LinkSpeed& link, const apps:
             {"library", machine.library}}},
           {"latency_us", link.latency * kMicro},
           {"overhead_us", link.overhead * kMicro},
+          {"receive_us", link.receive_overhead * kMicro},
+          {"poll_us", link.poll * kMicro},
           {"gap_us", 0},
           {"port_mbit_s", link.port_rate / kMegabit},
           {"burst_bytes", link.burst_bytes},
@@ -91,9 +95,11 @@ Json network_of(const Options& options, const apps::LinkSpeed& link, const apps:
           {"call_ns", cores.call * kNano},
           {"signal_ns", cores.signal * kNano},
           {"core_gb_s", cores.core_rate / kGigabyte},
+          {"memory_gb_s", cores.memory_rate / kGigabyte},
+          {"cache_bytes", machine.cache_bytes},
           {"node_gb_s", cores.node_rate / kGigabyte},
           {"cores", options.shared_cores},
-          {"turn_us", turn_of(link.crowd, machine.ranks, options.shared_cores) * kMicro}};
+          {"turn_us", turn_of(link.round, machine.ranks, options.shared_cores) * kMicro}};
 }
 
 int network_probe(int argc, char** argv) {
@@ -128,7 +134,7 @@ int network_probe(int argc, char** argv) {
   if (has_base) {
     network["measured"]["hosts"] = machine.ranks;
     network["cores"] = options.shared_cores;
-    network["turn_us"] = turn_of(link.crowd, machine.ranks, options.shared_cores) * kMicro;
+    network["turn_us"] = turn_of(link.round, machine.ranks, options.shared_cores) * kMicro;
   }
   const std::string text = network.dump(2) + "\n";
   if (options.output.empty()) std::cout << text << std::flush;

@@ -53,7 +53,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       packed.push_back(packed_of(flight, node, bytes));
     }
-    if (!call.workers().works(flight.share.size() + bytes * packed.size())) return;
+    if (!call.workers().works(2 * packed.size() * (flight.share.size() + bytes))) return;
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       float* sums = sums_of(flight, part);
       for (std::size_t first = 0; first < part.count; first += Codec::kTile) {
@@ -84,7 +84,8 @@ class CompressedExchange final : public ExchangeAlgorithm {
   /// The node's sums, which lie where the result will, and the residuals.
   static void pack(Call& call, ChunkInFlight& flight, std::byte* packed) {
     const Packing& packing = *call.operation().packing;
-    if (!call.workers().works(2 * flight.share.size() + packed_bytes(call, flight))) return;
+    const std::size_t passes = packing.codec.has_residual() ? 5 : 1;  // 2 to pack, 3 to feed back
+    if (!call.workers().works(passes * flight.share.size() + packed_bytes(call, flight))) return;
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
       const float* sums = sums_of(flight, part);
       float* residual = packing.residuals[part.segment];

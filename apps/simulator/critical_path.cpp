@@ -22,8 +22,6 @@ const char* name_of(Spent on) {
   switch (on) {
     case Spent::call:
       return "call";
-    case Spent::core:
-      return "core";
     case Spent::turn:
       return "turn";
     case Spent::overhead:

@@ -270,6 +270,18 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result)
   calls.finish();
 }
 
+/// What a call reads and writes fits into the caches of a machine, or not. Where all nodes share
+/// the cores, they share the caches.
+tutti::simulated::Network with_caches(tutti::simulated::Network network, const Case& what) {
+  const int ranks = network.cores > 0 ? what.ranks() : what.ranks_per_node;
+  const double arrays = what.collective == "allreduce" ? 2 : 3;  // a replica
+  const double bytes = arrays * ranks * static_cast<double>(what.bytes);
+  if (bytes > network.cache_bytes) {
+    network.core_rate = std::min(network.core_rate, network.memory_rate);
+  }
+  return network;
+}
+
 /// The allocator keeps what it has had, in pieces that the next cluster may not fit into.
 void give_memory_back() {
 #ifdef __GLIBC__
@@ -301,7 +313,7 @@ Measured measure(const NamedNetwork& network, const Case& what) {
   settings.log = tutti::LogLevel::quiet;
   settings.tuning = what.learns ? "at-once" : "static";
   settings.algorithms = what.overrides;
-  Cluster cluster(network.network,
+  Cluster cluster(with_caches(network.network, what),
                   std::vector<int>(static_cast<std::size_t>(what.nodes), what.ranks_per_node),
                   settings, has_data(what));
   const auto algorithms = textbook_algorithms();

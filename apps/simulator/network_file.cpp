@@ -34,6 +34,8 @@ constexpr double kGigabyte = 1e9;
 constexpr std::array kFields{
     Field{"latency_us", &Network::latency, kMicrosecond, true},
     Field{"overhead_us", &Network::overhead, kMicrosecond, true},
+    Field{"receive_us", &Network::receive_overhead, kMicrosecond, true},
+    Field{"poll_us", &Network::poll, kMicrosecond, true},
     Field{"gap_us", &Network::gap, kMicrosecond, true},
     Field{"port_mbit_s", &Network::port_rate, kMegabit, false},
     Field{"burst_bytes", &Network::burst_bytes, 1, true},
@@ -41,6 +43,8 @@ constexpr std::array kFields{
     Field{"call_ns", &Network::call, kNanosecond, true},
     Field{"signal_ns", &Network::signal, kNanosecond, true},
     Field{"core_gb_s", &Network::core_rate, kGigabyte, false},
+    Field{"memory_gb_s", &Network::memory_rate, kGigabyte, false},
+    Field{"cache_bytes", &Network::cache_bytes, 1, true},
     Field{"node_gb_s", &Network::node_rate, kGigabyte, false},
     Field{"turn_us", &Network::turn, kMicrosecond, true},
 };

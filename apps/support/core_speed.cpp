@@ -50,27 +50,31 @@ double measure_signal() {
   return since(begin) / kTurns;
 }
 
-/// Bytes per second that some threads read and write together, in sums as a call makes them.
-double measure_sums(unsigned threads) {
-  constexpr std::size_t kCount = std::size_t{256} << 10;
-  constexpr int kRepeats = 100;
-  constexpr double kStreams = 3;  // two are read, one is written
-  const auto add = [] {
-    std::vector<float> left(kCount, 1);
-    std::vector<float> right(kCount, 1);
-    std::vector<float> sum(kCount);
-    for (int repeat = 0; repeat < kRepeats; ++repeat) {
-      for (std::size_t i = 0; i < kCount; ++i) sum[i] = left[i] + right[i];
-      left[static_cast<std::size_t>(repeat)] = sum[static_cast<std::size_t>(repeat)];
-    }
-  };
-  add();
+/// Seconds of some sums as a call makes them, over arrays that are there already.
+double seconds_of_sums(std::size_t count, int repeats) {
+  std::vector<float> left(count, 1);
+  std::vector<float> right(count, 1);
+  std::vector<float> sum(count);
   const auto begin = Clock::now();
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] = left[i] + right[i];
+    left[static_cast<std::size_t>(repeat)] = sum[static_cast<std::size_t>(repeat)];
+  }
+  return since(begin);
+}
+
+/// Bytes per second that some threads read and write together.
+double measure_sums(unsigned threads, std::size_t count, int repeats) {
+  constexpr double kStreams = 3;  // two are read, one is written
+  std::vector<double> seconds(threads);
   std::vector<std::thread> others;
-  for (unsigned i = 1; i < threads; ++i) others.emplace_back(add);
-  add();
+  for (unsigned i = 1; i < threads; ++i) {
+    others.emplace_back([&, i] { seconds[i] = seconds_of_sums(count, repeats); });
+  }
+  seconds[0] = seconds_of_sums(count, repeats);
   for (std::thread& other : others) other.join();
-  return threads * kStreams * sizeof(float) * kCount * kRepeats / since(begin);
+  const double longest = *std::max_element(seconds.begin(), seconds.end());
+  return threads * kStreams * sizeof(float) * static_cast<double>(count) * repeats / longest;
 }
 
 }  // namespace
@@ -79,8 +83,12 @@ CoreSpeed measure_cores() {
   CoreSpeed cores;
   cores.call = measure_call();
   cores.signal = measure_signal();
-  cores.core_rate = measure_sums(1);
-  cores.node_rate = std::max(cores.core_rate, measure_sums(std::thread::hardware_concurrency()));
+  constexpr std::size_t kInCache = std::size_t{64} << 10;  // of three arrays, in floats
+  constexpr std::size_t kInMemory = std::size_t{16} << 20;
+  cores.core_rate = measure_sums(1, kInCache, 400);
+  cores.memory_rate = std::min(cores.core_rate, measure_sums(1, kInMemory, 3));
+  cores.node_rate =
+      std::max(cores.core_rate, measure_sums(std::thread::hardware_concurrency(), kInCache, 400));
   return cores;
 }
 

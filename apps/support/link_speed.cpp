@@ -92,24 +92,28 @@ class End {
     }
     return seconds_since(begin);
   }
-  /// Messages in both directions at once, of which some are under way; seconds for all of them.
+  /// Messages in both directions at once, of which some are under way; seconds of a message, the
+  /// median over groups of them: a rank that was kept from its core for a while does not count.
   double stream(std::size_t bytes, std::size_t messages) {
     constexpr std::size_t kUnderWay = 16;
     std::vector<MPI_Request> requests(2 * kUnderWay, MPI_REQUEST_NULL);
+    std::vector<double> times;
     round_trip(kSmall);
-    const auto begin = Clock::now();
+    auto begin = Clock::now();
     for (std::size_t i = 0; i < messages; ++i) {
       const std::size_t place = 2 * (i % kUnderWay);
       for (const std::size_t which : {place, place + 1}) {
         if (requests[which] != MPI_REQUEST_NULL) wait(requests[which]);
       }
+      if (place == 0 && i >= 2 * kUnderWay) times.push_back(seconds_since(begin) / kUnderWay);
+      if (place == 0) begin = Clock::now();
       requests[place] = receive(bytes);
       requests[place + 1] = send(bytes);
     }
     for (MPI_Request& request : requests) {
       if (request != MPI_REQUEST_NULL) wait(request);
     }
-    return seconds_since(begin);
+    return median(times);
   }
 
  private:
@@ -121,8 +125,9 @@ class End {
 };
 
 struct Small {
-  double half = 0;      ///< of a round trip
-  double overhead = 0;  ///< mean of both ends
+  double half = 0;  ///< of a round trip
+  double send = 0;
+  double receive = 0;
 };
 
 /// Round trips with pauses between, in which a link that lets bursts through comes to rest again,
@@ -144,7 +149,7 @@ Small small_messages(End& end) {
     if (end.is_first()) receives.push_back(end.take(kSmall));
     trips.push_back(seconds_since(begin));
   }
-  return {median(trips) / 2, (median(sends) + median(receives)) / 2};
+  return {median(trips) / 2, median(sends), median(receives)};
 }
 
 /// The largest message whose sender need not wait for the receiver.
@@ -170,13 +175,19 @@ std::size_t eager_limit(End& end) {
   return eager;
 }
 
-/// Round trips one right after the other, until they take as long as the link needs for them.
+/// Round trips one right after the other, until they take as long as the link needs for them: the
+/// median over groups.
 double saturated_trip(End& end, std::size_t bytes) {
   constexpr int kTrips = 4000;
+  constexpr int kOfGroup = 100;
   for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
-  const auto begin = Clock::now();
-  for (int trip = 0; trip < kTrips; ++trip) end.round_trip(bytes);
-  return seconds_since(begin) / kTrips;
+  std::vector<double> times;
+  for (int group = 0; group < kTrips / kOfGroup; ++group) {
+    const auto begin = Clock::now();
+    for (int trip = 0; trip < kOfGroup; ++trip) end.round_trip(bytes);
+    times.push_back(seconds_since(begin) / kOfGroup);
+  }
+  return median(times);
 }
 
 /// How long a message and its answer take that come to a link at rest.
@@ -195,15 +206,36 @@ double from_rest(End& end, std::size_t bytes, std::size_t messages) {
   return median(times);
 }
 
+/// Of a look of the first end's at a message that has not come, and of giving the core on after it.
+double seconds_of_look(End& end, bool gives_on) {
+  constexpr int kLooks = 3000;
+  if (!end.is_first()) {
+    end.take(kSmall);
+    end.give(kSmall);
+    return 0;
+  }
+  MPI_Request request = end.receive(kSmall);
+  const auto begin = Clock::now();
+  for (int look = 0; look < kLooks; ++look) {
+    End::done(request);
+    if (gives_on) sched_yield();
+  }
+  const double seconds = seconds_since(begin) / kLooks;
+  end.give(kSmall);
+  End::wait(request);
+  return seconds;
+}
+
 LinkSpeed measure_ends(End& end) {
   LinkSpeed link;
   const Small small = small_messages(end);
-  link.overhead = small.overhead;
-  link.latency = std::max(small.half - 2 * small.overhead, 0.0);
+  link.overhead = small.send;
+  link.receive_overhead = small.receive;
+  link.latency = std::max(small.half - small.send - small.receive, 0.0);
+  link.poll = seconds_of_look(end, false);
   link.eager_bytes = eager_limit(end);
   constexpr std::size_t kMessages = 256;
-  end.stream(kPiece, kMessages / 4);  // what passes at once has passed
-  link.port_rate = static_cast<double>(kPiece * kMessages) / end.stream(kPiece, kMessages);
+  link.port_rate = static_cast<double>(kPiece) / end.stream(kPiece, kMessages);
   // Where round trips take longer than they would one by one, the link is what they wait for.
   const double trip = saturated_trip(end, kOneSegment);
   const double header = trip * link.port_rate - static_cast<double>(kOneSegment);
@@ -236,14 +268,10 @@ LinkSpeed measure_link(MPI_Comm comm) {
   LinkSpeed link;
   const bool takes_part = rank < 2;
   End end(comm, takes_part ? rank : 0);
-  double alone = 0;
   meet(comm, true);
-  if (takes_part) {
-    link = measure_ends(end);
-    alone = small_messages(end).half;
-  }
+  if (takes_part) link = measure_ends(end);
   meet(comm, !takes_part);
-  if (takes_part) link.crowd = std::max(small_messages(end).half - alone, 0.0);
+  if (takes_part) link.round = seconds_of_look(end, true);
   meet(comm, false);
   return link;
 }

@@ -13,6 +13,11 @@ namespace {
 // shorter than what the deadlines of ranks differ by.
 constexpr Time kIdle = kSecond / 100;
 
+// As collectives/wait.cpp has it: how a rank that is alone in its node looks before it gives its
+// core on.
+constexpr int kMessagePolls = 8;
+constexpr Time kSpin = kSecond / 50'000;
+
 }  // namespace
 
 Time in_picoseconds(double seconds) {
@@ -65,11 +70,12 @@ void Simulation::run(const std::function<void(int)>& body) {
   unfinished_ = size();
   for (int rank = 0; rank < size(); ++rank) {
     Rank& one = ranks_[at(rank)];
-    one.waiting = one.poked = one.stopped = false;
+    one.waiting = one.poked = one.stopped = one.due = false;
     one.signalled = one.hop = one.cause = -1;
     one.fibre = std::make_unique<Fibre>(stacks_.stack(rank), [&body, rank] { body(rank); });
-    push({now_, 0, rank, true, 0});
+    if (!shares_core()) push({now_, 0, rank, true, 0});
   }
+  start_cores();
   while (unfinished_ > 0) {
     if (events_.empty()) {
       const bool all_stopped = std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
@@ -94,10 +100,14 @@ void Simulation::run(const std::function<void(int)>& body) {
 
 void Simulation::wake_all(bool stopped_ones) {
   for (int rank = 0; rank < size(); ++rank) {
-    if (!ranks_[at(rank)].fibre->ended() && ranks_[at(rank)].stopped == stopped_ones) {
-      push({now_, 0, rank, true, 0});
-      ranks_[at(rank)].waiting = false;
+    Rank& one = ranks_[at(rank)];
+    if (one.fibre->ended() || one.stopped != stopped_ones) continue;
+    if (shares_core() && !stopped_ones) {
+      poke(rank);
+      continue;
     }
+    push({now_, 0, rank, true, 0});
+    one.waiting = false;
   }
 }
 
@@ -120,7 +130,9 @@ void Simulation::resume(int rank) {
   current_ = rank;
   ranks_[at(rank)].fibre->resume();
   current_ = -1;
-  if (ranks_[at(rank)].fibre->ended()) --unfinished_;
+  if (!ranks_[at(rank)].fibre->ended()) return;
+  --unfinished_;
+  leave_core(rank);
 }
 
 /// Where nothing happens meanwhile, the clock alone moves.
@@ -134,27 +146,21 @@ void Simulation::pass(Time time) {
   ranks_[at(current_)].fibre->leave();
 }
 
-void Simulation::sleep_until(Time time) { pass(time - now_); }
+/// Where cores are shared it polls: a message that comes meanwhile is seen by the next wait.
+void Simulation::sleep_until(Time time) {
+  if (!shares_core()) return pass(time - now_);
+  const int rank = current_;
+  at_time(time, [this, rank] { poke(rank); });
+  while (now_ < time) wait();
+  ranks_[at(rank)].poked = true;
+}
 
 void Simulation::spend(Time time, Spent on) {
   if (time <= 0) return;
-  take_core(time);
   const Time begin = now_;
   pass(time);
   Rank& own = ranks_[at(current_)];
   own.hop = add_hop({own.hop, on, current_, begin, now_});
-}
-
-/// Of those that ranks share, the one that is free first, in the order in which they ask.
-void Simulation::take_core(Time time) {
-  if (cores_.empty()) return;
-  Time& core = *std::min_element(cores_.begin(), cores_.end());
-  const Time begin = std::max(core, now_);
-  core = begin + time;
-  if (begin == now_) return;
-  Rank& own = ranks_[at(current_)];
-  own.hop = add_hop({own.hop, Spent::core, current_, now_, begin});
-  pass(begin - now_);
 }
 
 void Simulation::at_time(Time time, std::function<void()> action) {
@@ -176,6 +182,7 @@ void Simulation::poke(int rank, std::int64_t hop) {
     one.poked = true;
     return;
   }
+  if (shares_core()) return become_due(rank, hop);
   one.waiting = false;
   one.cause = hop;
   push({now_, 0, rank, true, 0});
@@ -186,23 +193,118 @@ void Simulation::wait() {
   if (!std::exchange(own.poked, false)) {
     own.waiting = true;
     own.cause = -1;
+    if (shares_core()) wait_for_turn(own);
     own.fibre->leave();
     own.waiting = false;
     if (own.cause >= 0) own.hop = own.cause;
-    take_turn();
   }
   own.poked = false;
+  own.looks = 0;
 }
 
-/// More ranks than cores look in turn, and the turn of one that is waited for has not come.
-void Simulation::take_turn() {
-  const auto cores = static_cast<double>(cores_.size());
-  if (cores_.empty() || static_cast<double>(size()) <= cores) return;
-  const Time until =
-      now_ + in_picoseconds(network_.turn * (static_cast<double>(size()) / cores - 1));
-  Rank& own = ranks_[at(current_)];
-  own.hop = add_hop({own.hop, Spent::turn, current_, now_, until});
-  sleep_until(until);
+// --- cores that ranks share ---------------------------------------------------------------------
+//
+//   rank 0  works | looks for a while, and gives the core on
+//   rank 2                                                   looks |                | looks | works
+//   rank 4                                                          looks |
+//                                                                 ^ rank 2's message comes
+
+/// All ranks have something to do, and begin one after the other.
+void Simulation::start_cores() {
+  for (Core& core : cores_) {
+    core.turns.clear();
+    core.has_owner = false;
+  }
+  if (!shares_core()) return;
+  for (int rank = 0; rank < size(); ++rank) {
+    ranks_[at(rank)].waiting = ranks_[at(rank)].due = true;
+    ranks_[at(rank)].due_since = now_;
+    core_of(rank).turns.push_back(rank);
+  }
+  for (Core& core : cores_) {
+    core.since = now_;
+    plan_next(core);
+  }
+}
+
+/// Unless something else happens to the core before.
+void Simulation::plan(Core& core, Time time, std::function<void()> action) {
+  const std::uint64_t epoch = ++core.epoch;
+  at_time(time, [&core, epoch, action = std::move(action)] {
+    if (core.epoch == epoch) action();
+  });
+}
+
+/// The rank that is executing has its core, and keeps it while it looks.
+void Simulation::wait_for_turn(Rank& own) {
+  Core& core = cores_[at(own.node) % cores_.size()];
+  if (core.turns.size() == 1) return;
+  const int looks = kMessagePolls * std::max(own.looks, 1);
+  plan(core, now_ + kSpin + looks * in_picoseconds(network_.poll),
+       [this, &core] { give_on(core); });
+}
+
+/// A rank that waits has something to do: at once if it has the core, else in its turn.
+void Simulation::become_due(int rank, std::int64_t hop) {
+  Rank& one = ranks_[at(rank)];
+  if (one.due) return;
+  one.due = true;
+  one.due_since = now_;
+  one.cause = hop;
+  Core& core = core_of(rank);
+  if (!core.has_owner) return plan_next(core);
+  if (core.turns.front() == rank) hand_to(core, 0);
+}
+
+void Simulation::give_on(Core& core) {
+  std::rotate(core.turns.begin(), core.turns.begin() + 1, core.turns.end());
+  core.has_owner = false;
+  core.since = now_;
+  plan_next(core);
+}
+
+/// The ranks look one after the other since a known time: the first whose look finds something.
+void Simulation::plan_next(Core& core) {
+  const Time turn = in_picoseconds(network_.turn);
+  const Time round = turn * static_cast<Time>(core.turns.size());
+  std::size_t next = core.turns.size();
+  Time soonest = 0;
+  for (std::size_t place = 0; place < core.turns.size(); ++place) {
+    if (!ranks_[at(core.turns[place])].due) continue;
+    const Time first = core.since + static_cast<Time>(place) * turn;
+    const Time late = std::max(now_ - first, Time{0});
+    const Time looks = round > 0 ? first + (late + round - 1) / round * round : now_;
+    if (next < core.turns.size() && looks >= soonest) continue;
+    next = place;
+    soonest = looks;
+  }
+  if (next == core.turns.size()) return;
+  plan(core, soonest, [this, &core, next] { hand_to(core, next); });
+}
+
+void Simulation::hand_to(Core& core, std::size_t place) {
+  std::rotate(core.turns.begin(), core.turns.begin() + static_cast<std::ptrdiff_t>(place),
+              core.turns.end());
+  core.has_owner = true;
+  ++core.epoch;
+  Rank& one = ranks_[at(core.turns.front())];
+  one.waiting = one.due = false;
+  const std::int64_t previous = one.cause >= 0 ? one.cause : one.hop;
+  one.cause = add_hop({previous, Spent::turn, core.turns.front(), one.due_since, now_});
+  push({now_, 0, core.turns.front(), true, 0});
+}
+
+/// It has ended, or does not look any more.
+void Simulation::leave_core(int rank) {
+  if (!shares_core()) return;
+  Core& core = core_of(rank);
+  const auto found = std::find(core.turns.begin(), core.turns.end(), rank);
+  if (found == core.turns.end()) return;
+  if (found == core.turns.begin()) core.has_owner = false;
+  core.turns.erase(found);
+  if (core.has_owner) return;
+  core.since = now_;
+  plan_next(core);
 }
 
 void Simulation::record(bool records) {
@@ -222,6 +324,7 @@ std::int64_t Simulation::add_hop(const Hop& hop) {
 void Simulation::stop_here() {
   Rank& own = ranks_[at(current_)];
   own.stopped = true;
+  leave_core(current_);
   own.fibre->leave();
 }
 

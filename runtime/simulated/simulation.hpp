@@ -23,7 +23,6 @@ Time in_picoseconds(double seconds);
 /// What a rank's time goes by on.
 enum class Spent : std::uint8_t {
   call,      ///< of its core, before anything moves
-  core,      ///< until one of the shared cores is free
   turn,      ///< until a shared core comes round to it
   overhead,  ///< of its core, for a message that it sends or receives
   work,      ///< of its core, over data
@@ -33,7 +32,7 @@ enum class Spent : std::uint8_t {
   wire,      ///< while a message passes a port
   latency,   ///< from port to port
 };
-inline constexpr std::size_t kKindsOfSpent = 10;
+inline constexpr std::size_t kKindsOfSpent = 9;
 
 /// A stretch of time, and the one that had to end before it began.
 struct Hop {
@@ -76,6 +75,8 @@ class Simulation {
   void at_time(Time time, std::function<void()> action);
   /// The rank looks again at what it waits for, now or when it next waits: because of this hop.
   void poke(int rank, std::int64_t hop = -1);
+  /// The rank that is executing has looked at a message that has not come.
+  void looked() { ++ranks_[at(current_)].looks; }
   /// The rank that is executing stops until every other one has returned or stopped.
   void stop_here();
 
@@ -101,9 +102,20 @@ class Simulation {
     bool waiting = false;
     bool poked = false;
     bool stopped = false;
+    bool due = false;  ///< waits for its turn only
+    Time due_since = 0;
+    int looks = 0;        ///< since it last waited
     Time signalled = -1;  ///< the last time for which it will be told of a signal
     std::int64_t hop = -1;
     std::int64_t cause = -1;  ///< the hop that it was poked for
+  };
+  /// A core that ranks share. One has it until it has nothing to do and has looked for a while;
+  /// where all of them wait, each looks and gives it on.
+  struct Core {
+    std::vector<int> turns;  ///< its ranks; the first has it, or looked at `since`
+    bool has_owner = false;
+    Time since = 0;
+    std::uint64_t epoch = 0;  ///< what was planned in an earlier one does not happen
   };
   struct Event {
     Time time;
@@ -119,8 +131,16 @@ class Simulation {
 
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   void pass(Time time);
-  void take_core(Time time);
-  void take_turn();
+  void start_cores();
+  [[nodiscard]] bool shares_core() const { return !cores_.empty(); }
+  Core& core_of(int rank) { return cores_[at(ranks_[at(rank)].node) % cores_.size()]; }
+  void plan(Core& core, Time time, std::function<void()> action);
+  void wait_for_turn(Rank& own);
+  void become_due(int rank, std::int64_t hop);
+  void give_on(Core& core);
+  void plan_next(Core& core);
+  void hand_to(Core& core, std::size_t place);
+  void leave_core(int rank);
   void wait();
   void signalled();
   void resume(int rank);
@@ -141,7 +161,7 @@ class Simulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::function<void()>> actions_;
   std::vector<std::size_t> free_actions_;
-  std::vector<Time> cores_;  ///< the shared ones: when each is free
+  std::vector<Core> cores_;  ///< the shared ones
   bool records_ = false;
   std::vector<Hop> hops_;
 };

@@ -67,6 +67,7 @@ Wires::Wires(Simulation& simulation)
     : simulation_(simulation),
       latency_(in_picoseconds(simulation.network().latency)),
       overhead_(in_picoseconds(simulation.network().overhead)),
+      receive_overhead_(in_picoseconds(simulation.network().receive_overhead)),
       gap_(in_picoseconds(simulation.network().gap)),
       ends_(static_cast<std::size_t>(simulation.size())),
       outgoing_(simulation.node_sizes().size(), {0, simulation.network().burst_bytes}),
@@ -291,10 +292,13 @@ Wires::Request Wires::receive(int rank, int from, int tag, std::span<std::byte> 
 bool Wires::done(int rank, Request request) {
   End& end = ends_[static_cast<std::size_t>(rank)];
   Pending& pending = end.requests[static_cast<std::size_t>(request)];
-  if (!pending.done) return false;
+  if (!pending.done) {
+    simulation_.looked();
+    return false;
+  }
   const bool costs = pending.costs;
   end.free.push_back(request);
-  if (costs) simulation_.spend(overhead_, Spent::overhead);
+  if (costs) simulation_.spend(receive_overhead_, Spent::overhead);
   return true;
 }
 

@@ -113,6 +113,7 @@ class Wires {
   Simulation& simulation_;
   const Time latency_;
   const Time overhead_;
+  const Time receive_overhead_;
   const Time gap_;
   std::vector<End> ends_;
   std::vector<Port> outgoing_;  ///< by node

@@ -8,7 +8,8 @@
 # DIR (build/calibration) then has network.json, a file for collective-simulator --network, with the
 # machine and the date; a --json of collective-benchmark for each case; and prediction.json. What is
 # there already is not measured again, unless --fresh is given. Needs root; see hosts.sh. Takes five
-# minutes, in which nothing else should run on the machine.
+# minutes. Each host has one core, in turn, and its programs have real-time priority, so that what
+# else runs on the machine is not measured; for these minutes it has little of the cores.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -31,6 +32,7 @@ bin=$root/build/bin
 for program in network-probe collective-benchmark collective-simulator; do
   [ -x "$bin/$program" ] || fail "calibrate.sh: $bin/$program is missing: build it first"
 done
+chrt --rr 1 true || fail "calibrate.sh: real-time priority is refused here (chrt --rr 1)"
 mkdir -p -- "$folder"
 
 # What the library learns depends on the times that it sees, and would be learnt on both sides.
@@ -40,7 +42,7 @@ export TUTTI_TUNING=static
 on_hosts() {
   local number=$1 program=$2
   shift 2
-  "$root/scripts/mpirun/hosts.sh" "$number" --rate "$rate" -- \
+  chrt --rr 1 "$root/scripts/mpirun/hosts.sh" "$number" --rate "$rate" --pin -- \
     mpirun -x TUTTI_TUNING -np "$number" "$bin/$program" "$@"
 }
 

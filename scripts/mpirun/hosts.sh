@@ -30,16 +30,16 @@ skip() {
 
 # on_host NAME COMMAND...: replaces this shell.
 on_host() {
-  local name=$1 pin=()
+  local name=$1 on_core=()
   shift
   if [ -n "${HOSTS_CORES:-}" ]; then
     local cores
     read -ra cores <<<"$HOSTS_CORES"
-    pin=(taskset --cpu-list "${cores[${name##*-h} % ${#cores[@]}]}")
+    on_core=(taskset --cpu-list "${cores[${name##*-h} % ${#cores[@]}]}")
   fi
   # shellcheck disable=SC2016
-  exec "${pin[@]}" ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh \
-    "h${name##*-h}" "$@"
+  exec "${on_core[@]}" ip netns exec "$name" \
+    unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "h${name##*-h}" "$@"
 }
 
 if [ "${1:-}" = --remote-shell ]; then

@@ -31,8 +31,8 @@ class NetworkProbe(unittest.TestCase):
             network = json.loads(path.read_text(encoding="utf-8"))
             self.assertEqual((network["name"], network["measured"]["hosts"]), ("mine", 3))
             self.assertEqual(network["cores"], 2)
-            for number in ("overhead_us", "port_mbit_s", "eager_bytes", "call_ns", "signal_ns",
-                           "core_gb_s", "node_gb_s"):
+            for number in ("overhead_us", "receive_us", "poll_us", "port_mbit_s", "eager_bytes",
+                           "call_ns", "signal_ns", "core_gb_s", "memory_gb_s", "node_gb_s"):
                 self.assertGreater(network[number], 0, number)
             self.assertGreaterEqual(network["node_gb_s"], network["core_gb_s"])
             more = [programs.program("network-probe"), "--base", str(path), "--output", str(path)]
@@ -41,6 +41,7 @@ class NetworkProbe(unittest.TestCase):
             again = json.loads(path.read_text(encoding="utf-8"))
             self.assertEqual((again["cores"], again["measured"]["hosts"]), (1, 4))
             self.assertEqual(again["latency_us"], network["latency_us"])
+            self.assertGreater(again["turn_us"], 0)
             said = programs.run("collective-simulator", "--network", str(path), "--nodes", "2,3",
                                 "--size", "8,64K")
             self.assertEqual(said.code, 0)

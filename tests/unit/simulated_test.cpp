@@ -41,7 +41,7 @@ int rounds_of(int nodes) { return std::bit_width(static_cast<unsigned>(nodes - 1
 Network pure_latency() {
   Network network;
   network.latency = 1e-3;
-  network.overhead = network.gap = network.signal = network.call = 0;
+  network.overhead = network.receive_overhead = network.gap = network.signal = network.call = 0;
   network.port_rate = network.core_rate = network.node_rate = 1e30;
   network.eager_bytes = std::size_t{1} << 40;
   return network;
@@ -141,7 +141,7 @@ TEST_CASE("on a network of latency alone a small allreduce takes as many of them
 TEST_CASE("nodes that tell all others do not all send to one of them first") {
   Network network = pure_latency();
   network.latency = 5e-3;
-  network.overhead = 1e-3;
+  network.overhead = network.receive_overhead = 1e-3;
   for (const std::size_t count :
        {1U, 50'000U}) {  // with the handshakes, and by the direct exchange
     constexpr int kNodes = 7;
@@ -210,23 +210,30 @@ TEST_CASE("a link that has rested lets a burst pass at once, and the rest at its
   CHECK(arrivals(network, {1500}).front() == doctest::Approx(2.5));
 }
 
-TEST_CASE("ranks that share cores take them one after the other, and look in turn") {
+TEST_CASE("ranks that share a core have it in turn: who waits looks for a while, and gives it on") {
+  constexpr Time kMillisecond = kSecond / 1000;
+  constexpr Time kLooks = kSecond / 50'000;  // 20 us
   Network network = pure_latency();
-  network.cores = 2;
+  network.cores = 2;  // one for ranks 0 and 2, one for 1 and 3
   network.turn = 1e-3;
   simulated::Simulation simulation(network, nodes_of(4, 1));
-  std::vector<Time> ends;
-  Time woken = 0;
+  std::vector<Time> worked(4);
+  std::vector<Time> woken(4);
   simulation.run([&](int rank) {
-    simulation.spend(kSecond / 1000, simulated::Spent::work);
-    ends.push_back(simulation.now());
-    if (rank != 0) return;
-    simulation.at_time(kSecond, [&] { simulation.poke(0); });
-    simulation.pace(0).wait();
-    woken = simulation.now();
+    const auto place = static_cast<std::size_t>(rank);
+    simulation.spend(kMillisecond, simulated::Spent::work);
+    worked[place] = simulation.now();
+    if (rank % 2 == 1) return;
+    simulation.at_time(kSecond + rank * kMillisecond / 4, [&, rank] { simulation.poke(rank); });
+    simulation.pace(rank).wait();
+    woken[place] = simulation.now();
+    simulation.spend(kMillisecond, simulated::Spent::work);
   });
-  CHECK(ends == std::vector<Time>{kSecond / 1000, kSecond / 1000, kSecond / 500, kSecond / 500});
-  CHECK(woken == kSecond + kSecond / 1000);  // one other rank on its core looks before it
+  const Time second = 2 * kMillisecond;  // of the two of a core
+  CHECK(worked == std::vector<Time>{kMillisecond, kMillisecond, second + kLooks, second});
+  // Since 2.04 ms ranks 0 and 2 look in turn, each every 2 ms.
+  CHECK(woken[0] == kSecond + 2 * kLooks);
+  CHECK(woken[2] == woken[0] + kMillisecond);  // it waits until rank 0 has done its work
 }
 
 namespace {

@@ -22,7 +22,9 @@ Json whole_network() {
           {"gap_us", 0},          {"port_mbit_s", 1000}, {"header_bytes", 60},
           {"eager_bytes", 65536}, {"call_ns", 300},      {"signal_ns", 100},
           {"core_gb_s", 10},      {"node_gb_s", 100},    {"incoming_limited", false},
-          {"burst_bytes", 32768}, {"cores", 2},          {"turn_us", 5}};
+          {"burst_bytes", 32768}, {"cores", 2},          {"turn_us", 5},
+          {"receive_us", 2},      {"poll_us", 1.5},      {"memory_gb_s", 5},
+          {"cache_bytes", 1e6}};
 }
 
 /// What is said of a network with this in it; empty if it is taken.
@@ -65,6 +67,10 @@ TEST_CASE("a network has all its numbers, in the units of their names") {
   CHECK(read.network.burst_bytes == 32768);
   CHECK(read.network.cores == 2);
   CHECK(read.network.turn == doctest::Approx(5e-6));
+  CHECK(read.network.receive_overhead == doctest::Approx(2e-6));
+  CHECK(read.network.poll == doctest::Approx(1.5e-6));
+  CHECK(read.network.memory_rate == doctest::Approx(5e9));
+  CHECK(read.network.cache_bytes == doctest::Approx(1e6));
   const Json whole = whole_network();
   for (const auto& [name, value] : whole.items()) {
     Json json = whole_network();
@@ -109,7 +115,7 @@ TEST_CASE("the textbook's sums are right, for all numbers of nodes and ranks") {
 TEST_CASE("recursive doubling takes its textbook's time") {
   NamedNetwork network;
   network.network.latency = 1e-3;
-  network.network.overhead = network.network.call = 0;
+  network.network.overhead = network.network.receive_overhead = network.network.call = 0;
   network.network.port_rate = network.network.core_rate = network.network.node_rate = 1e30;
   CHECK(measure(network, {16, 1, 8, "recursive-doubling"}).seconds == doctest::Approx(4e-3));
   CHECK(measure(network, {16, 1, 8, "ring"}).seconds == doctest::Approx(30e-3));
@@ -137,12 +143,27 @@ TEST_CASE("what a compression makes of values is not checked, and takes fewer by
   const Case whole{2, 1, 1 << 20, "tutti", false, "pushpull"};
   Case packed = whole;
   packed.compression = "2bit";
-  const Measured all = measure(NamedNetwork{}, whole);
-  const Measured few = measure(NamedNetwork{}, packed);
+  NamedNetwork network;
+  network.network.core_rate = network.network.node_rate = 1e11;  // packing takes time, too
+  const Measured all = measure(network, whole);
+  const Measured few = measure(network, packed);
   CHECK(all.wrong == std::uint64_t{0});
   CHECK(!few.wrong);
   CHECK(few.traffic.most_bytes_of_link * 10 < all.traffic.most_bytes_of_link);
   CHECK(few.seconds < all.seconds);
+}
+
+TEST_CASE("what does not fit into the caches takes the time of memory") {
+  NamedNetwork network;
+  network.network.core_rate = network.network.node_rate = 1e10;
+  network.network.memory_rate = 1e9;
+  network.network.port_rate = 1e30;
+  const Case what{2, 1, 1 << 20, "tutti", false};
+  const double of_caches = measure(network, what).seconds;
+  network.network.cache_bytes = 2 << 20;  // each node's own: its input and its output fit
+  CHECK(measure(network, what).seconds == of_caches);
+  network.network.cores = 2;  // of one machine
+  CHECK(measure(network, what).seconds > 3 * of_caches);
 }
 
 TEST_CASE("a call right after others finds the links as they have left them") {
@@ -157,7 +178,8 @@ TEST_CASE("a call right after others finds the links as they have left them") {
 
 TEST_CASE("the critical path says what each of the textbook's rounds takes") {
   NamedNetwork network;
-  network.network = {.latency = 1e-3, .overhead = 1e-4, .port_rate = 1e6, .call = 1e-5};
+  network.network = {
+      .latency = 1e-3, .overhead = 1e-4, .receive_overhead = 1e-4, .port_rate = 1e6, .call = 1e-5};
   network.network.core_rate = network.network.node_rate = 1e30;
   const Measured one = measure(network, {16, 1, 1000, "recursive-doubling"});
   const auto on = [&](tutti::simulated::Spent what) {

@@ -69,7 +69,7 @@ void PackedSum::pack() {
   }
   for (std::size_t packet = 0; packet < packets_.size(); ++packet) {
     for (const Part& part : parts_of(packet)) {
-      if (!works(part)) continue;
+      if (!packs(part)) continue;
       job_->codec.pack(gradient_of(part), residual_of(part), part.count,
                        packed_->bytes() + packets_[packet].begin + part.offset);
     }
@@ -107,7 +107,7 @@ void PackedSum::consume(std::size_t segment, std::size_t first, std::size_t coun
 
 void PackedSum::finish(std::size_t packet) {
   for (const Part& part : parts_of(packet)) {
-    if (!works(part, arrived_.size())) continue;
+    if (!sums_up(part)) continue;
     sources_.clear();
     for (const auto& bytes : arrived_) sources_.push_back(bytes.data() + part.offset);
     if (job_->codec.has_residual()) {
@@ -118,10 +118,21 @@ void PackedSum::finish(std::size_t packet) {
   }
 }
 
-/// In a simulation, lets the time pass in which elements are read or written, and packed ones too.
-bool PackedSum::works(const Part& part, std::size_t ranks) const {
-  return group_.engine().workers().works(part.count * sizeof(float) +
-                                         ranks * job_->codec.packed_bytes(part.count));
+/// In a simulation, lets the time pass in which gradient and residual are read and packed.
+bool PackedSum::packs(const Part& part) const {
+  const std::size_t read = job_->codec.has_residual() ? 2 : 1;
+  return group_.engine().workers().works(read * part.count * sizeof(float) +
+                                         job_->codec.packed_bytes(part.count));
+}
+
+/// The same for what is left in the residual, and for elements of all ranks that are unpacked and
+/// summed.
+bool PackedSum::sums_up(const Part& part) const {
+  const std::size_t fed_back = job_->codec.has_residual() ? 3 : 0;
+  const std::size_t elements = fed_back + 2 * arrived_.size();
+  return group_.engine().workers().works(elements * part.count * sizeof(float) +
+                                         2 * arrived_.size() *
+                                             job_->codec.packed_bytes(part.count));
 }
 
 void PackedSum::hand_on(const Part& part) {

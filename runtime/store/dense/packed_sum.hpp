@@ -62,7 +62,8 @@ class PackedSum final : public collectives::Consumer {
   void pack();
   void lay_out();
   [[nodiscard]] std::span<const Part> parts_of(std::size_t packet) const;
-  [[nodiscard]] bool works(const Part& part, std::size_t ranks = 1) const;
+  [[nodiscard]] bool packs(const Part& part) const;
+  [[nodiscard]] bool sums_up(const Part& part) const;
   void finish(std::size_t packet);
   void hand_on(const Part& part);
   [[nodiscard]] const float* gradient_of(const Part& part) const;
