@@ -276,13 +276,16 @@ build_reason() {
   fi
 }
 
-release_options=()  # of cmake, when the release build is configured
+release_options=() asan_options=()  # of cmake, when these builds are configured
 
 # build PRESET [TARGET...]: configures and builds; everything if no target is named.
 build() {
   local preset=$1 folder jobs options=() target=()
   shift
-  if [ "$preset" = release ]; then options=("${release_options[@]}"); fi
+  case $preset in
+    release) options=("${release_options[@]}") ;;
+    asan) options=("${asan_options[@]}") ;;
+  esac
   folder=$(build_folder "$preset")
   [ ! -e "$folder" ] || [ -w "$folder" ] ||
     fail "$folder belongs to another user (was a script run with sudo?): remove it first."

@@ -7,7 +7,8 @@
 #   scripts/mpirun/test.sh --clang [ARGUMENTS OF ctest...]
 #
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
-# UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks.
+# UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks; with
+# --python, also over the package for Python.
 # --mpis: also a part of the MPI tests with Open MPI 5, MPICH 4, and MPICH 5 by the standard ABI,
 # where they can be had.
 # --python: also the package for Python, where nanobind, NumPy and pytest can be had.
@@ -30,7 +31,7 @@ runner=()
 build_the_sanitizers() {
   chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null || true
   build tsan thread_tests
-  build asan unit_tests mpi_tests
+  build asan unit_tests mpi_tests "${python_target[@]}"
 }
 
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
@@ -42,11 +43,13 @@ run_thread_sanitizer() {
   runner=()
 }
 
-# Open MPI keeps memory until the process ends, so leaks are looked for in the unit tests alone.
+# Open MPI keeps memory until the process ends, so leaks are looked for in the unit tests alone. The
+# package for Python is among the tests with two ranks, too.
 run_address_sanitizer() {
   say "AddressSanitizer and UndefinedBehaviorSanitizer"
   run_ctest asan -L unit "$@"
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan -R '_np[23]$' "$@"
+  if [ "${#python_target[@]}" != 0 ]; then run_ctest asan -R '^python$' "$@"; fi
 }
 
 # --- Python --------------------------------------------------------------------------------------
@@ -55,12 +58,13 @@ run_address_sanitizer() {
 # why is in `skipped`.
 get_python() {
   local home=$root/build/venv log=$root/build/venv.log
-  if [ -x "$home/bin/mypy" ] && ! is_without_torch "$home"; then return 0; fi
+  local packages=(nanobind numpy pytest mypy pyright mpi4py "${torch[@]}")
+  if has_modules "$home" "${packages[@]}"; then return 0; fi
   mkdir -p -- "$root/build"
   { python3 -c 'import ensurepip' && python3-config --includes; } >/dev/null 2>&1 ||
     (apt_install python3-venv python3-dev) >"$log" 2>&1 || true
   if ! { python3 -m venv "$home" &&
-    "$home/bin/pip" install nanobind numpy pytest mypy mpi4py "${torch[@]}"; } \
+    "$home/bin/pip" install "${packages[@]}"; } \
     >"$log" 2>&1; then
     rm -rf -- "$home"
     skipped="skipped: the package for Python: $(tail -n 1 -- "$log")"
@@ -68,8 +72,13 @@ get_python() {
   fi
 }
 
-# Torch was asked for, and is not there.
-is_without_torch() { [ "${#torch[@]}" != 0 ] && [ ! -x "$1/bin/torchrun" ]; }
+# has_modules FOLDER NAMES...: the virtual environment has them.
+has_modules() {
+  "$1/bin/python" - "${@:2}" <<'END' 2>/dev/null
+import importlib.util, sys
+sys.exit(not all(importlib.util.find_spec(name) for name in sys.argv[1:]))
+END
+}
 
 # --- other MPIs ----------------------------------------------------------------------------------
 
@@ -121,13 +130,14 @@ run_clang() {
 }
 
 with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
+python_target=()
 while [ $# != 0 ]; do
   case $1 in
     --sanitizers) with_sanitizers=yes ;;
     --mpis) with_mpis=yes ;;
     --python) with_python=yes ;;
     --clang) with_clang=yes ;;
-    --torch) with_python=yes torch=(torch) ;;
+    --torch) with_python=yes torch=(torch expecttest) ;;
     *) break ;;
   esac
   shift
@@ -142,6 +152,8 @@ install_test_tools
 if [ "$with_python" = yes ]; then
   if get_python; then
     release_options=(-DTUTTI_PYTHON=ON "-DPython_EXECUTABLE=$root/build/venv/bin/python")
+    asan_options=("${release_options[@]}")
+    python_target=(tutti_python)
   else
     say "$skipped"
   fi

@@ -2,6 +2,8 @@
 """Type checkers: programs that are right pass, others are refused, and the stub is the module."""
 
 import ast
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -48,7 +50,7 @@ def main() -> int:
     try:
         kv.barrier()
     except tutti.TimeoutError as error:
-        print(error.rank, error.host, error.key, shape, total, epoch)
+        print(error.rank, error.host, error.key, shape, total, epoch, scale)
     return tutti.EXIT_REQUEUE if kv.stop_requested() else 0
 """
 WRONG = """
@@ -73,15 +75,25 @@ kv.shard()
 """
 
 
-def run_mypy(folder, *words):
-    """On a copy of the package, `folder`/tutti: what is installed is not the program's to check."""
-    pytest.importorskip("mypy")
+def copy_package(folder):
+    """To `folder`/tutti: what is installed is not the program's to check."""
     shutil.copytree(PACKAGE, folder / "tutti",
                     ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+
+
+def run_mypy(folder, *words):
+    pytest.importorskip("mypy")
+    copy_package(folder)
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", folder / "cache",
          *words], text=True, capture_output=True, cwd=folder,
         env={"MYPYPATH": str(folder), "PATH": "/usr/bin:/bin"})
+
+
+def lines_that_are_wrong():
+    lines = WRONG.splitlines()
+    first = next(number for number, line in enumerate(lines, 1) if "no value" in line)
+    return set(range(first, len(lines) + 1))
 
 
 def check(program, folder):
@@ -100,10 +112,28 @@ def test_a_program_that_is_right_passes(tmp_path):
 def test_each_wrong_line_is_refused(tmp_path):
     done = check(WRONG, tmp_path)
     refused = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
-    lines = WRONG.splitlines()
-    first = next(number for number, line in enumerate(lines, 1) if "no value" in line)
-    wrong = set(range(first, len(lines) + 1))
-    assert refused == wrong, done.stdout + done.stderr
+    assert refused == lines_that_are_wrong(), done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="pyright needs node")
+def test_pyright_says_so_too(tmp_path):
+    pytest.importorskip("pyright")
+    copy_package(tmp_path)
+    for name, program in (("right", RIGHT), ("wrong", WRONG)):
+        (tmp_path / f"{name}.py").write_text(program)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(
+        {"include": ["*.py", "tutti/*.py*"], "strict": ["*.py"],
+         "reportMissingModuleSource": False}))
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable],
+        text=True, capture_output=True, cwd=tmp_path,
+        env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] >= 8
+    refused = {one["range"]["start"]["line"] + 1 for one in found["generalDiagnostics"]
+               if one["file"].endswith("/wrong.py")}
+    others = [one for one in found["generalDiagnostics"] if not one["file"].endswith("/wrong.py")]
+    assert refused == lines_that_are_wrong() and others == []
 
 
 def test_the_part_for_torch_uses_names_that_are_there(tmp_path):
