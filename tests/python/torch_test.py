@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed as dist
-from torch.distributed import ReduceOp
+from torch.distributed import ReduceOp, checkpoint
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 import tutti
 import tutti.torch
@@ -207,6 +208,26 @@ def test_groups_have_names_and_end(rank, ranks):
     dist.destroy_process_group(group)
     dist.all_reduce(tensor := torch.ones(2))
     assert same(tensor, ranks)
+
+
+def test_torch_finds_a_group_for_the_hosts_memory(rank, ranks, tmp_path):
+    """Of which its asynchronous checkpoints and its state dicts make sure."""
+    assert dist.group.WORLD._device_types == [torch.device("cpu")]
+    dist.monitored_barrier(wait_all_ranks=True)
+    folder = [str(tmp_path)]
+    dist.broadcast_object_list(folder, 0)
+    weight = torch.arange(6.0).reshape(2, 3)
+    checkpoint.async_save({"weight": weight}, checkpoint_id=folder[0]).result()
+    found = {"weight": torch.zeros(2, 3)}
+    checkpoint.load(found, checkpoint_id=folder[0])
+    assert torch.equal(found["weight"], weight)
+    model = torch.nn.Linear(3, 2)
+    own = {name: torch.full_like(value, rank + 1.0) for name, value in model.state_dict().items()}
+    set_model_state_dict(model, own if rank == 0 else {}, options=StateDictOptions(
+        full_state_dict=True, broadcast_from_rank0=True))
+    assert same(model.weight, 1) and same(model.bias, 1)
+    with pytest.raises(RuntimeError, match="does not support splitting"):
+        dist.split_group(split_ranks=[[index] for index in range(ranks)])
 
 
 def test_groups_are_made_by_their_members_and_alternate(rank, ranks):

@@ -26,4 +26,7 @@ __all__ = ["AllreduceState", "Optimizer", "ProcessGroup", "allreduce_hook", "wor
 
 if not hasattr(_dist.Backend, "TUTTI"):
     _dist.Backend.register_backend("tutti", _create_group, extended_api=True, devices=["cpu"])
+    # Where torch has a flight recorder, it asks groups for what those in Python do not have.
+    _unrecorded: set[str] = getattr(_dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    _unrecorded.add("tutti")
     _find_job()

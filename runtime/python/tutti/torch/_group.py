@@ -99,6 +99,8 @@ def _apart(output: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 class ProcessGroup(dist.ProcessGroup):
     """The ranks of one group."""
 
+    supports_splitting = False  # dist.split_group says that it is not there; new_group is
+
     def __init__(self, ranks: Communicator):
         super().__init__(ranks.rank, ranks.size)
         self.communicator = ranks
@@ -117,7 +119,11 @@ class ProcessGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
 
-    # torch's own class keeps these two with a backend that it has made.
+    # torch's own class keeps these three with a backend that it has made.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
@@ -177,7 +183,8 @@ class ProcessGroup(dist.ProcessGroup):
         values = [own.values().new_empty((int(count), *own.values().shape[1:])) for count in counts]
         self.allgather([indices], [own.indices().t().contiguous()])
         self.allgather([values], [own.values()])
-        total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), own.shape)
+        total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), own.shape,
+                                        check_invariants=False)
         total = total.coalesce()
         with torch.no_grad():
             tensor.copy_(total / self.size() if kind == _Op.AVG else total)
@@ -311,6 +318,10 @@ class ProcessGroup(dist.ProcessGroup):
         with self._lock:
             self.communicator.barrier()
         return Done([])
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier: each of them names all ranks that are missing, after the job's deadline."""
+        self.barrier()
 
     # --- messages --------------------------------------------------------------------------------
 
