@@ -102,7 +102,7 @@ def all_names(pattern):
 
 
 def start(ranks, folder, names):
-    environment = {**os.environ, "TUTTI_TIMEOUT": "20"}
+    environment = {**os.environ, "TUTTI_TIMEOUT": "30"}
     listed = folder / "names"
     listed.write_text("\n".join(names))
     log = open(folder / "log", "w")
