@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/gpu_sum/node_reducer.hpp"
 
-#include "tutti/error.hpp"
-
 namespace tutti::gpus {
 
 NodeReducer::NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
@@ -18,22 +16,6 @@ NodeReducer::~NodeReducer() {
   gpus_->leave(device_, this);
   in_flight_.finish();
   if (!group_.failed()) node_->part();
-}
-
-/// The failure is raised before the collectives are aborted, for ranks that wait in the host's
-/// memory.
-template <class Body>
-void NodeReducer::carry_out(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    try {
-      group_.engine().fail(error);
-    } catch (...) {
-      in_flight_.abort();
-      throw;
-    }
-  }
 }
 
 void NodeReducer::allreduce(std::span<const Part> parts) {

@@ -27,7 +27,9 @@ class NodeReducer final : public Reducer {
 
  private:
   template <class Body>
-  void carry_out(Body body);
+  void carry_out(Body body) {
+    gpus::carry_out(group_, body, [&] { in_flight_.abort(); });
+  }
 
   Group& group_;
   std::shared_ptr<Gpus> gpus_;

@@ -130,14 +130,11 @@ class PeerReducer final : public Reducer {
   }
 
  private:
-  /// What goes wrong on one rank is everybody's, since the others wait for its next step.
+  /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
+  /// when that GPU does, or never.
   template <class Body>
   void carry_out(Body body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      group_.engine().fail(error);
-    }
+    gpus::carry_out(group_, body, [] {});
   }
 
   [[nodiscard]] Window& own() { return windows_[static_cast<std::size_t>(group_.topology().rank)]; }

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "tutti/dtype.hpp"
+#include "tutti/error.hpp"
 
 #include "runtime/gpu/gpus.hpp"
+#include "runtime/job/group.hpp"
 
 namespace tutti::gpus {
 
@@ -56,5 +58,22 @@ class Reducer {
 /// Two groups whose collectives the ranks order differently wait for each other in the streams of
 /// the GPUs. Errors: invalid_argument if another thread has put those of another `user` there.
 void require_one_order(Gpus& gpus, int device, const void* user);
+
+/// Calls body(), a step of a sum that all ranks make. What goes wrong on one rank is everybody's,
+/// since the others wait for its next step: the failure is raised first, for ranks that wait in the
+/// host's memory, and then abort() ends what is in streams.
+template <class Body, class Abort>
+void carry_out(Group& group, Body body, Abort abort) {
+  try {
+    body();
+  } catch (const Error& error) {
+    try {
+      group.engine().fail(error);
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+}
 
 }  // namespace tutti::gpus

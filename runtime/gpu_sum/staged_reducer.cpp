@@ -106,21 +106,6 @@ std::string StagedReducer::describe() const {
   return accelerator_.node_library().describe() + " in the node, the host between";
 }
 
-/// What goes wrong on one rank is everybody's, since the others wait for its next step.
-template <class Body>
-void StagedReducer::carry_out(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    try {
-      group_.engine().fail(error);
-    } catch (...) {
-      abort_beside();
-      throw;
-    }
-  }
-}
-
 void StagedReducer::allreduce(std::span<const Part> parts) {
   carry_out([&] {
     if (node_ != nullptr) require_one_order(*gpus_, device_, this);

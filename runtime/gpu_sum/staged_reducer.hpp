@@ -45,7 +45,9 @@ class StagedReducer final : public Reducer {
   };
 
   template <class Body>
-  void carry_out(Body body);
+  void carry_out(Body body) {
+    gpus::carry_out(group_, body, [&] { abort_beside(); });
+  }
   void abort_beside() noexcept;
   void pipeline(std::span<const Part> parts);
   [[nodiscard]] std::vector<Chunk> cut(std::span<const Part> parts) const;
