@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
 class CudaMachine {
  public:
   using Event = cudaEvent_t;
+  using Shape = gpus::kernels::UsualShape;
 
   explicit CudaMachine(int device) : device_(device) {}
 
@@ -118,7 +119,7 @@ class CudaMachine {
   void run(gpus::Stream stream, std::uint32_t num_tiles, const Body& body) {
     if (num_tiles == 0) return;
     const OnDevice guard(device_);
-    launch(run_tiles<Body>, blocks(num_tiles), stream, num_tiles, body);
+    launch(run_tiles<Body>, blocks(num_tiles), stream, 0, num_tiles, body);
   }
 
   template <std::uint32_t kThreads, class Body>
@@ -126,27 +127,31 @@ class CudaMachine {
     if (num_groups == 0) return;
     const OnDevice guard(device_);
     if constexpr (kThreads == kLanes) {
-      launch(run_warp_sums<Body>, blocks(num_groups), stream, num_groups, body);
+      launch(run_warp_sums<Body>, blocks(num_groups), stream, 0, num_groups, body);
     } else {
       static_assert(kThreads == kBlockThreads);
-      launch(run_block_sums<Body>, num_groups, stream, body);
+      launch(run_block_sums<Body>, num_groups, stream, 0, body);
     }
   }
 
- private:
+ protected:
   /// Not <<<>>>, whose errors come with those that the program has left behind.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), std::uint32_t blocks, gpus::Stream stream,
-              const Arguments&... arguments) {
+              std::size_t shared_bytes, const Arguments&... arguments) {
     cudaLaunchConfig_t config{};
     config.gridDim = blocks;
     config.blockDim = kBlockThreads;
+    config.dynamicSmemBytes = shared_bytes;
     config.stream = cuda_stream(stream);
     check(cudaLaunchKernelEx(&config, kernel, arguments...), "cudaLaunchKernelEx", device_);
   }
 
-  static cudaStream_t cuda_stream(gpus::Stream stream) { return static_cast<cudaStream_t>(stream); }
+  [[nodiscard]] int device() const { return device_; }
   static std::uint32_t blocks(std::uint32_t num_warps) { return (num_warps + kWarps - 1) / kWarps; }
+
+ private:
+  static cudaStream_t cuda_stream(gpus::Stream stream) { return static_cast<cudaStream_t>(stream); }
 
   int device_;
 };

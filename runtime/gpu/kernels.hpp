@@ -61,11 +61,9 @@ class Kernels {
 
   /// Sums each row's inputs as sum() does and updates its output (the weight) and states by the
   /// optimizer; the sum itself is not written anywhere. steps[i] belongs to rows[i]. Elementwise
-  /// optimizers take one launch whatever the number of rows. Where `not_finite` is not null, a
-  /// sum that is not finite sets this word of device memory to 1.
+  /// optimizers take one launch whatever the number of rows.
   virtual void update(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
-                      const Optimizer& optimizer, std::span<const UpdateStep> steps,
-                      std::uint32_t* not_finite) = 0;
+                      const Optimizer& optimizer, std::span<const UpdateStep> steps) = 0;
 
   /// The sum of the squares of each row's sum, as update() takes it and in the order of
   /// optimizers/squares.hpp: results[i], in pinned memory of the host, is that of rows[i] once the

@@ -192,7 +192,7 @@ class Benchmark {
       std::fill(steps.begin(), steps.end(), optimizer->step(1, count, count));
     };
     const Times times = timer_.measure(
-        next, [&] { kernels_->update(nullptr, *table, rows, *optimizer, steps, nullptr); });
+        next, [&] { kernels_->update(nullptr, *table, rows, *optimizer, steps); });
     report(optimizer->name() + ", " + name, times, elements * sizeof(float) * (3 + 2 * num_states));
   }
 

@@ -62,7 +62,7 @@ TEST_CASE("rows and formulas that are as they were are not sent again, and nothi
   const auto table = kernels.make_table();
   const auto update = [&] {
     const std::size_t copies = work.num_copies;
-    kernels.update(nullptr, *table, all.rows, *sgd, all.steps, nullptr);
+    kernels.update(nullptr, *table, all.rows, *sgd, all.steps);
     work.finish();
     return work.num_copies - copies;
   };
@@ -94,7 +94,7 @@ TEST_CASE("calls that are enqueued before the first has run see the rows of thei
       all.steps[i].learning_rate = call < 4 ? 1 << call : (i % 2 == 0 ? 1 : 2);
     }
     std::swap(all.rows[0], all.rows[static_cast<std::size_t>(call) + 1]);
-    rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps, nullptr);
+    rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps);
   }
   const Tensor weight = all.weight.read();
   double sum = 0;
@@ -112,7 +112,7 @@ TEST_CASE("a table serves sums and updates in turn, with more rows or fewer") {
     const auto rows = std::span(all.rows).first(count);
     const auto steps = std::span(all.steps).first(count);
     rig->kernels().sum(nullptr, *table, rows);  // the weight is the gradient: 1
-    rig->kernels().update(nullptr, *table, rows, *sgd, steps, nullptr);
+    rig->kernels().update(nullptr, *table, rows, *sgd, steps);
     const Tensor weight = all.weight.read();
     for (std::size_t i = 0; i < count; ++i) CHECK(weight.values<float>()[i] == 0.5f);
   }
@@ -135,7 +135,7 @@ TEST_CASE("16-bit rows that were summed are cut anew for an update, which comput
   const auto table = rig->kernels().make_table();
   rig->kernels().sum(nullptr, *table, std::span(&row, 1));
   CHECK(test::same_bytes(weight.read(), Tensor::ones({3000}, DType::bfloat16)));
-  rig->kernels().update(nullptr, *table, std::span(&row, 1), *sgd, std::span(&step, 1), nullptr);
+  rig->kernels().update(nullptr, *table, std::span(&row, 1), *sgd, std::span(&step, 1));
   CHECK(test::same_bytes(weight.read(), Tensor::full({3000}, -1, DType::bfloat16)));
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("many different steps have their formulas in the device's memory, a fe
     for (std::size_t i = 0; i < all.steps.size(); ++i) {
       all.steps[i].learning_rate = static_cast<double>(1 + i % different);
     }
-    rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps, nullptr);
+    rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps);
     work.finish();
     if (copies > 0) CHECK(work.num_copies == copies + (different > 4 ? 2 : different > 1 ? 1 : 0));
     const Tensor weight = all.weight.read();
@@ -224,7 +224,7 @@ TEST_CASE("new gradients in every step cost 10,000 keys an upload of 80,000 byte
       all.steps[i].count = static_cast<std::uint64_t>(step);
     }
     const test::HostWork before = work;
-    rig->kernels().update(nullptr, *table, all.rows, *adam, all.steps, nullptr);
+    rig->kernels().update(nullptr, *table, all.rows, *adam, all.steps);
     if (step == 1) continue;
     CHECK(work.num_launches == before.num_launches + 1);
     CHECK(work.num_copies == before.num_copies + 1);

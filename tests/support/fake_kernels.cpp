@@ -81,16 +81,12 @@ void update_range(const Optimizer& optimizer, const UpdateStep& step, const gpus
                        .first = 0});
 }
 
-void update_row(const Optimizer& optimizer, const UpdateStep& step, const gpus::TensorRow& row,
-                std::uint32_t* not_finite) {
+void update_row(const Optimizer& optimizer, const UpdateStep& step, const gpus::TensorRow& row) {
   tutti::visit(row.dtype, [&]<class T>(T) {
     if constexpr (!std::is_integral_v<T>) {
       using Real = Wide<T>;
       std::vector<Real> gradient(row.count);
-      for (std::size_t i = 0; i < row.count; ++i) {
-        gradient[i] = sum_at<T>(row, i);
-        if (not_finite != nullptr && !std::isfinite(gradient[i])) *not_finite = 1;
-      }
+      for (std::size_t i = 0; i < row.count; ++i) gradient[i] = sum_at<T>(row, i);
       std::byte* master = is_half<T> ? row.states[optimizer.num_states()] : row.output;
       update_range<Real>(optimizer, step, row, gradient, master);
       if constexpr (is_half<T>) {
@@ -128,13 +124,11 @@ class FakeKernels final : public gpus::Kernels {
 
   void update(gpus::Stream stream, gpus::LaunchTable& /*table*/,
               std::span<const gpus::TensorRow> rows, const Optimizer& optimizer,
-              std::span<const UpdateStep> steps, std::uint32_t* not_finite) override {
+              std::span<const UpdateStep> steps) override {
     launch(stream, [rows = std::vector(rows.begin(), rows.end()),
                     steps = std::vector(steps.begin(), steps.end()),
-                    copy = tutti::optimizer::create(optimizer.describe()), not_finite] {
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        update_row(*copy, steps[i], rows[i], not_finite);
-      }
+                    copy = tutti::optimizer::create(optimizer.describe())] {
+      for (std::size_t i = 0; i < rows.size(); ++i) update_row(*copy, steps[i], rows[i]);
     });
   }
 

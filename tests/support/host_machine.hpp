@@ -32,6 +32,7 @@ struct HostWork {
 class HostMachine {
  public:
   using Event = std::shared_ptr<bool>;
+  using Shape = tutti::gpus::kernels::UsualShape;
   using Stream = void*;
 
   explicit HostMachine(HostWork* work) : work_(work) {}

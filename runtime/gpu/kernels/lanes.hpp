@@ -33,10 +33,23 @@ inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
 inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has
 
+/// What kernels of one body may differ in. This is what the library runs; the kernel benchmark has
+/// others (tests/gpu/variants/), from which the first GPU chooses. A Machine has one.
+struct UsualShape {
+  static constexpr std::uint32_t kVectorsPerTile = kernels::kVectorsPerTile;
+  static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< or fewer
+  static constexpr int kPacks = 0;        ///< vectors that are loaded at once; 0: see the body
+  static constexpr int kBlocksPerSm = 0;  ///< that registers are limited for; 0: see the body
+  /// Whether there are kernels for elements of this type.
+  template <class Stored>
+  static constexpr bool kIsBuilt = true;
+};
+
 /// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor. Small
 /// enough that a tensor of a few MB is work for the whole GPU.
-TUTTI_HOST_DEVICE constexpr std::uint32_t tile_count(std::size_t widest_bytes) {
-  return kLanes * kVectorsPerTile * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
+TUTTI_HOST_DEVICE constexpr std::uint32_t tile_count(std::size_t widest_bytes,
+                                                     std::uint32_t vectors = kVectorsPerTile) {
+  return kLanes * vectors * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
 }
 
 /// Elements that are loaded and stored with one instruction.
@@ -159,13 +172,13 @@ TUTTI_HOST_DEVICE void store(const Held<T, Where>& held, T* tile, const Where& w
   }
 }
 
-/// Calls step(places) until the lane's part of a whole tile, or of a short or unaligned one, is
-/// done. kWidth elements are a vector of the widest type.
-template <int kWidth, int kPacks, class Step>
+/// Calls step(places) until the lane's part of a whole tile of kCount elements, or of a short or
+/// unaligned one, is done. kWidth elements are a vector of the widest type.
+template <int kWidth, int kPacks, std::uint32_t kCount = kLanes* kVectorsPerTile* kWidth,
+          class Step>
 TUTTI_HOST_DEVICE void for_whole_tile(std::uint32_t lane, Step&& step) {
   using Where = Places<kWidth, kPacks, false>;
-  static_assert(kVectorsPerTile % kPacks == 0);
-  constexpr std::uint32_t kCount = kLanes * kVectorsPerTile * kWidth;
+  static_assert(kCount % Where::kStepCount == 0);
   TUTTI_NOT_UNROLLED
   for (std::uint32_t at = 0; at < kCount; at += Where::kStepCount) {
     step(Where{at + lane * kWidth, kCount});

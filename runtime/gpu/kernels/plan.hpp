@@ -51,6 +51,7 @@ class Plan {
   }
 
  private:
+  using Shape = typename Machine::Shape;
   using LaunchPass = void (*)(const Plan&, std::size_t index);
   struct Pass {
     std::size_t number;  ///< in the order of a rule's calls
@@ -75,7 +76,8 @@ class Plan {
     const Slots<Formula> slots = plan.slots_of<Formula>(pass, index);
     if constexpr (std::is_same_v<Real, float>) {
       plan.launch<Formula, float>(slots, pass.norm);
-      plan.launch<Formula, Float16>(slots, pass.norm);
+      if constexpr (Shape::template kIsBuilt<Float16>)
+        plan.launch<Formula, Float16>(slots, pass.norm);
       plan.launch<Formula, BFloat16>(slots, pass.norm);
     } else {
       plan.launch<Formula, double>(slots, pass.norm);
@@ -96,7 +98,7 @@ class Plan {
 
   template <class Formula, class Stored>
   void launch(const Slots<Formula>& slots, int norm) const {
-    using Body = UpdateBody<Formula, Stored>;
+    using Body = UpdateBody<Formula, Stored, Shape>;
     const Part& part = all_.table.cut().part(dtype_of<Stored>);
     if (part.num_rows == 0) return;
     Body body{all_.view, slots};
@@ -106,7 +108,7 @@ class Plan {
       all_.machine.template run_sums<kLanes>(all_.stream, part.num_tiles, body);
       const NormBody finish{body.view.table.rows + part.first_row, all_.view.partials,
                             all_.view.norms + std::size_t{part.first_row} * optimizer::Norms::kMost,
-                            static_cast<std::uint32_t>(sizeof(typename Body::Real)), norm};
+                            Body::kTile, norm};
       all_.machine.template run_sums<kBlockThreads>(all_.stream, part.num_rows, finish);
     } else {
       all_.machine.run(all_.stream, part.num_tiles, body);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tables on their way to the device. A Machine (cuda_machine.hpp, or a test's) is:
+// Small tables on their way to the device. A Machine (cuda_machine.cuh, or a test's) is:
 //
+//   Shape                                        of its kernels (lanes.hpp)
 //   std::byte* allocate(bytes), release(memory)                  of the device
 //   std::byte* allocate_pinned(bytes), release_pinned(memory)    of the host
 //   void copy(stream, to, from, bytes)                           in the stream's turn

@@ -84,15 +84,16 @@ struct ManyInputs {
   }
 };
 
-template <class T>
+template <class T, class Shape = UsualShape>
 struct SumBody {
-  static constexpr int kBlocksPerSm = sizeof(T) == 8 || sizeof(T) == 1 ? 2 : 4;
+  static constexpr int kUsualBlocks = sizeof(T) == 8 || sizeof(T) == 1 ? 2 : 4;
+  static constexpr int kBlocksPerSm = Shape::kBlocksPerSm == 0 ? kUsualBlocks : Shape::kBlocksPerSm;
   static constexpr int kMany = 4;  ///< inputs at a time, where there are more
 
   TableView table;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work(tile, sizeof(T));
+    const Work work = table.work<Shape>(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
         return sum_tile<4>(work, Inputs<T, 1>(work), lane);
@@ -108,7 +109,7 @@ struct SumBody {
   }
 
  private:
-  template <int kPacks, class Sources>
+  template <int kUsualPacks, class Sources>
   TUTTI_HOST_DEVICE static void sum_tile(const Work& work, const Sources& inputs,
                                          std::uint32_t lane) {
     T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
@@ -118,7 +119,9 @@ struct SumBody {
       store(sums, output, where);
     };
     if (work.whole) {
-      for_whole_tile<kVectorBytes / sizeof(T), kPacks>(lane, step);
+      constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
+      for_whole_tile<Shape::kVectorBytes / sizeof(T), kPacks,
+                     tile_count(sizeof(T), Shape::kVectorsPerTile)>(lane, step);
     } else {
       for_short_tile<4>(lane, work.count, step);
     }

@@ -107,7 +107,7 @@ void CutRows::add(const TensorRow& row, const Purpose& purpose) {
   cut.num_inputs = static_cast<std::uint8_t>(row.num_inputs);
   cut.input_bytes = static_cast<std::uint8_t>(vector_elements(row, purpose) * size_of(row.dtype));
   cut.aligned = is_aligned(row, purpose);
-  const std::uint32_t most = tile_count(purpose.widest_bytes(row.dtype));
+  const std::uint32_t most = tile_count(purpose.widest_bytes(row.dtype), purpose.vectors_per_tile);
   const auto place = static_cast<std::uint32_t>(rows_.size());
   const std::uint64_t num_tiles = (row.count + most - 1) / most;
   for (std::uint32_t i = 0; i < num_tiles; ++i) tiles_.push_back({place, i});

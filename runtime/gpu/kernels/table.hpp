@@ -17,6 +17,7 @@ namespace tutti::gpus::kernels {
 struct Purpose {
   bool is_update = false;
   std::uint32_t num_states = 0;  ///< the optimizer's own
+  std::uint32_t vectors_per_tile = kVectorsPerTile;
 
   /// The widest element of a row's tensors; the optimizer computes 16-bit weights in float32.
   [[nodiscard]] std::size_t widest_bytes(DType dtype) const {

@@ -12,6 +12,68 @@
 namespace tutti::gpus::kernels {
 
 template <class Machine>
+Purpose purpose_of(const Optimizer* optimizer) {
+  Purpose purpose;
+  if (optimizer != nullptr) {
+    purpose = {true, static_cast<std::uint32_t>(optimizer->num_states())};
+  }
+  purpose.vectors_per_tile = Machine::Shape::kVectorsPerTile;
+  return purpose;
+}
+
+template <class Machine>
+double* doubles(DeviceMemory<Machine>& memory, std::size_t count) {
+  return reinterpret_cast<double*>(memory.get(count * sizeof(double)));
+}
+template <class Machine>
+double* norms_of(Table<Machine>& table, std::size_t rows) {
+  return doubles(table.norms, rows * optimizer::Norms::kMost);
+}
+template <class Machine>
+double* partials_of(Table<Machine>& table) {
+  return doubles(table.partials, table.cut().tiles().size());
+}
+
+/// Kernels::sum of the table's rows of one type.
+template <class T, class Machine>
+void run_sum(Machine& machine, Stream stream, const Table<Machine>& table) {
+  const std::uint32_t num_tiles = table.cut().part(dtype_of<T>).num_tiles;
+  if (num_tiles == 0) return;
+  machine.run(stream, num_tiles, SumBody<T, typename Machine::Shape>{table.view(dtype_of<T>)});
+}
+
+/// Kernels::update. planner.plan<Real>(optimizer, steps, plan) notes the passes of one type.
+template <class Machine, class Planner>
+void run_update(Machine& machine, Stream stream, Table<Machine>& table,
+                std::span<const TensorRow> rows, const Optimizer& optimizer,
+                std::span<const UpdateStep> steps, const Planner& planner) {
+  table.set(stream, rows, purpose_of<Machine>(&optimizer));
+  const DifferentSteps different =
+      different_steps(steps, table.cut().places(), optimizer::depends_on_key(optimizer));
+  const auto& of_place = different.of_place;
+  const std::byte* step_of_row = nullptr;
+  if (different.steps.size() > 1) {
+    step_of_row = table.steps.send(table.staging, stream, of_place.data(),
+                                   of_place.size() * sizeof(of_place[0]));
+  }
+  const bool whole = !optimizer.elementwise();
+  const Launch<Machine> all{
+      machine,
+      stream,
+      table,
+      {table.view(DType::float16), reinterpret_cast<const std::uint32_t*>(step_of_row),
+       whole ? norms_of(table, rows.size()) : nullptr, whole ? partials_of(table) : nullptr}};
+  const auto run = [&]<class Real>(Real) {
+    Plan<Machine> plan(different.steps.size(), all);
+    planner.template plan<Real>(optimizer, different.steps, plan);
+    plan.run();
+  };
+  const std::uint32_t num_double = table.cut().part(DType::float64).num_rows;
+  if (num_double > 0) run(double{});
+  if (num_double == 0 || num_double < rows.size()) run(float{});
+}
+
+template <class Machine>
 class TableKernels final : public Kernels {
  public:
   template <class... Arguments>
@@ -24,22 +86,19 @@ class TableKernels final : public Kernels {
   void prepare(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                const Optimizer* optimizer) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(optimizer));
+    own.set(stream, rows, purpose_of<Machine>(optimizer));
     if (optimizer == nullptr) return;
     own.steps.reserve(rows.size() * sizeof(std::uint32_t));
     if (!optimizer->elementwise()) {
-      norms(own, rows.size());
-      partials(own);
+      norms_of(own, rows.size());
+      partials_of(own);
     }
   }
 
   void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(nullptr));
-    each_dtype([&]<class T>(T) {
-      const std::uint32_t num_tiles = own.cut().part(dtype_of<T>).num_tiles;
-      if (num_tiles > 0) machine_.run(stream, num_tiles, SumBody<T>{own.view(dtype_of<T>)});
-    });
+    own.set(stream, rows, purpose_of<Machine>(nullptr));
+    each_dtype([&]<class T>(T) { run_sum<T>(machine_, stream, own); });
   }
 
   [[nodiscard]] bool can_update(const Optimizer& optimizer) const override {
@@ -47,42 +106,21 @@ class TableKernels final : public Kernels {
   }
 
   void update(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
-              const Optimizer& optimizer, std::span<const UpdateStep> steps,
-              std::uint32_t* not_finite) override {
-    auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(&optimizer));
-    const DifferentSteps different =
-        different_steps(steps, own.cut().places(), optimizer::depends_on_key(optimizer));
-    const auto& of_place = different.of_place;
-    const std::byte* step_of_row = nullptr;
-    if (different.steps.size() > 1) {
-      step_of_row = own.steps.send(own.staging, stream, of_place.data(),
-                                   of_place.size() * sizeof(of_place[0]));
-    }
-    const bool whole = !optimizer.elementwise();
-    const Launch<Machine> all{
-        machine_,
-        stream,
-        own,
-        {own.view(DType::float16), reinterpret_cast<const std::uint32_t*>(step_of_row),
-         whole ? norms(own, rows.size()) : nullptr, whole ? partials(own) : nullptr, not_finite}};
-    const bool has_double = own.cut().part(DType::float64).num_rows > 0;
-    if (has_double) update_as<double>(optimizer, different, all);
-    if (!has_double || own.cut().part(DType::float64).num_rows < rows.size()) {
-      update_as<float>(optimizer, different, all);
-    }
+              const Optimizer& optimizer, std::span<const UpdateStep> steps) override {
+    run_update(machine_, stream, static_cast<Table<Machine>&>(table), rows, optimizer, steps,
+               PlanAny());
   }
 
   void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                double* results) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(nullptr));
+    own.set(stream, rows, purpose_of<Machine>(nullptr));
     const std::vector<std::uint32_t>& places = own.cut().places();
     std::vector<std::uint32_t> row_of_place(places.size());
     for (std::uint32_t i = 0; i < places.size(); ++i) row_of_place[places[i]] = i;
     const std::byte* numbers = own.steps.send(own.staging, stream, row_of_place.data(),
                                               row_of_place.size() * sizeof(std::uint32_t));
-    double* const of_tiles = partials(own);
+    double* const of_tiles = partials_of(own);
     double* const of_rows = doubles(own.norms, rows.size());
     if (results == nullptr) return;
     each_dtype([&]<class T>(T) {
@@ -167,28 +205,13 @@ class TableKernels final : public Kernels {
     visit(std::int8_t{}), visit(std::uint8_t{}), visit(std::int32_t{}), visit(std::int64_t{});
   }
 
-  static Purpose purpose_of(const Optimizer* optimizer) {
-    if (optimizer == nullptr) return {};
-    return {true, static_cast<std::uint32_t>(optimizer->num_states())};
-  }
-  static double* norms(Table<Machine>& table, std::size_t rows) {
-    return doubles(table.norms, rows * optimizer::Norms::kMost);
-  }
-  static double* partials(Table<Machine>& table) {
-    return doubles(table.partials, table.cut().tiles().size());
-  }
-
-  static double* doubles(DeviceMemory<Machine>& memory, std::size_t count) {
-    return reinterpret_cast<double*>(memory.get(count * sizeof(double)));
-  }
-
-  template <class Real>
-  static void update_as(const Optimizer& optimizer, const DifferentSteps& different,
-                        const Launch<Machine>& all) {
-    Plan<Machine> plan(different.steps.size(), all);
-    plan_any<Real, Machine>(optimizer, different.steps, &plan);
-    plan.run();
-  }
+  struct PlanAny {
+    template <class Real>
+    void plan(const Optimizer& optimizer, std::span<const UpdateStep> steps,
+              Plan<Machine>& to) const {
+      plan_any<Real, Machine>(optimizer, steps, &to);
+    }
+  };
 
   template <class To, class From, class Map>
   void map(Stream stream, std::byte* target, const std::byte* source, std::size_t count,

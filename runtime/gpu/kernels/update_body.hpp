@@ -37,17 +37,18 @@ struct UpdateView {
   const std::uint32_t* step_of_row;  ///< null: all have the first
   double* norms;                     ///< Norms::kMost of each row
   double* partials;                  ///< each tile's part of the norm that is taken now
-  std::uint32_t* not_finite;
 };
 
 /// Returns the tile's part of the sum of squares, if the formula is one of a norm.
-template <class Formula, class Stored>
+template <class Formula, class Stored, class Shape = UsualShape>
 struct UpdateBody {
   using Actual = optimizer::Resolved<Formula>;
   using Uses = optimizer::UsesOf<Actual>;
   using Real = std::conditional_t<elements::is_half<Stored>, float, Stored>;
-  static constexpr int kWidth = kVectorBytes / sizeof(Real);
-  static constexpr int kPacks = Uses::kNumRead == 1 ? 4 : Uses::kNumRead <= 3 ? 2 : 1;
+  static constexpr std::uint32_t kTile = tile_count(sizeof(Real), Shape::kVectorsPerTile);
+  static constexpr int kWidth = Shape::kVectorBytes / sizeof(Real);
+  static constexpr int kUsualPacks = Uses::kNumRead == 1 ? 4 : Uses::kNumRead <= 3 ? 2 : 1;
+  static constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
   // Fewer threads, with more registers, where each has enough in flight; see sum_body.hpp.
   // So has a formula of many numbers: nadam's would not all stay in registers beside 16-bit packs.
   static constexpr bool kManyNumbers = sizeof(Actual) > 11 * sizeof(Real);
@@ -55,29 +56,30 @@ struct UpdateBody {
   static constexpr bool kHalves = elements::is_half<Stored> && Uses::kTensors * kPacks == 4;
   static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue ||
                                       kManyNumbers || kHalves || Uses::kTakesPosition;
-  static constexpr int kBlocksPerSm = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
+  static constexpr int kUsualBlocks = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
+  static constexpr int kBlocksPerSm = Shape::kBlocksPerSm == 0 ? kUsualBlocks : Shape::kBlocksPerSm;
 
   UpdateView view;
   Slots<Formula> slots;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = view.table.work(tile, sizeof(Real));
+    const Work work = view.table.work<Shape>(tile, sizeof(Real));
     const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
     const Slot<Formula>& slot = slots[view.step_of_row == nullptr ? 0 : view.step_of_row[row]];
     if (slot.present == 0) return 0;
     const optimizer::Norms norms{view.norms + std::size_t{row} * optimizer::Norms::kMost};
     Lane own(work, optimizer::resolved(slot.formula, norms));
     const ManyInputs<Stored, 2> many{work};
-    const auto step_many = [&](const auto& where) { step(many, own, where); };
+    const auto step_many = [&](const auto& where) { step(many, InPlace(), own, where); };
     if (!work.whole) {
       for_short_tile<2>(lane, work.count, step_many);
     } else if (work.row->num_inputs == 1 || !Uses::kRead[0]) {
       const Inputs<Stored, 1> one(work);
-      for_whole_tile<kWidth, kPacks>(lane, [&](const auto& where) { step(one, own, where); });
+      for_whole_tile<kWidth, kPacks, kTile>(
+          lane, [&](const auto& where) { step(one, InPlace(), own, where); });
     } else {
-      for_whole_tile<kWidth, 1>(lane, step_many);
+      for_whole_tile<kWidth, 1, kTile>(lane, step_many);
     }
-    if (own.not_finite && view.not_finite != nullptr) *view.not_finite = 1;
     return own.squares;
   }
 
@@ -85,7 +87,7 @@ struct UpdateBody {
     view.partials[tile] = squares;
   }
 
- private:
+ protected:
   /// What a lane keeps for all of its tile.
   struct Lane {
     TUTTI_HOST_DEVICE Lane(const Work& work, const Actual& now)
@@ -106,24 +108,29 @@ struct UpdateBody {
     Real* tiles[Uses::kTensors];  ///< the tile's parts of g, w and the states
     Stored* rounded;              ///< and of a 16-bit weight
     double squares = 0;
-    bool not_finite = false;
   };
 
   template <class Where>
   using Tensors = Held<Real, Where>[Uses::kTensors];
   using Others = std::make_index_sequence<Uses::kTensors - 1>;
 
-  template <class Sources, class Where>
-  TUTTI_HOST_DEVICE static void step(const Sources& inputs, Lane& own, const Where& where) {
+  /// Reads w and the states from where they are.
+  struct InPlace {
+    template <int kTensor, class Where>
+    TUTTI_HOST_DEVICE void load_tensor(Held<Real, Where>& held, const Lane& own,
+                                       const Where& where) const {
+      load(held, own.tiles[kTensor], where);
+    }
+  };
+
+  template <class Gradient, class Sources, class Where>
+  TUTTI_HOST_DEVICE static void step(const Gradient& inputs, const Sources& others, Lane& own,
+                                     const Where& where) {
     Tensors<Where> tensors{};
     Held<Stored, Where> sums{};
-    load_read(own, where, tensors, Others());
+    load_read(others, own, where, tensors, Others());
     if constexpr (Uses::kRead[0]) inputs.load_sum(sums, where);
-    each_element<Where>([&](int pack, int k) {
-      const Real sum = widen(sums.at(pack, k));
-      tensors[0].at(pack, k) = sum;
-      own.not_finite |= !(sum - sum == 0);
-    });
+    each_element<Where>([&](int pack, int k) { tensors[0].at(pack, k) = widen(sums.at(pack, k)); });
     compute(own, where, tensors, std::make_index_sequence<Uses::kTensors>());
     store_written(own, where, tensors, Others());
     if constexpr (elements::is_half<Stored> && Uses::kWritten[1]) {
@@ -131,12 +138,14 @@ struct UpdateBody {
     }
   }
 
-  template <class Where, std::size_t... kOther>
-  TUTTI_HOST_DEVICE static void load_read(const Lane& own, const Where& where,
-                                          Tensors<Where>& tensors,
+  template <class Sources, class Where, std::size_t... kOther>
+  TUTTI_HOST_DEVICE static void load_read(const Sources& others, const Lane& own,
+                                          const Where& where, Tensors<Where>& tensors,
                                           std::index_sequence<kOther...> /*others*/) {
     const auto one = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
-      if constexpr (Uses::kRead[kIndex]) load(tensors[kIndex], own.tiles[kIndex], where);
+      if constexpr (Uses::kRead[kIndex]) {
+        others.template load_tensor<static_cast<int>(kIndex)>(tensors[kIndex], own, where);
+      }
     };
     (one(std::integral_constant<std::size_t, kOther + 1>()), ...);
   }
@@ -190,13 +199,13 @@ struct NormBody {
   const DeviceRow* rows;
   const double* partials;
   double* norms;  ///< those of the first row
-  std::uint32_t widest_bytes;
+  std::uint32_t elements_per_tile;
   int which;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t row, std::uint32_t thread) const {
     const DeviceRow& own = rows[row];
-    const std::uint32_t most = tile_count(widest_bytes);
-    const auto num_tiles = static_cast<std::uint32_t>((own.count + most - 1) / most);
+    const auto num_tiles =
+        static_cast<std::uint32_t>((own.count + elements_per_tile - 1) / elements_per_tile);
     double sum = 0;
     for (std::uint32_t i = thread; i < num_tiles; i += kBlockThreads) {
       sum += partials[own.first_tile + i];

@@ -393,7 +393,7 @@ void DevicePush::launch_update(int device, Work& work) {
   if (rule_.scaler != nullptr) {
     for (UpdateStep& step : work.steps) step.gradient_factor = gradient_factor_;
   }
-  kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps, nullptr);
+  kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps);
   for (Entry* entry : work.entries) ++entry->updates;
 }
 
