@@ -10,6 +10,7 @@
 
 #include "tests/unit/gpu_jobs.hpp"
 
+using test::first_of;
 using test::kLayouts;
 using test::kSmallLayouts;
 using test::pulled;
@@ -68,6 +69,72 @@ TEST_CASE("large keys are summed from where their values are, which stay as they
       CHECK(test::all_returned(outcomes));
     }
   }
+}
+
+TEST_CASE("an optimizer's large keys are summed in rounds, which take one window's memory") {
+  // 5 keys of 12 MB, their values, and a window for two of them. A sum for each would not fit.
+  constexpr std::size_t kMemory = 175'000'000;
+  constexpr std::int64_t kLarge = 3'000'001;
+  const test::FakeGpus gpus(2, 9, kMemory);
+  const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const Device mine = gpu(rank);
+    auto kv = KVStore::create(communicator);
+    kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=1"));
+    const std::vector<std::int64_t> counts = {1'000, kLarge, kLarge, kLarge, 7, kLarge, kLarge};
+    std::vector<Key> keys;
+    std::vector<Tensor> values;
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      keys.emplace_back(static_cast<int>(k));
+      kv.init(keys.back(), Tensor::zeros({counts[k]}, DType::float32, mine));
+      values.push_back(ramp(counts[k], DType::float32, rank, mine));
+    }
+    kv.push(0, values[0]);  // the first push joins NCCL
+    for (int step = 1; step < 4; ++step) {
+      kv.barrier();
+      const int launches = gpus->launches();
+      kv.barrier();
+      kv.push(keys, values);
+      kv.barrier();
+      if (step > 1)  // the first fills the new bucket
+        test::require_equal(gpus->launches() - launches, 2 * (1 + 3), "launches of both ranks");
+      for (std::size_t k = 0; k < counts.size(); ++k) {
+        const std::vector<float> found = pulled<float>(kv, keys[k], counts[k]);
+        const int times = step + (k == 0 ? 1 : 0);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          if (found[i] != -static_cast<float>((2 * (i % 7) + 1) * times)) ++wrong;
+        }
+        test::require_equal(wrong, std::size_t{0}, "wrong elements of key " + std::to_string(k));
+      }
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a rank with several values of a large key sums in the rounds of the others") {
+  constexpr std::int64_t kLarge = 3'000'001;
+  const test::FakeGpus gpus(2, 10);
+  const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {
+    const Device mine = gpu(communicator.rank());
+    auto kv = KVStore::create(communicator);
+    kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=1"));
+    for (const int key : {1, 2, 3}) kv.init(key, Tensor::zeros({kLarge}, DType::float32, mine));
+    const Tensor one = Tensor::ones({kLarge}, DType::float32, mine);
+    kv.push(1, one);
+    for (int step = 1; step < 3; ++step) {
+      if (communicator.rank() == 1) {
+        kv.push({1, 2, 3}, {{one}, {one, one}, {one}});
+      } else {
+        kv.push({1, 2, 3}, {{one}, {one}, {one}});
+      }
+      for (const int key : {1, 2, 3}) {
+        const float expected = static_cast<float>(-(key == 2 ? 3 : 2) * step - (key == 1 ? 2 : 0));
+        test::require_equal(first_of(kv, key, kLarge), expected, "key " + std::to_string(key));
+      }
+    }
+  });
+  CHECK(test::all_returned(outcomes));
 }
 
 TEST_CASE("an allreduce of tensors on GPUs reads its input where it is, and leaves it") {

@@ -196,6 +196,11 @@ bool DevicePush::is_laid_out_directly(const gpus::TensorRow& row) const {
   return is_direct_ && row.count * size_of(row.dtype) >= kLarge;
 }
 
+/// With a scaler all sums are there before the first update; an updater is given them.
+bool DevicePush::has_window() const {
+  return is_direct_ && rule_.optimizer() != nullptr && rule_.scaler == nullptr;
+}
+
 /// What is assigned is summed into the replica, and there is nothing left to update.
 bool DevicePush::assigns() const {
   return rule_.optimizer() == nullptr && rule_.updater() == nullptr;
@@ -214,50 +219,87 @@ void DevicePush::lay_out(int device, Work& work) {
   work.updates = std::move(left);
 }
 
+/// A row that sums values into the bucket, from where the update reads them.
+void DevicePush::add_sum(Work& work, std::size_t i, std::byte* to) {
+  work.summed[i] = {to, static_cast<std::int64_t>(work.sums.size()), -1};
+  work.sums.push_back(work.updates[i]);
+  work.sums.back().output = to;
+  work.updates[i].inputs = {to};
+  work.updates[i].num_inputs = 1;
+}
+
 /// Orders the sums by type, so that each type is one part, then the large keys, each a part. A
 /// key's sum begins at a multiple of the grain. The layout is the same on all ranks.
 void DevicePush::lay_out_bucket(int device, Work& work) {
   const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
-  std::size_t bytes = kDTypes.size() * unit;
+  const LargeSums large = large_sums(work);
+  std::size_t small_bytes = kDTypes.size() * unit;
   for (const gpus::TensorRow& row : work.updates) {
-    if (assigns() && is_laid_out_directly(row)) continue;
-    bytes += rounded(row.count * size_of(row.dtype));
+    if (!is_laid_out_directly(row)) small_bytes += rounded(row.count * size_of(row.dtype));
   }
+  const std::size_t bytes = small_bytes + large.bytes;
   const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;
   if (!work.bucket || work.bucket->size_bytes() < bytes || is_much_larger) {
     work.bucket.reset();
     work.bucket = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
   }
   std::byte* place = work.bucket->bytes();
-  const auto add_sum = [&](std::size_t i, std::byte* to) {
-    work.summed[i] = {to, static_cast<std::int64_t>(work.sums.size()), -1};
-    work.sums.push_back(work.updates[i]);
-    work.sums.back().output = to;
-    work.updates[i].inputs = {to};
-    work.updates[i].num_inputs = 1;
-  };
   for (const DType dtype : kDTypes) {
     std::byte* const begin = place;
     for (std::size_t i = 0; i < work.updates.size(); ++i) {
       const gpus::TensorRow& row = work.updates[i];
       if (row.dtype != dtype || is_laid_out_directly(row)) continue;
       const std::size_t size = rounded(row.count * size_of(dtype));
-      add_sum(i, place);
+      add_sum(work, i, place);
       place += size;
     }
     if (place == begin) continue;
     place = begin + rounded(static_cast<std::size_t>(place - begin), unit);
     work.parts.push_back({begin, static_cast<std::size_t>(place - begin) / size_of(dtype), dtype});
   }
+  const std::size_t num_small = work.parts.size();
+  lay_out_large(large, work.bucket->bytes() + small_bytes, work);
+  work.rounds.cut(gpus_->kernels(device), num_small, large.round, large.is_large);
+}
+
+/// In the window, if there is one, and else, or where a launch sums several values beforehand,
+/// behind it. Which round a key is in is the same on all ranks, where in the bucket is not: another
+/// rank may have one value where this one has several.
+DevicePush::LargeSums DevicePush::large_sums(const Work& work) const {
+  const std::size_t num_keys = work.updates.size();
+  LargeSums large{std::vector<std::size_t>(num_keys), std::vector<std::size_t>(num_keys),
+                  std::vector<bool>(num_keys), 0};
+  SumWindow window;
+  std::vector<std::size_t> apart;
+  for (std::size_t i = 0; i < num_keys; ++i) {
+    const gpus::TensorRow& row = work.updates[i];
+    large.is_large[i] = is_laid_out_directly(row);
+    if (!large.is_large[i] || assigns()) continue;
+    if (has_window()) {
+      const SumWindow::Place place = window.add(rounded(row.count * size_of(row.dtype)));
+      large.round[i] = place.round;
+      large.offset[i] = place.begin;
+    }
+    if (!has_window() || row.num_inputs > 1) apart.push_back(i);
+  }
+  large.bytes = window.bytes();
+  for (const std::size_t i : apart) {
+    large.offset[i] = large.bytes;
+    large.bytes += rounded(work.updates[i].count * size_of(work.updates[i].dtype));
+  }
+  return large;
+}
+
+/// A part each. What is assigned is summed into the replica.
+void DevicePush::lay_out_large(const LargeSums& large, std::byte* place, Work& work) {
   for (std::size_t i = 0; i < work.updates.size(); ++i) {
     gpus::TensorRow& row = work.updates[i];
-    if (!is_laid_out_directly(row)) continue;
-    std::byte* const to = assigns() ? row.output : place;
-    if (!assigns()) place += rounded(row.count * size_of(row.dtype));
+    if (!large.is_large[i]) continue;
+    std::byte* const to = assigns() ? row.output : place + large.offset[i];
     work.parts.push_back({to, row.count, row.dtype, row.inputs[0]});
     if (row.num_inputs > 1) {
       work.parts.back().from = nullptr;
-      add_sum(i, to);
+      add_sum(work, i, to);
     } else {
       work.summed[i] = {to, -1, static_cast<std::int64_t>(work.parts.size()) - 1};
       row.inputs = {to};
@@ -283,7 +325,11 @@ void DevicePush::prepare(int device, Work& work) {
   const gpus::Stream stream = gpus_->stream(device);
   if (needs_sums()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
   if (rule_.updater() != nullptr) return;
-  kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
+  if (work.rounds.empty()) {
+    kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
+  } else {
+    work.rounds.prepare(kernels, stream, work.updates, *rule_.optimizer());
+  }
   if (rule_.scaler == nullptr) return;
   if (work.squares == nullptr) work.squares = std::make_unique<DeviceSquares>(gpus_, device);
   work.squares->prepare(work.updates);
@@ -341,7 +387,7 @@ void DevicePush::sum_on(int device, Work& work) {
   }
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
-  sum_over_ranks_.allreduce(gpus_, device, work.parts);
+  sum_over_ranks_.allreduce(gpus_, device, work.rounds.first(work.parts));
 }
 
 /// Adds the keys in the order of their updates, as a push on the cpu does.
@@ -393,7 +439,17 @@ void DevicePush::launch_update(int device, Work& work) {
   if (rule_.scaler != nullptr) {
     for (UpdateStep& step : work.steps) step.gradient_factor = gradient_factor_;
   }
-  kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps);
+  if (work.rounds.empty()) {
+    kernels.update(stream, *work.updating, work.updates, *optimizer, work.steps);
+  } else {
+    work.rounds.run(
+        work.parts, work.steps,
+        [&](std::span<const gpus::Part> parts) { sum_over_ranks_.allreduce(gpus_, device, parts); },
+        [&](gpus::LaunchTable& table, std::span<const gpus::TensorRow> rows,
+            std::span<const UpdateStep> steps) {
+          kernels.update(stream, table, rows, *optimizer, steps);
+        });
+  }
   for (Entry* entry : work.entries) ++entry->updates;
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/updates.hpp"
 #include "runtime/store/device/device_squares.hpp"
+#include "runtime/store/device/update_rounds.hpp"
 
 namespace tutti {
 
@@ -62,6 +63,14 @@ class DevicePush {
     std::int64_t part = -1;  ///< as this part
   };
 
+  /// Where the sums of large keys are made, from the end of the small ones on.
+  struct LargeSums {
+    std::vector<std::size_t> round;   ///< of every key
+    std::vector<std::size_t> offset;  ///< of a large one
+    std::vector<bool> is_large;
+    std::size_t bytes = 0;
+  };
+
   /// The keys of the push that are on one GPU. Row i of an update by an optimizer is entries[i].
   struct Work {
     std::vector<Entry*> entries;
@@ -73,6 +82,7 @@ class DevicePush {
     std::vector<Tensor> moved;      ///< values that were elsewhere
     std::optional<Tensor> bucket;   ///< the sums of all keys
     std::vector<gpus::Part> parts;  ///< what the bucket holds
+    UpdateRounds rounds;            ///< none: all keys are summed, then updated
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
     std::unique_ptr<DeviceSquares> squares;                   ///< with a GradientScaler
@@ -92,8 +102,12 @@ class DevicePush {
   void add_inputs(int device, const PushItem& item, Work& work);
   void lay_out(int device, Work& work);
   void lay_out_bucket(int device, Work& work);
+  static void add_sum(Work& work, std::size_t i, std::byte* to);
+  void lay_out_large(const LargeSums& large, std::byte* place, Work& work);
+  [[nodiscard]] LargeSums large_sums(const Work& work) const;
   [[nodiscard]] bool assigns() const;
   [[nodiscard]] bool is_laid_out_directly(const gpus::TensorRow& row) const;
+  [[nodiscard]] bool has_window() const;
   void start(Work& work);
   void prepare(int device, Work& work);
   void sum_on(int device, Work& work);
