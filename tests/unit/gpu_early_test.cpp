@@ -14,7 +14,10 @@
 #include "tests/unit/gpu_jobs.hpp"
 
 using test::first_of;
+using test::kElements;
+using test::ones;
 using test::pulled;
+using test::pushed_once;
 using test::ramp;
 using tutti::Communicator;
 using tutti::Device;
@@ -27,21 +30,6 @@ using tutti::Settings;
 using tutti::Tensor;
 
 namespace {
-
-constexpr std::int64_t kElements = 100;
-
-Tensor ones(Device device) { return Tensor::ones({kElements}, DType::float32, device); }
-
-/// A store with one key that has been pushed once.
-KVStore pushed_once(const Communicator& communicator) {
-  auto kv = KVStore::create(communicator);
-  const Device mine = gpu(communicator.rank());
-  kv.init(1, Tensor::zeros({kElements}, DType::float32, mine));
-  kv.push(1, ones(mine));
-  tutti::synchronize(mine);
-  kv.barrier();
-  return kv;
-}
 
 /// Whether what is in this rank's stream now has run within 30 s, whoever ends it.
 bool stream_ends(test::FakeAccelerator& gpus, int device) {

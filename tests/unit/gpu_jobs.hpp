@@ -41,17 +41,30 @@ inline float first_of(const tutti::KVStore& kv, const tutti::Key& key, std::int6
   return out.values<float>()[0];
 }
 
+inline constexpr std::int64_t kElements = 100;
+
+inline tutti::Tensor ones(tutti::Device device) {
+  return tutti::Tensor::ones({kElements}, tutti::DType::float32, device);
+}
+
+/// A store with one key on each rank's own GPU, which all have pushed once, and whose sum is there.
+inline tutti::KVStore pushed_once(const tutti::Communicator& communicator) {
+  auto kv = tutti::KVStore::create(communicator);
+  const auto mine = tutti::gpu(communicator.rank());
+  kv.init(1, tutti::Tensor::zeros({kElements}, tutti::DType::float32, mine));
+  kv.push(1, ones(mine));
+  tutti::synchronize(mine);
+  kv.barrier();
+  return kv;
+}
+
 /// Every rank pushes again and again; before its second push rank 1 does this to its GPU.
 template <class Spoil>
 Outcomes push_while(const std::vector<int>& layout, const tutti::Settings& settings, Spoil spoil) {
   return as_ranks(layout, settings, [&](tutti::Communicator& communicator) {
-    auto kv = tutti::KVStore::create(communicator);
+    auto kv = pushed_once(communicator);
     const auto mine = tutti::gpu(communicator.rank());
-    kv.init(1, tutti::Tensor::zeros({100}, tutti::DType::float32, mine));
-    const tutti::Tensor value = tutti::Tensor::ones({100}, tutti::DType::float32, mine);
-    kv.push(1, value);
-    tutti::synchronize(mine);
-    kv.barrier();
+    const tutti::Tensor value = ones(mine);
     if (communicator.rank() == 1) spoil();
     kv.push(1, value);
     kv.push(1, value);
