@@ -34,7 +34,8 @@ tutti::UserOp sum_of_program() {
               [](const tutti::TensorView& left, const tutti::ConstTensorView& right) {
                 add(left.dtype(), right.bytes(), left.bytes(), left.count());
               },
-          .elementwise = true};
+          .elementwise = true,
+          .pure = true};
 }
 
 template <tutti::DType kType>

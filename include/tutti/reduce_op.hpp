@@ -31,6 +31,12 @@ struct UserOp {
   /// True: elements are combined one by one, so that ranks may share the work; `combine` then gets
   /// one-dimensional parts of any length. False: it gets whole tensors, on one rank.
   bool elementwise = false;
+
+  /// True: what `combine` does depends on its operands alone, so that it gives the same bits, or
+  /// throws, on every rank. allreduce() and reduce() of few bytes (8 KiB of all ranks together) are
+  /// then combined by every rank, which takes one meeting of the ranks instead of two. What it
+  /// throws on some ranks alone all the same, the others hear of in their next call.
+  bool pure = false;
 };
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/api/user_reductions.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "tutti/communicator.hpp"
@@ -18,6 +19,9 @@ using collectives::Kind;
 using collectives::Verb;
 
 namespace {
+
+/// Of all inputs together. To combine more on every rank takes longer than to meet twice.
+constexpr std::size_t kMostForAll = 8192;
 
 /// combine(left, right) for every inner node of the canonical tree over blocks first ..< first +
 /// count, from the leaves on: the result is in the first.
@@ -41,8 +45,9 @@ std::vector<std::size_t> UserReductions::shares_of(std::size_t count) const {
 
 /// Put together when it is asked for: it takes longer than a small call.
 std::string UserReductions::Request::what() const {
-  return std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") + ") of " +
-         to_string(input) + (verb == Verb::reduce ? " to rank " + std::to_string(root) : "");
+  return std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") +
+         (op.pure ? ", pure" : "") + ") of " + to_string(input) +
+         (verb == Verb::reduce ? " to rank " + std::to_string(root) : "");
 }
 
 UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
@@ -56,7 +61,7 @@ UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
   }
   Digest digest;
   digest.add(input.shape(), input.dtype()).add(std::string_view(op.name));
-  digest.add(std::uint64_t{op.elementwise ? 1u : 0u});
+  digest.add(std::uint64_t{(op.elementwise ? 1u : 0u) + (op.pure ? 2u : 0u)});
   return {.call = call,
           .input = input,
           .digest = digest.value(),
@@ -115,6 +120,28 @@ std::byte* UserReductions::collect(const Request& request, const ConstTensorView
   return blocks;
 }
 
+/// True if every rank is to have all inputs, and to combine them for itself.
+bool UserReductions::is_for_all(const Request& request) const {
+  return request.op.pure &&
+         static_cast<std::size_t>(size()) * request.input.size_bytes() <= kMostForAll;
+}
+
+/// Writes what all inputs combine to, on every rank; null: nowhere. A pure operation throws on all
+/// ranks, so that outputs are written on all or on none.
+void UserReductions::combine_all(const Request& request, std::byte* output) {
+  const std::size_t bytes = request.input.size_bytes();
+  std::byte* const blocks = scratch(request, static_cast<std::size_t>(size()) * bytes);
+  BlockSegments segments(rank(), request.input.bytes(), blocks, request.dtype);
+  segments.reserve(static_cast<std::size_t>(size()));
+  for (int from = 0; from < size(); ++from) {
+    segments.add(from, kEveryRank, request.input.count());
+  }
+  move(request, Kind::allgather, segments);
+  const Shape flat = {static_cast<std::int64_t>(request.input.count())};
+  combine(request, blocks, request.op.elementwise ? flat : request.input.shape());
+  if (output != nullptr && bytes > 0) std::memcpy(output, blocks, bytes);
+}
+
 /// What the operation throws is told to all ranks in place of the move that follows.
 void UserReductions::combine(const Request& request, std::byte* blocks, const Shape& shape) {
   const std::size_t bytes = shape.count() * size_of(request.dtype);
@@ -150,6 +177,7 @@ void UserReductions::allreduce(const ConstTensorView& input, const TensorView& o
                                const UserOp& op) {
   const Request request =
       request_for("allreduce", Verb::allreduce, input, op, refusal(input, output));
+  if (is_for_all(request)) return combine_all(request, output.bytes());
   std::vector<std::size_t> counts(static_cast<std::size_t>(size()), 0);
   counts.front() = input.count();
   if (op.elementwise) counts = shares_of(input.count());
@@ -174,6 +202,7 @@ void UserReductions::reduce(const ConstTensorView& input, const TensorView& outp
   if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
   Request request = request_for("reduce", Verb::reduce, input, op, why);
   request.root = root;
+  if (is_for_all(request)) return combine_all(request, rank() == root ? output.bytes() : nullptr);
   if (!op.elementwise) {
     std::byte* const blocks = collect(request, input, root);
     if (rank() == root) combine(request, blocks, input.shape());

@@ -4,6 +4,7 @@
 //   elementwise   alltoall: share r of all inputs to rank r | rank r combines | allgather, or
 //   gather whole         gather to one rank                        | it combines     | broadcast,
 //   or nothing
+//   pure, and of few bytes         all inputs to all ranks | every rank combines them
 //
 // Cost per rank, of n bytes on P ranks: elementwise n (P-1)/P bytes in and out twice, and
 // (P-1)/P combinations of n bytes; whole P n bytes to one rank, which makes P - 1 combinations.
@@ -56,6 +57,8 @@ class UserReductions {
   std::byte* share_out(const Request& request, const ConstTensorView& input,
                        const std::vector<std::size_t>& counts);
   std::byte* collect(const Request& request, const ConstTensorView& input, int root);
+  [[nodiscard]] bool is_for_all(const Request& request) const;
+  void combine_all(const Request& request, std::byte* output);
   void combine(const Request& request, std::byte* blocks, const Shape& shape);
   void end(const Request& request);
 

@@ -23,7 +23,7 @@ Communicator new_world() { return Communicator::world(test::settings()); }
 /// shows.
 float half_of_left(float left, float right) { return 0.5f * left + 1.25f * right; }
 
-UserOp mixing(bool elementwise) {
+UserOp mixing(bool elementwise, bool pure = false) {
   return {.name = "mix",
           .combine =
               [](const TensorView& left, const ConstTensorView& right) {
@@ -33,7 +33,8 @@ UserOp mixing(bool elementwise) {
                   values[i] = half_of_left(values[i], others[i]);
                 }
               },
-          .elementwise = elementwise};
+          .elementwise = elementwise,
+          .pure = pure};
 }
 
 float input_of(int rank, std::int64_t i) {
@@ -63,8 +64,7 @@ bool are_mixed(const Tensor& tensor, std::int64_t first) {
   return true;
 }
 
-bool all_right(Communicator& world, std::int64_t count, bool shared, bool elementwise) {
-  const UserOp op = mixing(elementwise);
+bool all_right(Communicator& world, std::int64_t count, bool shared, const UserOp& op) {
   const Tensor input = inputs(world, shared, count);
   Tensor output = inputs(world, !shared, count);
   world.allreduce(input, output, op);
@@ -103,7 +103,9 @@ TEST_CASE("an operation of the program's own is applied in the canonical tree, i
     for (const std::int64_t count : {0, 1, 7, 1000, 20011}) {
       for (const bool shared : {true, false, test::rank() % 2 == 0}) {
         for (const bool elementwise : {true, false}) {
-          CHECK(test::agree(all_right(world, count, shared, elementwise)));
+          CHECK(test::agree(all_right(world, count, shared, mixing(elementwise))));
+          if (count > 1000) continue;
+          CHECK(test::agree(all_right(world, count, shared, mixing(elementwise, /*pure=*/true))));
         }
       }
     }
@@ -156,7 +158,60 @@ TEST_CASE("what an operation throws on one rank comes out on all as user_code") 
                             {"rank 0", "an exception of unknown type"}));
   CHECK(test::throws_on_all([&] { world.reduce(tensor, tensor, 1, whole); }, ErrorCode::user_code,
                             {"rank 1", "reduce (fails) of", "to rank 1"}));
-  CHECK(test::agree(all_right(world, 10, true, true)));
+  CHECK(test::agree(all_right(world, 10, true, mixing(true))));
+}
+
+TEST_CASE("every rank combines the few bytes of a pure operation, in one meeting") {
+  Communicator world = new_world();
+  const std::int64_t most = 2048 / test::size();  // floats: 8 KiB of all ranks together
+  for (const bool elementwise : {true, false}) {
+    for (const std::int64_t count : {std::int64_t{1}, most, most + 1}) {
+      int combined = 0;
+      UserOp op = mixing(elementwise, /*pure=*/true);
+      op.combine = [&combined, mix = op.combine](const TensorView& left,
+                                                 const ConstTensorView& right) {
+        ++combined;
+        mix(left, right);
+      };
+      Tensor tensor = inputs(world, false, count);
+      world.allreduce(tensor, op);
+      CHECK(test::agree(are_mixed(tensor, 0)));
+      const bool by_all = combined == test::size() - 1;
+      CHECK(test::agree(count > most ? elementwise || by_all == (test::rank() == 0) : by_all));
+    }
+  }
+}
+
+TEST_CASE(
+    "what a pure operation throws comes out on all ranks, or in the next call of the others") {
+  if (test::size() == 1) return;
+  Communicator world = new_world();
+  int throwers = test::size();  // the last so many ranks
+  const UserOp failing{.name = "fails",
+                       .combine =
+                           [&](const TensorView&, const ConstTensorView&) {
+                             if (test::size() - test::rank() <= throwers) {
+                               throw std::runtime_error("no such sum");
+                             }
+                           },
+                       .elementwise = true,
+                       .pure = true};
+  const std::vector<std::string> words = {"(fails, elementwise, pure)",
+                                          "the operation threw: no such sum"};
+  Tensor tensor = Tensor::full({3}, 3);
+  CHECK(
+      test::throws_on_all([&] { world.allreduce(tensor, failing); }, ErrorCode::user_code, words));
+  CHECK(test::throws_on_all([&] { world.reduce(tensor, tensor, 1, failing); }, ErrorCode::user_code,
+                            words));
+  CHECK(test::agree(tensor.values<float>()[0] == 3));
+  throwers = 1;
+  CHECK(test::throws_on_all(
+      [&] {
+        world.allreduce(tensor, failing);  // throws on the last rank, and returns on the others
+        world.barrier();
+      },
+      ErrorCode::user_code, words));
+  CHECK(test::agree(all_right(world, 10, true, mixing(true, true))));
 }
 
 TEST_CASE("an operation without a function, or one that differs, is an error on all ranks") {
@@ -176,8 +231,10 @@ TEST_CASE("an operation without a function, or one that differs, is an error on 
                             {"allreduce (mix, elementwise)", "allreduce (mox, elementwise)"}));
   CHECK(test::throws_on_all([&] { world.allreduce(tensor, mixing(test::is_last())); },
                             ErrorCode::mismatch, {"(mix, elementwise)", "(mix) of"}));
+  CHECK(test::throws_on_all([&] { world.allreduce(tensor, mixing(true, test::is_last())); },
+                            ErrorCode::mismatch, {"(mix, elementwise)", "elementwise, pure) of"}));
   CHECK(test::throws_on_all(
       [&] { test::is_last() ? world.allreduce(tensor) : world.allreduce(tensor, mixing(true)); },
       ErrorCode::mismatch, {"allreduce (mix, elementwise) of (5)", "allreduce (sum) of (5)"}));
-  CHECK(test::agree(all_right(world, 10, true, false)));
+  CHECK(test::agree(all_right(world, 10, true, mixing(false))));
 }
