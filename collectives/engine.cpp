@@ -96,6 +96,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
 
 void Engine::start(const Operation& operation) {
   check_usable();
+  complete_message();
   const std::uint64_t begun = statistics_.enter_operation();
   if (quick_ && call_.prepare_tiny(operation)) {
     call_.begin(begun);
@@ -236,6 +237,7 @@ Messages& Engine::messages() {
 
 void Engine::send(int to_rank, const Message& message, FunctionRef<std::string()> describe) {
   check_usable();
+  complete_message();
   messages().prepare_to_send(to_rank);
   carry_out_message(to_rank, MessageState::sends, message.size(), describe,
                     [&] { messages_->send(to_rank, message); });
@@ -243,9 +245,22 @@ void Engine::send(int to_rank, const Message& message, FunctionRef<std::string()
 
 void Engine::receive(int from_rank, const Message& message, FunctionRef<std::string()> describe) {
   check_usable();
-  messages();
+  messages().await_answer(from_rank);
+  complete_message();
   carry_out_message(from_rank, MessageState::receives, message.size(), describe,
                     [&] { messages_->receive(from_rank, message); });
+}
+
+/// What an earlier send left behind.
+void Engine::wait_for_message() {
+  const auto describe = [&] { return messages_->describe_left(); };
+  const MessageInProgress progress(waiter_, memory_.control().message, messages_->left_to_rank(),
+                                   MessageState::sends, {call_.sequence() + 1, describe});
+  try {
+    messages_->complete();
+  } catch (const Error& error) {
+    fail(error);
+  }
 }
 
 /// Its messages name it as what comes before the next call of all ranks: a rank that has left after
@@ -417,6 +432,7 @@ bool Engine::agree_between_nodes() {
 
 void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
+  complete_message();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
   call_.prepare(refused, wide_);

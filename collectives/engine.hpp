@@ -51,8 +51,10 @@ class Engine {
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
   [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
 
-  /// A message between two ranks; `describe` is the call in words. See Messages. Errors: mismatch,
-  /// on both ranks; communication, timeout (failed).
+  /// A message between two ranks; `describe` is the call in words. See Messages. A small message
+  /// may be taken after its send has returned; then this rank's next call, of any kind, waits for
+  /// that first, and throws what the send would have thrown, before anything else. Errors:
+  /// mismatch, on both ranks; communication, timeout (failed).
   void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
   void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
 
@@ -144,6 +146,10 @@ class Engine {
   void deliver_sums_of_agreement();
   void learn_last_time();
   Messages& messages();
+  void complete_message() {
+    if (messages_ != nullptr && messages_->has_left()) wait_for_message();
+  }
+  void wait_for_message();
   void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
                          FunctionRef<std::string()> describe, FunctionRef<void()> body);
 

@@ -30,18 +30,21 @@ constexpr std::size_t kPiecesInFlight = 4;
 
 // Travels in the line of its description.
 constexpr std::size_t kInLine = 32;
-
-enum class Place : std::uint64_t { line, arena, process, slots };
+// Also from an arena: to copy so much takes less time than to wait until it is read.
+constexpr std::size_t kMostCopied = std::size_t{4} << 10;
 
 }  // namespace
+
+enum class Messages::Place : std::uint32_t { line, arena, process, slots };
 
 /// What both sides of a message must have alike.
 struct Messages::Facts {
   std::uint64_t count = 0;
-  std::uint64_t dtype = 0;
+  std::uint32_t dtype = 0;
+  std::uint32_t unused = 0;
   friend bool operator==(const Facts&, const Facts&) = default;
   static Facts of(const Message& message) {
-    return {message.count, static_cast<std::uint64_t>(message.dtype)};
+    return {message.count, static_cast<std::uint32_t>(message.dtype)};
   }
 };
 
@@ -49,8 +52,10 @@ struct Messages::Facts {
 /// first two lines of 64 bytes, the receiver the third. A message's number is written last.
 struct alignas(kLineBytes) Messages::Channel {
   std::atomic<std::uint64_t> posted{0};  ///< number of the message that is described here
-  Facts sent;
+  std::uint64_t count = 0;
+  std::uint32_t dtype = 0;
   Place place = Place::line;
+  std::uint64_t answers = 0;  ///< number of the last message that the sender has taken from there
   std::byte data[kInLine];
   std::uint64_t offset = 0;              ///< of the arena: of the message, or of the slots
   std::uint64_t address = 0;             ///< in the sender's process
@@ -59,6 +64,13 @@ struct alignas(kLineBytes) Messages::Channel {
   alignas(kLineBytes) std::atomic<std::uint64_t> taken{0};  ///< number of the last message taken
   std::atomic<std::uint64_t> emptied{0};                    ///< as `filled`
   Facts wanted;                                             ///< of the last message
+
+  [[nodiscard]] Facts sent() const { return {count, dtype}; }
+  void describe(const Message& message, std::uint64_t answered) {
+    count = message.count;
+    dtype = static_cast<std::uint32_t>(message.dtype);
+    answers = answered;
+  }
 };
 
 struct Messages::Header {
@@ -73,10 +85,13 @@ struct Messages::Verdict {
 
 /// They stay where they are while messages refer to them, also after a failure.
 struct Messages::Buffers {
+  explicit Buffers(std::size_t local_ranks) : channels(local_ranks) {}
+
   std::vector<std::byte> header = std::vector<std::byte>(sizeof(Header) + kWithHeader);
   Verdict verdict{};
   std::array<std::vector<std::byte>, kPiecesInFlight> pieces;
   std::vector<Transport::Request> requests;  ///< that the next wait is for
+  std::vector<Channel*> channels;            ///< to this rank, by local rank; null: not known yet
 };
 
 Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
@@ -91,7 +106,8 @@ Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& w
       allocate_shared_(std::move(allocate_shared)),
       sent_(static_cast<std::size_t>(topology.size), 0),
       received_(static_cast<std::size_t>(topology.size), 0),
-      buffers_(std::make_unique<Buffers>()) {}
+      taken_(static_cast<std::size_t>(topology.size), 0),
+      buffers_(std::make_unique<Buffers>(memory.peers.size())) {}
 
 /// After a failure messages may still be under way, so their buffers are never freed.
 Messages::~Messages() {
@@ -110,12 +126,15 @@ void Messages::prepare_to_send(int to_rank) {
   memory_.control().channels.store(memory_.offset_of(place), std::memory_order_release);
 }
 
-/// Null as long as the owner has sent nothing to its node.
-Messages::Channel* Messages::channel(int owner, int receiver) const {
+/// From a rank of the node to this one. Null as long as the owner has sent nothing to its node.
+/// Looked up once: the owner writes to that line in every message.
+Messages::Channel* Messages::channel(int owner) const {
+  Channel*& known = buffers_->channels[static_cast<std::size_t>(owner)];
+  if (known != nullptr) return known;
   const Peer& peer = memory_.peers[static_cast<std::size_t>(owner)];
   const std::uint64_t offset = peer.control().channels.load(std::memory_order_acquire);
   if (offset == 0) return nullptr;
-  return reinterpret_cast<Channel*>(peer.arena + offset) + receiver;
+  return known = reinterpret_cast<Channel*>(peer.arena + offset) + memory_.local_rank;
 }
 
 void Messages::send(int to_rank, const Message& message) {
@@ -128,61 +147,79 @@ void Messages::receive(int from_rank, const Message& message) {
   from >= 0 ? receive_in_node(from, message) : receive_between_nodes(from_rank, message);
 }
 
+std::string Messages::to_text(const Facts& facts) {
+  return std::to_string(facts.count) + " elements of " + to_string(static_cast<DType>(facts.dtype));
+}
+
 void Messages::throw_mismatch(int from_rank, int to_rank, const Facts& sent,
                               const Facts& wanted) const {
-  const auto text = [](const Facts& facts) {
-    return std::to_string(facts.count) + " elements of " +
-           to_string(static_cast<DType>(facts.dtype));
-  };
   throw Error(ErrorCode::mismatch,
-              name_of(topology_, from_rank) + " sent " + text(sent) + ", and " +
-                  name_of(topology_, to_rank) + " receives " + text(wanted) +
+              name_of(topology_, from_rank) + " sent " + to_text(sent) + ", and " +
+                  name_of(topology_, to_rank) + " receives " + to_text(wanted) +
                   "; both sides of a message have the same count and dtype; nothing was moved",
               ErrorScope::agreed, /*reporter=*/topology_.rank == to_rank);
 }
 
 // --- in the node --------------------------------------------------------------------------------
 
+/// What is copied at once is left behind: the next call waits until it is taken.
 void Messages::send_in_node(int to, const Message& message) {
   Channel& mine = channels_[to];
   const int to_rank = topology_.local_ranks()[static_cast<std::size_t>(to)];
   const std::uint64_t number = ++sent_[static_cast<std::size_t>(to_rank)];
-  const std::uint64_t offset = memory_.offset_of(message.bytes);
-  const bool can_read = memory_.reader != nullptr && message.size() >= kLeastRead;
-  mine.sent = Facts::of(message);
-  if (message.size() <= kInLine) {
-    mine.place = Place::line;
-    if (message.count > 0) std::memcpy(mine.data, message.bytes, message.size());
-    return post(mine, number, to_rank);
-  }
-  mine.offset = offset;
+  mine.describe(message, taken_[static_cast<std::size_t>(to_rank)]);
+  mine.place = place_of(message);
+  mine.offset = memory_.offset_of(mine.place == Place::slots ? slots_ : message.bytes);
   mine.address = reinterpret_cast<std::uintptr_t>(message.bytes);
-  mine.place = memory_.is_mapped(offset) ? Place::arena : can_read ? Place::process : Place::slots;
+  if (mine.place == Place::line && message.count > 0) {
+    std::memcpy(mine.data, message.bytes, message.size());
+  }
   if (mine.place == Place::slots) {
-    mine.offset = memory_.offset_of(slots_);
     std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
   }
-  if (mine.place != Place::slots) return post(mine, number, to_rank);
   mine.posted.store(number, std::memory_order_release);
   waiter_.wake();
-  fill_slots(mine, to, message);
-  wait_until_taken(mine, number, to_rank);
+  left_ = {.to = to, .to_rank = to_rank, .number = number};
+  if (mine.place == Place::line) return;
+  if (mine.place == Place::slots && message.size() <= kSlotBytes) return;
+  if (mine.place == Place::slots) fill_slots(mine, to, message);
+  complete();
 }
 
-void Messages::post(Channel& mine, std::uint64_t number, int to_rank) {
-  mine.posted.store(number, std::memory_order_release);
-  waiter_.wake();
-  wait_until_taken(mine, number, to_rank);
+Messages::Place Messages::place_of(const Message& message) const {
+  const bool is_mapped = memory_.is_mapped(memory_.offset_of(message.bytes));
+  if (message.size() <= kInLine) return Place::line;
+  if (message.size() <= kMostCopied) return Place::slots;
+  if (is_mapped) return Place::arena;
+  const bool can_read = memory_.reader != nullptr && message.size() >= kLeastRead;
+  return can_read ? Place::process : Place::slots;
 }
 
-void Messages::wait_until_taken(const Channel& mine, std::uint64_t number, int to_rank) {
-  waiter_.until([&] { return mine.taken.load(std::memory_order_acquire) == number; },
-                [&] {
-                  const bool taken = mine.taken.load(std::memory_order_acquire) == number;
-                  return taken ? std::vector<int>() : std::vector<int>{to_rank};
-                });
-  if (mine.wanted != mine.sent) throw_mismatch(topology_.rank, to_rank, mine.sent, mine.wanted);
+std::string Messages::describe_left() const {
+  return "send of " + to_text(channels_[left_.to].sent()) + " to rank " +
+         std::to_string(left_.to_rank);
+}
+
+void Messages::complete() {
+  const Channel& mine = channels_[left_.to];
+  const auto is_taken = [&] { return mine.taken.load(std::memory_order_acquire) == left_.number; };
+  waiter_.until(is_taken,
+                [&] { return is_taken() ? std::vector<int>() : std::vector<int>{left_.to_rank}; });
+  const int to_rank = std::exchange(left_, {}).to_rank;
+  if (mine.wanted != mine.sent()) {
+    throw_mismatch(topology_.rank, to_rank, mine.sent(), mine.wanted);
+  }
+}
+
+/// Messages to and fro take one line each: what comes back says that what was sent is taken.
+void Messages::await_answer(int from_rank) {
+  if (!has_left() || left_.to_rank != from_rank) return;
+  const std::uint64_t number = received_[static_cast<std::size_t>(from_rank)] + 1;
+  const Channel* const theirs = channel(left_.to);
+  if (theirs == nullptr) return;
+  const auto is_there = [&] { return theirs->posted.load(std::memory_order_acquire) == number; };
+  if (waiter_.soon(is_there) && theirs->answers == left_.number) left_ = {};
 }
 
 /// What is left after the first chunk. Ends early if the receiver refuses the message.
@@ -208,17 +245,18 @@ void Messages::fill_slots(Channel& mine, int to, const Message& message) {
 void Messages::receive_in_node(int from, const Message& message) {
   const int from_rank = topology_.local_ranks()[static_cast<std::size_t>(from)];
   const std::uint64_t number = ++received_[static_cast<std::size_t>(from_rank)];
-  Channel* theirs = channel(from, memory_.local_rank);
+  Channel* theirs = channel(from);
   const auto ready = [&] {
-    if (theirs == nullptr) theirs = channel(from, memory_.local_rank);
+    if (theirs == nullptr) theirs = channel(from);
     return theirs != nullptr && theirs->posted.load(std::memory_order_acquire) == number;
   };
   waiter_.until(ready, [&] { return ready() ? std::vector<int>() : std::vector<int>{from_rank}; });
-  const Facts sent = theirs->sent;
+  const Facts sent = theirs->sent();
   const Facts wanted = Facts::of(message);
   theirs->wanted = wanted;
-  if (sent == wanted && message.count > 0) {
-    take(*theirs, from, message);
+  if (sent == wanted) {
+    if (message.count > 0) take(*theirs, from, message);
+    taken_[static_cast<std::size_t>(from_rank)] = number;
   }
   theirs->taken.store(number, std::memory_order_release);
   waiter_.wake();

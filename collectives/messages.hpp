@@ -11,13 +11,15 @@
 //     |<----------------------------|                 | pieces, several on their way |
 //     |   it fits and is taken      |                 |----------------------------->|
 //
-// A send returns when the receiver has taken the message, so that both know how it ended, and so
-// that no size of a message hides two ranks that wait for each other. Messages of a pair have an
-// order and no tags.
+// A message is taken before its sender's next call begins, so that both know how it ended, and so
+// that no size of a message hides two ranks that wait for each other. The send of a small one in
+// the node returns before: it leaves a copy, and the sender's next call waits in its place. Others
+// return when the receiver has taken the message. Messages of a pair have an order and no tags.
 //
 // Cost, of n bytes: in the node one line each way and one copy, by the receiver, from the sender's
-// arena or through the kernel. Up to 32 bytes travel in the line. Small messages of ordinary
-// memory, and all where the kernel does not let ranks read each other, go through two slots of the
+// arena or through the kernel. Up to 32 bytes travel in the line, and what comes back in the next
+// message says in its own that the line was taken. Up to 4 KiB, small messages of ordinary memory,
+// and all where the kernel does not let ranks read each other, go through two slots of the
 // sender's: a copy in and a copy out, at the same time. Between nodes two messages, and a message
 // for each piece of what is longer than 8 KiB.
 #pragma once
@@ -57,23 +59,41 @@ class Messages {
   /// What may fail on this rank alone, before the other one knows. Errors: out_of_memory.
   void prepare_to_send(int to_rank);
 
-  /// Return when the message has been taken. Both ranks call theirs. Errors: mismatch, on both
-  /// ranks, if count or dtype differ, and nothing is moved; communication, timeout (failed).
+  /// Both ranks call theirs. When a send returns, its message has been taken, or was left() behind.
+  /// Errors: mismatch, on both ranks, if count or dtype differ, and nothing is moved;
+  /// communication, timeout (failed).
   void send(int to_rank, const Message& message);
   void receive(int from_rank, const Message& message);
 
+  /// A message that was sent and may not be taken yet. complete() comes before the next send, and
+  /// before anything else that this rank waits in.
+  [[nodiscard]] bool has_left() const { return left_.number != 0; }
+  [[nodiscard]] int left_to_rank() const { return left_.to_rank; }
+  [[nodiscard]] std::string describe_left() const;
+  /// Returns when it has been taken. Errors: as send().
+  void complete();
+  /// Before a message from this rank is received: it may come soon, and say that what was left is
+  /// taken. If not, that is still to be completed.
+  void await_answer(int from_rank);
+
  private:
+  enum class Place : std::uint32_t;
   struct Channel;
   struct Facts;
   struct Header;
   struct Verdict;
   struct Buffers;
+  struct Left {
+    int to = 0;  ///< local rank
+    int to_rank = 0;
+    std::uint64_t number = 0;  ///< 0: there is none
+  };
 
-  [[nodiscard]] Channel* channel(int owner, int receiver) const;
+  static std::string to_text(const Facts& facts);
+  [[nodiscard]] Channel* channel(int owner) const;
   void send_in_node(int to, const Message& message);
   void receive_in_node(int from, const Message& message);
-  void post(Channel& channel, std::uint64_t number, int to_rank);
-  void wait_until_taken(const Channel& channel, std::uint64_t number, int to_rank);
+  [[nodiscard]] Place place_of(const Message& message) const;
   void take(Channel& channel, int from, const Message& message);
   void fill_slots(Channel& channel, int to, const Message& message);
   void empty_slots(Channel& channel, int from, const Message& message);
@@ -96,7 +116,9 @@ class Messages {
   std::byte* slots_ = nullptr;       ///< this rank's two
   std::vector<std::uint64_t> sent_;  ///< messages so far, by rank
   std::vector<std::uint64_t> received_;
-  std::unique_ptr<Buffers> buffers_;  ///< of messages between nodes
+  std::vector<std::uint64_t> taken_;  ///< number of the last message that was not refused
+  Left left_;
+  std::unique_ptr<Buffers> buffers_;
 };
 
 }  // namespace tutti::collectives

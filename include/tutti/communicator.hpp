@@ -109,8 +109,8 @@ class TUTTI_API Communicator {
 
   /// As above, with an operation of the program's own. Elementwise, each rank combines a share of
   /// the elements; otherwise rank 0 combines all. Between the two data moves the ranks agree that
-  /// no operation threw. Errors  user_code, on all ranks: the operation threw. invalid_argument: it
-  /// is empty.
+  /// no operation threw. Few bytes are moved once if it is UserOp::pure. Errors  user_code, on all
+  /// ranks: the operation threw. invalid_argument: it is empty.
   void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
   void allreduce(const TensorView& tensor, const UserOp& op) { allreduce(tensor, tensor, op); }
 
@@ -178,11 +178,15 @@ class TUTTI_API Communicator {
                  const TensorView& output, std::span<const std::size_t> output_counts);
 
   /// A message to another rank, which receives it. No other rank takes part. Returns when it has
-  /// been received; of two ranks, one sends first. Messages from one rank to another arrive in the
+  /// been received; but a copy of up to 4 KiB may be left for a rank of the same node (of ordinary
+  /// memory more), and then this rank's next call of the communicator, of any kind, waits for that
+  /// first. So of two ranks, one sends first. Messages from one rank to another arrive in the
   /// order in which they were sent; there are no tags.
   /// Shape   both sides have equally many elements of one dtype, in any shape.
   /// Errors  invalid_argument, on this rank alone: this rank itself, no rank of the communicator, a
   ///         tensor on a GPU. mismatch, on both ranks: another count or dtype; nothing was moved.
+  ///         Where a copy was left, the sender's next call throws this, and what concerns the
+  ///         other rank, before it does anything: it was not made, and can be made again.
   void send(const ConstTensorView& tensor, int to_rank);
   void receive(const TensorView& tensor, int from_rank);
 

@@ -104,8 +104,9 @@ void bind_blocks(nb::class_<PyCommunicator>& type) {
                 [&](Communicator& ranks, const TensorView& view) { ranks.send(view, to_rank); });
           },
           nb::arg("array"), nb::arg("to_rank"),
-          "A message to another rank; returns when that rank has received it. Messages from one "
-          "rank to another arrive in order; there are no tags.")
+          "A message to another rank; returns when that rank has received it, or, of a small one, "
+          "when it is copied: then the next call waits for the other rank. Messages from one rank "
+          "to another arrive in order; there are no tags.")
       .def(
           "receive",
           [](PyCommunicator& self, nb::handle array, int from_rank) {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of blocks and reductions to some ranks, with threads as ranks, in every layout.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <map>
+#include <random>
+#include <thread>
+#include <utility>
 
 #include "support/messages.hpp"
 #include "unit/threads.hpp"
@@ -145,6 +150,56 @@ TEST_CASE("messages reach the other rank of every pair") {
     return test::pairs_are_right(comm, count, shared) &&
            test::pairs_are_right(comm, 7 * count, shared);
   });
+}
+
+TEST_CASE("10,000 messages and calls of all ranks in random order, whoever is late, are right") {
+  struct Drawn {  // alike on all ranks
+    std::minstd_rand random;
+    int below(int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); }
+  };
+  constexpr std::size_t kSizes[] = {0, 1, 4, 5, 100, 512, 513, 3000};  // of 8 bytes
+  for (const auto& [layout, calls] :
+       {std::pair(std::vector{3}, 10000), {{2}, 2000}, {{2, 2}, 500}}) {
+    std::atomic<int> wrong{0};
+    const auto outcomes = test::as_ranks(layout, {}, [&, calls = calls](Communicator& comm) {
+      Drawn drawn{std::minstd_rand(29)};
+      std::minstd_rand own(static_cast<unsigned>(comm.rank()) + 1);
+      Tensor shared = comm.allocate(flat(3000), DType::int64);
+      Tensor ordinary = Tensor::empty(flat(3000), DType::int64);
+      for (int call = 0; call < calls; ++call) {
+        if (own() % 97 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
+        const Tensor& memory = own() % 2 == 0 ? shared : ordinary;
+        const std::size_t count = kSizes[drawn.below(8)];
+        const TensorView tensor(const_cast<std::byte*>(memory.bytes()), flat(count), DType::int64);
+        const int from = drawn.below(comm.size());
+        const int to = (from + 1 + drawn.below(comm.size() - 1)) % comm.size();
+        const int kind = drawn.below(8);
+        tensor.fill(call * 10 + comm.rank());
+        int expected = call * 10 + comm.rank();
+        if (kind == 0) {
+          comm.broadcast(tensor, from);
+          expected = call * 10 + from;
+        } else if (kind == 1) {
+          comm.allreduce(tensor, ReduceOp::max);
+          expected = call * 10 + comm.size() - 1;
+        } else if (comm.rank() == from) {
+          comm.send(tensor, to);
+          if (kind > 4) comm.receive(tensor, to);
+          if (kind > 4) expected = call * 10 + from;  // what was sent comes back
+        } else if (comm.rank() == to) {
+          comm.receive(tensor, from);
+          if (kind > 4) comm.send(tensor, from);
+          expected = call * 10 + from;
+        }
+        const auto values = tensor.values<std::int64_t>();
+        if (!std::all_of(values.begin(), values.end(), [&](auto v) { return v == expected; })) {
+          ++wrong;
+        }
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("a message that is lost between nodes ends at the deadline, naming both ranks") {

@@ -59,8 +59,10 @@ TUTTI_API int tutti_communicator_alltoallv(tutti_communicator* communicator,
                                            const int64_t* output_counts);
 
 /// A message to another rank, which receives it; no other rank takes part. Returns when it has been
-/// received. Messages from one rank to another arrive in the order in which they were sent.
+/// received; a small one may be left as a copy, and then this rank's next call of the communicator
+/// waits for that first. Messages from one rank to another arrive in the order of their sends.
 /// Errors  invalid_argument, on this rank alone; mismatch, on both ranks: another count or dtype.
+///         Where a copy was left, the sender's next call returns this, and is not made.
 TUTTI_API int tutti_communicator_send(tutti_communicator* communicator, const tutti_tensor* tensor,
                                       int to_rank);
 TUTTI_API int tutti_communicator_receive(tutti_communicator* communicator,
