@@ -14,10 +14,10 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Of a sum by halves: what the first round brings.
+/// Of a sum by halves: the most that the first round brings. The upper half has the odd line.
 std::size_t largest_half(const Topology& topology, const Tuning& tuning) {
   const int nodes = topology.num_nodes();
-  return range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 0, nodes)).size();
+  return range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 1, nodes)).size();
 }
 
 /// Messages that are there so soon were on their way before this node greeted: it came last itself.

@@ -3,6 +3,9 @@
 // node still sums. exchange_halving.cpp has the picture.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+
 #include "collectives/fused_layout.hpp"
 
 namespace tutti::collectives {
@@ -24,9 +27,17 @@ inline Pieces kept_after(int rounds, int index, int pieces) {
   return kept;
 }
 
-/// Their bytes, where `pieces` of them are the whole.
+/// Their bytes, where `pieces` of them are the whole: as many lines as any other piece, or one
+/// more. So halves are halves also where there are more pieces than lines.
 inline Range range_of(Range whole, int pieces, Pieces some) {
-  return {share_of(whole, pieces, some.begin).begin, share_of(whole, pieces, some.end - 1).end};
+  constexpr std::size_t kLine = FusedLayout::kAlignment;
+  const std::size_t lines = (whole.size() + kLine - 1) / kLine;
+  const auto at = [&](int piece) {
+    const std::size_t before =
+        lines * static_cast<std::size_t>(piece) / static_cast<std::size_t>(pieces);
+    return whole.begin + std::min(before * kLine, whole.size());
+  };
+  return {at(some.begin), at(some.end)};
 }
 
 }  // namespace tutti::collectives

@@ -15,6 +15,7 @@
 #include "tutti/optimizers.hpp"
 
 #include "collectives/exchange.hpp"
+#include "collectives/halving.hpp"
 #include "collectives/learner.hpp"
 #include "collectives/tuning.hpp"
 #include "unit/threads.hpp"
@@ -202,6 +203,29 @@ Sent sent_in_calls(int nodes, std::size_t count, int calls, const std::string& a
 }
 
 }  // namespace
+
+TEST_CASE("halves are halves, to a line, however few lines there are") {
+  constexpr std::size_t kLine = 64;
+  for (const int nodes : {2, 8, 64}) {
+    for (const std::size_t lines : {1, 3, 17, 64, 1000}) {
+      std::size_t all = 0;
+      for (int node = 0; node < nodes; ++node) {
+        collectives::Range before{0, lines * kLine};
+        for (int round = 1; 1 << round <= nodes; ++round) {
+          const auto kept = collectives::range_of({0, lines * kLine}, nodes,
+                                                  collectives::kept_after(round, node, nodes));
+          CHECK(kept.size() % kLine == 0);
+          CHECK(kept.size() <= before.size() / 2 + kLine);
+          CHECK(kept.begin >= before.begin);
+          CHECK(kept.end <= before.end);
+          before = kept;
+        }
+        all += before.size();
+      }
+      CHECK(all == lines * kLine);
+    }
+  }
+}
 
 TEST_CASE("a sum of middle size takes a message in each round there, and one in each round back") {
   constexpr int kCalls = 3;
