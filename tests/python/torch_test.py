@@ -2,6 +2,7 @@
 """torch.distributed over the backend tutti: alone, and on the ranks of a job."""
 
 import datetime
+import re
 import warnings
 
 import pytest
@@ -71,6 +72,20 @@ def test_all_reduce_adds_sparse_tensors(rank, ranks):
         expected[0] = ranks * (ranks + 1) / 2
         expected[1:ranks + 1] = torch.arange(1.0, ranks + 1)[:, None]
         assert torch.allclose(tensor.to_dense(), expected * factor)
+
+
+def test_sparse_tensors_of_two_shapes_are_refused_on_all_ranks(rank, ranks):
+    own = torch.eye(4 if rank == ranks - 1 else 3).to_sparse()
+    if ranks == 1:
+        dist.all_reduce(own)
+        return
+    with pytest.raises(tutti.MismatchError) as caught:
+        dist.all_reduce(own)
+    assert str(caught.value) == (
+        "all_reduce: expected sparse tensors of one shape; rank 0 has (3, 3) with 2 sparse "
+        f"dimensions, and rank {ranks - 1} (4, 4) with 2; nothing was changed")
+    dist.all_reduce(tensor := torch.ones(2))
+    assert same(tensor, ranks)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -255,7 +270,11 @@ REFUSED = [
     (lambda: dist.broadcast(torch.ones(4, 4).t(), 0), "expected a dense row-major"),
     (lambda: dist.broadcast(torch.ones(4, 4, dtype=torch.int16).t(), 0), "expected a contiguous"),
     (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=-5),
-     "expected a tag of 0 or more; got -5"),
+     "expected a tag from 0 to 2**63 - 1; got -5"),
+    (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag="a"),
+     "expected a tag from 0 to 2**63 - 1; got 'a'"),
+    (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=2**63),
+     "expected a tag from 0 to 2**63 - 1; got 9223372036854775808"),
     (lambda: dist.irecv(torch.ones(4, 4).t(), (dist.get_rank() + 1) % dist.get_world_size()),
      "recv: expected a dense, contiguous tensor"),
     (lambda: dist.recv(torch.ones(2)), "messages from any rank are not supported"),
@@ -268,7 +287,7 @@ REFUSED = [
 def test_what_cannot_be_done_is_one_sentence_on_all_ranks(call, text, ranks):
     if ranks == 1 and ("tag" in text or "recv" in text):
         pytest.skip("torch itself refuses a message to this rank")
-    with pytest.raises(Exception, match=text):
+    with pytest.raises(Exception, match=re.escape(text)):
         call()
     dist.all_reduce(tensor := torch.ones(2))
     assert same(tensor, ranks)

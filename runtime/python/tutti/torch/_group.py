@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 import torch
 import torch.distributed as dist
 
-from .. import Communicator, InvalidArgumentError
+from .. import Communicator, InvalidArgumentError, MismatchError
 from ._messages import Message, Messages
 from ._work import Done, Reduction
 
@@ -177,10 +177,9 @@ class ProcessGroup(dist.ProcessGroup):
         if kind not in (_Op.SUM, _Op.AVG):
             _refuse(f"all_reduce: expected SUM or AVG of a sparse tensor; got {kind}")
         own = tensor.detach().coalesce()
-        counts = torch.zeros(self.size(), dtype=torch.int64)
-        self._allgather_base(counts, torch.tensor([own._nnz()]))
-        indices = [torch.empty(int(count), own.sparse_dim(), dtype=torch.int64) for count in counts]
-        values = [own.values().new_empty((int(count), *own.values().shape[1:])) for count in counts]
+        counts = self._counts_of_sparse(own)
+        indices = [torch.empty(count, own.sparse_dim(), dtype=torch.int64) for count in counts]
+        values = [own.values().new_empty((count, *own.values().shape[1:])) for count in counts]
         self.allgather([indices], [own.indices().t().contiguous()])
         self.allgather([values], [own.values()])
         total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), own.shape,
@@ -189,6 +188,20 @@ class ProcessGroup(dist.ProcessGroup):
         with torch.no_grad():
             tensor.copy_(total / self.size() if kind == _Op.AVG else total)
         return Done([tensor])
+
+    def _counts_of_sparse(self, own: torch.Tensor) -> list[int]:
+        """How many elements each rank has. Raises on all ranks if their shapes differ."""
+        told = torch.tensor([own._nnz(), own.sparse_dim(), *own.shape])
+        of_all = told.new_zeros(self.size(), len(told))
+        self._allgather_base(of_all, told)
+        kinds = of_all[:, 1:].tolist()
+        for rank, kind in enumerate(kinds):
+            if kind != kinds[0]:
+                raise MismatchError(
+                    f"all_reduce: expected sparse tensors of one shape; rank 0 has "
+                    f"{tuple(kinds[0][1:])} with {kinds[0][0]} sparse dimensions, and rank {rank} "
+                    f"{tuple(kind[1:])} with {kind[0]}; nothing was changed")
+        return [int(count) for count in of_all[:, 0]]
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.AllreduceCoalescedOptions() if opts is None else opts
@@ -336,8 +349,8 @@ class ProcessGroup(dist.ProcessGroup):
                 "supported")
 
     def _message(self, call: str, tensors: Any, rank: int, tag: int, is_send: bool) -> Any:
-        if tag < 0:
-            _refuse(f"{call}: expected a tag of 0 or more; got {tag}")
+        if not isinstance(tag, int) or not 0 <= tag < 1 << 63:
+            _refuse(f"{call}: expected a tag from 0 to 2**63 - 1; got {tag!r}")
         return Message(self._messages, _dense(call, _one(call, tensors), is_send), rank, tag,
                        is_send)
 
