@@ -28,13 +28,15 @@ class Optimizer(torch.optim.Optimizer):
     mean over the ranks.
 
     params: named_parameters(), parameters(), or groups of them. Names become keys.
-    name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3, wd=0.01.
+    name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3,
+        weight_decay=0.01.
         learning_rate is also param_groups[i]["lr"], which schedules of torch may change.
     store: one that exists and has none of the keys; a new one over all ranks without it.
     overlap: True pushes each gradient as soon as it is there, with the priority of its layer, while
         the backward pass goes on; for jobs of several nodes, where it is the default.
 
-    Write to parameters on all ranks alike, or not at all: they are replicas. Collective.
+    Write to parameters on all ranks alike, or not at all: they are replicas. The states, such as
+    momentum, are the store's: save() keeps them, and state_dict() has the rates alone. Collective.
     """
 
     def __init__(self, params: Any, name: str = "sgd", *, store: KVStore | None = None,
