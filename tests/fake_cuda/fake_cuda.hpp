@@ -32,6 +32,8 @@ void set_capturing(cudaStream_t stream, bool is_capturing);
 [[nodiscard]] bool is_used(int device);
 /// Calls of a function so far.
 [[nodiscard]] int calls(const std::string& call);
+/// What cudaMemcpyAsync has been asked to copy so far.
+[[nodiscard]] std::size_t copied_bytes();
 /// What this thread's cudaGetLastError would give; it stays.
 [[nodiscard]] cudaError_t left_behind();
 

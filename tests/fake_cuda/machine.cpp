@@ -199,6 +199,8 @@ int calls(const std::string& call) {
   return machine.calls_[call];
 }
 
+std::size_t copied_bytes() { return Machine::self().copied_bytes; }
+
 cudaError_t left_behind() { return Machine::last_error(); }
 
 Counts counts() {

@@ -159,6 +159,7 @@ class Machine {
   void await_all();
 
   DeviceMemory memory;
+  std::atomic<std::size_t> copied_bytes{0};
   std::mutex mutex;  ///< guards what follows
   std::map<std::byte*, std::size_t> pinned;
   std::map<std::byte*, std::size_t> registered;

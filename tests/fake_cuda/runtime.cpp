@@ -337,8 +337,10 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-  return machine().call("cudaMemcpyAsync",
-                        [&] { return put_copy(stream, to, from, bytes, false); });
+  return machine().call("cudaMemcpyAsync", [&] {
+    machine().copied_bytes += bytes;
+    return put_copy(stream, to, from, bytes, false);
+  });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
