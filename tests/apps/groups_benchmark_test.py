@@ -31,8 +31,8 @@ class GroupsBenchmark(unittest.TestCase):
                 self.assertEqual((result.code, result.err), (0, ""))
                 self.assertRegex(result.out, rf"^2 groups of {ranks // 2}, 3 pushes of 3072 bytes "
                                  r"in each; milliseconds, p50\none after the other \d+\.\d{3}\n"
-                                 r"call by call \d+\.\d{3}\nboth at once \d+\.\d{3}\n"
-                                 r"ratio \d+\.\d{3}, to call by call \d+\.\d{3}\n"
+                                 r"of two values in turn \d+\.\d{3}\nboth at once \d+\.\d{3}\n"
+                                 r"ratio \d+\.\d{3}, of two values \d+\.\d{3}\n"
                                  r"wrong elements: 0\n$")
 
     def test_what_cannot_be_is_refused_once(self):
