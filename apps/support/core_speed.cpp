@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <sched.h>
 #include <thread>
 #include <vector>
 
@@ -77,6 +78,12 @@ double measure_sums(unsigned threads, std::size_t count, int repeats) {
   return threads * kStreams * sizeof(float) * static_cast<double>(count) * repeats / longest;
 }
 
+unsigned usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return static_cast<unsigned>(CPU_COUNT(&cores));
+}
+
 }  // namespace
 
 CoreSpeed measure_cores() {
@@ -87,8 +94,7 @@ CoreSpeed measure_cores() {
   constexpr std::size_t kInMemory = std::size_t{16} << 20;
   cores.core_rate = measure_sums(1, kInCache, 400);
   cores.memory_rate = std::min(cores.core_rate, measure_sums(1, kInMemory, 3));
-  cores.node_rate =
-      std::max(cores.core_rate, measure_sums(std::thread::hardware_concurrency(), kInCache, 400));
+  cores.node_rate = std::max(cores.core_rate, measure_sums(usable_cores(), kInCache, 400));
   return cores;
 }
 
