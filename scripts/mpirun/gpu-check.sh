@@ -6,11 +6,11 @@
 #   scripts/mpirun/gpu-check.sh [--only STEP]... [--json FILE]
 #   scripts/mpirun/gpu-check.sh --bring
 #
-# STEP: tests, memory, kernels, training, pushes or ranks; without it, all of them. Prints a table:
-# step, verdict, seconds, and why a step was skipped. Exit code 0: what was to run has passed; 1:
-# not all of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json) has the same, and
-# the speeds. --bring, on a machine with a network, puts Debian's packages of what the build needs
-# into gpu-libraries, which goes with the tree to one without.
+# STEP: tests, kernels, variants, torch, pushes, ranks, training or memory; without it, all of them.
+# Prints a table: step, verdict, seconds, and why a step was skipped. Exit code 0: what was to run
+# has passed; 1: not all of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json)
+# has the same, and the speeds. --bring, on a machine with a network, puts Debian's packages of what
+# the build needs into gpu-libraries, which goes with the tree to one without.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -18,7 +18,7 @@ readonly no_gpu=77
 folder=$root/build-gpu
 json=$folder/gpu-check.json
 libraries=$root/gpu-libraries
-steps=(tests memory kernels training pushes ranks)
+steps=(tests kernels variants torch pushes ranks training memory)
 only=()
 brings=no
 while [ "$#" != 0 ]; do
@@ -150,6 +150,20 @@ measure_kernels() {
     mv -- "$folder/kernels.part" "$folder/kernels.json"
 }
 
+# Every variant of the kernels; the table of them is in the log.
+measure_variants() {
+  rm -f -- "$folder/variants.json"
+  "$folder/tests/kernel-benchmark" --variants >"$folder/variants.part" &&
+    mv -- "$folder/variants.part" "$folder/variants.json"
+}
+
+# The cases of kernel-benchmark by torch's fused optimizers.
+measure_torch() {
+  rm -f -- "$folder/torch.json"
+  python3 -B "$root/tests/gpu/torch_benchmark.py" >"$folder/torch.part" &&
+    mv -- "$folder/torch.part" "$folder/torch.json"
+}
+
 # Weights on the GPU, by cuBLAS and the store's kernels; its data set may not be here.
 train() {
   "$folder/bin/train-fashion-mnist" --device gpu --kvstore device --epochs 1
@@ -188,7 +202,7 @@ write_json() {
       comma=', '
     done
     printf ']'
-    for name in kernels pushes ranks; do
+    for name in kernels variants torch pushes ranks; do
       if [ -s "$folder/$name.json" ]; then
         printf ', "%s": ' "$name"
         cat -- "$folder/$name.json"
@@ -217,6 +231,10 @@ fi
 gpus=$(nvidia-smi -L 2>/dev/null) || gpus=
 [[ $gpus = *GPU* ]] || {
   say "no GPU: nvidia-smi finds none here."
+  mkdir -p -- "$folder"
+  for name in "${steps[@]}"; do skip "$name" "no GPU"; done
+  write_json
+  print_table
   exit "$no_gpu"
 }
 has_command nvcc || fail "nvcc is not here: put the CUDA toolkit's bin folder into PATH."
@@ -234,6 +252,10 @@ if [ "$failed" = no ]; then
   has_command compute-sanitizer || cannot_check="compute-sanitizer is not here"
   step_if tests '' run_tests
   step_if kernels '' measure_kernels
+  step_if variants '' measure_variants
+  cannot_torch=
+  python3 -c 'import torch' 2>/dev/null || cannot_torch="python3 cannot import torch"
+  step_if torch "$cannot_torch" measure_torch
   step_if pushes '' measure_pushes
   step_if ranks "$(obstacle "$folder/bin/collective-benchmark" "$no_boost")" measure_ranks
   step_if training "$cannot_train" train

@@ -2,12 +2,16 @@
 // The kernels' speed on the first GPU, beside a copy within the device in the same run.
 //
 //   kernel-benchmark > kernels.json
+//   kernel-benchmark --variants > variants.json     the table comes on the standard error
 //
 // "us" is the device's own time: the call is put into the stream while the device is busy.
 // "idle_us" is from the call to its end on a device that waits for it; "host_us" is how long a call
-// keeps the host. GB/s counts what a kernel must read and write in "us"; "of_copy" is the ratio to
-// the speed of a copy of 1 GiB, which counts both, too. Values are random: some memories compress
-// zeros.
+// keeps the host. GB/s counts what a kernel must read and write in "us", each tensor once, however
+// many passes a rule with norms takes; "of_copy" is the ratio to the speed of a copy of 1 GiB,
+// which counts both, too. Values are random, since some memories compress zeros, but for the cases
+// that are called so. --variants measures each case by the library's kernels and by every variant
+// (variants/shapes.hpp), marks the fastest, and compares all results bit by bit; exit code 3 if one
+// differs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,10 +28,16 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
+#include "tests/gpu/variants/check.hpp"
+#include "tests/gpu/variants/cuda_variants.hpp"
 
 namespace {
 
+using test::variants::Case;
+using test::variants::Variant;
+using tutti::DType;
 using tutti::Optimizer;
+using tutti::Tensor;
 using tutti::UpdateStep;
 using tutti::cuda::check;
 using tutti::gpus::TensorRow;
@@ -47,22 +57,80 @@ Memory allocate(std::size_t bytes) {
   return Memory(static_cast<std::byte*>(memory));
 }
 
-/// float32 in 0.1 to 1: a block of random values, again and again.
-Memory floats(std::size_t count) {
+/// Zeros, or values in 0.1 to 1: a block of them, again and again.
+Memory values(const Case& now, DType dtype, std::size_t count) {
   static constexpr std::size_t kBlock = std::size_t{1} << 20;
+  const std::size_t bytes = count * size_of(dtype);
+  Memory memory = allocate(bytes);
+  check(cudaMemset(memory.get(), 0, bytes), "cudaMemset", 0);
+  if (now.zeros) return memory;
+  auto block = Tensor::empty({static_cast<std::int64_t>(std::min(count, kBlock))}, dtype);
   std::mt19937 random(7);
   std::uniform_real_distribution<float> distribution(0.1F, 1.0F);
-  std::vector<float> block(std::min(count, kBlock));
-  for (float& value : block) value = distribution(random);
-  Memory memory = allocate(count * sizeof(float));
-  for (std::size_t first = 0; first < count; first += block.size()) {
-    const std::size_t bytes = std::min(block.size(), count - first) * sizeof(float);
-    check(cudaMemcpy(memory.get() + first * sizeof(float), block.data(), bytes,
-                     cudaMemcpyHostToDevice),
+  tutti::visit(dtype, [&]<class T>(T) {
+    for (T& value : block.values<T>()) value = static_cast<T>(distribution(random));
+  });
+  for (std::size_t first = 0; first < bytes; first += block.size_bytes()) {
+    check(cudaMemcpy(memory.get() + first, block.bytes(),
+                     std::min(block.size_bytes(), bytes - first), cudaMemcpyHostToDevice),
           "cudaMemcpy", 0);
   }
   return memory;
 }
+
+/// The rows of a case on the device. All tensors of a kind lie one after the other, each aligned to
+/// 256 bytes as in an arena, or the case's offset behind that.
+class Rows {
+ public:
+  Rows(const Case& now, const Optimizer* optimizer, const std::vector<std::size_t>& counts)
+      : is_update_(optimizer != nullptr), rows_(counts.size()) {
+    for (const std::size_t count : counts) {
+      begins_.push_back(total_ + now.offset);
+      total_ += (count + now.offset + 127) / 128 * 128;
+      elements_ += count;
+    }
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].count = counts[i];
+      rows_[i].dtype = now.dtype;
+      rows_[i].num_inputs = now.num_inputs;
+    }
+    for (int i = 0; i < now.num_inputs; ++i) {
+      add(now, now.dtype, 1, [i](TensorRow& row, std::byte* at) { row.inputs[i] = at; });
+    }
+    add(now, now.dtype, has_exact(now) || !is_update_ ? 1 : 2,
+        [](TensorRow& row, std::byte* at) { row.output = at; });
+    if (!is_update_) return;
+    const int num_states = optimizer->num_states() + (has_exact(now) ? 1 : 0);
+    for (int i = 0; i < num_states; ++i) {
+      add(now, DType::float32, 2, [i](TensorRow& row, std::byte* at) { row.states[i] = at; });
+    }
+  }
+
+  [[nodiscard]] const std::vector<TensorRow>& all() const { return rows_; }
+  /// Read and written.
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  static bool has_exact(const Case& now) { return size_of(now.dtype) == 2; }
+
+  template <class Place>
+  void add(const Case& now, DType dtype, std::size_t accesses, Place place) {
+    const std::size_t width = size_of(dtype);
+    memory_.push_back(values(now, dtype, total_));
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      place(rows_[i], memory_.back().get() + begins_[i] * width);
+    }
+    bytes_ += accesses * elements_ * width;
+  }
+
+  bool is_update_;
+  std::vector<TensorRow> rows_;
+  std::vector<std::size_t> begins_;
+  std::size_t total_ = 0;
+  std::size_t elements_ = 0;
+  std::size_t bytes_ = 0;
+  std::vector<Memory> memory_;
+};
 
 /// Medians.
 struct Times {
@@ -117,114 +185,165 @@ class Timer {
   cudaEvent_t end_ = nullptr;
 };
 
+std::shared_ptr<Optimizer> optimizer_of(const Case& now) {
+  return now.optimizer.empty() ? nullptr : tutti::optimizer::create(now.optimizer);
+}
+
 class Benchmark {
  public:
+  /// The library's kernels, as JSON.
   void run() {
     std::printf("{\n");
-    copy();
-    sum();
-    const std::vector<std::size_t> large(4, kLarge);
-    update("4 x 64M", "sgd,momentum=0.9", large);
-    update("4 x 64M", "adamw", large);
+    report("copy, 1 GiB", measure_copy(), 2 * kCopyBytes);
     std::vector<std::size_t> resnet;
     for (const tutti::Shape& shape : apps::benchmark::resnet50()) resnet.push_back(shape.count());
-    update("resnet50", "sgd,momentum=0.9", resnet);
-    update("resnet50", "adamw", resnet);
-    update("10000 x 64", "sgd", std::vector<std::size_t>(10000, 64));
+    for (const Case& now : test::variants::all_cases()) {
+      run(now, now.optimizer.empty() ? "64M" : "4 x 64M", large(now));
+      if (!now.optimizer.empty()) run(now, "resnet50", resnet);
+    }
+    run({.name = "sgd", .optimizer = "sgd"}, "10000 x 64", std::vector<std::size_t>(10000, 64));
     std::printf("\n}\n");
   }
 
+  /// Whether all variants have the bits of the library's kernels.
+  bool run_variants() {
+    test::variants::Variants all;
+    all.push_back(std::make_unique<test::variants::Plain>(*kernels_));
+    test::variants::add_load_variants(all, 0);
+    test::variants::add_launch_variants(all, 0);
+    static_cast<void>(measure_copy());
+    std::printf("{\"copy_GB/s\": %.0f", copy_speed_);
+    bool are_equal = true;
+    for (const Case& now : test::variants::all_cases()) are_equal &= run_variants(now, all);
+    std::printf("\n}\n");
+    return are_equal;
+  }
+
  private:
-  void copy() {
-    const std::size_t bytes = 4 * kLarge * sizeof(float);
-    const Memory from = floats(4 * kLarge);
-    const Memory to = allocate(bytes);
+  static constexpr std::size_t kCopyBytes = 4 * kLarge * sizeof(float);
+
+  static std::vector<std::size_t> large(const Case& now) {
+    return std::vector<std::size_t>(now.optimizer.empty() ? 1 : 4, kLarge);
+  }
+
+  Times measure_copy() {
+    const Memory from = values({}, DType::float32, 4 * kLarge);
+    const Memory to = allocate(kCopyBytes);
     const auto copy = [&] {
-      check(cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, nullptr),
+      check(cudaMemcpyAsync(to.get(), from.get(), kCopyBytes, cudaMemcpyDeviceToDevice, nullptr),
             "cudaMemcpyAsync", 0);
     };
     const Times times = timer_.measure([] {}, copy);
-    copy_speed_ = 2.0 * static_cast<double>(bytes) / times.device_us / 1000;
-    report("copy, 1 GiB", times, 2 * bytes);
+    copy_speed_ = 2.0 * static_cast<double>(kCopyBytes) / times.device_us / 1000;
+    return times;
   }
 
-  void sum() {
-    std::vector<Memory> memory;
-    for (int i = 0; i < 5; ++i) memory.push_back(floats(kLarge));
-    TensorRow row;
-    row.num_inputs = 4;
-    for (int i = 0; i < 4; ++i) row.inputs[i] = memory[i].get();
-    row.output = memory[4].get();
-    row.count = kLarge;
-    const auto table = kernels_->make_table();
-    const Times times =
-        timer_.measure([] {}, [&] { kernels_->sum(nullptr, *table, std::span(&row, 1)); });
-    report("sum of 4, 64M", times, 5 * kLarge * sizeof(float));
-  }
-
-  /// All tensors of a kind lie one after the other, each aligned to 256 bytes, as in an arena.
-  void update(const std::string& name, const char* text, const std::vector<std::size_t>& counts) {
-    const auto optimizer = tutti::optimizer::create(text);
-    const auto num_states = static_cast<std::size_t>(optimizer->num_states());
-    std::size_t total = 0;
-    std::vector<std::size_t> offsets;
-    for (const std::size_t count : counts) {
-      offsets.push_back(total * sizeof(float));
-      total += (count + 63) / 64 * 64;
-    }
-    std::vector<Memory> memory;
-    for (std::size_t i = 0; i < 2 + num_states; ++i) memory.push_back(floats(total));
-    std::vector<TensorRow> rows(counts.size());
-    std::size_t elements = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i].inputs[0] = memory[0].get() + offsets[i];
-      rows[i].output = memory[1].get() + offsets[i];
-      for (std::size_t s = 0; s < num_states; ++s)
-        rows[i].states[s] = memory[2 + s].get() + offsets[i];
-      rows[i].count = counts[i];
-      elements += counts[i];
-    }
-    std::vector<UpdateStep> steps(rows.size());
+  Times measure(Variant& variant, const Optimizer* optimizer, const Rows& rows) {
+    const auto table = variant.make_table();
+    if (optimizer == nullptr)
+      return timer_.measure([] {}, [&] { variant.sum(nullptr, *table, rows.all()); });
+    std::vector<UpdateStep> steps(rows.all().size());
     std::uint64_t count = 0;
-    const auto table = kernels_->make_table();
     const auto next = [&] {
       ++count;
       std::fill(steps.begin(), steps.end(), optimizer->step(1, count, count));
     };
-    const Times times = timer_.measure(
-        next, [&] { kernels_->update(nullptr, *table, rows, *optimizer, steps); });
-    report(optimizer->name() + ", " + name, times, elements * sizeof(float) * (3 + 2 * num_states));
+    return timer_.measure(next,
+                          [&] { variant.update(nullptr, *table, rows.all(), *optimizer, steps); });
+  }
+
+  void run(const Case& now, const std::string& sizes, const std::vector<std::size_t>& counts) {
+    const auto optimizer = optimizer_of(now);
+    const Rows rows(now, optimizer.get(), counts);
+    test::variants::Plain plain(*kernels_);
+    report(now.name + ", " + sizes, measure(plain, optimizer.get(), rows), rows.bytes());
+  }
+
+  struct Found {
+    std::string name;
+    std::string why;  ///< it was not run, or its bits differ; empty: neither
+    double of_copy = 0;
+    bool differs = false;
+  };
+
+  Found find(Variant& variant, const Case& now, const Optimizer* optimizer, const Rows& rows) {
+    Found found{variant.name(), variant.obstacle(optimizer)};
+    if (!found.why.empty()) return found;
+    const std::string difference = test::variants::difference(*rig_, variant, now);
+    found.differs = !difference.empty();
+    if (found.differs) found.why = "other bits: " + difference;
+    found.of_copy = of_copy(measure(variant, optimizer, rows), rows.bytes());
+    return found;
+  }
+
+  /// A case by every variant. One whose bits differ is not the best.
+  bool run_variants(const Case& now, const test::variants::Variants& all) {
+    const auto optimizer = optimizer_of(now);
+    const Rows rows(now, optimizer.get(), large(now));
+    std::vector<Found> found;
+    for (const auto& variant : all) found.push_back(find(*variant, now, optimizer.get(), rows));
+    const auto rank = [](const Found& one) { return one.why.empty() ? one.of_copy : 0; };
+    const auto best = std::max_element(
+        found.begin(), found.end(),
+        [&](const Found& left, const Found& right) { return rank(left) < rank(right); });
+    std::fprintf(stderr, "%s\n", now.name.c_str());
+    std::printf(",\n  \"%s\": {\"best\": \"%s\"", now.name.c_str(), best->name.c_str());
+    for (const Found& one : found) {
+      std::fprintf(stderr, "  %c %-20s %5.3f  %s\n", &one == &*best ? '*' : ' ', one.name.c_str(),
+                   one.of_copy, one.why.empty() ? "same bits" : one.why.c_str());
+      std::printf(", \"%s\": {\"of_copy\": %.3f, \"why\": \"%s\"}", one.name.c_str(), one.of_copy,
+                  one.why.c_str());
+    }
+    std::printf("}");
+    return std::none_of(found.begin(), found.end(), [](const Found& one) { return one.differs; });
+  }
+
+  [[nodiscard]] double of_copy(const Times& times, std::size_t bytes) const {
+    return static_cast<double>(bytes) / times.device_us / 1000 / copy_speed_;
   }
 
   void report(const std::string& name, const Times& times, std::size_t bytes) {
-    const double speed = static_cast<double>(bytes) / times.device_us / 1000;
     std::printf(
         "%s  \"%s\": {\"us\": %.1f, \"idle_us\": %.1f, \"host_us\": %.1f, \"GB/s\": %.0f, "
         "\"of_copy\": %.3f}",
-        is_first_ ? "" : ",\n", name.c_str(), times.device_us, times.idle_us, times.host_us, speed,
-        speed / copy_speed_);
+        is_first_ ? "" : ",\n", name.c_str(), times.device_us, times.idle_us, times.host_us,
+        static_cast<double>(bytes) / times.device_us / 1000, of_copy(times, bytes));
     is_first_ = false;
   }
 
   Timer timer_;
   std::unique_ptr<tutti::gpus::Kernels> kernels_ = tutti::cuda::make_kernels(0);
+  std::unique_ptr<test::Rig> rig_ = test::make_rig();  ///< of the comparison
   double copy_speed_ = 0;
   bool is_first_ = true;
 };
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool has_variants = argc == 2 && std::string(argv[1]) == "--variants";
+  if (argc > 1 && !has_variants) {
+    std::fprintf(stderr, "usage: %s [--variants]\n", argv[0]);
+    return 1;
+  }
   const tutti::cuda::Devices devices = tutti::cuda::find_devices();
   if (devices.count == 0) {
     std::fprintf(stderr, "no GPU: %s\n", devices.why_none.c_str());
     return 77;
   }
   try {
-    Benchmark().run();
+    Benchmark benchmark;
+    bool are_equal = true;
+    if (has_variants) {
+      are_equal = benchmark.run_variants();
+    } else {
+      benchmark.run();
+    }
+    if (are_equal) return 0;
+    std::fprintf(stderr, "a variant's bits are not those of the library's kernels\n");
+    return 3;
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "%s\n", failure.what());
     return 2;
   }
-  return 0;
 }

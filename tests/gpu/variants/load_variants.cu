@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/variants/cuda_variants.cuh"
+#include "tests/gpu/variants/cuda_variants.hpp"
+
+namespace test::variants {
+
+void add_load_variants(Variants& variants, int device) {
+  add_variants<CudaVariantMachine>(variants, device, LoadShapes());
+}
+
+}  // namespace test::variants
