@@ -127,8 +127,11 @@ std::string in_bytes(std::size_t bytes) {
 std::string halves_of(const Tuning& tuning) {
   if (tuning.most_halved_bytes() == 0) return "";
   const bool is_learnt = tuning.halved_tried_bytes > tuning.halved_bytes;
-  return "sums of up to " + in_bytes(tuning.halved_bytes) + " by halves with the handshakes" +
-         (is_learnt ? ", up to " + in_bytes(tuning.halved_tried_bytes) + " if learnt; " : "; ");
+  const std::string tried = is_learnt ? in_bytes(tuning.halved_tried_bytes) : "";
+  const std::string way = " by halves with the handshakes";
+  if (tuning.halved_bytes == 0) return "sums of up to " + tried + way + ", if learnt; ";
+  return "sums of up to " + in_bytes(tuning.halved_bytes) + way +
+         (is_learnt ? ", up to " + tried + " if learnt; " : "; ");
 }
 
 }  // namespace

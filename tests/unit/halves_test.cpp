@@ -379,6 +379,27 @@ TEST_CASE("the number of nodes and of their ranks says which sums go by halves")
   CHECK(sizes_of(uneven, "", "learn", /*reproducible=*/true) == Sizes{0, 0});  // in another tree
 }
 
+TEST_CASE("the table says which sums go by halves") {
+  const auto row = [](const std::vector<int>& nodes, const std::string& mode) {
+    Settings settings;
+    settings.tuning = mode;
+    const Topology topology = Topology::consecutive(0, nodes);
+    return Tuning::choose(topology, settings, {.level1 = 32 << 10, .last_level = 32 << 20})
+        .table(topology)[1];
+  };
+  CHECK(row(alike(8), "learn")
+            .starts_with("between 8 nodes: larger: sums of up to 4096 KiB by "
+                         "halves with the handshakes, if learnt; exchange "));
+  CHECK(row(alike(32), "learn")
+            .starts_with("between 32 nodes: larger: sums of up to 1024 KiB by "
+                         "halves with the handshakes, up to 4096 KiB if learnt; "
+                         "exchange "));
+  CHECK(row(alike(32), "static")
+            .starts_with("between 32 nodes: larger: sums of up to 1024 KiB by "
+                         "halves with the handshakes; exchange "));
+  CHECK(row(alike(9), "learn").starts_with("between 9 nodes: larger: exchange "));
+}
+
 TEST_CASE("whether a sum goes by halves is learnt") {
   const Settings settings;
   const Tuning tuning = Tuning::choose(Topology::consecutive(0, alike(8)), settings,
