@@ -57,6 +57,11 @@ class Engine {
   /// mismatch, on both ranks; communication, timeout (failed).
   void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
   void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
+  /// Waits until what an earlier send has left is taken. Every call begins with it; so does one that
+  /// is to go on while the program computes. Errors: as send().
+  void complete_message() {
+    if (messages_ != nullptr && messages_->has_left()) wait_for_message();
+  }
 
   /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
@@ -146,9 +151,6 @@ class Engine {
   void deliver_sums_of_agreement();
   void learn_last_time();
   Messages& messages();
-  void complete_message() {
-    if (messages_ != nullptr && messages_->has_left()) wait_for_message();
-  }
   void wait_for_message();
   void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
                          FunctionRef<std::string()> describe, FunctionRef<void()> body);

@@ -103,7 +103,8 @@ class Group {
     async_->settle();
     return settled.statistics();
   }
-  /// The asynchronous calls, to make one. Errors: invalid_argument if MPI does not allow them.
+  /// The asynchronous calls, to make one; a small message that was left is taken first. Errors:
+  /// invalid_argument if MPI does not allow them; what concerns that message.
   AsyncCalls& async();
   /// True on the thread that carries out asynchronous calls, while it does.
   [[nodiscard]] bool is_async_thread() const { return makes_async_calls_ && async_->is_driver(); }

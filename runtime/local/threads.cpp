@@ -197,7 +197,14 @@ void share_cores(collectives::Topology& topology, int ranks, int processes) {
       cores_per_rank(cores_of(hardware_threads), processor_quota(), ranks * processes);
 }
 
-/// A process may always read itself.
+/// Empty if this process may read itself through the kernel: containers may forbid the call, and
+/// emulators of other processors may not have it.
+std::string why_unreadable() {
+  const std::uint64_t nonce = 0x7475747469;
+  const auto address = reinterpret_cast<std::uintptr_t>(&nonce);
+  return read_probe(getpid(), {.address = address, .nonce = nonce});
+}
+
 std::unique_ptr<collectives::PeerReader> reader_of_threads(const collectives::Topology& topology) {
   const std::vector<pid_t> processes(topology.local_ranks().size(), getpid());
   return std::make_unique<KernelReader>(topology, processes);
@@ -213,6 +220,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
   const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
   const auto mailboxes = std::make_shared<Mailboxes>(size, std::move(filter));
   const auto names = std::make_shared<const collectives::OneHost>(host_name());
+  const std::string unreadable = why_unreadable();
   std::vector<GroupParts> parts(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     GroupParts& own = parts[rank];
@@ -233,7 +241,9 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
       own.node.push_back(collectives::Peer::first_of(parts[peer].arena->data()));
       if (peer != own.topology.rank) own.peers.push_back(parts[peer].arena);
     }
-    if (own.topology.local_size() > 1) own.reader = reader_of_threads(own.topology);
+    if (own.topology.local_size() == 1) continue;
+    own.why_unreadable = unreadable;
+    if (unreadable.empty()) own.reader = reader_of_threads(own.topology);
   }
   std::vector<std::shared_ptr<Group>> groups;
   for (GroupParts& own : parts) groups.push_back(std::make_shared<Group>(std::move(own)));

@@ -104,6 +104,26 @@ TEST_CASE("another count or dtype is a mismatch on both ranks, and the next mess
   }
 }
 
+TEST_CASE("what a send has left is found different by the asynchronous call that comes next") {
+  if (test::size() == 1) return;
+  Communicator world = Communicator::world(test::settings_for(test::one_node()));
+  for (const bool after_another : {false, true}) {
+    Tensor values = Tensor::ones({3});
+    if (after_another) world.allreduce_async(values).wait();
+    const auto failure = test::rank() > 1 ? Failure() : test::error_of([&] {
+      Tensor five = Tensor::ones({5});
+      if (test::rank() == 1) return world.receive(values, 0);
+      world.send(five, 1);
+      world.allreduce_async(values).wait();  // is not made
+    });
+    CHECK(test::agree(in_first_two([&] {
+      return failure->code() == ErrorCode::mismatch && failure->recoverable() &&
+             says(failure, "sent 5") && says(failure, "nothing was moved");
+    })));
+    CHECK(test::agree(test::pairs_are_right(world, 100, true)));
+  }
+}
+
 TEST_CASE("a message to oneself, or to no rank, throws on this rank alone") {
   Communicator world = new_world();
   Tensor tensor = Tensor::ones({3});
