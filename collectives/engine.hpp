@@ -57,8 +57,8 @@ class Engine {
   /// mismatch, on both ranks; communication, timeout (failed).
   void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
   void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
-  /// Waits until what an earlier send has left is taken. Every call begins with it; so does one that
-  /// is to go on while the program computes. Errors: as send().
+  /// Waits until what an earlier send has left is taken. Every call begins with it, also those that
+  /// go on while the program computes. Errors: as send().
   void complete_message() {
     if (messages_ != nullptr && messages_->has_left()) wait_for_message();
   }

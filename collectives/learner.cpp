@@ -43,7 +43,8 @@ WritePolicy other(WritePolicy writes) {
 std::uint32_t Learner::Candidate::median() const {
   auto sorted = times;
   const std::size_t known = std::min(count, kSamples);
-  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(known));
+  const auto at = [&](std::size_t i) { return sorted.begin() + static_cast<std::ptrdiff_t>(i); };
+  std::nth_element(sorted.begin(), at(known / 2), at(known));
   return sorted[known / 2];
 }
 

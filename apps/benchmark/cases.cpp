@@ -169,13 +169,14 @@ bool has_root(const Case& chosen) {
   return name == "broadcast" || name == "reduce" || name == "gather" || name == "scatter";
 }
 
-const Case& find_case(const std::string& name) {
+const Case& find_case(std::string_view name) {
   std::string names;
   for (const Case& candidate : kCases) {
     if (name == candidate.name) return candidate;
     names += (names.empty() ? "" : ", ") + std::string(candidate.name);
   }
-  throw_usage_error("--collective: expected one of " + names + "; found '" + name + "'");
+  throw_usage_error("--collective: expected one of " + names + "; found '" + std::string(name) +
+                    "'");
 }
 
 Layout layout_of(const std::vector<tutti::Shape>& shapes, std::size_t element_bytes) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tutti/shape.hpp>
@@ -52,7 +53,7 @@ int partner_of(int rank, int ranks);
 double busbw_limit(const Case& chosen, int ranks, double memory_gbs);
 
 /// Errors  invalid_argument, with the list of names.
-const Case& find_case(const std::string& name);
+const Case& find_case(std::string_view name);
 
 /// The shapes of "resnet50", of "bert-base", or of a file with one shape per line: "64x3x7x7",
 /// "64, 3, 7, 7" or "64 3 7 7"; what follows a '#' is a comment.

@@ -13,13 +13,13 @@ const QuantiseKernels* quantise_with(Isa isa) noexcept {
 }
 
 const QuantiseKernels& quantise() noexcept {
-  static const QuantiseKernels& chosen = [&]() -> const QuantiseKernels& {
+  static const QuantiseKernels* const chosen = [] {
     for (const Isa isa : {Isa::avx512, Isa::avx2}) {
-      if (const QuantiseKernels* kernels = quantise_with(isa)) return *kernels;
+      if (const QuantiseKernels* kernels = quantise_with(isa)) return kernels;
     }
-    return plain_quantise();
+    return &plain_quantise();
   }();
-  return chosen;
+  return *chosen;
 }
 
 }  // namespace tutti::collectives

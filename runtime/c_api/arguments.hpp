@@ -40,7 +40,7 @@ struct Items {
 enum class Sides { values, outputs, both };  ///< which tensors of an item a call needs
 Items read_items(const Place& here, const tutti_item* items, int num_items, Sides sides);
 
-/// The same of a push of rows.
+/// As Items, of a push of rows.
 struct RowsItems {
   std::vector<Key> keys;
   std::vector<std::vector<RowSparseView>> values{};
@@ -49,7 +49,7 @@ RowsItems read_items(const Place& here, const tutti_rows_item* items, int num_it
 
 /// Errors: as all here, for NULL with a count, or a negative count.
 template <class T>
-std::span<const T> read_list(const Place& place, const T* list, int count) {
+std::span<const T> read_list(Place place, const T* list, int count) {
   if (count < 0) throw_invalid_argument(place, "a count of at least 0", std::to_string(count));
   if (list == nullptr && count > 0)
     throw_invalid_argument(place, "a list of " + std::to_string(count), "NULL");
