@@ -23,6 +23,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "runtime/job/processors.hpp"
+#include "tests/support/emulated.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using tutti::KVStore;
@@ -207,7 +208,9 @@ TEST_CASE("signals go to the program's threads, not to helpers") {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST_CASE("a forked process has no helpers: it does all pieces itself, and ends") {
+// qemu-user has a thread of its own in each process.
+TEST_CASE("a forked process has no helpers: it does all pieces itself, and ends" *
+          doctest::skip(test::is_emulated())) {
   auto workers = std::make_unique<Workers>(Workers::Options{.threads = 4});
   counted(*workers, 100);
   const pid_t child = fork();
@@ -244,7 +247,9 @@ TEST_CASE("helpers compute in the floating-point mode that the caller has at the
 }
 #endif
 
-TEST_CASE("threads that cannot be made are missed aloud, and the work is done without them") {
+// qemu-user limits no address space.
+TEST_CASE("threads that cannot be made are missed aloud, and the work is done without them" *
+          doctest::skip(test::is_emulated())) {
   const pid_t child = fork();  // a limit for this process alone
   if (child == 0) {
     alarm(60);
