@@ -269,7 +269,7 @@ constexpr std::array kSettings = {
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
         "direct-outputs, own-sums, inputs, results, paths, wait-group, in-flight, pieces, "
-        "chain, handshakes, exchange",
+        "chain, halved, handshakes, exchange",
         "the library's choice"),
     setting<&Settings::arena_bytes, forms::Bytes>(
         "TUTTI_ARENA_BYTES", "the most node-shared memory that one rank may use",
