@@ -14,7 +14,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Of a sum by halves: the most that the first round brings. The upper half has the odd line.
+/// The most that the first round of a sum by halves brings. The upper half has the odd line.
 std::size_t largest_half(const Topology& topology, const Tuning& tuning) {
   const int nodes = topology.num_nodes();
   return range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 1, nodes)).size();

@@ -34,7 +34,7 @@ struct Agreement::Buffers {
   struct Message {
     int node;  ///< the other one
     Transport::Request request;
-    /// Of the first message of a handshake: where all of it goes. What follows is known from it.
+    /// Where all of a handshake goes, if this is its first message, which says what follows.
     std::span<std::byte> whole{};
   };
   std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends

@@ -272,7 +272,7 @@ void settle_halved(Tuning& tuning, const Topology& topology) {
                                : payload_read_by_first(topology, kPayloadsReadTried);
   const bool is_chosen = tuning.halved || nodes > kMostNodesDirect;
   const bool is_learnt = tuning.learns || tuning.paths_in_turn;
-  // Of what is more than one chunk, one chunk is summed while another travels.
+  // Larger sums go by chunks: one is summed while another travels.
   const std::size_t usual = std::min(most, tuning.chunk_bytes);
   if (is_chosen) tuning.halved_bytes = std::min(most, tuning.halved.value_or(usual));
   if (is_learnt) tuning.halved_tried_bytes = std::min(most, tuning.halved.value_or(most));

@@ -219,7 +219,7 @@ double from_rest(End& end, std::size_t bytes, std::size_t messages) {
   return median(times);
 }
 
-/// Of a look of the first end's at a message that has not come, and of giving the core on after it.
+/// What the first end takes to look at a message that has not come, and to give its core on.
 double seconds_of_look(End& end, bool gives_on) {
   constexpr int kLooks = 3000;
   if (!end.is_first()) {

@@ -20,7 +20,7 @@ using collectives::Verb;
 
 namespace {
 
-/// Of all inputs together. To combine more on every rank takes longer than to meet twice.
+/// Bytes of all inputs together. Combining more on every rank takes longer than meeting twice.
 constexpr std::size_t kMostForAll = 8192;
 
 /// combine(left, right) for every inner node of the canonical tree over blocks first ..< first +

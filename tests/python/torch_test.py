@@ -226,7 +226,7 @@ def test_groups_have_names_and_end(rank, ranks):
 
 
 def test_torch_finds_a_group_for_the_hosts_memory(rank, ranks, tmp_path):
-    """Of which its asynchronous checkpoints and its state dicts make sure."""
+    """Torch asks for it before asynchronous checkpoints and state dicts that rank 0 spreads."""
     assert dist.group.WORLD._device_types == [torch.device("cpu")]
     dist.monitored_barrier(wait_all_ranks=True)
     folder = [str(tmp_path)]

@@ -125,8 +125,8 @@ bool PackedSum::packs(const Part& part) const {
                                          job_->codec.packed_bytes(part.count));
 }
 
-/// The same for what is left in the residual, and for elements of all ranks that are unpacked and
-/// summed.
+/// In a simulation, lets the time pass in which the residual is fed back, and what all ranks have
+/// packed is unpacked and summed.
 bool PackedSum::sums_up(const Part& part) const {
   const std::size_t fed_back = job_->codec.has_residual() ? 3 : 0;
   const std::size_t elements = fed_back + 2 * arrived_.size();

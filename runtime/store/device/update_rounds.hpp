@@ -27,7 +27,7 @@ class SumWindow {
     std::size_t begin;  ///< in the window
   };
 
-  /// The same on all ranks, whose rounds are collective.
+  /// Returns equal places on all ranks, whose rounds are collective.
   Place add(std::size_t bytes) {
     if (end_ > 0 && end_ + bytes > kBytes) {
       ++round_;
