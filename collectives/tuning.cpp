@@ -81,14 +81,22 @@ const char* name_of(Exchange exchange) {
               "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
 }
 
+std::size_t size_in(std::string_view word, std::string_view value) {
+  try {
+    return parse_bytes(std::string(value));
+  } catch (const Error& error) {
+    throw Error(error.code(), "TUTTI_ALGORITHMS: '" + std::string(word) + "': " + error.what());
+  }
+}
+
 std::size_t inline_size(std::string_view word, std::string_view value) {
-  const std::size_t bytes = parse_bytes(std::string(value));
+  const std::size_t bytes = size_in(word, value);
   if (bytes <= kInlineBytes) return bytes;
   throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
 }
 
 std::size_t halved_size(std::string_view word, std::string_view value) {
-  const std::size_t bytes = parse_bytes(std::string(value));
+  const std::size_t bytes = size_in(word, value);
   if (bytes <= kMostHalved) return bytes;
   throw_invalid_argument(word, "at most " + std::to_string(kMostHalved / kKiB) + "K");
 }
@@ -150,13 +158,13 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     } else if (name == "inline-private") {
       tuning.inline_private_bytes = inline_size(word, value);
     } else if (name == "streamed-slots") {
-      tuning.streamed_slot_bytes = parse_bytes(std::string(value));
+      tuning.streamed_slot_bytes = size_in(word, value);
     } else if (name == "streamed-outputs") {
-      tuning.streamed_output_bytes = parse_bytes(std::string(value));
+      tuning.streamed_output_bytes = size_in(word, value);
     } else if (name == "direct-outputs") {
-      tuning.direct_output_bytes = parse_bytes(std::string(value));
+      tuning.direct_output_bytes = size_in(word, value);
     } else if (name == "chain") {
-      tuning.chain_bytes = parse_bytes(std::string(value));
+      tuning.chain_bytes = size_in(word, value);
     } else if (name == "own-sums") {
       tuning.own_sum_ranks = number(word, value, "ranks");
     } else if (name == "inputs") {

@@ -437,7 +437,11 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
     CHECK(refused(wrong) == "TUTTI_ALGORITHMS: '" + wrong + "': expected 1, 2, 4 or 8");
   }
   CHECK(refused("pieces=0") == "TUTTI_ALGORITHMS: 'pieces=0': expected a number of pieces above 0");
-  CHECK(refused("inline-private=some").starts_with("'some' is not a size"));
+  for (const std::string name : {"inline-private", "streamed-slots", "streamed-outputs",
+                                 "direct-outputs", "chain", "halved"}) {
+    const std::string word = name + "=some";
+    CHECK(refused(word).starts_with("TUTTI_ALGORITHMS: '" + word + "': 'some' is not a size: "));
+  }
   CHECK(refused("wait-group=0") ==
         "TUTTI_ALGORITHMS: 'wait-group=0': expected a number of ranks above 0");
 }
