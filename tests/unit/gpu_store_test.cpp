@@ -220,11 +220,6 @@ TEST_CASE("what a GPU store cannot do is refused, and changes nothing") {
       });
   expect("a row-sparse key is kept on the cpu; got a table on gpu(0)",
          [&] { kv.init_row_sparse(5, value); });
-  kv.set_gradient_compression("2bit,threshold=0.5");
-  expect(
-      "key 3 (2) float32: gradient compression is for keys on the cpu, and this one is on gpu(0)",
-      [&] { kv.push(3, value); });
-  kv.set_gradient_compression("none");
   class Custom final : public tutti::Optimizer {
    public:
     Custom() : Optimizer("custom", {}) {}
@@ -424,10 +419,5 @@ TEST_CASE("what was refused is refused again, and what was right before is right
     auto doubled = before;
     for (float& number : doubled) number *= 2.0f;
     CHECK(rig.weights() == doubled);
-    rig.kv.set_gradient_compression("2bit,threshold=0.5");
-    for (int i = 0; i < 2 && device == gpu(0); ++i) {
-      test::expect_error([&] { rig.push(); }, test::kInvalid,
-                         {"gradient compression is for keys on"});
-    }
   }
 }

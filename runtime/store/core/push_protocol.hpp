@@ -15,6 +15,7 @@
 //                      signature, so small pushes take one round             arrive, or after it
 //     compressed       with the sum, which is an allgather of packed values  as packets arrive
 //   DevicePush         an operation without data   SumOverRanks, in streams  one launch
+//     compressed       with the sum, as above: packed and summed by the hosts  the same
 //   SparsePush         an allgather of how many    an allgather of the rows  row by row
 //                      rows each rank has
 //
@@ -51,6 +52,9 @@ void carry_out(Path& path, Together together) {
   path.sum();
   path.update();
 }
+
+/// Errors  invalid_argument: an optimizer that scales gradients, of a store that compresses them.
+void require_unscaled(const UpdateRule& rule, const GradientCompression& compression);
 
 /// What a push announces, for the ranks to agree on it.
 class PushAnnouncement {

@@ -12,8 +12,6 @@
 
 namespace tutti {
 
-using compression::Leg;
-
 namespace {
 
 constexpr std::size_t aligned_bytes(std::size_t bytes) {
@@ -148,15 +146,11 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   choose_direct_outputs(outputs);
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
-  if (rule_.scaler != nullptr && compression_.is_on()) {
-    throw Error(ErrorCode::invalid_argument,
-                scaler_refusal("for gradients without compression, whose residuals would keep what "
-                               "is not finite; set no compression, or no such option"));
-  }
+  require_unscaled(rule_, compression_);
   if (optimizer != nullptr)
     consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
   if (needs_whole_sums() && !has_slices_) put_sums(scratch(bytes));
-  stage_compression();
+  compressed_sum_.stage(plan_.entries(), segments_, piecewise_consumer());
 }
 
 /// One after the other.
@@ -182,7 +176,7 @@ void DensePush::sum() {
       announcement_.operation("push", plan_.entries(), plan_.digest());
   operation.segments = segments_;
   operation.consumer = piecewise_consumer();
-  compress(operation);
+  compressed_sum_.apply(operation);
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   run_verified(operation);
   sample_.commit();
@@ -260,32 +254,8 @@ void DensePush::call_updater(const Updater& updater) {
   }
 }
 
-// --- under gradient compression ------------------------------------------------------------------
-
 collectives::Consumer* DensePush::piecewise_consumer() {
   return consumer_ && !needs_whole_sums() ? &*consumer_ : nullptr;
-}
-
-void DensePush::stage_compression() {
-  packing_.reset();
-  if (const auto* codec = compression_.codec_of(Leg::all)) {
-    packed_sum_.stage({*codec, plan_.entries(), segments_, piecewise_consumer()});
-  }
-  const auto* between = compression_.codec_of(Leg::between);
-  if (between == nullptr || group_.topology().num_nodes() == 1) return;
-  residuals_.clear();
-  for (Entry* entry : plan_.entries()) {
-    residuals_.push_back(between->has_residual() ? residual_of(*entry) : nullptr);
-  }
-  packing_.emplace(collectives::Packing{*between, residuals_});
-}
-
-void DensePush::compress(collectives::Operation& operation) {
-  if (packing_) operation.packing = &*packing_;
-  if (compression_.codec_of(Leg::all) == nullptr) return;
-  operation.kind = collectives::Kind::allgather;
-  operation.segments = packed_sum_.segments();
-  operation.consumer = &packed_sum_;
 }
 
 }  // namespace tutti

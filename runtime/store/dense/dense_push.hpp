@@ -14,7 +14,7 @@
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
-#include "runtime/store/dense/packed_sum.hpp"
+#include "runtime/store/dense/compressed_sum.hpp"
 #include "runtime/store/verify/sample.hpp"
 
 namespace tutti {
@@ -31,7 +31,7 @@ class DensePush {
         rule_(rule),
         compression_(compression),
         announcement_(rule, compression),
-        packed_sum_(group),
+        compressed_sum_(group, compression),
         sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
   /// Sums lists of values, makes room, and decides where results go. Errors: out_of_memory.
@@ -80,10 +80,6 @@ class DensePush {
   void run_verified(collectives::Operation& operation);
   /// Who takes the sums as they arrive; null if they are wanted whole.
   collectives::Consumer* piecewise_consumer();
-  /// Packs what this rank pushes, or finds the residuals of what its node will send.
-  void stage_compression();
-  /// Changes the operation as the compression needs it.
-  void compress(collectives::Operation& operation);
 
   Group& group_;
   PushPlan& plan_;
@@ -91,9 +87,7 @@ class DensePush {
   const UpdateRule& rule_;
   const GradientCompression& compression_;
   PushAnnouncement announcement_;
-  PackedSum packed_sum_;
-  std::vector<float*> residuals_;  ///< each key's residual, for leg=between
-  std::optional<collectives::Packing> packing_;
+  CompressedSum compressed_sum_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs
   std::vector<collectives::Segment> segments_;
   std::vector<std::vector<const std::byte*>> inputs_;  ///< of each segment that has several

@@ -7,7 +7,9 @@
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
+#include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"
+#include "runtime/store/device/pushable.hpp"
 
 namespace tutti {
 
@@ -22,39 +24,6 @@ std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
 }
 
 }  // namespace
-
-void DevicePush::check(std::span<const PushItem> items) const {
-  const Device first = items.front().entry->replica.device();
-  const Optimizer* optimizer = rule_.optimizer();
-  std::optional<Device> asked;  // the last device that was asked for its kernels
-  for (const PushItem& item : items) {
-    const Entry& entry = *item.entry;
-    const Device device = entry.replica.device();
-    if (device.kind != first.kind) {
-      throw_invalid_argument(entry, "it is on " + to_string(device) +
-                                        ", and the first key of the list on " + to_string(first) +
-                                        "; push keys on the cpu and keys on GPUs by two calls");
-    }
-    if (group_.topology().size > 1 && device != first) {
-      throw_invalid_argument(entry, "it is on " + to_string(device) +
-                                        ", and the first key of the list on " + to_string(first) +
-                                        "; in a store of several ranks each has one GPU");
-    }
-    if (compression_.is_on()) {
-      throw_invalid_argument(entry,
-                             "gradient compression is for keys on the cpu, and this one is on " +
-                                 to_string(device) + "; set no compression");
-    }
-    if (optimizer == nullptr) continue;
-    require_updatable(*optimizer, entry);
-    if (asked == device) continue;
-    asked = device;
-    if (gpus::require_gpus("push", device)->kernels(device.index).can_update(*optimizer)) continue;
-    throw_invalid_argument(entry, "optimizer " + optimizer->name() +
-                                      " has no kernels for a GPU, and the key is on " +
-                                      to_string(device) + "; init it from a tensor on the cpu");
-  }
-}
 
 /// True of memory that is part of no replica. Values often lie side by side.
 bool DevicePush::is_apart(const std::byte* memory) {
@@ -116,9 +85,9 @@ void DevicePush::add(const PushItem& item) {
   add_inputs(device, item, work);
 }
 
-/// Several ranks sum in the bucket; an updater is given a sum, too.
+/// Several ranks sum in the bucket; an updater and a compression are given a sum, too.
 bool DevicePush::needs_sums() const {
-  return group_.topology().size > 1 || rule_.updater() != nullptr;
+  return group_.topology().size > 1 || rule_.updater() != nullptr || compressed_push_.is_on();
 }
 
 /// Of the same keys as last time: of each row the input alone is new. False if a value has to be
@@ -146,8 +115,8 @@ bool DevicePush::replace_inputs() {
 
 bool DevicePush::takes_launches_again() {
   const Device first = plan_.items().front().entry->replica.device();
-  if (is_direct_ != sum_over_ranks_.takes_inputs(first.index)) {
-    is_direct_ = !is_direct_;
+  const bool is_direct = !compressed_push_.is_on() && sum_over_ranks_.takes_inputs(first.index);
+  if (std::exchange(is_direct_, is_direct) != is_direct) {
     may_shrink_ = true;
     return false;
   }
@@ -161,12 +130,17 @@ bool DevicePush::takes_launches_again() {
 }
 
 void DevicePush::take() {
+  take_launches();
+  if (compressed_push_.is_on()) stage_compressed();
+}
+
+void DevicePush::take_launches() {
   const bool is_ready = takes_launches_again();
   has_launches_ = is_ready;
   if (is_ready) return;
   gap_ = {};
   const auto items = plan_.items();
-  check(items);
+  require_pushable(items, group_.topology().size, rule_, compression_);
   gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
   for (auto& [device, work] : work_) {
     work.entries.clear();
@@ -335,7 +309,36 @@ void DevicePush::prepare(int device, Work& work) {
   work.squares->prepare(work.updates);
 }
 
+/// What this rank gives is packed before the ranks agree, as for keys on the cpu: to pack changes
+/// no residual.
+void DevicePush::stage_compressed() {
+  const gpus::NamedRange range(gpus_->accelerator(), "compression of values");
+  compressed_push_.clear();
+  for (auto& [device, work] : work_) {
+    if (work.entries.empty()) continue;
+    sum_values_on(device, work);
+    const std::size_t elements = work.parts.empty() ? 0 : work.parts.front().count;
+    compressed_push_.bring(device, work.bucket->bytes(), elements * sizeof(float));
+  }
+  std::map<int, std::size_t> next;
+  for (const Entry* entry : plan_.entries()) {
+    const int device = entry->replica.device().index;
+    const Summed& summed = work_.at(device).summed[next[device]++];
+    compressed_push_.add(device, summed.place, entry->shape().count());
+  }
+  compressed_push_.stage(plan_.entries());
+}
+
+/// The sum's own announcement is the agreement.
+void DevicePush::sum_compressed() {
+  const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
+  group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
+  compressed_push_.sum(announcement_.operation("push", plan_.entries(), plan_.digest()));
+  fail_together(group_.engine(), [&] { compressed_push_.return_sums(); });
+}
+
 void DevicePush::agree() {
+  if (compressed_push_.is_on()) return;
   collectives::Operation operation =
       announcement_.operation("push", plan_.entries(), plan_.digest());
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
@@ -356,6 +359,7 @@ void DevicePush::in_range(Step step) {
 
 void DevicePush::sum() {
   in_range([&] {
+    if (compressed_push_.is_on()) return sum_compressed();
     if (!needs_sums()) return;
     for (auto& [device, work] : work_) {
       if (work.entries.empty()) continue;
@@ -375,16 +379,18 @@ void DevicePush::update() {
       if (!work.entries.empty() && !is_skipped) update_on(device, work);
       work.moved.clear();
     }
-    sum_over_ranks_.finish();
+    if (!compressed_push_.is_on()) sum_over_ranks_.finish();
   });
   range_.reset();
 }
 
+void DevicePush::sum_values_on(int device, Work& work) {
+  const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
+  gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, work.sums);
+}
+
 void DevicePush::sum_on(int device, Work& work) {
-  {
-    const gpus::NamedRange range(gpus_->accelerator(), "sum of values");
-    gpus_->kernels(device).sum(gpus_->stream(device), *work.summing, work.sums);
-  }
+  sum_values_on(device, work);
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
   sum_over_ranks_.allreduce(gpus_, device, work.rounds.first(work.parts));

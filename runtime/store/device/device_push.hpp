@@ -15,6 +15,7 @@
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/updates.hpp"
+#include "runtime/store/device/compressed_push.hpp"
 #include "runtime/store/device/device_squares.hpp"
 #include "runtime/store/device/update_rounds.hpp"
 
@@ -22,7 +23,8 @@ namespace tutti {
 
 /// See push_protocol.hpp. One rank: sum and update are one launch per GPU, whatever the number of
 /// keys. Several ranks: the values are summed into a bucket, the bucket over the ranks, and the
-/// update reads the bucket. The sum of values goes from left to right, in the order given.
+/// update reads the bucket. The sum of values goes from left to right, in the order given. Under a
+/// compression the bucket is summed by the hosts: see CompressedPush.
 class DevicePush {
  public:
   DevicePush(const std::shared_ptr<Group>& group, PushPlan& plan, KeyTable& table,
@@ -33,16 +35,17 @@ class DevicePush {
         rule_(rule),
         compression_(compression),
         announcement_(rule, compression),
-        sum_over_ranks_(group) {}
+        sum_over_ranks_(group),
+        compressed_push_(*group, compression) {}
 
   /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
   /// What was made ready for the last push stands, if this one has the same plan.
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
-  ///         two GPUs; a compression; an optimizer that has no kernels or does not take the dtype.
-  ///         out_of_memory.
+  ///         two GPUs; a dtype that the compression does not pack; an optimizer that has no
+  ///         kernels or does not take the dtype. out_of_memory.
   void take();
 
-  /// No replica or bucket changes before all ranks have agreed.
+  /// No replica changes before all ranks have agreed, and without a compression no bucket.
   void agree();
   void prepare() {}
   void sum();
@@ -91,7 +94,9 @@ class DevicePush {
     std::size_t num_replaced = 0;                             ///< rows with a new input
   };
 
-  void check(std::span<const PushItem> items) const;
+  void take_launches();
+  void stage_compressed();
+  void sum_compressed();
   [[nodiscard]] bool needs_sums() const;
   [[nodiscard]] bool is_apart(const std::byte* memory);
   [[nodiscard]] bool replace_inputs();
@@ -110,6 +115,7 @@ class DevicePush {
   [[nodiscard]] bool has_window() const;
   void start(Work& work);
   void prepare(int device, Work& work);
+  void sum_values_on(int device, Work& work);
   void sum_on(int device, Work& work);
   template <class Step>
   void in_range(Step step);
@@ -128,6 +134,7 @@ class DevicePush {
   const GradientCompression& compression_;
   PushAnnouncement announcement_;
   gpus::SumOverRanks sum_over_ranks_;
+  CompressedPush compressed_push_;
   std::shared_ptr<gpus::Gpus> gpus_;
   std::optional<gpus::NamedRange> range_;
   std::map<int, Work> work_;
