@@ -117,3 +117,36 @@ TEST_CASE("ranks that train on GPUs have the weights of a store on the cpu") {
   kv.pull(1, here);
   CHECK(test::agree(std::ranges::equal(there.values<float>(), here.values<float>())));
 }
+
+TEST_CASE("compressed pushes to GPUs have the bits of keys on the cpu") {
+  if (!has_gpu()) return;
+  be_a_host_of_its_own();
+  for (const char* compression : {"2bit,threshold=0.5", "topk,ratio=0.1",
+                                  "2bit,threshold=2.5,leg=between", "fp16,leg=between"}) {
+    CAPTURE(compression);
+    const bool is_whole = std::string(compression).find("between") != std::string::npos;
+    auto kv = KVStore::create("dist");
+    kv.set_gradient_compression(compression);
+    kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.125, .momentum = 0.5}));
+    int key = 0;
+    for (const std::int64_t count : {0, 1, 1001, 70'001}) {
+      CAPTURE(count);
+      kv.init(key, Tensor::ones({count}, DType::float32, gpu(0)));
+      kv.init(key + 1, Tensor::ones({count}));
+      for (int step = 0; step < 3; ++step) {
+        // Without compression, within a node, GPUs sum in an order of their own.
+        const Tensor gradient =
+            is_whole ? ramp(count, DType::float32, test::rank() + step)
+                     : test::random_tensor({count}, DType::float32, test::rank() + 10 * step);
+        kv.push(key, gradient);
+        kv.push(key + 1, gradient);
+      }
+      Tensor there = Tensor::zeros({count});
+      Tensor here = Tensor::zeros({count});
+      kv.pull(key, there);
+      kv.pull(key + 1, here);
+      CHECK(test::agree(test::same_bits(there, here)));
+      key += 2;
+    }
+  }
+}
