@@ -135,8 +135,6 @@ void check_device(const TrainOptions& options) {
   require(options.kvstore != "local",
           "--kvstore local keeps its keys on the cpu; with --device gpu "
           "use device or dist");
-  require(options.compression == "none",
-          "--compression is for gradients on the cpu; leave it out with --device gpu");
 }
 
 void check(const TrainOptions& options, int ranks) {
