@@ -4,8 +4,8 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
-# -O1, because compiling the tests takes longer than running them; with sanitizers, -O0. Another MPI
-# than the build's has a library of its own: cmake/TuttiTestMpis.cmake.
+# -O1, because compiling the tests takes longer than running them. Another MPI than the build's has
+# a library of its own: cmake/TuttiTestMpis.cmake.
 function(tutti_test_options name)
   set(libraries tutti MPI::MPI_CXX)
   if(ARGN)
@@ -15,9 +15,6 @@ function(tutti_test_options name)
   target_link_libraries(${name} PRIVATE ${libraries} doctest::doctest)
   tutti_compile_options(${name})
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(TUTTI_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
 endfunction()
 
 # A main function, with all of doctest: compiled once, as $<TARGET_OBJECTS:tests_${kind}_main>.
