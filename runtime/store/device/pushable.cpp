@@ -8,6 +8,8 @@
 
 namespace tutti {
 
+namespace {
+
 void require_kernels(const Optimizer& optimizer, const Entry& entry) {
   const Device device = entry.replica.device();
   if (gpus::require_gpus("push", device)->kernels(device.index).can_update(optimizer)) return;
@@ -15,6 +17,8 @@ void require_kernels(const Optimizer& optimizer, const Entry& entry) {
                                     " has no kernels for a GPU, and the key is on " +
                                     to_string(device) + "; init it from a tensor on the cpu");
 }
+
+}  // namespace
 
 void require_pushable(std::span<const PushItem> items, int ranks, const UpdateRule& rule,
                       const GradientCompression& compression) {

@@ -11,13 +11,9 @@
 namespace tutti {
 
 /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
-/// two
-///         GPUs; a dtype that the compression does not pack; an optimizer that has no kernels or
-///         does not take the dtype, or scales gradients that are compressed.
+///         two GPUs; a dtype that the compression does not pack; an optimizer that has no kernels
+///         or does not take the dtype, or scales gradients that are compressed.
 void require_pushable(std::span<const PushItem> items, int ranks, const UpdateRule& rule,
                       const GradientCompression& compression);
-
-/// Errors  invalid_argument: the optimizer has no kernels for the GPU that the key is on.
-void require_kernels(const Optimizer& optimizer, const Entry& entry);
 
 }  // namespace tutti
