@@ -5,7 +5,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
@@ -34,12 +37,30 @@ std::string with_place(const std::string& text) {
   return text.starts_with("rank ") ? text : place + text;
 }
 
+/// Returns when what was written to a pipe has been read, or after a second. MPICH's mpiexec exits
+/// as soon as it hears of MPI_Abort: what it has not read by then, such as the error, is lost.
+void wait_for_reader(int file) {
+  constexpr int kMostTries = 1000;
+  constexpr auto kInterval = std::chrono::milliseconds(1);
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  for (int i = 0; i < kMostTries; ++i) {
+    int unread = 0;
+    if (ioctl(file, FIONREAD, &unread) != 0 || unread == 0) return;
+    std::this_thread::sleep_for(kInterval);
+  }
+}
+
 /// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
 /// the failure from another leaves it time to print the reason first.
 [[noreturn]] void end_job(int code, bool reporter) {
   constexpr auto kGrace = std::chrono::seconds(2);
   if (!reporter) std::this_thread::sleep_for(kGrace);
-  if (mpi::is_running()) mpi::abort_job(code);
+  if (mpi::is_running()) {
+    wait_for_reader(STDOUT_FILENO);
+    wait_for_reader(STDERR_FILENO);
+    mpi::abort_job(code);
+  }
   std::_Exit(code);
 }
 

@@ -34,6 +34,7 @@ MPIRUN = shlex.split(os.environ["FAULT_MPIRUN"])
 DEADLINE_S = 4
 NEVER_S = 3600  # the deadline of faults that are seen at once, far beyond the limit
 LIMIT_S = 120
+GRACE_S = 1  # for a launcher to read why a rank calls MPI_Abort
 REPETITIONS = 1  # how many jobs of a layout may meet a crash or hang of mpirun itself
 NOT_HERE = 77
 
@@ -340,6 +341,14 @@ class Limits(unittest.TestCase):
         done = subprocess.run([WORKER, "takes", "1"], capture_output=True, timeout=LIMIT_S,
                               check=False, env={**os.environ, "TUTTI_LOG": "quiet"})
         self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    def test_a_rank_that_aborts_leaves_time_to_read_its_reason_but_not_without_end(self):
+        begin = time.monotonic()
+        with subprocess.Popen([WORKER, "throws", "0"], stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "TUTTI_LOG": "quiet"}) as program:
+            program.wait(LIMIT_S)  # as a launcher that does not read
+            self.assertGreater(time.monotonic() - begin, GRACE_S)
+            self.assertIn("the data loader has no more images", program.stderr.read())
 
 
 EXPECTED = (r"tutti: rank 1 \(host \S+, pid \d+\) is stopped",
