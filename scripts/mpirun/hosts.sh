@@ -89,7 +89,8 @@ HOSTS_PREFIX=tutti-$$
 export HOSTS_PREFIX
 subnet=198.18.$(($$ % 250 + 1))  # a range that is set aside for benchmarks (RFC 2544)
 switch=$HOSTS_PREFIX-switch
-hostfile=$(mktemp)
+folder=$(mktemp -d)
+hostfile=$folder/hosts
 
 take_down() {
   local name pids
@@ -100,7 +101,7 @@ take_down() {
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
     ip netns del "$name" 2>/dev/null || true
   done
-  rm -f -- "$hostfile"
+  rm -rf -- "$folder"
 }
 trap take_down EXIT
 trap 'exit 130' INT
@@ -151,6 +152,9 @@ done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent="$root/scripts/mpirun/hosts.sh --remote-shell"
 export OMPI_MCA_orte_default_hostfile=$hostfile
+# Jobs at the same time have hosts of the same names, so the first to end would remove the folder
+# that the others' launchers are about to write in.
+export OMPI_MCA_orte_tmpdir_base=$folder
 # The hosts share the machine's cores: mpirun would bind the first rank of every host to core 0.
 export OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
