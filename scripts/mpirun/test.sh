@@ -26,10 +26,10 @@ run_ctest() {
 }
 runner=()
 
-# Only what is run is built, and while the other tests run, which mostly wait: with the processors
-# that nobody wants, if the system knows such a thing.
+# Only what is run is built, and while the other tests run, which mostly wait: with the lowest
+# priority of those that are not idle. What .ci/run does besides is idle, so that the builds end first.
 build_the_sanitizers() {
-  chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null || true
+  renice -n 19 -p "$BASHPID" >/dev/null || true
   build tsan thread_tests
   build asan unit_tests mpi_tests "${python_target[@]}"
 }
