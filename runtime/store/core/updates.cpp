@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/kernels/reduce.hpp"
+#include "runtime/gpu/gpus.hpp"
 #include "runtime/optimizers/rule.hpp"
 #include "runtime/store/core/replica.hpp"
 
@@ -42,6 +43,14 @@ void require_updatable(const Optimizer& optimizer, const Entry& entry) {
                              "bfloat16 with multi_precision"));
 }
 
+void require_kernels(const Optimizer& optimizer, const Entry& entry) {
+  const Device device = entry.replica.device();
+  if (gpus::require_gpus("push", device)->kernels(device.index).can_update(optimizer)) return;
+  throw_invalid_argument(entry, "optimizer " + optimizer.name() +
+                                    " has no kernels for a GPU, and the key is on " +
+                                    to_string(device) + "; init it from a tensor on the cpu");
+}
+
 Optimizer* UpdateRule::optimizer() const {
   const auto* found = std::get_if<std::shared_ptr<Optimizer>>(&rule);
   return found == nullptr ? nullptr : found->get();
@@ -63,9 +72,10 @@ std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
   const int all = optimizer.num_states() + (is_rounded(entry) ? 1 : 0);
   std::vector<Tensor> states;
   for (int i = 0; i < all; ++i) {
-    states.push_back(entry.is_row_sparse() ? zero_table(entry.shape(), state_dtype(entry)).tensor
-                                           : Tensor::zeros(entry.shape(), state_dtype(entry),
-                                                           entry.replica.device()));
+    const bool has_pages = entry.is_row_sparse() && !entry.is_on_gpu();
+    states.push_back(
+        has_pages ? zero_table(entry.shape(), state_dtype(entry)).tensor
+                  : Tensor::zeros(entry.shape(), state_dtype(entry), entry.replica.device()));
   }
   return states;
 }

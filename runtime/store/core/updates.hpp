@@ -40,6 +40,8 @@ std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
 void start_states(const Optimizer& optimizer, Entry& entry);
 /// Errors: invalid_argument if the optimizer does not update the entry's dtype.
 void require_updatable(const Optimizer& optimizer, const Entry& entry);
+/// The entry is on a GPU. Errors: invalid_argument if the optimizer has no kernels for it.
+void require_kernels(const Optimizer& optimizer, const Entry& entry);
 
 /// One push's updates by an optimizer. An elementwise one consumes reduced pieces while they are in
 /// the cache; any other gets each key's whole sum at the end. Segment i is entries[i].

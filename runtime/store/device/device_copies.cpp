@@ -8,9 +8,22 @@ namespace tutti {
 bool DeviceCopies::add(const ConstTensorView& from, const TensorView& to) {
   const bool on_gpu = from.device().kind == DeviceKind::gpu;
   if (!on_gpu || from.device() != to.device() || from.dtype() != to.dtype()) return false;
-  devices_[from.device().index].rows.push_back(
-      {.inputs = {from.bytes()}, .output = to.bytes(), .count = to.count(), .dtype = to.dtype()});
+  add(from.device().index, from.bytes(), to.bytes(), to.count(), to.dtype());
   return true;
+}
+
+void DeviceCopies::add(int device, const std::byte* from, std::byte* to, std::size_t count,
+                       DType dtype) {
+  std::vector<gpus::TensorRow>& rows = devices_[device].rows;
+  if (!rows.empty() && rows.back().dtype == dtype) {
+    gpus::TensorRow& last = rows.back();
+    const std::size_t bytes = last.count * size_of(dtype);
+    if (from == last.inputs[0] + bytes && to == last.output + bytes) {
+      last.count += count;
+      return;
+    }
+  }
+  rows.push_back({.inputs = {from}, .output = to, .count = count, .dtype = dtype});
 }
 
 void DeviceCopies::run() {

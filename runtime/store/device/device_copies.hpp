@@ -14,6 +14,9 @@ class DeviceCopies {
  public:
   /// False, and nothing added, if the two are not of one type on one GPU.
   bool add(const ConstTensorView& from, const TensorView& to);
+  /// Elements of one type, both on `device`. What goes on where the last ones added ended, on both
+  /// sides, is copied with them.
+  void add(int device, const std::byte* from, std::byte* to, std::size_t count, DType dtype);
   /// Puts what was added into the devices' streams.
   void run();
   /// After a failure: to free what a stream uses would wait for the stream.

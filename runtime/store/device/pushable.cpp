@@ -3,22 +3,9 @@
 
 #include <optional>
 
-#include "runtime/gpu/gpus.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 
 namespace tutti {
-
-namespace {
-
-void require_kernels(const Optimizer& optimizer, const Entry& entry) {
-  const Device device = entry.replica.device();
-  if (gpus::require_gpus("push", device)->kernels(device.index).can_update(optimizer)) return;
-  throw_invalid_argument(entry, "optimizer " + optimizer.name() +
-                                    " has no kernels for a GPU, and the key is on " +
-                                    to_string(device) + "; init it from a tensor on the cpu");
-}
-
-}  // namespace
 
 void require_pushable(std::span<const PushItem> items, int ranks, const UpdateRule& rule,
                       const GradientCompression& compression) {

@@ -5,10 +5,13 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
+#include "runtime/store/core/host_copies.hpp"
+#include "runtime/store/core/together.hpp"
 #include "runtime/store/verify/sample.hpp"
 
 namespace tutti {
@@ -38,6 +41,14 @@ std::string in_hexadecimal(std::uint64_t digest) {
 
 VerifyResult Comparison::run(std::span<Entry* const> entries, const Optimizer* optimizer) {
   optimizer_ = optimizer;
+  std::optional<HostCopies> host_copies;
+  throw_together(group_.engine(), "verify", [&] { host_copies.emplace(group_, entries); });
+  const VerifyResult result = run_on_host(entries);
+  if (result.healed > 0) fail_together(group_.engine(), [&] { host_copies->write_back(); });
+  return result;
+}
+
+VerifyResult Comparison::run_on_host(std::span<Entry* const> entries) {
   VerifyResult result;
   std::vector<Finding> findings;
   std::vector<Chunk> chunks;

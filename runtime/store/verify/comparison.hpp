@@ -30,10 +30,12 @@ class Comparison {
 
   /// Compares all bytes of the entries; `optimizer` is for messages, null without one. Collective.
   /// Rank 0 warns of what was healed. Errors: divergence (agreed) if a chunk has no majority;
-  /// nothing is changed then.
+  /// nothing is changed then. Keys on GPUs are compared, and healed, as copies in the host's
+  /// memory.
   VerifyResult run(std::span<Entry* const> entries, const Optimizer* optimizer);
 
  private:
+  VerifyResult run_on_host(std::span<Entry* const> entries);
   struct Chunk {
     Entry* entry;
     std::size_t tensor;
