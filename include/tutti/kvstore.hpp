@@ -69,9 +69,11 @@ class TUTTI_API KVStore {
   /// key. Collective. Errors: invalid_argument for a key that exists.
   void init(const Keys& keys, const Values& values);
   /// The same for row-sparse keys (row_sparse.hpp), from tables, or as one table of zeros, which
-  /// takes no time or memory for its size. Collective. Errors: also for a scalar.
+  /// takes no time or memory for its size unless it is on a GPU. Collective. Errors: also for a
+  /// scalar, and for zeros on a GPU in a "local" store.
   void init_row_sparse(const Keys& keys, const Values& values);
-  void init_row_sparse(const Key& key, const Shape& shape, DType dtype = DType::float32);
+  void init_row_sparse(const Key& key, const Shape& shape, DType dtype = DType::float32,
+                       Device device = cpu());
 
   /// Sums each key's values over the list and over all ranks, then runs the updater (ASSIGN unless
   /// one is set). Collective; the list is one fused operation. A key that occurs several times is
@@ -125,6 +127,7 @@ class TUTTI_API KVStore {
 
   /// Copies rows of this rank's replica: each requested row once, ascending. `row_ids` are
   /// integers of any type, shape and order; one list for all outputs, or one for each. Local.
+  /// An output's tensors of another size are made anew on the device where they were.
   /// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
   void row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids,
                        int priority = 0) const;

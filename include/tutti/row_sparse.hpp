@@ -16,6 +16,11 @@
 //          the states of other rows as they are (a lazy update); t counts the key's pushes. Other
 //          optimizers, and an Updater, throw for row-sparse keys: see RowSparseUpdater.
 //   exact  Gradient compression leaves row-sparse keys alone.
+//   GPUs   A table from a value on a GPU stays there ("local" stores apart), with the optimizer's
+//          states; all of it takes memory from the start. The bits are those of a table on the CPU,
+//          because hosts exchange and sum the rows: what a rank pushes from a GPU is copied to the
+//          host, and the sums are copied back. Ids and rows may be on the CPU or on any GPU of the
+//          process, whatever the table is on. A list may mix keys on the CPU and on GPUs.
 #pragma once
 
 #include <functional>
@@ -74,7 +79,8 @@ inline RowSparseView row_sparse(ConstTensorView ids, ConstTensorView rows) {
   return RowSparseView(RowSparseView::Parts{std::move(ids), std::move(rows)});
 }
 
-/// Where a pull puts rows. Ids or rows of another size are allocated again.
+/// Where a pull puts rows. Ids or rows of another size are allocated again, on the device where
+/// they were: a RowSparse with `rows` of no elements on a GPU gets its rows there.
 class RowSparseOutput {
  public:
   RowSparseOutput(RowSparse& target) : target_(&target) {}  // NOLINT: implicit on purpose
@@ -88,7 +94,8 @@ using RowSparseValues = TensorList<RowSparseView>;
 using RowSparseOutputs = TensorList<RowSparseOutput>;
 
 /// An updater's function for row-sparse keys: `merged` has each pushed row once, ascending, and
-/// `stored` is the whole table, of which it changes rows in place. Otherwise as Updater.
+/// `stored` is the whole table, of which it changes rows in place. Of a table on a GPU, the rows of
+/// both are in its memory, and the ids in the host's. Otherwise as Updater.
 using RowSparseUpdater =
     std::function<void(const Key& key, const RowSparseView& merged, TensorView stored)>;
 

@@ -280,7 +280,7 @@ void bind_rows(nb::class_<PyStore>& type) {
            "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
            "different rows, or none. Collective.")
       .def("pull_rows", pull_rows, nb::arg("key").none(), nb::arg("ids").none(),
-           "(ids, rows) of this rank's replica: each row once, ascending. Local.");
+           "(ids, rows) of this rank's replica, on the host: each row once, ascending. Local.");
 }
 
 nb::dict gradient_scaling(PyStore& self) {

@@ -65,8 +65,8 @@ void KVStore::init_row_sparse(const Keys& keys, const Values& values) {
   impl_->init(keys, values, Storage::row_sparse);
 }
 
-void KVStore::init_row_sparse(const Key& key, const Shape& shape, DType dtype) {
-  impl_->init_rows(key, shape, dtype);
+void KVStore::init_row_sparse(const Key& key, const Shape& shape, DType dtype, Device device) {
+  impl_->init_rows(key, shape, dtype, device);
 }
 
 void KVStore::push(const Keys& keys, const RowSparseValues& values, int /*priority*/) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <unordered_set>
 
 #include "runtime/base/digest.hpp"
@@ -13,11 +12,8 @@
 #include "runtime/job/agree.hpp"
 #include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/first_values.hpp"
-#include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/together.hpp"
-#include "runtime/store/sparse/rows.hpp"
-#include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
 namespace tutti {
@@ -31,63 +27,6 @@ void require_distinct(std::span<const Key> keys) {
     throw Error(ErrorCode::invalid_argument,
                 "key " + to_string(key) + " occurs twice; a key is initialised once");
   }
-}
-
-void require_fit(const Values& row_ids, std::size_t outputs) {
-  const std::size_t lists = row_ids.flat().size();
-  if (lists == 1 || lists == outputs) return;
-  throw_invalid_argument(std::to_string(outputs) + " outputs but " + std::to_string(lists) +
-                         " lists of row ids; give one for all, or one for each");
-}
-
-/// Copies the rows of the ids, which are ascending and distinct.
-void copy_rows(const Entry& entry, std::span<const std::int64_t> ids, RowSparse& to) {
-  const Shape shape = with_rows(entry.shape(), ids.size());
-  if (to.ids.count() != ids.size() || to.ids.shape().dimensions().size() != 1) {
-    to.ids = Tensor::empty({static_cast<std::int64_t>(ids.size())}, DType::int64);
-  }
-  if (!(to.rows.shape() == shape) || to.rows.dtype() != entry.dtype()) {
-    to.rows = Tensor::empty(shape, entry.dtype());
-  }
-  std::ranges::copy(ids, to.ids.values<std::int64_t>().begin());
-  const std::size_t bytes = RowFormat(entry).bytes();
-  std::byte* row = to.rows.bytes();
-  for (const std::int64_t id : ids) {
-    std::memcpy(row, entry.replica.bytes() + static_cast<std::size_t>(id) * bytes, bytes);
-    row += bytes;
-  }
-}
-
-/// One output of a pull.
-struct Request {
-  const Entry* entry;
-  RowSparse* target;
-  std::vector<std::int64_t> ids;
-};
-
-/// All requests, checked: nothing is written if one is wrong.
-std::vector<Request> requests_of(const KeyTable& table, const Keys& keys,
-                                 const RowSparseOutputs& outputs, const Values& row_ids) {
-  resolve(keys, outputs);  // throws where numbers do not fit
-  const auto targets = outputs.flat();
-  require_fit(row_ids, targets.size());
-  std::vector<Request> requests;
-  for (std::size_t i = 0; i < keys.list().size(); ++i) {
-    const Key& key = keys.list()[i];
-    const Entry& entry = table.at(key);
-    if (!entry.is_row_sparse()) {
-      throw_invalid_argument(to_string(key, entry.shape(), entry.dtype()) + " is dense; pull it");
-    }
-    const std::size_t each = keys.is_single() ? targets.size() : 1;
-    const std::size_t count = outputs.is_nested() ? outputs.groups()[i] : each;
-    for (std::size_t j = 0; j < count; ++j) {
-      const std::size_t place = requests.size();
-      const ConstTensorView& ids = row_ids.flat()[row_ids.flat().size() == 1 ? 0 : place];
-      require_usable(key, ids);
-      requests.push_back({&entry, &targets[place].target(), read_ids(entry, ids)});
-    }
-  }
-  return requests;
 }
 
 }  // namespace
@@ -385,12 +324,17 @@ void KVStore::Impl::agree(const std::function<void()>& body) {
 // --- rows
 // -----------------------------------------------------------------------------------------
 
-void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype) {
+void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype, Device device) {
   const CallScope scope(*this, "init_row_sparse");
   std::vector<Entry> created;
   throw_together(engine(), "init_row_sparse", [&] {
     table_.require_new(key);
-    Replica table = new_replica(*group, Storage::row_sparse, shape, dtype);
+    if (type == "local" && device.kind != DeviceKind::cpu) {
+      throw_invalid_argument(to_string(key, shape, dtype) +
+                             ": a local store keeps its keys on the cpu; got a table on " +
+                             to_string(device));
+    }
+    Replica table = new_replica(*group, Storage::row_sparse, shape, dtype, device);
     created.push_back({.key = key,
                        .order = table_.size(),
                        .replica = std::move(table.tensor),
@@ -414,13 +358,8 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
   group->await_async();
   const CallScope scope(*this, "row_sparse_pull", {.is_collective = false, .keeps_plan = true});
   try {
-    std::uint64_t bytes = 0;
-    for (auto& [entry, target, ids] : requests_of(table_, keys, outputs, row_ids)) {
-      sort_by_digits(ids, std::identity());
-      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-      copy_rows(*entry, ids, *target);
-      bytes += ids.size() * RowFormat(*entry).bytes();
-    }
+    const std::uint64_t bytes = row_pull_.run(table_, keys, outputs, row_ids);
+    device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
     const auto key_itself = [](const Key& key) -> const Key& { return key; };
     auto& statistics = engine().statistics();
     statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
@@ -471,10 +410,7 @@ VerifyResult KVStore::Impl::verify() {
 
 /// `entries` are the same on every rank.
 VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
-  std::optional<HostCopies> host_copies;
-  throw_together(engine(), "verify", [&] { host_copies.emplace(*group, entries); });
   VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
-  if (result.healed > 0) fail_together(engine(), [&] { host_copies->write_back(); });
   healed_ += result.healed;
   sparse_push_.forget_sample();
   result.healed_since_creation =

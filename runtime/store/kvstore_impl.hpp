@@ -20,6 +20,7 @@
 #include "runtime/store/device/device_copies.hpp"
 #include "runtime/store/device/device_push.hpp"
 #include "runtime/store/files/store_files.hpp"
+#include "runtime/store/sparse/row_pull.hpp"
 #include "runtime/store/sparse/sparse_push.hpp"
 
 namespace tutti {
@@ -34,6 +35,7 @@ class TUTTI_INTERNAL KVStore::Impl {
         dense_push_(*group, push_plan_, table_, rule_, compression_),
         device_push_(group, push_plan_, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_),
+        row_pull_(*group),
         files_(group, table_, rule_, compression_),
         async_pushes_(std::make_unique<AsyncPushes>(*group, table_, rule_, compression_)) {}
   Impl(const Impl&) = delete;
@@ -43,6 +45,8 @@ class TUTTI_INTERNAL KVStore::Impl {
     if (!group->failed()) return;
     device_push_.leak_until_exit();
     copies_.leak_until_exit();
+    sparse_push_.leak_until_exit();
+    row_pull_.leak_until_exit();
   }
 
   void init(const Keys& keys, const Values& values, Storage storage);
@@ -52,7 +56,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   /// What push() is: with Settings::asynchronous one that goes on, if the host has keys and values.
   void push_as_set(const Keys& keys, const Values& values, int priority);
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);
-  void init_rows(const Key& key, const Shape& shape, DType dtype);
+  void init_rows(const Key& key, const Shape& shape, DType dtype, Device device);
   void push_rows(const Keys& keys, const RowSparseValues& values);
   void pull_rows(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids);
   const Entry& entry(const Key& key);
@@ -99,6 +103,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   DevicePush device_push_;
   DeviceCopies copies_;
   SparsePush sparse_push_;
+  RowPull row_pull_;
   StoreFiles files_;
   std::set<Key> ignored_;    ///< row-sparse keys with a warning that pull() ignores them
   int calls_under_way_ = 0;  ///< above 1 inside an updater

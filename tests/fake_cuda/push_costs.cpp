@@ -75,6 +75,29 @@ struct Cost {
   double host_us = 0;
 };
 
+/// Pushes again and again; `push` gets the number of the round.
+template <class Push>
+Cost measure_pushes(Communicator& communicator, KVStore& kv, Push push) {
+  std::vector<double> times;
+  Counts counts;
+  for (int round = 0; round < kWarmup + kRounds; ++round) {
+    tutti::synchronize(gpu(0));
+    kv.barrier();
+    const Counts before = Counts::now();
+    const auto begin = std::chrono::steady_clock::now();
+    push(round);
+    const std::chrono::duration<double, std::micro> passed =
+        std::chrono::steady_clock::now() - begin;
+    counts = Counts::now().since(before);
+    if (round >= kWarmup) times.push_back(passed.count());
+  }
+  tutti::synchronize(gpu(0));
+  Tensor all = Tensor::from(std::span<const double>(times));
+  communicator.allreduce(all, tutti::ReduceOp::max);
+  std::ranges::nth_element(all.values<double>(), all.values<double>().begin() + kRounds / 2);
+  return {counts, all.values<double>()[kRounds / 2]};
+}
+
 /// Two sets of gradients, in turn: the addresses are new in each push.
 Cost measure(Communicator& communicator, const Case& now, bool are_new) {
   KVStore kv = KVStore::create(communicator);
@@ -87,24 +110,32 @@ Cost measure(Communicator& communicator, const Case& now, bool are_new) {
       set.push_back(Tensor::ones({now.counts[i]}, DType::float32, gpu(0)));
   }
   kv.init(keys, gradients[0]);
-  std::vector<double> times;
-  Counts counts;
-  for (int round = 0; round < kWarmup + kRounds; ++round) {
-    tutti::synchronize(gpu(0));
-    kv.barrier();
-    const Counts before = Counts::now();
-    const auto begin = std::chrono::steady_clock::now();
-    kv.push(keys, gradients[are_new ? round % 2 : 0]);
-    const std::chrono::duration<double, std::micro> passed =
-        std::chrono::steady_clock::now() - begin;
-    counts = Counts::now().since(before);
-    if (round >= kWarmup) times.push_back(passed.count());
-  }
-  tutti::synchronize(gpu(0));
-  Tensor all = Tensor::from(std::span<const double>(times));
-  communicator.allreduce(all, tutti::ReduceOp::max);
-  std::ranges::nth_element(all.values<double>(), all.values<double>().begin() + kRounds / 2);
-  return {counts, all.values<double>()[kRounds / 2]};
+  return measure_pushes(communicator, kv,
+                        [&](int round) { kv.push(keys, gradients[are_new ? round % 2 : 0]); });
+}
+
+constexpr std::int64_t kRows = 1'000;
+
+/// In each push all ranks have the same rows, and no two of them are neighbours.
+Cost measure_rows(Communicator& communicator, tutti::Device rows_on) {
+  KVStore kv = KVStore::create(communicator);
+  kv.set_optimizer(tutti::optimizer::create("adam"));
+  kv.init_row_sparse(1, {100'000, 16}, DType::float32, gpu(0));
+  const Tensor rows = Tensor::ones({kRows, 16}, DType::float32, rows_on);
+  return measure_pushes(communicator, kv, [&](int round) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < kRows; ++i) ids.push_back(i * 97 % 1'000 * 89 + round);
+    kv.push(1, tutti::row_sparse(tutti::view(ids.data(), {kRows}), rows));
+  });
+}
+
+/// The sums and the launch's table cross once, and so do rows that are on the GPU. Several ranks
+/// also compare some of the old rows: a launch gathers them, from addresses that are sent, and the
+/// next push fetches them.
+bool are_rows_as_promised(bool are_on_gpu, int ranks, const Counts& counts) {
+  const int compared = ranks == 1 ? 0 : 1;
+  return counts.launches == 1 + compared &&
+         counts.copies == 4 + (are_on_gpu ? 1 : 0) + 2 * compared;
 }
 
 /// One launch with one rank; with several, the sum of values and the update. Of new gradients a
@@ -134,6 +165,17 @@ int run() {
                   cost.counts.copied_bytes, cost.counts.sums, cost.host_us,
                   is_kept ? "" : " not as promised");
     }
+  }
+  for (const tutti::Device rows_on : {tutti::cpu(), gpu(0)}) {
+    const bool are_on_gpu = rows_on == gpu(0);
+    const Cost cost = measure_rows(world, rows_on);
+    const bool is_kept = are_rows_as_promised(are_on_gpu, world.size(), cost.counts);
+    is_right = is_right && is_kept;
+    if (!speaks) continue;
+    std::printf("| 1,000 rows of 16, adam | %s | %d | %d | %zu | %d | %.0f |%s\n",
+                are_on_gpu ? "on the GPU" : "on the host", cost.counts.launches, cost.counts.copies,
+                cost.counts.copied_bytes, cost.counts.sums, cost.host_us,
+                is_kept ? "" : " not as promised");
   }
   return is_right ? 0 : kExitOtherCounts;
 }

@@ -163,3 +163,51 @@ TEST_CASE("stores that come and go leave few communicators of NCCL behind") {
     push(kv);
   }
 }
+
+TEST_CASE(
+    "a lack of memory for a launch over rows is refused on all ranks, and the store goes on") {
+  auto kv = KVStore::create("dist", by("host", 60));
+  kv.init_row_sparse(0, {20'000, 4}, DType::float32, gpu(0));
+  const Tensor rows = Tensor::ones({5'000, 4});
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < 5'000; ++i) ids.push_back(3 * i);
+  const auto push_rows = [&](std::int64_t count) {
+    kv.push(0, row_sparse(tutti::view(ids.data(), {count}),
+                          tutti::ConstTensorView(rows.bytes(), {count, 4}, DType::float32)));
+  };
+  push_rows(1);
+  for (const char* call : {"cudaMalloc", "cudaHostAlloc"}) {
+    CAPTURE(call);
+    if (test::is_last()) fake_cuda::fail(call, 1, cudaErrorMemoryAllocation);
+    const auto error = test::error_of([&] { push_rows(5'000); });
+    fake_cuda::repair();
+    CHECK(test::agree(error.has_value() && error->code() == ErrorCode::out_of_memory &&
+                      error->recoverable()));
+    CHECK(test::agree(error.has_value() &&
+                      std::string(error->what()).find(test::last()) != std::string::npos));
+    push_rows(1);
+  }
+  push_rows(5'000);
+  const auto sum = static_cast<float>(kv.num_workers());
+  CHECK(test::agree(kv.view(0).value<float>(4 * 14'997) == sum));
+  CHECK(test::agree(kv.view(0).value<float>(4 * 14'998) == 0));
+}
+
+TEST_CASE("a launch over rows that fails ends the push of all ranks, and the store") {
+  tutti::Settings settings = by("host", 3600);  // beyond the test's own limit: it plays no part
+  settings.verify = tutti::Verify::off;
+  auto kv = KVStore::create("dist", settings);
+  kv.init_row_sparse(0, {20, 4}, DType::float32, gpu(0));
+  const auto push_row = [&] { kv.push(0, tutti::RowSparse::from({3}, Tensor::ones({1, 4}))); };
+  push_row();
+  if (test::is_last()) fake_cuda::fail("cudaLaunchKernelEx", 1, cudaErrorIllegalAddress);
+  const auto error = test::error_of([&] {
+    push_row();
+    kv.barrier();
+  });
+  fake_cuda::repair();
+  CHECK(test::agree(error.has_value() && !error->recoverable()));
+  const std::string text = error.has_value() ? error->what() : "";
+  CHECK(test::agree(text.find(test::last()) != std::string::npos));
+  CHECK(test::agree(text.find("gpu(0)") != std::string::npos));
+}

@@ -150,3 +150,44 @@ TEST_CASE("compressed pushes to GPUs have the bits of keys on the cpu") {
     }
   }
 }
+
+TEST_CASE("row-sparse keys on GPUs have the bits of keys on the cpu") {
+  if (!has_gpu()) return;
+  be_a_host_of_its_own();
+  constexpr std::int64_t kRows = 60;
+  for (const char* rule : {"", "sgd,learning_rate=0.1,momentum=0.9", "adam", "adagrad"}) {
+    CAPTURE(rule);
+    auto kv = KVStore::create("dist");
+    if (*rule != '\0') kv.set_optimizer(tutti::optimizer::create(rule));
+    int key = 0;
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      for (const std::int64_t length : {1, 3, 4, 64, 1021}) {
+        CAPTURE(length);
+        kv.init_row_sparse(key, Tensor::zeros({kRows, length}, dtype, gpu(0)));
+        kv.init_row_sparse(key + 1, Tensor::zeros({kRows, length}, dtype));
+        for (const std::int64_t count : {0, 1, 17, 60, 100}) {
+          std::vector<std::int64_t> ids;
+          for (std::int64_t i = 0; i < count; ++i) ids.push_back((i * i + test::rank()) % kRows);
+          const Tensor rows = test::random_tensor({count, length}, dtype, test::rank());
+          Tensor there = Tensor::empty({count, length}, dtype, gpu(0));
+          there.view().copy_from(rows);
+          const tutti::ConstTensorView which = tutti::view(ids.data(), {count});
+          kv.push({key, key + 1}, {row_sparse(which, there), row_sparse(which, rows)});
+        }
+        std::vector<tutti::RowSparse> pulled(4);
+        pulled[2].rows = Tensor::empty({0}, dtype, gpu(0));
+        std::vector<std::int64_t> every_third;
+        for (std::int64_t id = 0; id < kRows; id += 3) every_third.push_back(id);
+        const auto count = static_cast<std::int64_t>(every_third.size());
+        kv.row_sparse_pull({key, key + 1, key}, std::span(pulled).first(3),
+                           tutti::view(every_third.data(), {count}));
+        pulled[3].rows = Tensor::empty({count, length}, dtype);
+        pulled[3].rows.view().copy_from(pulled[2].rows);
+        CHECK(test::agree(test::same_bits(pulled[0].rows, pulled[1].rows)));
+        CHECK(test::agree(test::same_bits(pulled[3].rows, pulled[1].rows)));
+        key += 2;
+      }
+    }
+    CHECK(test::agree(kv.verify().healed_since_creation == 0));
+  }
+}

@@ -218,8 +218,6 @@ TEST_CASE("what a GPU store cannot do is refused, and changes nothing") {
       [&] {
         kv.push({3, 4}, {value.view(), value.view()});
       });
-  expect("a row-sparse key is kept on the cpu; got a table on gpu(0)",
-         [&] { kv.init_row_sparse(5, value); });
   class Custom final : public tutti::Optimizer {
    public:
     Custom() : Optimizer("custom", {}) {}

@@ -43,15 +43,16 @@ TUTTI_API int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti
 TUTTI_API int tutti_kvstore_push_rows(tutti_kvstore* kv, const tutti_rows_item* items,
                                       int num_items, int priority);
 
-/// Copies rows of this rank's replica: each that `row_ids` name once, ascending, into new buffers,
-/// `ids` of int64. The caller destroys both. Local.
+/// Copies rows of this rank's replica: each that `row_ids` name once, ascending, into new buffers
+/// of the host, `ids` of int64. The caller destroys both. Local.
 /// Errors  invalid_argument: a dense key, ids that are no integers or no rows of the table.
 TUTTI_API int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
                                             const tutti_tensor* row_ids, tutti_buffer** ids,
                                             tutti_buffer** rows);
 
 /// An updater of row-sparse keys: `merged` has each pushed row once, ascending, and `stored` is the
-/// whole table, of which it changes rows in place. Otherwise as tutti_updater.
+/// whole table, of which it changes rows in place. Of a table on a GPU, the rows of both are in its
+/// memory, and the ids in the host's. Otherwise as tutti_updater.
 typedef int (*tutti_row_updater)(void* user_data, const tutti_key* key, const tutti_rows* merged,
                                  const tutti_tensor* stored);
 

@@ -3,11 +3,13 @@
 
 #include <utility>
 
+#include "runtime/store/core/replica.hpp"
+
 namespace tutti {
 
 namespace {
 
-Tensor copy_on(Group& group, Device device, const Tensor& tensor) {
+Tensor copy_on(Group& group, Device device, const ConstTensorView& tensor) {
   Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
   group.copy(copy, tensor);
   return copy;
@@ -15,11 +17,18 @@ Tensor copy_on(Group& group, Device device, const Tensor& tensor) {
 
 }  // namespace
 
+ConstTensorView ReadableValues::take(const ConstTensorView& value) {
+  if (value.device().kind == DeviceKind::cpu) return value;
+  copies_.push_back(copy_on(group_, cpu(), value));
+  return copies_.back();
+}
+
 /// Copies all before anything is exchanged, so that a lack of memory changes nothing.
 HostCopies::HostCopies(Group& group, std::span<Entry* const> entries) : group_(group) {
   for (Entry* entry : entries) {
     if (entry->replica.device().kind == DeviceKind::cpu) continue;
-    Tensor replica = group.allocate(entry->shape(), entry->dtype());
+    Tensor replica = entry->is_row_sparse() ? zero_table(entry->shape(), entry->dtype()).tensor
+                                            : group.allocate(entry->shape(), entry->dtype());
     group.copy(replica, entry->replica);
     std::vector<Tensor> states;
     for (const Tensor& state : entry->states) states.push_back(copy_on(group, cpu(), state));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of keys on GPUs in the host's memory, for files and digests, which are made on the host.
+// Copies in the host's memory of what is on GPUs: keys, for files and digests, which are made on
+// the host, and values.
 #pragma once
 
 #include <span>
@@ -32,6 +33,22 @@ class HostCopies {
   };
   Group& group_;
   std::vector<Moved> moved_;
+};
+
+/// Values where the host can read them. Local.
+class ReadableValues {
+ public:
+  explicit ReadableValues(Group& group) : group_(group) {}
+
+  /// The value itself, or a copy of one on a GPU, made behind what is in the GPU's stream. It waits
+  /// for that copy, which lives until clear(). Errors: out_of_memory, timeout, communication (the
+  /// group has failed).
+  [[nodiscard]] ConstTensorView take(const ConstTensorView& value);
+  void clear() { copies_.clear(); }
+
+ private:
+  Group& group_;
+  std::vector<Tensor> copies_;
 };
 
 }  // namespace tutti

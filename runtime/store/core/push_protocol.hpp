@@ -16,8 +16,8 @@
 //     compressed       with the sum, which is an allgather of packed values  as packets arrive
 //   DevicePush         an operation without data   SumOverRanks, in streams  one launch
 //     compressed       with the sum, as above: packed and summed by the hosts  the same
-//   SparsePush         an allgather of how many    an allgather of the rows  row by row
-//                      rows each rank has
+//   SparsePush         an allgather of how many    an allgather of the rows  row by row, or on a
+//                      rows each rank has                                    GPU in one launch
 //
 // A step before `sum` changes nothing that the caller could see, so an error of it leaves the store
 // as it was. An error of `sum` or `update` fails the group.

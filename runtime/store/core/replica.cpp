@@ -20,13 +20,23 @@ namespace {
                                             why);
 }
 
+void require_address_space(const Shape& shape, DType dtype) {
+  if (shape.count() <= std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) return;
+  throw_out_of_memory(shape, dtype, "no address space has so much");
+}
+
+/// The table holds itself: row-sparse keys are known by memory of their own.
+Replica zero_table_on(Device device, const Shape& shape, DType dtype) {
+  require_address_space(shape, dtype);
+  const auto table = std::make_shared<Tensor>(Tensor::zeros(shape, dtype, device));
+  return {Tensor::adopt(table, table->bytes(), shape, dtype, device), table};
+}
+
 }  // namespace
 
 /// Without huge pages, because each of 1,000 rows in as many places would fill 2 MiB with zeros.
 Replica zero_table(const Shape& shape, DType dtype) {
-  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) {
-    throw_out_of_memory(shape, dtype, "no address space has so much");
-  }
+  require_address_space(shape, dtype);
   const std::size_t bytes = std::max<std::size_t>(shape.count() * size_of(dtype), 1);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_out_of_memory(shape, dtype, std::strerror(errno));
@@ -36,15 +46,16 @@ Replica zero_table(const Shape& shape, DType dtype) {
 }
 
 Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype, Device device) {
-  if (device.kind == DeviceKind::gpu && storage == Storage::row_sparse) {
-    throw Error(ErrorCode::invalid_argument,
-                "a row-sparse key is kept on the cpu; got a table on " + to_string(device));
+  const bool is_on_gpu = device.kind == DeviceKind::gpu;
+  if (storage == Storage::dense) {
+    return {is_on_gpu ? Tensor::zeros(shape, dtype, device) : group.allocate(shape, dtype),
+            nullptr};
   }
-  if (device.kind == DeviceKind::gpu) return {Tensor::zeros(shape, dtype, device), nullptr};
-  if (storage == Storage::dense) return {group.allocate(shape, dtype), nullptr};
-  if (!shape.dimensions().empty()) return zero_table(shape, dtype);
-  throw Error(ErrorCode::invalid_argument,
-              "a row-sparse key is a table, of one dimension at least; got a scalar");
+  if (shape.dimensions().empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "a row-sparse key is a table, of one dimension at least; got a scalar");
+  }
+  return is_on_gpu ? zero_table_on(device, shape, dtype) : zero_table(shape, dtype);
 }
 
 }  // namespace tutti

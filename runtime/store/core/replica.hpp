@@ -11,7 +11,8 @@
 namespace tutti {
 
 /// How a key is stored. Dense replicas lie in the arena, where peers write them. Row-sparse tables
-/// lie in ordinary memory, because few of their rows may ever be written.
+/// lie in ordinary memory, because few of their rows may ever be written. Either lies in the memory
+/// of a GPU if its first value does.
 enum class Storage : bool { dense, row_sparse };
 
 /// All zero.
@@ -20,8 +21,7 @@ struct Replica {
   std::shared_ptr<void> pages;  ///< a row-sparse replica's memory; null for a dense one
 };
 
-/// On a GPU, a dense one is in its memory. Errors  out_of_memory; invalid_argument for a row-sparse
-/// scalar, or a row-sparse key on a GPU.
+/// On a GPU it is in its memory. Errors  out_of_memory; invalid_argument for a row-sparse scalar.
 Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype,
                     Device device = cpu());
 

@@ -7,23 +7,43 @@
 
 namespace tutti {
 
+namespace {
+
+/// Of the replica or a state. A table with rows that are looked at has some.
+std::size_t bytes_of_row(const Entry& entry, std::size_t tensor) {
+  const auto rows_total = static_cast<std::size_t>(entry.shape().dimensions().front());
+  return rows_total == 0 ? 0 : tensor_of(entry, tensor).size_bytes() / rows_total;
+}
+
+}  // namespace
+
+void RowSample::expect(const Entry& entry, std::size_t rows) {
+  if (mode_ == Verify::off || !entry.is_on_gpu()) return;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < num_tensors(entry); ++i) bytes += bytes_of_row(entry, i);
+  const std::size_t most = (rows + step() - 1) / step();
+  on_gpus_.expect(entry.replica.device().index, most * bytes);
+}
+
 void RowSample::look_at(Entry& entry, std::span<const FoundRow> rows) {
   if (mode_ == Verify::off || rows.empty()) return;
   entries_.push_back(&entry);
-  const std::size_t step = mode_ == Verify::full ? 1 : kShare;
   std::int64_t last = -1;
-  for (std::size_t i = pushes_ % std::min(step, rows.size()); i < rows.size(); i += step) {
+  for (std::size_t i = pushes_ % std::min(step(), rows.size()); i < rows.size(); i += step()) {
     if (rows[i].id != last) add(entry, static_cast<std::size_t>(rows[i].id));
     last = rows[i].id;
   }
 }
 
 void RowSample::add(const Entry& entry, std::size_t row) {
-  const auto rows_total = static_cast<std::size_t>(entry.shape().dimensions().front());
   for (std::size_t i = 0; i < num_tensors(entry); ++i) {
-    const Tensor& tensor = tensor_of(entry, i);
-    const std::size_t bytes = tensor.size_bytes() / rows_total;
-    digest_.add({reinterpret_cast<const char*>(tensor.bytes()) + row * bytes, bytes});
+    const std::size_t bytes = bytes_of_row(entry, i);
+    const std::byte* const begin = tensor_of(entry, i).bytes() + row * bytes;
+    if (entry.is_on_gpu()) {
+      on_gpus_.add(entry.replica.device().index, begin, bytes);
+    } else {
+      digest_.add({reinterpret_cast<const char*>(begin), bytes});
+    }
   }
 }
 
@@ -33,6 +53,7 @@ void RowSample::clear() {
   ++pushes_;
   digest_ = {};
   entries_.clear();
+  on_gpus_.clear();
 }
 
 }  // namespace tutti

@@ -10,6 +10,8 @@
 #include "tutti/settings.hpp"
 
 #include "runtime/base/digest.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/sparse/device_sample.hpp"
 #include "runtime/store/sparse/rows.hpp"
 
 namespace tutti {
@@ -23,24 +25,36 @@ class RowSample {
  public:
   static constexpr std::size_t kShare = 256;
 
-  explicit RowSample(Verify mode) : mode_(mode) {}
+  RowSample(Group& group, Verify mode) : mode_(mode), on_gpus_(group) {}
 
+  /// look_at() will be given at most so many rows of this entry, which has its states.
+  void expect(const Entry& entry, std::size_t rows);
+  /// Makes room for what is expected on GPUs. Errors: out_of_memory.
+  void prepare() { on_gpus_.prepare(); }
   /// Rows that are about to change: those of all ranks, sorted by id.
   void look_at(Entry& entry, std::span<const FoundRow> rows);
+  /// After the last look, and before the rows on GPUs change.
+  void copy() { on_gpus_.copy(); }
+  /// Before digest(): fetches what lies on GPUs. Errors: as DeviceSample::settle().
+  void settle() { on_gpus_.settle(digest_); }
 
   /// The digest of all rows that were looked at since clear(); 0 if none was.
   [[nodiscard]] std::uint32_t digest() const;
   [[nodiscard]] std::span<Entry* const> entries() const { return entries_; }
   /// Ranks have compared the digest. The next push looks at other rows.
   void clear();
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void leak_until_exit() { on_gpus_.leak_until_exit(); }
 
  private:
+  [[nodiscard]] std::size_t step() const { return mode_ == Verify::full ? 1 : kShare; }
   void add(const Entry& entry, std::size_t row);
 
   Verify mode_;
   std::size_t pushes_ = 0;
   Digest digest_;
   std::vector<Entry*> entries_;
+  DeviceSample on_gpus_;
 };
 
 }  // namespace tutti

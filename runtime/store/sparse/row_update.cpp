@@ -102,6 +102,7 @@ void require_rows_rule(const UpdateRule& rule, const Entry& entry) {
   if (entry.dtype() != DType::float32 && entry.dtype() != DType::float64) {
     throw_invalid_argument("optimizers update rows of float32 and float64");
   }
+  if (entry.is_on_gpu()) require_kernels(*optimizer, entry);
 }
 
 void RowUpdate::run(std::span<const FoundRow> found) const {

@@ -13,7 +13,8 @@ namespace tutti {
 /// Errors  invalid_argument: the rule cannot update rows of this key.
 void require_rows_rule(const UpdateRule& rule, const Entry& entry);
 
-/// One push's update of one key. The states of an optimizer must be there.
+/// One push's update of one key on the cpu: see DeviceRows for keys on GPUs. The states of an
+/// optimizer must be there.
 struct RowUpdate {
   Group& group;
   const UpdateRule& rule;

@@ -7,6 +7,7 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/store/core/call_totals.hpp"
+#include "runtime/store/core/together.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -37,7 +38,13 @@ std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& gro
 
 }  // namespace
 
+RowSparseView SparsePush::readable(const RowSparseView& value) {
+  return row_sparse(readable_.take(value.ids()), readable_.take(value.rows()));
+}
+
 void SparsePush::take(const Keys& keys, const RowSparseValues& values) {
+  readable_.clear();
+  sample_.settle();
   items_.clear();
   entries_.clear();
   own_.clear();
@@ -45,7 +52,7 @@ void SparsePush::take(const Keys& keys, const RowSparseValues& values) {
     Item item{&table_.at(key), {}};
     require_row_sparse(*item.entry);
     require_rows_rule(rule_, *item.entry);
-    for (const RowSparseView& value : rows) find_rows(*item.entry, value, item.found);
+    for (const RowSparseView& value : rows) find_rows(*item.entry, readable(value), item.found);
     sort_by_digits(item.found, &FoundRow::id);
     items_.push_back(std::move(item));
   }
@@ -126,20 +133,40 @@ void SparsePush::pack() {
 }
 
 void SparsePush::prepare() {
-  const Optimizer* optimizer = rule_.optimizer();
   places_.clear();
   bounds_ = {0};
   for (int rank = 0; rank < group_.topology().size; ++rank) {
     bounds_.push_back(bounds_.back() + lay_out(rank));
   }
   pack();
+  readable_.clear();
   room_for(bounds_.back(), all_, group_);
-  if (optimizer == nullptr) return;
-  most_updates_ = optimizer->options().schedule ? table_.most_updates() : 0;
+  if (const Optimizer* optimizer = rule_.optimizer()) start_states(*optimizer);
+  make_room_on_gpus();
+}
+
+void SparsePush::start_states(const Optimizer& optimizer) {
+  most_updates_ = optimizer.options().schedule ? table_.most_updates() : 0;
   for (Entry* entry : entries_) {
-    if (entry->states.empty()) entry->states = new_states(*optimizer, *entry);
+    if (entry->states.empty()) entry->states = new_states(optimizer, *entry);
     most_updates_ = std::max(most_updates_, entry->updates + 1);
   }
+}
+
+/// Ranks may have different rows, or the same.
+void SparsePush::make_room_on_gpus() {
+  device_rows_.clear();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = *entries_[i];
+    if (!entry.is_on_gpu()) continue;
+    std::size_t rows = 0;
+    for (int rank = 0; rank < group_.topology().size; ++rank) rows += count_of(rank, i);
+    sample_.expect(entry, rows);
+    const auto all = static_cast<std::size_t>(RowFormat(entry).rows_total);
+    device_rows_.expect(entry, std::min(rows, all));
+  }
+  sample_.prepare();
+  device_rows_.prepare();
 }
 
 void SparsePush::sum() {
@@ -181,13 +208,21 @@ void SparsePush::update_key(std::size_t item) {
   }
   merge_by_id(merged_, std::move(bounds));
   sample_.look_at(entry, merged_);
+  if (entry.is_on_gpu()) return device_rows_.take(entry, merged_, most_updates_);
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 
 void SparsePush::update() {
   for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);
+  fail_together(group_.engine(), [&] { sample_.copy(); });
+  device_rows_.run();
   if (rule_.optimizer() == nullptr) return;
   for (Entry* entry : entries_) ++entry->updates;
+}
+
+void SparsePush::leak_until_exit() {
+  device_rows_.leak_until_exit();
+  sample_.leak_until_exit();
 }
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 //   agree    one small allgather: the ranks agree on keys and rule, and learn how many rows each
 //            has of each key
 //   sum      one allgather of all rows
-//   update   merge by id; sum along the tree over ranks; update row by row
+//   update   merge by id; sum along the tree over ranks; update row by row, on a GPU all at once
 //
 //   counts of a rank   int64 number of distinct ids, per key, in the keys' order
 //   rows of a rank     per key: int64 ids, ascending, each once | padding | the rows | padding,
@@ -19,10 +19,12 @@
 #include <vector>
 
 #include "runtime/job/group.hpp"
+#include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/key_table.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
+#include "runtime/store/sparse/device_rows.hpp"
 #include "runtime/store/sparse/row_sample.hpp"
 #include "runtime/store/sparse/rows.hpp"
 
@@ -35,24 +37,29 @@ class SparsePush {
         table_(table),
         rule_(rule),
         announcement_(rule, none_),
-        sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
+        readable_(group),
+        device_rows_(group, rule),
+        sample_(group, group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
-  /// Looks up, checks and sorts what this rank pushes. Errors  invalid_argument: unknown or dense
-  /// keys, values that do not fit, a rule that cannot update rows.
+  /// Looks up, checks and sorts what this rank pushes; what is on GPUs is copied to the host.
+  /// Errors  invalid_argument: unknown or dense keys, values that do not fit, a rule that cannot
+  /// update rows. out_of_memory.
   void take(const Keys& keys, const RowSparseValues& values);
 
   /// Rows that differed when the last push changed them are healed first. Errors: divergence.
   void agree();
-  /// Sums what this rank has several times, and makes room. Errors: out_of_memory.
+  /// Sums what this rank has several times, and makes room, also on GPUs. Errors: out_of_memory.
   void prepare();
   void sum();
-  /// What an updater throws fails the group.
+  /// What an updater throws fails the group, and so does what goes wrong with a GPU.
   void update();
 
   /// Replicas were compared whole, or replaced: what earlier pushes looked at says no more.
   void forget_sample() { sample_.clear(); }
   /// Chunks of replicas healed so far.
   [[nodiscard]] std::uint64_t healed() const { return healed_; }
+  /// After a failure: to free what a GPU's stream uses would wait for the stream.
+  void leak_until_exit();
 
  private:
   static constexpr std::size_t kAlignment = 64;
@@ -68,7 +75,10 @@ class SparsePush {
     std::size_t rows;
   };
 
+  [[nodiscard]] RowSparseView readable(const RowSparseView& value);
   void pack();
+  void start_states(const Optimizer& optimizer);
+  void make_room_on_gpus();
   std::size_t lay_out(int rank);
   void update_key(std::size_t item);
   void heal();
@@ -89,6 +99,8 @@ class SparsePush {
   std::optional<Tensor> mine_;        ///< this rank's rows; in the arena, as all_
   std::optional<Tensor> all_;
   std::vector<FoundRow> merged_;
+  ReadableValues readable_;
+  DeviceRows device_rows_;
   std::uint64_t most_updates_ = 0;
   RowSample sample_;
   std::uint64_t healed_ = 0;

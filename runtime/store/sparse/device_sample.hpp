@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows on GPUs that a push looks at before it changes them: see RowSample.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "runtime/base/digest.hpp"
+#include "runtime/job/group.hpp"
+#include "runtime/store/device/device_copies.hpp"
+
+namespace tutti {
+
+/// One launch for each GPU copies the rows side by side, in the stream before the update. The host
+/// fetches them when the next push of rows begins: by then they have long been there.
+class DeviceSample {
+ public:
+  explicit DeviceSample(Group& group) : group_(group) {}
+
+  /// The push adds at most so many bytes more on this GPU.
+  void expect(int device, std::size_t bytes) { parts_[device].expected += bytes; }
+  /// Makes room for what is expected, in place of what the last push has added. Errors:
+  /// out_of_memory.
+  void prepare();
+  void add(int device, const std::byte* bytes, std::size_t count);
+  /// Puts the copies into the streams.
+  void copy() { copies_.run(); }
+
+  /// Digests what was copied, piece by piece in the order of add(): ranks may have a key on
+  /// different GPUs. Then forgets it. Waits for the copies. Errors: timeout, communication (the
+  /// group has failed).
+  void settle(Digest& digest);
+  void clear();
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void leak_until_exit();
+
+ private:
+  /// What is on one GPU.
+  struct Part {
+    std::size_t expected = 0;
+    std::size_t bytes = 0;  ///< added
+    std::optional<Tensor> rows;
+  };
+  /// What one add() has put into a part.
+  struct Piece {
+    int device;
+    std::size_t begin;
+    std::size_t bytes;
+  };
+
+  Group& group_;
+  DeviceCopies copies_;
+  std::map<int, Part> parts_;  ///< by device
+  std::vector<Piece> pieces_;  ///< in the order in which they were added
+};
+
+}  // namespace tutti
