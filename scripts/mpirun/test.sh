@@ -27,7 +27,7 @@ run_ctest() {
 runner=()
 
 # Only what is run is built, and while the other tests run, which mostly wait: with the lowest
-# priority of those that are not idle. What .ci/run does besides is idle, so that the builds end first.
+# priority above idle. What .ci/run does besides is idle, so that the builds end first.
 build_the_sanitizers() {
   renice -n 19 -p "$BASHPID" >/dev/null || true
   build tsan thread_tests
