@@ -37,16 +37,22 @@ std::string with_place(const std::string& text) {
   return text.starts_with("rank ") ? text : place + text;
 }
 
-/// Returns when what was written to a pipe has been read, or after a second. MPICH's mpiexec exits
-/// as soon as it hears of MPI_Abort: what it has not read by then, such as the error, is lost.
-void wait_for_reader(int file) {
-  constexpr int kMostTries = 1000;
-  constexpr auto kInterval = std::chrono::milliseconds(1);
+/// What was written to a pipe and not read yet, in bytes; 0 for what is no pipe.
+int unread(int file) {
   struct stat status {};
-  if (fstat(file, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
-  for (int i = 0; i < kMostTries; ++i) {
-    int unread = 0;
-    if (ioctl(file, FIONREAD, &unread) != 0 || unread == 0) return;
+  int bytes = 0;
+  const bool is_pipe = fstat(file, &status) == 0 && S_ISFIFO(status.st_mode);
+  return is_pipe && ioctl(file, FIONREAD, &bytes) == 0 ? bytes : 0;
+}
+
+/// Returns when what this rank has written is read, or after a second. MPICH's mpiexec exits as
+/// soon as it hears of MPI_Abort: what it has not read by then, such as the error, is lost.
+void wait_for_reader() {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  constexpr auto kInterval = std::chrono::milliseconds(1);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while ((unread(STDOUT_FILENO) > 0 || unread(STDERR_FILENO) > 0) &&
+         std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kInterval);
   }
 }
@@ -57,8 +63,7 @@ void wait_for_reader(int file) {
   constexpr auto kGrace = std::chrono::seconds(2);
   if (!reporter) std::this_thread::sleep_for(kGrace);
   if (mpi::is_running()) {
-    wait_for_reader(STDOUT_FILENO);
-    wait_for_reader(STDERR_FILENO);
+    wait_for_reader();
     mpi::abort_job(code);
   }
   std::_Exit(code);
