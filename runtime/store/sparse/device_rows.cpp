@@ -7,24 +7,13 @@
 #include "collectives/leak.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"
+#include "runtime/store/sparse/room.hpp"
 
 namespace tutti {
 
 namespace {
 
 constexpr std::size_t kSumsAlignment = 64;  // where a key's sums begin: kernels load 16 bytes
-
-std::size_t bytes_of_sums(const Entry& entry, std::size_t rows) {
-  const std::size_t bytes = rows * RowFormat(entry).bytes();
-  return (bytes + kSumsAlignment - 1) / kSumsAlignment * kSumsAlignment;
-}
-
-/// Grows by more than is needed, so that pushes of nearly equal size allocate nothing.
-void grow(std::optional<Tensor>& memory, std::size_t bytes, Device device) {
-  if (memory && memory->size_bytes() >= bytes) return;
-  memory.reset();
-  memory = Tensor::empty({static_cast<std::int64_t>(bytes + bytes / 4)}, DType::uint8, device);
-}
 
 TensorView first_bytes(Tensor& memory, std::size_t bytes) {
   return {memory.bytes(), {static_cast<std::int64_t>(bytes)}, DType::uint8, memory.device()};
@@ -57,9 +46,11 @@ void DeviceRows::prepare() {
 
 void DeviceRows::make_room(int device, Work& work) {
   std::size_t bytes = 0;
-  for (const Item& item : work.items) bytes += bytes_of_sums(*item.entry, item.most_rows);
-  grow(work.on_host, bytes, cpu());
-  grow(work.on_gpu, bytes, gpu(device));
+  for (const Item& item : work.items) {
+    bytes += aligned(item.most_rows * RowFormat(*item.entry).bytes(), kSumsAlignment);
+  }
+  room_for(bytes, work.on_host, cpu());
+  room_for(bytes, work.on_gpu, gpu(device));
 }
 
 /// By rows that are not: as many as there may be. Which they are is known when all ranks have sent
@@ -126,7 +117,7 @@ void DeviceRows::take(Entry& entry, std::span<const FoundRow> found, std::uint64
     next = id + 1;
     place += format.bytes();
   });
-  work.bytes += bytes_of_sums(entry, count_ids(found));
+  work.bytes = aligned(place, kSumsAlignment);
   if (optimizer == nullptr) return;
   work.steps.resize(work.rows.size(), optimizer->step(entry.key, entry.updates + 1, most_updates));
 }

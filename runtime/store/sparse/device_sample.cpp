@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "collectives/leak.hpp"
+#include "runtime/store/sparse/room.hpp"
 
 namespace tutti {
 
 void DeviceSample::prepare() {
   for (auto& [device, part] : parts_) {
-    const std::size_t bytes = std::exchange(part.expected, 0);
-    if (part.rows && part.rows->size_bytes() >= bytes) continue;
-    part.rows.reset();
-    part.rows =
-        Tensor::empty({static_cast<std::int64_t>(bytes + bytes / 4)}, DType::uint8, gpu(device));
+    room_for(std::exchange(part.expected, 0), part.rows, gpu(device));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/digest.hpp"
 #include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/together.hpp"
+#include "runtime/store/sparse/room.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -23,17 +24,6 @@ void require_row_sparse(const Entry& entry) {
   throw Error(ErrorCode::invalid_argument,
               to_string(entry.key, entry.shape(), entry.dtype()) +
                   " is dense; rows are pushed to keys of init_row_sparse");
-}
-
-std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
-
-/// Grows by more than is needed, so that pushes of nearly equal size allocate nothing.
-std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& group) {
-  if (!memory || memory->size_bytes() < bytes) {
-    memory.reset();
-    memory = group.allocate({static_cast<std::int64_t>(bytes + bytes / 4)}, DType::uint8);
-  }
-  return memory->bytes();
 }
 
 }  // namespace
