@@ -169,13 +169,14 @@ TEST_CASE("keys of one rank on several GPUs are compressed as on the cpu, and as
 }
 
 TEST_CASE("the plan of a compressed push is used again, and allocates nothing from the device") {
+  constexpr std::int64_t kCount = 300'007;  // more than the pool cuts from slabs, so all counts
   const test::FakeGpus gpus(1);
   auto there = KVStore::create("device");
   auto here = KVStore::create("local");
-  Tensor value = random_numbers_on(gpu(0), 1000, 1);
-  Tensor host_value = random_numbers_on(cpu(), 1000, 1);
+  Tensor value = random_numbers_on(gpu(0), kCount, 1);
+  Tensor host_value = random_numbers_on(cpu(), kCount, 1);
   for (KVStore* kv : {&there, &here}) {
-    kv->init(3, random_numbers_on(kv == &there ? gpu(0) : cpu(), 1000, 2));
+    kv->init(3, random_numbers_on(kv == &there ? gpu(0) : cpu(), kCount, 2));
     kv->set_optimizer(tutti::optimizer::adam({}));
     kv->set_gradient_compression("2bit,threshold=0.5");
   }
@@ -189,7 +190,7 @@ TEST_CASE("the plan of a compressed push is used again, and allocates nothing fr
     there.push(3, value);
     CHECK(gpus->launches() == launches + 2);
     here.push(3, host_value);
-    CHECK(test::pulled<float>(there, 3, 1000) == test::pulled<float>(here, 3, 1000));
+    CHECK(test::pulled<float>(there, 3, kCount) == test::pulled<float>(here, 3, kCount));
   }
   CHECK(tutti::gpus::find_gpus()->allocations() == before);
 }
