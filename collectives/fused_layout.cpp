@@ -21,20 +21,6 @@ std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::
   return segments;
 }
 
-void BlockSegments::add(int source, int destination, std::size_t count) {
-  const std::size_t bytes = count * size_of(dtype_);
-  const bool is_source = source == rank_;
-  const bool is_destination = destination == rank_ || destination == kEveryRank;
-  segments_.push_back({.input = is_source ? input_ : nullptr,
-                       .output = is_destination ? output_ : nullptr,
-                       .count = count,
-                       .dtype = dtype_,
-                       .source = source,
-                       .destination = destination});
-  if (is_source) input_ += bytes;
-  if (is_destination) output_ += bytes;
-}
-
 Range share_of(Range range, int parts, int index) {
   const auto count = static_cast<std::size_t>(parts);
   const std::size_t each = rounded_up((range.size() + count - 1) / count);

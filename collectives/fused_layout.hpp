@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -42,24 +43,50 @@ struct Segment {
 std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
                                         std::size_t count, DType dtype);
 
-/// Segments of blocks that go from one rank to one rank, or to every rank, of which this rank sees
-/// its own side: blocks lie one after the other in its input and in its output, without those that
-/// it does not give or want.
+/// Segments of blocks that go from one rank or every rank to one rank or every rank, of which this
+/// rank sees its own side: blocks lie one after the other in its input and in its output, without
+/// those that it does not give or want. Few of them take no memory from the heap, which calls of
+/// few bytes would notice.
 class BlockSegments {
  public:
-  BlockSegments(int rank, const std::byte* input, std::byte* output, DType dtype)
-      : rank_(rank), input_(input), output_(output), dtype_(dtype) {}
-  /// All ranks add the same blocks in the same order.
-  void add(int source, int destination, std::size_t count);
-  void reserve(std::size_t count) { segments_.reserve(count); }
-  [[nodiscard]] std::span<const Segment> all() const { return segments_; }
+  BlockSegments(int rank, const std::byte* input, std::byte* output, DType dtype,
+                std::size_t blocks)
+      : rank_(rank),
+        input_(input),
+        output_(output),
+        dtype_(dtype),
+        many_(blocks > kFew ? std::make_unique<Segment[]>(blocks) : nullptr),
+        segments_(many_ != nullptr ? many_.get() : reinterpret_cast<Segment*>(few_)) {}
+  BlockSegments(const BlockSegments&) = delete;
+  BlockSegments& operator=(const BlockSegments&) = delete;
+
+  /// All ranks add the same blocks in the same order, and as many as were named.
+  void add(int source, int destination, std::size_t count) {
+    const std::size_t bytes = count * size_of(dtype_);
+    const bool is_source = source == rank_ || source == kEveryRank;
+    const bool is_destination = destination == rank_ || destination == kEveryRank;
+    std::construct_at(segments_ + count_++, Segment{.input = is_source ? input_ : nullptr,
+                                                    .output = is_destination ? output_ : nullptr,
+                                                    .count = count,
+                                                    .dtype = dtype_,
+                                                    .source = source,
+                                                    .destination = destination});
+    if (is_source) input_ += bytes;
+    if (is_destination) output_ += bytes;
+  }
+  [[nodiscard]] std::span<const Segment> all() const { return {segments_, count_}; }
 
  private:
+  static constexpr std::size_t kFew = 16;
+
   int rank_;
   const std::byte* input_;
   std::byte* output_;
   DType dtype_;
-  std::vector<Segment> segments_;
+  alignas(Segment) std::byte few_[kFew * sizeof(Segment)];
+  std::unique_ptr<Segment[]> many_;
+  Segment* segments_;  ///< in `few_`, or all of `many_`
+  std::size_t count_ = 0;
 };
 
 struct Range {

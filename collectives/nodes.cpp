@@ -8,8 +8,6 @@ namespace tutti::collectives {
 
 namespace {
 
-constexpr std::size_t kHeader = 2;  // words before the beginnings of nodes
-
 /// By first rank; a node lists its ranks in ascending order already.
 std::vector<std::vector<int>> ordered(std::vector<std::vector<int>> lists) {
   std::sort(lists.begin(), lists.end());
@@ -108,21 +106,6 @@ void Nodes::adopt(std::shared_ptr<const std::int32_t> table) {
     smallest_ = std::min(smallest_, static_cast<int>(ranks.size()));
     largest_ = std::max(largest_, static_cast<int>(ranks.size()));
   }
-}
-
-NodeRanks Nodes::operator[](std::size_t node) const {
-  const auto index = static_cast<int>(node);
-  switch (rule_) {
-    case Rule::consecutive:
-      return {index * largest_, 1, largest_};
-    case Rule::in_turn:
-      return {index, count_, largest_};
-    case Rule::none:
-      break;
-  }
-  const std::int32_t* const begins = table_.get() + kHeader;
-  const std::int32_t* const ranks = begins + count_ + 1;
-  return NodeRanks(std::span(ranks + begins[index], ranks + begins[index + 1]));
 }
 
 int Nodes::node_of(int rank) const {

@@ -121,6 +121,7 @@ class Nodes {
 
  private:
   enum class Rule { consecutive, in_turn, none };
+  static constexpr std::size_t kHeader = 2;  ///< words before the beginnings of nodes
   Nodes(Rule rule, int nodes, int ranks_per_node)
       : rule_(rule),
         count_(nodes),
@@ -138,5 +139,20 @@ class Nodes {
   /// nodes one after the other, the node of each rank.
   std::shared_ptr<const std::int32_t> table_;
 };
+
+inline NodeRanks Nodes::operator[](std::size_t node) const {
+  const auto index = static_cast<int>(node);
+  switch (rule_) {
+    case Rule::consecutive:
+      return {index * largest_, 1, largest_};
+    case Rule::in_turn:
+      return {index, count_, largest_};
+    case Rule::none:
+      break;
+  }
+  const std::int32_t* const begins = table_.get() + kHeader;
+  const std::int32_t* const ranks = begins + count_ + 1;
+  return NodeRanks(std::span(ranks + begins[index], ranks + begins[index + 1]));
+}
 
 }  // namespace tutti::collectives

@@ -16,15 +16,13 @@ using collectives::BlockSegments;
 using collectives::Engine;
 using collectives::kEveryRank;
 using collectives::Kind;
-using collectives::Segment;
 
 namespace {
 
 using Counts = std::span<const std::size_t>;
 
 void refuse_if(Engine& engine, const char* call, const std::string& why) {
-  if (why.empty()) return;
-  engine.throw_on_all_ranks(ErrorCode::invalid_argument, std::string(call) + ": " + why);
+  if (!why.empty()) refuse(engine, call, {why});
 }
 
 std::uint64_t digest_of(const Shape& shape, DType dtype) {
@@ -66,14 +64,15 @@ std::string to_root(int root) { return " to rank " + std::to_string(root); }
 void Communicator::gather(const ConstTensorView& input, const TensorView& output, int root) {
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
-  std::string why = refusal_of_root(root, size());
-  if (why.empty()) {
-    why = rank() == root ? refusal_of_blocks(input, output, ranks * input.count() == output.count())
-                         : refusal(input);
+  const bool counts_fit = ranks * input.count() == output.count();
+  const bool tensors_fit =
+      rank() == root ? are_blocks(input, output, counts_fit) : is_usable(input);
+  if (!is_root(root, size()) || !tensors_fit) {
+    refuse(engine, "gather",
+           {refusal_of_root(root, size()),
+            rank() == root ? refusal_of_blocks(input, output, counts_fit) : refusal(input)});
   }
-  refuse_if(engine, "gather", why);
-  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
-  segments.reserve(ranks);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks);
   for (int from = 0; from < size(); ++from) segments.add(from, root, input.count());
   const auto describe = [&] { return "gather of " + to_string(input) + to_root(root); };
   engine.run({.kind = Kind::gather,
@@ -86,14 +85,15 @@ void Communicator::gather(const ConstTensorView& input, const TensorView& output
 void Communicator::scatter(const ConstTensorView& input, const TensorView& output, int root) {
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
-  std::string why = refusal_of_root(root, size());
-  if (why.empty()) {
-    why = rank() == root ? refusal_of_blocks(input, output, ranks * output.count() == input.count())
-                         : refusal(output);
+  const bool counts_fit = ranks * output.count() == input.count();
+  const bool tensors_fit =
+      rank() == root ? are_blocks(input, output, counts_fit) : is_usable(output);
+  if (!is_root(root, size()) || !tensors_fit) {
+    refuse(engine, "scatter",
+           {refusal_of_root(root, size()),
+            rank() == root ? refusal_of_blocks(input, output, counts_fit) : refusal(output)});
   }
-  refuse_if(engine, "scatter", why);
-  BlockSegments segments(rank(), input.bytes(), output.bytes(), output.dtype());
-  segments.reserve(ranks);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), output.dtype(), ranks);
   for (int to = 0; to < size(); ++to) segments.add(root, to, output.count());
   const auto describe = [&] { return "scatter of " + to_string(output) + from_root(root); };
   engine.run({.kind = Kind::scatter,
@@ -126,8 +126,7 @@ void Communicator::allgatherv(const ConstTensorView& input, const TensorView& ou
           " elements that the counts have for this rank";
   }
   refuse_if(engine, "allgatherv", why);
-  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
-  segments.reserve(counts.size());
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), counts.size());
   for (int from = 0; from < size(); ++from) {
     segments.add(from, kEveryRank, counts[static_cast<std::size_t>(from)]);
   }
@@ -156,14 +155,9 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
   }
   if (why.empty()) why = refusal_of_op(op, input.dtype());
   refuse_if(engine, "reduce_scatter", why);
-  std::vector<Segment> segments;
-  segments.reserve(counts.size());
-  std::size_t offset = 0;
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), counts.size());
   for (int to = 0; to < size(); ++to) {
-    const std::size_t count = counts[static_cast<std::size_t>(to)];
-    segments.push_back(
-        {input.bytes() + offset, output.bytes(), count, input.dtype(), kEveryRank, to});
-    offset += count * size_of(input.dtype());
+    segments.add(kEveryRank, to, counts[static_cast<std::size_t>(to)]);
   }
   const auto describe = [&] {
     return std::string("reduce_scatter (") + to_string(op) + ") to blocks of " + to_text(counts) +
@@ -172,22 +166,22 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
   engine.run({.kind = Kind::reduce_scatter,
               .reduce = op,
               .digest = digest_of(counts, input.dtype()),
-              .segments = segments,
+              .segments = segments.all(),
               .describe = describe});
 }
 
 void Communicator::alltoall(const ConstTensorView& input, const TensorView& output) {
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
-  std::string why = refusal_of_pair(input, output);
-  if (why.empty() && (input.count() != output.count() || input.count() % ranks != 0)) {
-    why = "input " + to_string(input) + " and output " + to_string(output) + " must both hold " +
-          std::to_string(size()) + " equal blocks, one per rank";
+  const bool counts_fit = input.count() == output.count() && input.count() % ranks == 0;
+  if (!are_blocks(input, output, counts_fit)) {
+    refuse(engine, "alltoall",
+           {refusal_of_pair(input, output),
+            "input " + to_string(input) + " and output " + to_string(output) + " must both hold " +
+                std::to_string(size()) + " equal blocks, one per rank"});
   }
-  refuse_if(engine, "alltoall", why);
   const std::size_t block = input.count() / ranks;
-  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
-  segments.reserve(ranks * ranks);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks * ranks);
   for (int from = 0; from < size(); ++from) {
     for (int to = 0; to < size(); ++to) segments.add(from, to, block);
   }
@@ -221,8 +215,7 @@ void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
   if (counts.have_data()) {
     return counts.copy_data(static_cast<std::size_t>(rank()), output.bytes());
   }
-  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype());
-  segments.reserve(ranks * ranks);
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks * ranks);
   for (std::size_t from = 0; from < ranks; ++from) {
     for (std::size_t to = 0; to < ranks; ++to) {
       segments.add(static_cast<int>(from), static_cast<int>(to), counts.given(from, to));

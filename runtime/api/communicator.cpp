@@ -20,6 +20,7 @@
 
 namespace tutti {
 
+using collectives::BlockSegments;
 using collectives::Engine;
 using collectives::kEveryRank;
 using collectives::Kind;
@@ -42,14 +43,6 @@ const char* to_string(ReduceOp op) noexcept {
 }
 
 namespace {
-
-/// Apart from allreduce(), which every small call would pay for.
-[[noreturn, gnu::noinline]] void refuse_allreduce(Engine& engine, const ConstTensorView& input,
-                                                  const ConstTensorView& output, ReduceOp op) {
-  std::string why = refusal(input, output);
-  if (why.empty()) why = refusal_of_op(op, input.dtype());
-  engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
-}
 
 /// A job of one rank on a machine without an MPI. Reports are made in MPI_Finalize.
 std::shared_ptr<Group> make_lone_group(const Settings& settings) {
@@ -123,13 +116,13 @@ Tensor Communicator::allocate(Shape shape, DType dtype) { return group_->allocat
 
 void Communicator::allreduce(const ConstTensorView& input, const TensorView& output, ReduceOp op) {
   Engine& engine = group_->engine();
-  if (!fit(input, output) || (op == ReduceOp::avg && !has_average(input.dtype()))) {
+  if (!fit(input, output) || !fits(op, input.dtype())) {
     const bool on_gpu = input.device().kind == DeviceKind::gpu;
     if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
       if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
       return gpu_sum_->allreduce(input, output);
     }
-    refuse_allreduce(engine, input, output, op);
+    refuse(engine, "allreduce", {refusal(input, output), refusal_of_op(op, input.dtype())});
   }
   const Segment segment{input.bytes(), output.bytes(), input.count(), input.dtype()};
   const auto describe = [&] {
@@ -159,9 +152,9 @@ Pending Communicator::allreduce_async(const ConstTensorView& input, const Tensor
 
 void Communicator::broadcast(const TensorView& tensor, int root) {
   Engine& engine = group_->engine();
-  std::string why = refusal(tensor);
-  if (why.empty()) why = refusal_of_root(root, size());
-  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "broadcast: " + why);
+  if (!is_usable(tensor) || !is_root(root, size())) {
+    refuse(engine, "broadcast", {refusal(tensor), refusal_of_root(root, size())});
+  }
   const Segment segment{tensor.bytes(), tensor.bytes(), tensor.count(), tensor.dtype(), root};
   const auto describe = [&] {
     return "broadcast of " + to_string(tensor) + " from rank " + std::to_string(root);
@@ -176,10 +169,12 @@ void Communicator::broadcast(const TensorView& tensor, int root) {
 void Communicator::reduce(const ConstTensorView& input, const TensorView& output, int root,
                           ReduceOp op) {
   Engine& engine = group_->engine();
-  std::string why = refusal_of_root(root, size());
-  if (why.empty()) why = rank() == root ? refusal(input, output) : refusal(input);
-  if (why.empty()) why = refusal_of_op(op, input.dtype());
-  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce: " + why);
+  const bool tensors_fit = rank() == root ? fit(input, output) : is_usable(input);
+  if (!is_root(root, size()) || !tensors_fit || !fits(op, input.dtype())) {
+    refuse(engine, "reduce",
+           {refusal_of_root(root, size()), rank() == root ? refusal(input, output) : refusal(input),
+            refusal_of_op(op, input.dtype())});
+  }
   const Segment segment{input.bytes(), output.bytes(), input.count(),
                         input.dtype(), kEveryRank,     root};
   const auto describe = [&] {
@@ -198,37 +193,36 @@ void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView
                                   ReduceOp op) {
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
-  std::string why = refusal_of_blocks(input, output, ranks * output.count() == input.count());
-  if (why.empty()) why = refusal_of_op(op, input.dtype());
-  if (!why.empty())
-    engine.throw_on_all_ranks(ErrorCode::invalid_argument, "reduce_scatter: " + why);
-  const std::size_t block = output.size_bytes();
-  std::vector<Segment> segments;
-  for (int to = 0; to < size(); ++to) {
-    segments.push_back({input.bytes() + static_cast<std::size_t>(to) * block, output.bytes(),
-                        output.count(), input.dtype(), kEveryRank, to});
+  const bool counts_fit = ranks * output.count() == input.count();
+  if (!are_blocks(input, output, counts_fit) || !fits(op, input.dtype())) {
+    refuse(engine, "reduce_scatter",
+           {refusal_of_blocks(input, output, counts_fit), refusal_of_op(op, input.dtype())});
   }
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks);
+  for (int to = 0; to < size(); ++to) segments.add(kEveryRank, to, output.count());
   const auto describe = [&] {
     return std::string("reduce_scatter (") + to_string(op) + ") of " + to_string(input);
   };
   engine.run({.kind = Kind::reduce_scatter,
               .reduce = op,
               .digest = Digest().add(input.shape(), input.dtype()).value(),
-              .segments = segments,
+              .segments = segments.all(),
               .describe = describe});
 }
 
 void Communicator::allgather(const ConstTensorView& input, const TensorView& output) {
   Engine& engine = group_->engine();
   const auto ranks = static_cast<std::size_t>(size());
-  std::string why = refusal_of_blocks(input, output, ranks * input.count() == output.count());
-  if (!why.empty()) engine.throw_on_all_ranks(ErrorCode::invalid_argument, "allgather: " + why);
-  const std::vector<Segment> segments = collectives::allgather_segments(
-      size(), input.bytes(), output.bytes(), input.count(), input.dtype());
+  const bool counts_fit = ranks * input.count() == output.count();
+  if (!are_blocks(input, output, counts_fit)) {
+    refuse(engine, "allgather", {refusal_of_blocks(input, output, counts_fit)});
+  }
+  BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks);
+  for (int from = 0; from < size(); ++from) segments.add(from, kEveryRank, input.count());
   const auto describe = [&] { return "allgather of " + to_string(input); };
   engine.run({.kind = Kind::allgather,
               .digest = Digest().add(input.shape(), input.dtype()).value(),
-              .segments = segments,
+              .segments = segments.all(),
               .describe = describe});
 }
 

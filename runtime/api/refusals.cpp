@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/api/refusals.hpp"
 
+#include <algorithm>
+
+#include "tutti/error.hpp"
+
 namespace tutti {
 
 std::string refusal(const ConstTensorView& tensor) {
@@ -41,13 +45,13 @@ bool has_average(DType dtype) {
 
 /// An average of whole numbers is none.
 std::string refusal_of_op(ReduceOp op, DType dtype) {
-  if (op != ReduceOp::avg || has_average(dtype)) return {};
+  if (fits(op, dtype)) return {};
   return std::string("avg of ") + to_string(dtype) +
          "; averages are of floating-point types: use sum, or convert first";
 }
 
 std::string refusal_of_root(int root, int size) {
-  if (root >= 0 && root < size) return {};
+  if (is_root(root, size)) return {};
   return "root " + std::to_string(root) + " is not a rank; expected 0 to " +
          std::to_string(size - 1);
 }
@@ -93,6 +97,13 @@ std::string refusal_of_counts(const char* side, const ConstTensorView& tensor,
   if (fits && left == 0) return {};
   return place + " do not add up to its " + std::to_string(tensor.count()) + " elements: " + side +
          " " + to_string(tensor);
+}
+
+void refuse(collectives::Engine& engine, const char* call,
+            std::initializer_list<std::string> reasons) {
+  const auto* const why = std::find_if(reasons.begin(), reasons.end(),
+                                       [](const std::string& reason) { return !reason.empty(); });
+  engine.throw_on_all_ranks(ErrorCode::invalid_argument, std::string(call) + ": " + *why);
 }
 
 }  // namespace tutti

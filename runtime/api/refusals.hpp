@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string>
 
 #include "tutti/dtype.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
+
+#include "collectives/engine.hpp"
 
 namespace tutti {
 
@@ -32,15 +35,31 @@ inline bool are_alike(const ConstTensorView& input, const ConstTensorView& outpu
   return input.shape() == output.shape() && input.dtype() == output.dtype();
 }
 
-/// True if refusal() has nothing to say: small calls notice what a text costs, even an empty one.
+// True if the refusal of these arguments has nothing to say: small calls notice what a text costs,
+// even an empty one.
+
 inline bool fit(const ConstTensorView& input, const ConstTensorView& output) {
   if (!are_alike(input, output) || !is_usable(input)) return false;
   if (input.bytes() == output.bytes()) return output.device().kind == DeviceKind::cpu;
   return is_usable(output) && are_apart(input, output);
 }
 
+inline bool is_root(int root, int size) { return root >= 0 && root < size; }
+
+inline bool are_pair(const ConstTensorView& input, const ConstTensorView& output) {
+  return is_usable(input) && is_usable(output) && input.dtype() == output.dtype() &&
+         are_apart(input, output);
+}
+
+inline bool are_blocks(const ConstTensorView& input, const ConstTensorView& output,
+                       bool counts_fit) {
+  return counts_fit && are_pair(input, output);
+}
+
 /// True if the average of elements of this type is one.
 bool has_average(DType dtype);
+
+inline bool fits(ReduceOp op, DType dtype) { return op != ReduceOp::avg || has_average(dtype); }
 
 std::string refusal(const ConstTensorView& tensor);
 /// For two that must be alike, and the same memory or apart.
@@ -55,5 +74,10 @@ std::string refusal_of_pair(const ConstTensorView& input, const ConstTensorView&
 /// For the elements of each rank's block: `side` ("input") must hold all of them.
 std::string refusal_of_counts(const char* side, const ConstTensorView& tensor,
                               std::span<const std::size_t> counts, int size);
+
+/// Throws the first text that is not empty, on all ranks, as what is wrong with `call`. One of them
+/// is not empty.
+[[noreturn]] void refuse(collectives::Engine& engine, const char* call,
+                         std::initializer_list<std::string> reasons);
 
 }  // namespace tutti

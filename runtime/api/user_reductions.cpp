@@ -97,8 +97,8 @@ std::byte* UserReductions::share_out(const Request& request, const ConstTensorVi
                                      const std::vector<std::size_t>& counts) {
   const std::size_t own = counts[static_cast<std::size_t>(rank())] * size_of(request.dtype);
   std::byte* const blocks = scratch(request, own * counts.size());
-  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype);
-  segments.reserve(counts.size() * counts.size());
+  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype,
+                         counts.size() * counts.size());
   for (int from = 0; from < size(); ++from) {
     for (int to = 0; to < size(); ++to) {
       segments.add(from, to, counts[static_cast<std::size_t>(to)]);
@@ -113,8 +113,7 @@ std::byte* UserReductions::collect(const Request& request, const ConstTensorView
   const auto ranks = static_cast<std::size_t>(size());
   std::byte* const blocks =
       scratch(request, rank() == root ? ranks * input.size_bytes() : std::size_t{0});
-  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype);
-  segments.reserve(ranks);
+  BlockSegments segments(rank(), input.bytes(), blocks, request.dtype, ranks);
   for (int from = 0; from < size(); ++from) segments.add(from, root, input.count());
   move(request, Kind::gather, segments);
   return blocks;
@@ -131,8 +130,8 @@ bool UserReductions::is_for_all(const Request& request) const {
 void UserReductions::combine_all(const Request& request, std::byte* output) {
   const std::size_t bytes = request.input.size_bytes();
   std::byte* const blocks = scratch(request, static_cast<std::size_t>(size()) * bytes);
-  BlockSegments segments(rank(), request.input.bytes(), blocks, request.dtype);
-  segments.reserve(static_cast<std::size_t>(size()));
+  BlockSegments segments(rank(), request.input.bytes(), blocks, request.dtype,
+                         static_cast<std::size_t>(size()));
   for (int from = 0; from < size(); ++from) {
     segments.add(from, kEveryRank, request.input.count());
   }
@@ -189,7 +188,7 @@ void UserReductions::allreduce(const ConstTensorView& input, const TensorView& o
   } else if (rank() == 0) {
     combine(request, blocks, input.shape());
   }
-  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype);
+  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype, counts.size());
   for (int from = 0; from < size(); ++from) {
     segments.add(from, kEveryRank, counts[static_cast<std::size_t>(from)]);
   }
@@ -213,7 +212,7 @@ void UserReductions::reduce(const ConstTensorView& input, const TensorView& outp
   const std::vector<std::size_t> counts = shares_of(input.count());
   std::byte* const blocks = share_out(request, input, counts);
   combine(request, blocks, {static_cast<std::int64_t>(counts[static_cast<std::size_t>(rank())])});
-  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype);
+  BlockSegments segments(rank(), blocks, output.bytes(), request.dtype, counts.size());
   for (int from = 0; from < size(); ++from) {
     segments.add(from, root, counts[static_cast<std::size_t>(from)]);
   }
