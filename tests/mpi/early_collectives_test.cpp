@@ -24,7 +24,7 @@ using tutti::mpi::Request;
 namespace {
 
 constexpr int kMissing = 1;
-constexpr std::chrono::duration<double> kBrief{0.5};
+constexpr std::chrono::duration<double> kBrief{2};
 constexpr std::chrono::duration<double> kLong{100};
 
 bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope scope,

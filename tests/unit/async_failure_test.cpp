@@ -49,7 +49,7 @@ TEST_CASE("what is wrong without the other ranks is thrown at once") {
 
 TEST_CASE("a key that another rank never pushes is named with the ranks when the deadline passes") {
   Settings settings;
-  settings.timeout = std::chrono::milliseconds(400);
+  settings.timeout = test::kShortDeadline;
   const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);
     kv.init({1, 2}, {Tensor::full({5}, 0), Tensor::full({5}, 0)});
@@ -63,7 +63,7 @@ TEST_CASE("a key that another rank never pushes is named with the ranks when the
 
 TEST_CASE("a rank that pushes nothing is missed when the deadline passes") {
   Settings settings;
-  settings.timeout = std::chrono::milliseconds(400);
+  settings.timeout = test::kShortDeadline;
   std::atomic<bool> has_failed{false};
   const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);

@@ -204,7 +204,7 @@ TEST_CASE("10,000 messages and calls of all ranks in random order, whoever is la
 
 TEST_CASE("a message that is lost between nodes ends at the deadline, naming both ranks") {
   Settings settings = reproducible_pieces();
-  settings.timeout = std::chrono::seconds(1);
+  settings.timeout = test::kShortDeadline;
   settings.log = LogLevel::quiet;
   constexpr int kMessage = 5;
   const auto lose = [](int, int, int tag) { return tag != kMessage; };

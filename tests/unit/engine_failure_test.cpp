@@ -187,7 +187,7 @@ TEST_CASE("a rank that does not come is named when the deadline passes") {
   for (const auto& nodes : kLayouts) {
     std::atomic<int> fine{0};
     std::atomic<int> waiting{3};
-    test::as_ranks(nodes, with_timeout(0.3), [&](Communicator& comm) {
+    test::as_ranks(nodes, with_timeout(test::kShortDeadline.count()), [&](Communicator& comm) {
       if (comm.rank() == 3) {
         while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return;
@@ -208,14 +208,15 @@ TEST_CASE("a rank that does not come is named when the deadline passes") {
 
 TEST_CASE("the deadline's error names the missing rank of the same node") {
   std::atomic<int> waiting{2};
-  const auto outcomes = test::as_ranks({3}, with_timeout(0.3), [&](Communicator& comm) {
-    if (comm.rank() == 1) {
-      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return;
-    }
-    const test::CountDown leaving(waiting);
-    comm.barrier();
-  });
+  const auto outcomes =
+      test::as_ranks({3}, with_timeout(test::kShortDeadline.count()), [&](Communicator& comm) {
+        if (comm.rank() == 1) {
+          while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          return;
+        }
+        const test::CountDown leaving(waiting);
+        comm.barrier();
+      });
   REQUIRE(outcomes[0]);
   REQUIRE(outcomes[2]);
   CHECK(contains(*outcomes[0], "rank 1 "));
@@ -245,7 +246,7 @@ TEST_CASE("a rank that has left is named without waiting for the deadline") {
 TEST_CASE("a group that has failed throws from every later call") {
   std::atomic<int> fine{0};
   std::atomic<bool> done{false};
-  test::as_ranks({2}, with_timeout(0.2), [&](Communicator& comm) {
+  test::as_ranks({2}, with_timeout(test::kShortDeadline.count()), [&](Communicator& comm) {
     if (comm.rank() == 1) {
       while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

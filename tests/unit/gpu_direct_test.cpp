@@ -186,7 +186,7 @@ TEST_CASE(
   }
   for (const auto& layout : kSmallLayouts) {
     Settings settings = test::by("nccl-all");
-    settings.timeout = std::chrono::duration<double>(0.5);
+    settings.timeout = test::kShortDeadline;
     const test::FakeGpus gpus(test::size_of_job(layout), 7);
     const auto outcomes = push_while(layout, settings, [&] { gpus->hang(1); });
     for (const auto& outcome : outcomes) {

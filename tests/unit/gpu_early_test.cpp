@@ -117,7 +117,7 @@ TEST_CASE("a push that goes wrong after it has returned is an error of whatever 
 
 TEST_CASE("a GPU that hangs is named by the deadline, and keeps no stream, if no call follows") {
   Settings settings = test::by("auto");
-  settings.timeout = std::chrono::duration<double>(0.5);
+  settings.timeout = test::kShortDeadline;
   const test::FakeGpus gpus(3, 6);
   const auto outcomes = test::as_ranks({3}, settings, [&](Communicator& communicator) {
     auto kv = pushed_once(communicator);

@@ -201,8 +201,8 @@ TEST_CASE("a GPU that breaks down or hangs ends a sum by peers on every rank") {
       CHECK(test::all_say(outcomes, ErrorCode::communication, "gpu(" + last + ") is broken"));
     }
     const test::FakeGpus gpus(ranks, 7);
-    const auto outcomes = push_while(ranks, with_timeout(std::chrono::duration<double>(0.5)),
-                                     [&] { gpus->hang(ranks - 1); });
+    const auto outcomes =
+        push_while(ranks, with_timeout(test::kShortDeadline), [&] { gpus->hang(ranks - 1); });
     for (const auto& outcome : outcomes) {
       REQUIRE(outcome);
       CHECK(outcome->code() == ErrorCode::timeout);
@@ -213,8 +213,8 @@ TEST_CASE("a GPU that breaks down or hangs ends a sum by peers on every rank") {
 
 TEST_CASE("a rank that is gone ends the others' sum by peers") {
   const test::FakeGpus gpus(3, 2);
-  const auto outcomes = test::as_ranks(
-      {3}, with_timeout(std::chrono::duration<double>(0.5)), [&](Communicator& world) {
+  const auto outcomes =
+      test::as_ranks({3}, with_timeout(test::kShortDeadline), [&](Communicator& world) {
         auto kv = KVStore::create(world);
         const Tensor value = on_gpu(Tensor::ones({50}), world.rank());
         kv.init(1, on_gpu(Tensor::zeros({50}), world.rank()));

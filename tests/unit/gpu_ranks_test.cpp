@@ -367,7 +367,7 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
   for (const auto& layout : kSmallLayouts) {
     for (const char* path : {"auto", "host"}) {
       Settings settings = test::by(path);
-      settings.timeout = std::chrono::duration<double>(0.5);
+      settings.timeout = test::kShortDeadline;
       const test::FakeGpus gpus(test::size_of_job(layout), 7);
       const auto outcomes = push_while(layout, settings, [&] { gpus->hang(1); });
       for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -387,7 +387,7 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
 TEST_CASE("collectives that cannot be aborted keep no rank from learning why") {
   for (const auto& layout : {std::vector<int>{3}, std::vector<int>{2, 2}}) {
     Settings settings = test::by("nccl");
-    settings.timeout = std::chrono::duration<double>(0.5);
+    settings.timeout = test::kShortDeadline;
     const test::FakeGpus gpus(test::size_of_job(layout), 7);
     gpus->let_aborts_wait();
     const auto begin = std::chrono::steady_clock::now();
@@ -403,7 +403,7 @@ TEST_CASE("collectives that cannot be aborted keep no rank from learning why") {
 TEST_CASE("a pull from a GPU that hangs has the group's deadline, and hears of a failure before") {
   for (const bool is_told : {false, true}) {
     Settings settings = test::by("auto");
-    settings.timeout = std::chrono::duration<double>(is_told ? 300 : 0.5);
+    settings.timeout = is_told ? std::chrono::minutes(5) : test::kShortDeadline;
     const test::FakeGpus gpus(2, 11);
     std::atomic<bool> has_ended{false};
     const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& communicator) {

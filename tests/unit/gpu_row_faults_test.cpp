@@ -296,7 +296,7 @@ TEST_CASE("a GPU that breaks down in a push of rows ends it on every rank at onc
 TEST_CASE("a GPU that hangs ends a push of its rows on all ranks") {
   const test::FakeGpus gpus(2);
   tutti::Settings settings = test::by("auto");
-  settings.timeout = std::chrono::milliseconds(700);
+  settings.timeout = test::kShortDeadline;
   const auto outcomes = test::as_ranks({1, 1}, settings, [&](Communicator& world) {
     auto kv = store_with_table(world, "sgd");
     const RowSparse value = one_row(9, 1, gpu(world.rank()));

@@ -249,28 +249,30 @@ TEST_CASE("lists that name no group are refused on all ranks, and change nothing
 
 TEST_CASE("messages name a rank in the group and in the job, and the group") {
   std::atomic<int> fine{0};
-  const auto outcomes = test::as_ranks({4}, small_pieces(0.3), [&](Communicator& world) {
-    Communicator odd = world.split(world.rank() % 2);
-    fine += throws(
-        [&] {
-          Tensor tensor = Tensor::zeros({odd.rank() == 0 ? 3 : 4});
-          odd.allreduce(tensor);
-        },
-        ErrorCode::mismatch,
-        {world.rank() % 2 == 0 ? "of the group of ranks 0 and 2 of the job"
-                               : "of the group of ranks 1 and 3 of the job",
-         world.rank() % 2 == 0 ? "rank 1 (rank 2 of the job" : "rank 1 (rank 3 of the job"});
-    if (world.rank() % 2 == 0) {
-      fine += sums(odd, world, {0, 2}, 900, true);
-    } else if (world.rank() == 1) {
-      fine += throws([&] { odd.barrier(); }, ErrorCode::timeout,
-                     {"barrier (call 2 of the group of ranks 1 and 3 of the job)",
-                      "rank 1 (rank 3 of the job"});
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(700));
-      fine += throws([&] { odd.barrier(); }, ErrorCode::timeout, {"of the group of ranks 1 and 3"});
-    }
-  });
+  const auto outcomes =
+      test::as_ranks({4}, small_pieces(test::kShortDeadline.count()), [&](Communicator& world) {
+        Communicator odd = world.split(world.rank() % 2);
+        fine += throws(
+            [&] {
+              Tensor tensor = Tensor::zeros({odd.rank() == 0 ? 3 : 4});
+              odd.allreduce(tensor);
+            },
+            ErrorCode::mismatch,
+            {world.rank() % 2 == 0 ? "of the group of ranks 0 and 2 of the job"
+                                   : "of the group of ranks 1 and 3 of the job",
+             world.rank() % 2 == 0 ? "rank 1 (rank 2 of the job" : "rank 1 (rank 3 of the job"});
+        if (world.rank() % 2 == 0) {
+          fine += sums(odd, world, {0, 2}, 900, true);
+        } else if (world.rank() == 1) {
+          fine += throws([&] { odd.barrier(); }, ErrorCode::timeout,
+                         {"barrier (call 2 of the group of ranks 1 and 3 of the job)",
+                          "rank 1 (rank 3 of the job"});
+        } else {
+          std::this_thread::sleep_for(2 * test::kShortDeadline);
+          fine +=
+              throws([&] { odd.barrier(); }, ErrorCode::timeout, {"of the group of ranks 1 and 3"});
+        }
+      });
   CHECK(test::all_returned(outcomes));
   CHECK(fine == 4 + 4);
 }

@@ -312,7 +312,7 @@ TEST_CASE("a rank that is lost before or in a sum by halves is named on all othe
     CAPTURE(tag);
     std::atomic<bool> cut{false};
     Settings settings = static_with(kHalves);
-    settings.timeout = std::chrono::seconds(3);
+    settings.timeout = test::kShortDeadline;
     const auto outcomes = test::as_ranks(
         alike(kNodes), settings,
         [&](Communicator& comm) {

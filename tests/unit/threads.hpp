@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <functional>
@@ -38,6 +39,9 @@ inline constexpr bool kFewRounds = true;
 #else
 inline constexpr bool kFewRounds = false;
 #endif
+
+/// A deadline for tests that let it pass: no rank that is there misses it on a busy machine.
+inline constexpr std::chrono::duration<double> kShortDeadline{2};
 
 /// What one rank's body threw, if anything.
 using Outcomes = std::vector<std::optional<Error>>;
