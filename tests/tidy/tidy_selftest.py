@@ -127,6 +127,7 @@ BAD = [
     ("built_sources", "tests/c/e_test.c", 1, SPDX),
     ("built_sources", "apps/p.cpp", 1, {"apps/CMakeLists.txt": "# p.cpp\n"}),
     ("using_namespace_std", "apps/p.cpp", 2, SPDX + "  using  namespace std;\n"),
+    ("old_doctest", "tests/l_test.cpp", 2, SPDX + 'f(doctest::Contains("x"));\n'),
     ("documented_variables", "apps/p.cpp", 2, SPDX + '// TUTTI_TIMOUT\n'),
     ("documented_variables", "apps/p.cpp", 2, SPDX + "int x = TUTTI_MAYBE;\n"),
     ("exported_declarations", "include/tutti/x.hpp", 2, SPDX + "int f(int x = {});\n"),

@@ -289,6 +289,15 @@ def using_namespace_std(files):
             yield Finding(file.path, number, "using_namespace_std", "using namespace std")
 
 
+def old_doctest(files):
+    """Ubuntu 22.04 has doctest 2.4.7."""
+    for file in of_kind(files, CPP):
+        for number, _ in matches(file, re.compile(r"\bdoctest::Contains\b")):
+            yield Finding(file.path, number, "old_doctest",
+                          "doctest::Contains, which doctest has from 2.4.9 on; see "
+                          "test::expect_error")
+
+
 def documented_variables(files):
     """What the tree calls TUTTI_... is a documented setting, a CMake variable, a macro or a number
     of the C API."""
@@ -319,7 +328,7 @@ def exported_declarations(files):
 
 RULES = (quoted_includes, floors, standard_only, c_headers, layer_in_brackets, vendor_headers,
          file_length, line_length, tabs, license_line, readme, unfinished_marks, built_sources,
-         using_namespace_std, documented_variables, exported_declarations)
+         using_namespace_std, old_doctest, documented_variables, exported_declarations)
 
 
 def findings(root):
