@@ -229,10 +229,20 @@ class PkgConfig(Installed):
         if not shutil.which("pkg-config"):
             raise unittest.SkipTest("no pkg-config in the PATH")
 
-    def flags(self, package):
+    def path(self):
+        """Where the packages lie. The original pkg-config, 0.29 and before, cuts paths at spaces,
+        which pkgconf does not."""
         path = self.library / "pkgconfig"
+        if not run("pkg-config", "--version").stdout.startswith("0."):
+            return path
+        link = self.folder / "without_spaces"
+        if not link.exists():
+            link.symlink_to(self.prefix)
+        return link / path.relative_to(self.prefix)
+
+    def flags(self, package):
         return shlex.split(run("pkg-config", "--cflags", "--libs", package,
-                               PKG_CONFIG_PATH=str(path)).stdout)
+                               PKG_CONFIG_PATH=str(self.path())).stdout)
 
     def check_package(self, package, shared):
         for compiler, name, expected in (("CXX", "consumer.cpp", EXPECTED_CPP),
