@@ -87,6 +87,12 @@ struct TUTTI_API Settings {
   /// auto.
   std::string gpu_path = "auto";
 
+  /// TUTTI_NCCL_WINDOWS: whether NCCL sums small keys, and where hosts have a part in the sum all
+  /// keys, in memory that it has registered on all ranks (symmetric windows, NCCL 2.27), for which
+  /// it has kernels that read and write all GPUs of a node. A warning says where it does not. All
+  /// ranks have the same bits, but not those without. Default 0: nobody has measured it on a GPU.
+  bool nccl_windows = false;
+
   /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'
   /// replicas and optimizer states: "off" (none), "sampled" (a 256th, in turn) or "full" (all,
   /// which reads them once more). Default sampled.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/gpu_sum/reducer.hpp"
+#include "runtime/gpu_sum/registered_memory.hpp"
 #include "runtime/gpu_sum/sums_in_flight.hpp"
 
 namespace tutti::gpus {
@@ -15,11 +16,13 @@ class NodeReducer final : public Reducer {
  public:
   /// Errors: out_of_memory.
   NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-              std::unique_ptr<NodeCollectives> node);
+              std::unique_ptr<NodeCollectives> node, bool registers);
   ~NodeReducer() override;
 
   void allreduce(std::span<const Part> parts) override;
   [[nodiscard]] bool takes_inputs() const override { return true; }
+  [[nodiscard]] bool has_registered() const override { return registered_ != nullptr; }
+  [[nodiscard]] std::byte* registered(std::size_t bytes) override;
   void finish() override;
   void await() override;
   void check() override;
@@ -31,10 +34,14 @@ class NodeReducer final : public Reducer {
     gpus::carry_out(group_, body, [&] { in_flight_.abort(); });
   }
 
+  void mark_end();
+  [[nodiscard]] bool is_marked() noexcept;
+
   Group& group_;
   std::shared_ptr<Gpus> gpus_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
+  std::unique_ptr<RegisteredMemory> registered_;  ///< null: none
   SumsInFlight in_flight_;
 };
 

@@ -32,6 +32,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
+#include "runtime/gpu_sum/allgather.hpp"
 #include "runtime/job/agree.hpp"
 
 namespace tutti::gpus {
@@ -203,20 +204,6 @@ class PeerReducer final : public Reducer {
   std::size_t chunks_ = 0;
 };
 
-std::vector<Names> exchange(Group& group, const Names& own) {
-  const int ranks = group.topology().size;
-  std::vector<Names> all(static_cast<std::size_t>(ranks));
-  const auto segments = collectives::allgather_segments(
-      ranks, reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(all.data()),
-      sizeof own, DType::uint8);
-  const auto describe = [] { return std::string("exchange of the names of GPUs' memory"); };
-  group.engine().run({.kind = collectives::Kind::allgather,
-                      .segments = segments,
-                      .describe = describe,
-                      .verb = collectives::Verb::sum_of_gpus});
-  return all;
-}
-
 /// All ranks decide alike.
 void require_one_small_node(const collectives::Topology& topology) {
   std::string why;
@@ -242,7 +229,7 @@ std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> g
     reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
     own = reducer->names();
   });
-  const std::vector<Names> all = exchange(group, own);
+  const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
   tutti::agree(group.engine(), [&] { reducer->open(all); });
   if (group.topology().rank == 0) {
     group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());

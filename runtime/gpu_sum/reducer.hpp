@@ -43,6 +43,12 @@ class Reducer {
   /// Whether a part may be summed from elsewhere in the device's memory, and needs neither
   /// alignment nor padding. The same on all ranks.
   [[nodiscard]] virtual bool takes_inputs() const { return false; }
+  /// Whether there is memory that sums are made in at less cost. The same on all ranks.
+  [[nodiscard]] virtual bool has_registered() const { return false; }
+  /// That memory, for the next call: as many bytes on all ranks, whose parts of it all have the
+  /// same place and no `from`. It stays until a later call wants more. Local. Errors:
+  /// out_of_memory.
+  [[nodiscard]] virtual std::byte* registered(std::size_t /*bytes*/) { return nullptr; }
   /// What reads the sums is in the stream. Returns when the GPUs need nothing more of this host,
   /// which may be before they are through: what goes wrong then is the next call's error.
   virtual void finish() = 0;

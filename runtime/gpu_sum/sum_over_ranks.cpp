@@ -10,6 +10,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
+#include "runtime/gpu_sum/allgather.hpp"
 #include "runtime/gpu_sum/node_reducer.hpp"
 #include "runtime/gpu_sum/peer_reducer.hpp"
 #include "runtime/gpu_sum/staged_reducer.hpp"
@@ -24,6 +25,7 @@ struct Facts {
   char bus_id[32] = {};
   char host[96] = {};       ///< as NCCL tells hosts apart
   char unusable[128] = {};  ///< why there is no NCCL; empty if there is
+  char lacks[128] = {};     ///< why its memory is not registered; empty if it can be
   bool is_slice = false;    ///< of a GPU
 };
 
@@ -36,21 +38,6 @@ std::string host_of(const collectives::Topology& topology) {
 template <std::size_t N>
 void copy_text(char (&to)[N], const std::string& text) {
   std::memcpy(to, text.data(), std::min(text.size(), N - 1));
-}
-
-template <class Item>
-std::vector<Item> allgather(Group& group, const Item& own, const char* what) {
-  const int ranks = group.topology().size;
-  std::vector<Item> all(static_cast<std::size_t>(ranks));
-  const auto segments = collectives::allgather_segments(
-      ranks, reinterpret_cast<const std::byte*>(&own), reinterpret_cast<std::byte*>(all.data()),
-      sizeof own, DType::uint8);
-  const auto describe = [&] { return std::string(what); };
-  group.engine().run({.kind = collectives::Kind::allgather,
-                      .segments = segments,
-                      .describe = describe,
-                      .verb = collectives::Verb::sum_of_gpus});
-  return all;
 }
 
 /// The two lowest ranks of a node with one GPU between them; none: {-1, -1}.
@@ -123,6 +110,22 @@ Span choose_span(Group& group, const std::vector<Facts>& facts) {
   return Span::none;
 }
 
+/// Whether NCCL sums in memory that it has registered. Never without a word where it is asked for.
+bool choose_registration(Group& group, Span span, const std::vector<Facts>& facts) {
+  if (!group.settings().nccl_windows) return false;
+  const auto& topology = group.topology();
+  std::string why;
+  for (std::size_t rank = 0; rank < facts.size() && why.empty(); ++rank) {
+    if (facts[rank].lacks[0] == '\0') continue;
+    why = name_of(topology, static_cast<int>(rank)) + ": " + facts[rank].lacks;
+  }
+  if (span == Span::none) why = "NCCL has no part in sums here";
+  if (!why.empty() && topology.rank == 0) {
+    group.log().warn("TUTTI_NCCL_WINDOWS=1 changes nothing: " + why);
+  }
+  return why.empty();
+}
+
 std::unique_ptr<NodeCollectives> join(Group& group, NodeLibrary& library, int device, Span span) {
   const auto& topology = group.topology();
   const bool joins_all = span == Span::all;
@@ -139,29 +142,37 @@ std::unique_ptr<NodeCollectives> join(Group& group, NodeLibrary& library, int de
                       [&group, what] { group.engine().check_peers(what); });
 }
 
+std::vector<Facts> exchange_facts(Group& group, Accelerator& accelerator, int device) {
+  Facts own;
+  const DeviceInfo info = accelerator.info(device);
+  copy_text(own.bus_id, info.bus_id);
+  own.is_slice = info.is_slice;
+  copy_text(own.host, host_of(group.topology()));
+  copy_text(own.unusable, accelerator.node_library().unusable());
+  copy_text(own.lacks, accelerator.node_library().lacks_registration());
+  return allgather(group, own, "exchange of what GPUs the ranks have");
+}
+
 /// `device` is this rank's. Collective. Errors, on all ranks alike: invalid_argument.
 std::unique_ptr<Reducer> make_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
   if (group.settings().gpu_path == "peers") {
     return make_peer_reducer(group, std::move(gpus), device);
   }
   NodeLibrary& library = gpus->accelerator().node_library();
-  Facts own;
-  const DeviceInfo info = gpus->accelerator().info(device);
-  copy_text(own.bus_id, info.bus_id);
-  own.is_slice = info.is_slice;
-  copy_text(own.host, host_of(group.topology()));
-  copy_text(own.unusable, library.unusable());
-  const auto facts = allgather(group, own, "exchange of what GPUs the ranks have");
+  const auto facts = exchange_facts(group, gpus->accelerator(), device);
   const Span span = choose_span(group, facts);
+  const bool registers = choose_registration(group, span, facts);
   std::unique_ptr<NodeCollectives> node;
   if (span != Span::none) node = join(group, library, device, span);
   std::unique_ptr<Reducer> reducer;
   tutti::agree(group.engine(), [&] {
     const bool sums_all = span == Span::all || group.topology().num_nodes() == 1;
     if (node != nullptr && sums_all) {
-      reducer = std::make_unique<NodeReducer>(group, std::move(gpus), device, std::move(node));
+      reducer =
+          std::make_unique<NodeReducer>(group, std::move(gpus), device, std::move(node), registers);
     } else {
-      reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node));
+      reducer = std::make_unique<StagedReducer>(group, std::move(gpus), device, std::move(node),
+                                                registers);
     }
   });
   if (group.topology().rank == 0) {
@@ -247,7 +258,7 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
   const Device device = input.device();
   auto* data = const_cast<std::byte*>(bucket.bytes());
   const std::size_t padded = bucket.size_bytes() / size_of(input.dtype());
-  const std::size_t count = takes_inputs(device.index) ? input.count() : padded;
+  const std::size_t count = traits(device.index).takes_inputs ? input.count() : padded;
   const Part part{data, count, input.dtype()};
   gpus->copy(data, device, input.bytes(), device, input.size_bytes());
   if (part.count > 0) allreduce(gpus, device.index, {&part, 1});
@@ -257,7 +268,8 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
   Group& group = *group_;
   require(group, input, output);
-  const bool is_direct = takes_inputs(input.device().index) && output.device() == input.device();
+  const bool is_direct =
+      traits(input.device().index).takes_inputs && output.device() == input.device();
   std::optional<Tensor> bucket;
   if (!is_direct) bucket = new_bucket(group, input);
   announce(group, input);

@@ -13,6 +13,13 @@
 
 namespace tutti::gpus {
 
+/// What a layout of values may make use of, the same on all ranks: see Reducer.
+struct SumTraits {
+  bool takes_inputs = false;
+  bool has_registered = false;
+  friend bool operator==(const SumTraits&, const SumTraits&) = default;
+};
+
 /// Belongs to whoever sums: a store's push, a communicator. The reducer is made for the first call,
 /// and again when this rank's device is another one, on all ranks alike; one that is never used
 /// costs nothing.
@@ -25,10 +32,13 @@ class SumOverRanks {
   /// asked for; those of Reducer::allreduce.
   void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Part> parts);
 
-  /// See Reducer; false before the first sum. Local.
-  [[nodiscard]] bool takes_inputs(int device) const {
-    return reducer_ != nullptr && device_ == device && reducer_->takes_inputs();
+  /// None before the first sum. Local.
+  [[nodiscard]] SumTraits traits(int device) const {
+    if (reducer_ == nullptr || device_ != device) return {};
+    return {reducer_->takes_inputs(), reducer_->has_registered()};
   }
+  /// See Reducer. Local.
+  [[nodiscard]] std::byte* registered(std::size_t bytes) { return reducer_->registered(bytes); }
   /// See Reducer. Local, and nothing before the first sum.
   void finish();
   void await();

@@ -9,11 +9,6 @@ namespace {
 
 constexpr int kOldest = NCCL_VERSION(2, 19, 0);  // has what the table lists
 
-std::string version_to_string(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
-         std::to_string(version % 100);
-}
-
 /// Fills entries, and remembers the first that the library has not.
 class Finder {
  public:
@@ -46,7 +41,19 @@ void fill(Finder& finder, Table& table) {
   finder.find(table.allgather, "ncclAllGather");
 }
 
+void fill(Finder& finder, Windows& windows) {
+  finder.find(windows.allocate, "ncclMemAlloc");
+  finder.find(windows.release, "ncclMemFree");
+  finder.find(windows.add, "ncclCommWindowRegister");
+  finder.find(windows.remove, "ncclCommWindowDeregister");
+}
+
 }  // namespace
+
+std::string version_to_string(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+         std::to_string(version % 100);
+}
 
 Loaded load() {
   const std::string file = "libnccl.so.2";
@@ -65,6 +72,9 @@ Loaded load() {
     loaded.reason = file + " is NCCL " + version_to_string(loaded.version) + ", and " +
                     version_to_string(kOldest) + " or later is needed";
   }
+  Finder optional(library);
+  fill(optional, loaded.table.windows);
+  loaded.lacks_windows = optional.missing();
   return loaded;
 }
 

@@ -101,6 +101,9 @@ class FakeAccelerator final : public gpus::Accelerator {
   /// Launches of kernels so far.
   [[nodiscard]] int launches() const { return launches_; }
   void count_launch() { ++launches_; }
+  /// Calls of collectives so far, of all ranks.
+  [[nodiscard]] int collectives() const { return collectives_; }
+  void count_collective() { ++collectives_; }
   /// The names of ranges so far, in order, each with a space for every range that it is in.
   [[nodiscard]] const std::vector<std::string>& ranges() const { return ranges_; }
   [[nodiscard]] int open_ranges() const { return open_ranges_; }
@@ -149,6 +152,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   gpus::Stream captured_ = nullptr;
   std::atomic<int> cut_off_ = -1;
   std::atomic<int> launches_ = 0;
+  std::atomic<int> collectives_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;
   std::optional<std::string> failure_of_collectives_;

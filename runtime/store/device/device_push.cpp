@@ -115,8 +115,9 @@ bool DevicePush::replace_inputs() {
 
 bool DevicePush::takes_launches_again() {
   const Device first = plan_.items().front().entry->replica.device();
-  const bool is_direct = !compressed_push_.is_on() && sum_over_ranks_.takes_inputs(first.index);
-  if (std::exchange(is_direct_, is_direct) != is_direct) {
+  gpus::SumTraits traits;
+  if (!compressed_push_.is_on()) traits = sum_over_ranks_.traits(first.index);
+  if (std::exchange(traits_, traits) != traits) {
     may_shrink_ = true;
     return false;
   }
@@ -167,12 +168,12 @@ void DevicePush::take_launches() {
 /// same on all ranks.
 bool DevicePush::is_laid_out_directly(const gpus::TensorRow& row) const {
   constexpr std::size_t kLarge = std::size_t{1} << 20;
-  return is_direct_ && row.count * size_of(row.dtype) >= kLarge;
+  return traits_.takes_inputs && row.count * size_of(row.dtype) >= kLarge;
 }
 
 /// With a scaler all sums are there before the first update; an updater is given them.
 bool DevicePush::has_window() const {
-  return is_direct_ && rule_.optimizer() != nullptr && rule_.scaler == nullptr;
+  return traits_.takes_inputs && rule_.optimizer() != nullptr && rule_.scaler == nullptr;
 }
 
 /// What is assigned is summed into the replica, and there is nothing left to update.
@@ -203,7 +204,7 @@ void DevicePush::add_sum(Work& work, std::size_t i, std::byte* to) {
 }
 
 /// Orders the sums by type, so that each type is one part, then the large keys, each a part. A
-/// key's sum begins at a multiple of the grain. The layout is the same on all ranks.
+/// key's sum begins at a multiple of the grain. All ranks have one layout, but for large keys.
 void DevicePush::lay_out_bucket(int device, Work& work) {
   const std::size_t unit = gpus::kGrain * group_.topology().largest_node();
   const LargeSums large = large_sums(work);
@@ -211,13 +212,14 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
   for (const gpus::TensorRow& row : work.updates) {
     if (!is_laid_out_directly(row)) small_bytes += rounded(row.count * size_of(row.dtype));
   }
-  const std::size_t bytes = small_bytes + large.bytes;
+  std::byte* place = traits_.has_registered ? sum_over_ranks_.registered(small_bytes) : nullptr;
+  const std::size_t bytes = (place == nullptr ? small_bytes : 0) + large.bytes;
   const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;
   if (!work.bucket || work.bucket->size_bytes() < bytes || is_much_larger) {
     work.bucket.reset();
     work.bucket = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::uint8, gpu(device));
   }
-  std::byte* place = work.bucket->bytes();
+  if (place == nullptr) place = work.bucket->bytes();
   for (const DType dtype : kDTypes) {
     std::byte* const begin = place;
     for (std::size_t i = 0; i < work.updates.size(); ++i) {
@@ -232,7 +234,7 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
     work.parts.push_back({begin, static_cast<std::size_t>(place - begin) / size_of(dtype), dtype});
   }
   const std::size_t num_small = work.parts.size();
-  lay_out_large(large, work.bucket->bytes() + small_bytes, work);
+  lay_out_large(large, work.bucket->bytes() + (bytes - large.bytes), work);
   work.rounds.cut(gpus_->kernels(device), num_small, large.round, large.is_large);
 }
 

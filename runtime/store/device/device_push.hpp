@@ -140,7 +140,7 @@ class DevicePush {
   std::map<int, Work> work_;
   double gradient_factor_ = 1;  ///< of the GradientScaler
   bool has_launches_ = false;   ///< the plan's launches stand; false if a value had to be moved
-  bool is_direct_ = false;      ///< large keys are laid out for a reducer that takes their values
+  gpus::SumTraits traits_;      ///< that keys are laid out for
   bool may_shrink_ = false;     ///< the bucket, which had large keys
   KeyTable::Gap gap_;           ///< memory that is part of no replica, while the plan is good
 };

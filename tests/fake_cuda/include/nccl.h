@@ -42,6 +42,8 @@ struct ncclConfig_t {
   { 1 }
 
 using ncclComm_t = struct ncclComm*;
+using ncclWindow_t = struct ncclWindow_vidmem*;
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -62,6 +64,21 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
+
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
+ncclResult_t ncclMemFree(void* memory);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
+                                    ncclWindow_t* window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
+
+/// Of the fake alone, of this process: windows and blocks of memory that are there, and collectives
+/// so far whose memory was in a window.
+struct FakeNcclCounts {
+  int windows;
+  int blocks;
+  int in_windows;
+};
+FakeNcclCounts fake_nccl_counts();
 
 }  // extern "C"
 #pragma GCC visibility pop
