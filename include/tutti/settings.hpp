@@ -81,10 +81,11 @@ struct TUTTI_API Settings {
   /// GPUs, of which every rank has its own, and between nodes by the hosts), "nccl-all" (NCCL
   /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
   /// summation), "peers" (by kernels that read each other's GPU, for jobs of one node of up to 8
-  /// ranks, which may share a GPU; with the host's order), or "auto": "nccl" where it is there and
-  /// TUTTI_REPRODUCIBLE does not ask for the host's order. A node accumulates sums of 16-bit floats
-  /// in float32 by way of the host and by peers; NCCL rounds them after every addition. Default
-  /// auto.
+  /// ranks, which may share a GPU; with the host's order), or "auto": "host" where
+  /// TUTTI_REPRODUCIBLE asks for its order, else "nccl" where it can sum, up to the size in a file
+  /// of TUTTI_TUNING "peers"; else "peers", or "host", after a warning. A node accumulates sums of
+  /// 16-bit floats in float32 by way of the host and by peers; NCCL rounds them after every
+  /// addition. Default auto.
   std::string gpu_path = "auto";
 
   /// TUTTI_NCCL_WINDOWS: whether NCCL sums small keys, and where hosts have a part in the sum all

@@ -156,15 +156,18 @@ class PeerReducer final : public Reducer {
     const std::size_t width = size_of(part.dtype);
     const std::size_t most = kHalfBytes / width;
     for (std::size_t first = 0; first < part.count; first += most) {
-      sum_chunk(part.data + first * width, std::min(most, part.count - first), part.dtype);
+      const Part chunk{part.data + first * width, std::min(most, part.count - first), part.dtype,
+                       (part.from == nullptr ? part.data : part.from) + first * width};
+      sum_chunk(chunk);
     }
   }
 
-  void sum_chunk(std::byte* data, std::size_t count, DType dtype) {
+  void sum_chunk(const Part& chunk) {
     const Stream stream = gpus_->stream(device_);
     const std::size_t half = chunks_++ % kHalves;
     const std::size_t begin = half * kHalfBytes;
-    accelerator_.copy(device_, stream, own().memory + begin, data, count * size_of(dtype));
+    accelerator_.copy(device_, stream, own().memory + begin, chunk.from,
+                      chunk.count * size_of(chunk.dtype));
     accelerator_.record(own().written[half], device_, stream);
     meet();
     std::array<const std::byte*, kMostRanks> inputs{};
@@ -173,8 +176,8 @@ class PeerReducer final : public Reducer {
       if (&windows_[rank] != &own())
         accelerator_.wait(device_, stream, windows_[rank].written[half]);
     }
-    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(windows_.size()), data, dtype,
-                                     count);
+    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(windows_.size()), chunk.data,
+                                     chunk.dtype, chunk.count);
   }
 
   /// All ranks have recorded their events.
@@ -206,13 +209,7 @@ class PeerReducer final : public Reducer {
 
 /// All ranks decide alike.
 void require_one_small_node(const collectives::Topology& topology) {
-  std::string why;
-  if (topology.num_nodes() > 1) {
-    why = "the ranks of one node, and this job has " + std::to_string(topology.num_nodes());
-  } else if (topology.nodes.front().size() > kMostRanks) {
-    why = "up to " + std::to_string(kMostRanks) + " ranks, and this job has " +
-          std::to_string(topology.size);
-  }
+  const std::string why = peer_obstacle(topology);
   if (why.empty()) return;
   throw Error(ErrorCode::invalid_argument,
               "TUTTI_GPU_PATH=peers sums between the GPUs of " + why + "; take auto, nccl or host",
@@ -220,6 +217,17 @@ void require_one_small_node(const collectives::Topology& topology) {
 }
 
 }  // namespace
+
+std::string peer_obstacle(const collectives::Topology& topology) {
+  if (topology.num_nodes() > 1) {
+    return "the ranks of one node, and this job has " + std::to_string(topology.num_nodes());
+  }
+  if (topology.nodes.front().size() > kMostRanks) {
+    return "up to " + std::to_string(kMostRanks) + " ranks, and this job has " +
+           std::to_string(topology.size);
+  }
+  return {};
+}
 
 std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
   require_one_small_node(group.topology());
@@ -231,9 +239,6 @@ std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> g
   });
   const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
   tutti::agree(group.engine(), [&] { reducer->open(all); });
-  if (group.topology().rank == 0) {
-    group.log().write(LogLevel::info, "values on GPUs are summed " + reducer->describe());
-  }
   return reducer;
 }
 

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runtime/gpu/gpus.hpp"
 #include "runtime/gpu_sum/reducer.hpp"
 #include "runtime/job/group.hpp"
 
 namespace tutti::gpus {
+
+/// Which jobs have no such sums; empty for one that may have.
+std::string peer_obstacle(const collectives::Topology& topology);
 
 /// See peer_reducer.cpp for the picture. Collective. Errors, on all ranks alike: invalid_argument
 /// for a job of several nodes or of too many ranks; communication, where one GPU cannot reach

@@ -71,10 +71,10 @@ void Group::warn_of_unreadable() const {
 }
 
 void Group::adopt_known_paths() {
-  const std::size_t left_out = engine_->adopt(parts_.known_paths);
+  const std::size_t left_out = engine_->adopt(parts_.known.paths);
   if (left_out == 0 || parts_.topology.local_rank != 0) return;
   log().warn("TUTTI_TUNING=" + parts_.settings.tuning + ": " + std::to_string(left_out) + " of " +
-             std::to_string(parts_.known_paths.size()) +
+             std::to_string(parts_.known.paths.size()) +
              " rows take ways that are closed here, so their calls keep to the static choice" +
              (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
@@ -109,7 +109,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   parts.arena = parts_.arena;
   parts.mappings = parts_.mappings;
   parts.peers = parts_.peers;
-  parts.known_paths = read_known_paths(parts.settings.tuning, parts.topology.local_size()).paths;
+  parts.known = read_known_paths(parts.settings.tuning, parts.topology.local_size());
   std::vector<int> peers;
   for (const int rank : parts.topology.local_ranks()) {
     const int peer = topology().local_rank_of(members[rank]);

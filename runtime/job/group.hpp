@@ -18,6 +18,7 @@
 #include "runtime/job/count_exchange.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/job/scratch.hpp"
+#include "runtime/job/tuning_file.hpp"
 #include "runtime/observe/reports.hpp"
 
 namespace tutti {
@@ -40,7 +41,7 @@ struct GroupParts {
   std::unique_ptr<Scratch> scratch;                      ///< in it, the group's own
   std::shared_ptr<const std::vector<Mapping>> mappings;  ///< arenas of peers in other processes
   std::vector<std::shared_ptr<Arena>> peers;             ///< arenas of peers in this process
-  std::vector<collectives::LearntPath> known_paths;      ///< from a file of TUTTI_TUNING
+  KnownPaths known;                                      ///< from a file of TUTTI_TUNING
   std::unique_ptr<collectives::PeerReader> reader;       ///< null if peers' memory cannot be read
   std::string why_unreadable;                            ///< why reader is null, with the remedy
   std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
@@ -75,6 +76,8 @@ class Group {
   }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
+  /// Of the file of TUTTI_TUNING: see KnownPaths.
+  [[nodiscard]] std::uint64_t peers_bytes() const { return parts_.known.peers_bytes; }
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }

@@ -28,14 +28,17 @@ struct Named {
   Value value;
 };
 
-constexpr std::array<Named<Kind>, 8> kKinds = {{{"allreduce", Kind::allreduce},
-                                                {"broadcast", Kind::broadcast},
-                                                {"reduce", Kind::reduce},
-                                                {"reduce_scatter", Kind::reduce_scatter},
-                                                {"allgather", Kind::allgather},
-                                                {"gather", Kind::gather},
-                                                {"scatter", Kind::scatter},
-                                                {"alltoall", Kind::alltoall}}};
+/// None: sum-of-gpus.
+using RowKind = std::optional<Kind>;
+constexpr std::array<Named<RowKind>, 9> kKinds = {{{"allreduce", Kind::allreduce},
+                                                   {"broadcast", Kind::broadcast},
+                                                   {"reduce", Kind::reduce},
+                                                   {"reduce_scatter", Kind::reduce_scatter},
+                                                   {"allgather", Kind::allgather},
+                                                   {"gather", Kind::gather},
+                                                   {"scatter", Kind::scatter},
+                                                   {"alltoall", Kind::alltoall},
+                                                   {"sum-of-gpus", std::nullopt}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
 constexpr std::array<Named<bool>, 2> kAnswers = {{{"no", false}, {"yes", true}}};
@@ -111,8 +114,14 @@ class Words {
 TuningRow read_row(Words words) {
   TuningRow row;
   row.ranks = words.number("ranks", 1, "a number above 0");
+  const RowKind kind = words.one_of("kind", kKinds);
+  if (!kind) {
+    row.peers_bytes = words.number<std::uint64_t>("peers", 0, "a number of bytes");
+    words.require_all_taken();
+    return row;
+  }
   CallClass& call = row.learnt.call;
-  call.kind = words.one_of("kind", kKinds);
+  call.kind = *kind;
   call.inputs = words.one_of("data", kLocations);
   call.in_place = words.one_of("in-place", kAnswers);
   call.consumed = words.one_of("consumed", kAnswers);
@@ -130,10 +139,14 @@ TuningRow read_row(Words words) {
 }
 
 std::string text_of(const TuningRow& row) {
+  if (row.peers_bytes) {
+    return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, RowKind()) +
+           " peers=" + std::to_string(*row.peers_bytes) + "\n";
+  }
   const CallClass& call = row.learnt.call;
   std::array<char, 16> margin{};
   std::snprintf(margin.data(), margin.size(), "%.2f", row.learnt.margin);
-  return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, call.kind) +
+  return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, RowKind(call.kind)) +
          " data=" + name_in(kLocations, call.inputs) +
          " in-place=" + name_in(kAnswers, call.in_place) +
          " consumed=" + name_in(kAnswers, call.consumed) +
@@ -183,7 +196,12 @@ KnownPaths read_known_paths(const std::string& tuning, int ranks_of_node) {
   KnownPaths known;
   known.digest = Digest().add(std::string_view(text)).value();
   for (const TuningRow& row : parse_tuning(text, tuning)) {
-    if (row.ranks == ranks_of_node) known.paths.push_back(row.learnt);
+    if (row.ranks != ranks_of_node) continue;
+    if (row.peers_bytes) {
+      known.peers_bytes = *row.peers_bytes;
+    } else {
+      known.paths.push_back(row.learnt);
+    }
   }
   return known;
 }

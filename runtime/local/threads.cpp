@@ -230,7 +230,7 @@ std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& n
     own.settings = settings;
     own.arena = std::make_shared<Arena>(Backing::process, arena_bytes);
     own.tuning = choose_tuning(own.topology, settings);
-    own.known_paths = read_known_paths(settings.tuning, own.topology.local_size()).paths;
+    own.known = read_known_paths(settings.tuning, own.topology.local_size());
     own.scratch = Scratch::first_of(own.arena);
     if (own.topology.num_nodes() > 1) {
       own.transport = std::make_unique<MailboxTransport>(mailboxes, rank);

@@ -192,7 +192,7 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
                     collectives::name_of(parts.topology, ranks.rank()) +
                     " has other contents than that of rank 0; give all ranks the same file");
   });
-  parts.known_paths = std::move(known.paths);
+  parts.known = std::move(known);
 }
 
 /// Also on one node: a wait there must let the application's own messages progress, because the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over ranks in memory that NCCL's stand-in has registered: threads with a fake GPU each.
+// Which way values on GPUs are summed over the ranks where TUTTI_GPU_PATH leaves the choice, and
+// sums in memory that NCCL's stand-in has registered: threads with a fake GPU each.
 #include <doctest/doctest.h>
+#include <fstream>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -8,6 +10,8 @@
 
 #include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support/standard_error.hpp"
 #include "tests/unit/gpu_jobs.hpp"
 
 using test::kSmallLayouts;
@@ -22,6 +26,105 @@ using tutti::Key;
 using tutti::KVStore;
 using tutti::Settings;
 using tutti::Tensor;
+
+// What kernels sum has the bits of the host, and what they cannot reach is no error of the store.
+TEST_CASE("by itself, a node whose NCCL cannot sum does so by kernels, and says why") {
+  for (const bool is_shared : {false, true}) {
+    for (const bool reaches : {true, false}) {
+      CAPTURE(is_shared);
+      CAPTURE(reaches);
+      const test::FakeGpus gpus(3);
+      if (is_shared) gpus->merge(1, 2);
+      if (!is_shared) gpus->lose_node_library("libnccl.so.2 was not found");
+      if (!reaches) gpus->cut_off(2);
+      Settings settings = test::by("auto");
+      settings.log = tutti::LogLevel::warning;
+      test::Outcomes outcomes;
+      const std::string said = test::written_by([&] {
+        outcomes = test::as_ranks({3}, settings, [&](Communicator& communicator) {
+          const Device mine = gpu(communicator.rank());
+          auto kv = KVStore::create(communicator);
+          kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+          kv.push(1, Tensor::ones({4}, DType::float32, mine));
+          test::require_equal(pulled<float>(kv, 1, 4)[0], 3.0f, "key 1[0]");
+        });
+      });
+      const char* const why = is_shared ? "are on one GPU (0000:01:00.0), and NCCL wants a GPU"
+                                        : ": libnccl.so.2 was not found";
+      if (!reaches && is_shared) {
+        CHECK(test::all_say(outcomes, ErrorCode::invalid_argument, why));
+        CHECK(test::all_say(outcomes, ErrorCode::invalid_argument,
+                            "nor do kernels that read all GPUs: rank 2"));
+        continue;
+      }
+      CHECK(test::all_returned(outcomes));
+      CAPTURE(said);
+      CHECK(said.find(why) != std::string::npos);
+      const char* const way = reaches ? "summed by kernels that read the GPUs of all ranks: rank"
+                                      : "summed by way of the host: rank";
+      CHECK(said.find(way) != std::string::npos);
+      CHECK((said.find("nor do kernels") != std::string::npos) == !reaches);
+    }
+  }
+}
+
+TEST_CASE("a tuning file says up to which size kernels sum, and NCCL sums what is larger") {
+  const test::ScratchFolder folder;
+  constexpr std::int64_t kLimit = 600'000;  // float32
+  Settings settings = test::by("auto");
+  settings.tuning = folder.path() / "tuning";
+  std::ofstream(settings.tuning) << "# tutti tuning 1\nranks=3 kind=sum-of-gpus peers="
+                                 << kLimit * 4 << "\n";
+  const test::FakeGpus gpus(3);
+  const auto outcomes = test::as_ranks({3}, settings, [&](Communicator& communicator) {
+    const Device mine = gpu(communicator.rank());
+    auto kv = KVStore::create(communicator);
+    int key = 0;
+    for (const std::int64_t count : {std::int64_t{1}, kLimit / 2, kLimit, kLimit + 1}) {
+      kv.init(key, Tensor::zeros({count}, DType::float32, mine));
+      const Tensor value = ramp(count, DType::float32, communicator.rank(), mine);
+      const int before = gpus->collectives();
+      for (int step = 0; step < 3; ++step) kv.push(key, value);
+      kv.barrier();
+      const bool is_by_nccl = gpus->collectives() > before;
+      test::require_equal(is_by_nccl, count > kLimit, "NCCL sums " + std::to_string(count));
+      const auto sums = pulled<float>(kv, key, count);
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const auto expected = static_cast<float>(i % 7 * 3 + 3);
+        if (sums[i] != expected) test::require_equal(sums[i], expected, std::to_string(i));
+      }
+      kv.barrier();
+      ++key;
+    }
+    Tensor value = ramp(10, DType::float32, communicator.rank(), mine);
+    communicator.allreduce(value.view());
+    test::require_equal(test::on_host(value)[9], 9.0f, "an allreduce");
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a tuning file's sums by kernels are left out where one GPU cannot reach another") {
+  const test::ScratchFolder folder;
+  Settings settings = test::by("auto");
+  settings.log = tutti::LogLevel::warning;
+  settings.tuning = folder.path() / "tuning";
+  std::ofstream(settings.tuning) << "# tutti tuning 1\nranks=2 kind=sum-of-gpus peers=4096\n";
+  const test::FakeGpus gpus(2);
+  gpus->cut_off(1);
+  test::Outcomes outcomes;
+  const std::string said = test::written_by([&] {
+    outcomes = test::as_ranks({2}, settings, [&](Communicator& communicator) {
+      const Device mine = gpu(communicator.rank());
+      auto kv = KVStore::create(communicator);
+      kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+      kv.push(1, Tensor::ones({4}, DType::float32, mine));
+      test::require_equal(pulled<float>(kv, 1, 4)[0], 2.0f, "key 1[0]");
+    });
+  });
+  CHECK(test::all_returned(outcomes));
+  CAPTURE(said);
+  CHECK(said.find(": its row of sums of GPUs by peers is left out: rank 1") != std::string::npos);
+}
 
 TEST_CASE("sums in registered memory are right in every layout, also where keys come and go") {
   for (const auto& layout : kSmallLayouts) {

@@ -180,10 +180,11 @@ TEST_CASE("a push that differs between ranks is refused before anything is enque
   CHECK(test::all_returned(outcomes));
 }
 
-TEST_CASE("two ranks of a node on one GPU are told so, and may sum by way of the host") {
+TEST_CASE("two ranks on one GPU are told so where kernels cannot read it, and may take the host") {
   for (const char* path : {"auto", "nccl", "host"}) {
     const test::FakeGpus gpus(3);
     gpus->merge(1, 2);
+    gpus->lose_peer_access();
     const auto outcomes = test::as_ranks({3}, test::by(path), [&](Communicator& communicator) {
       auto kv = KVStore::create(communicator);
       const Device mine = gpu(communicator.rank());
@@ -257,9 +258,10 @@ TEST_CASE("stores of two groups on one GPU are not summed by NCCL from two threa
   }
 }
 
-TEST_CASE("without NCCL the host sums, unless NCCL was asked for") {
+TEST_CASE("without NCCL and without a way to peers the host sums, unless NCCL was asked for") {
   for (const char* path : {"auto", "nccl"}) {
     const test::FakeGpus gpus(2);
+    gpus->lose_peer_access();
     gpus->lose_node_library("libnccl.so.2 was not found");
     const auto outcomes = test::as_ranks({2}, test::by(path), [&](Communicator& communicator) {
       auto kv = KVStore::create(communicator);

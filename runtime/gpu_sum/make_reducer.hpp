@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way values on GPUs are summed over the ranks (TUTTI_GPU_PATH).
+#pragma once
+
+#include <memory>
+
+#include "runtime/gpu/gpus.hpp"
+#include "runtime/gpu_sum/reducer.hpp"
+#include "runtime/job/group.hpp"
+
+namespace tutti::gpus {
+
+/// `device` is this rank's. All ranks choose alike, from what they have told each other, and rank 0
+/// says what was chosen. Collective. Errors, on all ranks alike: invalid_argument, if what was
+/// asked for cannot be had; out_of_memory; communication, timeout.
+std::unique_ptr<Reducer> make_reducer(Group& group, const std::shared_ptr<Gpus>& gpus, int device);
+
+}  // namespace tutti::gpus
