@@ -29,13 +29,6 @@ void require_range(const Place& place, int value, int least, int most, const cha
   throw_invalid_argument(place, what, std::to_string(value));
 }
 
-Device read_device(const Place& tensor, int kind, int index) {
-  require_range({&tensor, "device_kind"}, kind, TUTTI_CPU, TUTTI_GPU, "0 (cpu) or 1 (gpu)");
-  if (index < 0)
-    throw_invalid_argument({&tensor, "device_index"}, "at least 0", std::to_string(index));
-  return {static_cast<DeviceKind>(kind), index};
-}
-
 TensorView read_tensor(const Place& here, const tutti_tensor& tensor) {
   return {tensor.data, read_shape(here, tensor.shape, tensor.ndim), read_dtype(here, tensor.dtype),
           read_device(here, tensor.device_kind, tensor.device_index)};
@@ -51,6 +44,13 @@ std::vector<TensorView> read_tensors(const Place& place, const tutti_tensor* lis
 }
 
 }  // namespace
+
+Device read_device(const Place& here, int kind, int index) {
+  require_range({&here, "device_kind"}, kind, TUTTI_CPU, TUTTI_GPU, "0 (cpu) or 1 (gpu)");
+  if (index < 0)
+    throw_invalid_argument({&here, "device_index"}, "at least 0", std::to_string(index));
+  return {static_cast<DeviceKind>(kind), index};
+}
 
 Settings read_settings(const Place& here, const char* const* list) {
   if (list == nullptr) return Settings::from_environment();

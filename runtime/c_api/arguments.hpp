@@ -27,6 +27,7 @@ Settings read_settings(const Place& here, const char* const* list);
 Key read_key(const Place& here, const tutti_key* key);
 DType read_dtype(const Place& here, int dtype);
 ReduceOp read_op(const Place& here, int op);
+Device read_device(const Place& here, int kind, int index);
 Shape read_shape(const Place& here, const std::int64_t* shape, int ndim);
 TensorView read_tensor(const Place& here, const char* name, const tutti_tensor* tensor);
 

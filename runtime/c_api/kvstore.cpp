@@ -16,6 +16,22 @@ using tutti::KVStore;
 
 namespace {
 
+struct BuffersMade {
+  tutti_buffer*& ids;
+  tutti_buffer*& rows;
+};
+
+/// Both are made, or none.
+void pull_rows(const KVStore& store, const tutti::Key& key, const tutti::ConstTensorView& row_ids,
+               tutti::Device device, const BuffersMade& made) {
+  tutti::RowSparse pulled;
+  pulled.rows = tutti::Tensor::empty({0}, tutti::DType::float32, device);
+  store.row_sparse_pull(key, pulled, row_ids);
+  auto ids = std::make_unique<tutti_buffer>(tutti_buffer{.tensor = std::move(pulled.ids)});
+  made.rows = new tutti_buffer{.tensor = std::move(pulled.rows)};
+  made.ids = ids.release();
+}
+
 /// While it lives, this thread cannot destroy the store.
 class Running {
  public:
@@ -291,13 +307,20 @@ int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* key,
                                   const tutti_tensor* row_ids, tutti_buffer** ids,
                                   tutti_buffer** rows) {
   return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
-    tutti_buffer*& ids_made = required(here, "ids", ids);
-    tutti_buffer*& rows_made = required(here, "rows", rows);
-    tutti::RowSparse pulled;
-    store.row_sparse_pull(read_key(here, key), pulled, read_tensor(here, "row_ids", row_ids));
-    auto first = std::make_unique<tutti_buffer>(tutti_buffer{.tensor = std::move(pulled.ids)});
-    rows_made = new tutti_buffer{.tensor = std::move(pulled.rows)};
-    ids_made = first.release();
+    const BuffersMade made{required(here, "ids", ids), required(here, "rows", rows)};
+    pull_rows(store, read_key(here, key), read_tensor(here, "row_ids", row_ids), tutti::cpu(),
+              made);
+  });
+}
+
+int tutti_kvstore_row_sparse_pull_with(tutti_kvstore* kv, const tutti_row_pull* pull,
+                                       tutti_buffer** ids, tutti_buffer** rows) {
+  return on_store(__func__, kv, [&](const Place& here, const KVStore& store) {
+    const BuffersMade made{required(here, "ids", ids), required(here, "rows", rows)};
+    const tutti_row_pull& asked = required(here, "pull", pull);
+    const Place place{&here, "pull"};
+    pull_rows(store, read_key(place, &asked.key), read_tensor(place, "row_ids", &asked.row_ids),
+              read_device(place, asked.device_kind, asked.device_index), made);
   });
 }
 

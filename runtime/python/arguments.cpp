@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/arguments.hpp"
 
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -177,6 +178,23 @@ Key read_key(nb::handle given) {
     refuse("key: expected a number of 64 bits; got " + text_of(number));
   }
   return Key(std::int64_t{value});
+}
+
+Device read_device(nb::handle given) {
+  const std::string text = text_of(given);
+  const std::size_t length = text.find_first_of("(:");
+  const std::string kind = text.substr(0, length);
+  std::string number = length == std::string::npos ? "0" : text.substr(length + 1);
+  if (length != std::string::npos && text[length] == '(') {
+    if (!number.ends_with(')')) number.clear();
+    if (!number.empty()) number.pop_back();
+  }
+  int index = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+  const bool is_number = error == std::errc() && end == number.data() + number.size() && index >= 0;
+  if (is_number && kind == "cpu") return cpu(index);
+  if (is_number && (kind == "gpu" || kind == "cuda")) return gpu(index);
+  refuse("device: expected \"cpu\", \"gpu(0)\" or \"cuda:0\"; got \"" + text + "\"");
 }
 
 Loans::Loans(Loans&& other) noexcept

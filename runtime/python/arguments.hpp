@@ -24,6 +24,8 @@ std::string text_of(nb::handle object);
 std::string repr_of(nb::handle object);
 
 Key read_key(nb::handle given);
+/// "cpu", "gpu(1)" as arrays say it, or "cuda:1" as torch does: what str() makes of it.
+Device read_device(nb::handle given);
 
 /// Arrays of other libraries, without copies, as long as it lives. Made and destroyed with the
 /// interpreter's lock.

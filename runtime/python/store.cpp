@@ -175,13 +175,14 @@ void push_rows(PyStore& self, nb::handle key, nb::handle ids, nb::handle rows, i
   blocking([&] { store.push(*asked, std::span<const RowSparseView>(value), priority); });
 }
 
-nb::tuple pull_rows(PyStore& self, nb::handle key, nb::handle ids) {
+nb::tuple pull_rows(PyStore& self, nb::handle key, nb::handle ids, nb::handle device) {
   const Occupancy::Turn turn(self.occupancy(), "pull_rows");
   const KVStore& store = self.get();
   Loans loans;
   const Key asked = read_key(key);
   const ConstTensorView which = loans.borrow(ids, Access::read, "ids");
   RowSparse pulled;
+  pulled.rows = Tensor::empty({0}, DType::float32, read_device(device));
   blocking([&] { store.row_sparse_pull(asked, pulled, which); });
   return nb::make_tuple(Array::of(std::move(pulled.ids)), Array::of(std::move(pulled.rows)));
 }
@@ -280,7 +281,9 @@ void bind_rows(nb::class_<PyStore>& type) {
            "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
            "different rows, or none. Collective.")
       .def("pull_rows", pull_rows, nb::arg("key").none(), nb::arg("ids").none(),
-           "(ids, rows) of this rank's replica, on the host: each row once, ascending. Local.");
+           nb::arg("device") = "cpu",
+           "(ids, rows) of this rank's replica: each row once, ascending. `device`: where the rows "
+           "come to, \"cpu\" or \"gpu(0)\"; ids are on the host. Local.");
 }
 
 nb::dict gradient_scaling(PyStore& self) {

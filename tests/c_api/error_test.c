@@ -209,6 +209,7 @@ void test_bad_handles(void) {
   CHECK_NO_HANDLE(tutti_kvstore_init_row_sparse_zeros, "kv", (NULL, NULL, NULL, 0, 1));
   CHECK_NO_HANDLE(tutti_kvstore_push_rows, "kv", (NULL, NULL, 0, 0));
   CHECK_NO_HANDLE(tutti_kvstore_row_sparse_pull, "kv", (NULL, NULL, NULL, NULL, NULL));
+  CHECK_NO_HANDLE(tutti_kvstore_row_sparse_pull_with, "kv", (NULL, NULL, NULL, NULL));
   CHECK_NO_HANDLE(tutti_kvstore_save, "kv", (NULL, NULL, NULL, 0));
   CHECK_NO_HANDLE(tutti_kvstore_load, "kv", (NULL, NULL, NULL, NULL));
   CHECK_NO_HANDLE(tutti_kvstore_loaded_metadata, "kv", (NULL, NULL, NULL));

@@ -63,6 +63,12 @@ void test_rows(void) {
   CHECK(((float*)tensor.data)[0] == 0 && ((float*)tensor.data)[3] == (float)test_size);
   CHECK_OK(tutti_buffer_destroy(found_ids));
   CHECK_OK(tutti_buffer_destroy(found_rows));
+  const tutti_row_pull to_host = {.key = item.key, .row_ids = row_ids};
+  CHECK_OK(tutti_kvstore_row_sparse_pull_with(kv, &to_host, &found_ids, &found_rows));
+  CHECK_OK(tutti_buffer_tensor(found_rows, &tensor));
+  CHECK(tensor.device_kind == TUTTI_CPU && ((float*)tensor.data)[3] == (float)test_size);
+  CHECK_OK(tutti_buffer_destroy(found_ids));
+  CHECK_OK(tutti_buffer_destroy(found_rows));
 
   float table[10] = {7};
   const tutti_tensor output = {.data = table, .shape = kTable, .ndim = 2, .dtype = TUTTI_FLOAT32};
@@ -144,6 +150,15 @@ void test_bad_rows(void) {
               TUTTI_ERROR_INVALID_ARGUMENT, "row_ids: expected a pointer, got NULL");
   CHECK_ERROR(tutti_kvstore_row_sparse_pull(kv, &item.key, &rows.rows, &buffer, &buffer),
               TUTTI_ERROR_INVALID_ARGUMENT, "row ids have dtype float32");
+  CHECK_ERROR(tutti_kvstore_row_sparse_pull_with(kv, NULL, &buffer, &buffer),
+              TUTTI_ERROR_INVALID_ARGUMENT, "pull: expected a pointer, got NULL");
+  tutti_row_pull pull = {.key = item.key, .row_ids = rows.ids, .device_kind = 2};
+  CHECK_ERROR(tutti_kvstore_row_sparse_pull_with(kv, &pull, &buffer, &buffer),
+              TUTTI_ERROR_INVALID_ARGUMENT, "pull.device_kind: expected 0 (cpu) or 1 (gpu), got 2");
+  pull.device_kind = TUTTI_GPU;
+  pull.device_index = 1000;
+  CHECK_ERROR(tutti_kvstore_row_sparse_pull_with(kv, &pull, &buffer, &buffer),
+              TUTTI_ERROR_INVALID_ARGUMENT, "gpu(1000)");
   CHECK_ERROR(tutti_kvstore_pull_with(kv, NULL, 0, NULL), TUTTI_ERROR_INVALID_ARGUMENT,
               "options: expected a pointer, got NULL");
   CHECK_OK(tutti_kvstore_push_rows(kv, &item, 1, 0));

@@ -112,6 +112,21 @@ def test_rows_are_pushed_and_pulled_alone(kv):
     assert (rows.numpy() == kv.num_workers).all()
 
 
+def test_rows_are_pulled_to_the_device_that_is_named(kv):
+    kv.init_row_sparse("table", (10, 4))
+    for device in ("cpu", "cpu(0)", "cpu:0"):
+        ids, rows = kv.pull_rows("table", np.array([3]), device=device)
+        assert ids.device == rows.device == "cpu(0)"
+    for device in ("", "gpu(", "gpu(x)", "gpu(0", "gpu(-1)", "cuda:", "cuda:0)", "tpu"):
+        with pytest.raises(tutti.InvalidArgumentError, match="device: expected \"cpu\""):
+            kv.pull_rows("table", np.array([3]), device=device)
+    with pytest.raises(tutti.InvalidArgumentError, match="gpu.1000"):
+        kv.pull_rows("table", np.array([3]), device="cuda:1000")
+    if tutti.num_gpus() > 0:
+        ids, rows = kv.pull_rows("table", np.array([3]), device="gpu(0)")
+        assert (ids.device, rows.device, rows.shape) == ("cpu(0)", "gpu(0)", (1, 4))
+
+
 def test_asynchronous_pushes_are_handles(kv):
     kv.init([0, 1], [ones(0), ones(0)])
     handles = [kv.push_async(key, ones(), priority=-key) for key in (1, 0)]

@@ -50,6 +50,20 @@ TUTTI_API int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* 
                                             const tutti_tensor* row_ids, tutti_buffer** ids,
                                             tutti_buffer** rows);
 
+/// What tutti_kvstore_row_sparse_pull_with is asked for. A device that is all zero is the host.
+typedef struct tutti_row_pull {
+  tutti_key key;
+  tutti_tensor row_ids;
+  int device_kind;   ///< of the memory that the rows come to: TUTTI_CPU or TUTTI_GPU
+  int device_index;  ///< at least 0
+} tutti_row_pull;
+
+/// As tutti_kvstore_row_sparse_pull, with the rows in new memory of a device: of a GPU they are
+/// there in the order of its stream (tutti/c/gpu.h). `ids` stay on the host. Local.
+/// Errors  as there; invalid_argument: a device that is not here; out_of_memory.
+TUTTI_API int tutti_kvstore_row_sparse_pull_with(tutti_kvstore* kv, const tutti_row_pull* pull,
+                                                 tutti_buffer** ids, tutti_buffer** rows);
+
 /// An updater of row-sparse keys: `merged` has each pushed row once, ascending, and `stored` is the
 /// whole table, of which it changes rows in place. Of a table on a GPU, the rows of both are in its
 /// memory, and the ids in the host's. Otherwise as tutti_updater.

@@ -48,7 +48,7 @@ typedef struct tutti_tensor {
 /// A handle of a tensor that owns its memory, which the node's other ranks can read: collective
 /// calls read and write it without copies. From tutti_kvstore_allocate and
 /// tutti_communicator_allocate, which it may outlive; that of tutti_kvstore_row_sparse_pull is
-/// ordinary memory.
+/// ordinary memory, or a GPU's.
 typedef struct tutti_buffer tutti_buffer;
 
 /// The buffer as a tensor. Its data and shape are valid until the buffer is destroyed.
