@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collectives/leak.hpp"
+#include "runtime/store/core/room.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"
-#include "runtime/store/sparse/room.hpp"
 
 namespace tutti {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/leak.hpp"
-#include "runtime/store/sparse/room.hpp"
+#include "runtime/store/core/room.hpp"
 
 namespace tutti {
 

@@ -7,8 +7,8 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/store/core/call_totals.hpp"
+#include "runtime/store/core/room.hpp"
 #include "runtime/store/core/together.hpp"
-#include "runtime/store/sparse/room.hpp"
 #include "runtime/store/sparse/row_update.hpp"
 #include "runtime/store/sparse/sort.hpp"
 #include "runtime/store/verify/comparison.hpp"
