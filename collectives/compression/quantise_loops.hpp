@@ -7,8 +7,8 @@
 #include <bit>
 #include <cstring>
 
+#include "collectives/compression/bit_rules.hpp"
 #include "collectives/compression/quantise.hpp"
-#include "collectives/kernels/reduce_float16.hpp"
 
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed"  // below -O2 no loop is vectorised
@@ -16,37 +16,19 @@
 
 namespace tutti::collectives {
 
-/// 11 for +threshold, 10 for -threshold, 00 for nothing.
-struct TwoBitRule {
-  static constexpr std::size_t kPerByte = 4;
-  using Word = std::uint32_t;  // kPerByte codes, a byte each
-  /// Moves code j, at bits 8j of a word, to bits 6 - 2j of the top byte: nothing else of the
-  /// product reaches it, and no two codes meet below it.
-  static constexpr Word kGather = 0x40100401;
-  float threshold;
-
-  [[gnu::always_inline]] std::uint8_t code(float s) const noexcept {
-    return static_cast<std::uint8_t>((s >= threshold ? 3 : 0) | (s <= -threshold ? 2 : 0));
-  }
-  [[gnu::always_inline]] float sent(float s) const noexcept {
-    const std::uint32_t plus = select(s >= threshold, std::bit_cast<std::uint32_t>(threshold), 0);
-    const std::uint32_t minus =
-        select(s <= -threshold, std::bit_cast<std::uint32_t>(-threshold), 0);
-    return std::bit_cast<float>(plus | minus);
-  }
+/// Moves code j of a word of kPerByte codes, at bits 8j, to its place in the top byte: nothing else
+/// of the product reaches it, and no two codes meet below it.
+template <class Rule>
+struct Gather;
+template <>
+struct Gather<TwoBitRule> {
+  using Word = std::uint32_t;
+  static constexpr Word kFactor = 0x40100401;  // to bits 6 - 2j
 };
-
-/// 1 for +1, 0 for -1.
-struct OneBitRule {
-  static constexpr std::size_t kPerByte = 8;
+template <>
+struct Gather<OneBitRule> {
   using Word = std::uint64_t;
-  static constexpr Word kGather = 0x8040201008040201;  // code j to bit 7 - j
-  float threshold;
-
-  [[gnu::always_inline]] std::uint8_t code(float s) const noexcept { return s > threshold ? 1 : 0; }
-  [[gnu::always_inline]] float sent(float s) const noexcept {
-    return std::bit_cast<float>(select(s > threshold, 0x3F800000u, 0xBF800000u));
-  }
+  static constexpr Word kFactor = 0x8040201008040201;  // to bit 7 - j
 };
 
 /// A tile of codes, a byte each, then kPerByte of them to a byte. Codes beyond the end are 0.
@@ -56,7 +38,7 @@ template <class Rule>
                                              std::byte* packed) noexcept {
   static_assert(std::endian::native == std::endian::little);
   constexpr std::size_t kCodes = 512;
-  using Word = typename Rule::Word;
+  using Word = typename Gather<Rule>::Word;
   for (std::size_t begin = 0; begin < count; begin += kCodes) {
     const std::size_t now = std::min(kCodes, count - begin);
     const std::size_t bytes = (now + Rule::kPerByte - 1) / Rule::kPerByte;
@@ -69,7 +51,7 @@ template <class Rule>
     for (std::size_t b = 0; b < bytes; ++b) {
       Word word;
       std::memcpy(&word, codes + b * sizeof word, sizeof word);
-      to[b] = static_cast<std::byte>((word * Rule::kGather) >> (8 * sizeof word - 8));
+      to[b] = static_cast<std::byte>((word * Gather<Rule>::kFactor) >> (8 * sizeof word - 8));
     }
   }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients in fewer bytes: what a push may send instead of float32.
 //
-// Keys on GPUs take part, for the sake of a slow network between nodes. The hosts pack, exchange
-// and sum, and keep the residuals: each push waits for its values, which cross from the GPU to the
-// host, and their sums cross back, uncompressed both ways. The update runs on the GPU. So in one
-// node a compression of keys on GPUs only costs. The bits are those of keys on the cpu, where a key
-// has up to three values; NCCL, and TUTTI_GPU_PATH, have no part in what is compressed.
+// Keys on GPUs take part, for the sake of a slow network between nodes. With leg=all, GPUs pack all
+// formats but topk and keep the residuals, and packed bytes cross to the hosts. The hosts pack the
+// rest, to which the values cross uncompressed, and keep those residuals. The hosts exchange and
+// sum: each push waits for what crosses, and the sums cross back, uncompressed. The update runs on
+// the GPU. So in one node a compression of keys on GPUs only costs. The bits are those of keys on
+// the cpu, where a key has up to three values; NCCL, and TUTTI_GPU_PATH, have no part in what is
+// compressed.
 #pragma once
 
 #include <cstddef>

@@ -32,6 +32,17 @@ struct TensorRow {
   friend bool operator==(const TensorRow&, const TensorRow&) = default;
 };
 
+/// A format of gradient compression (collectives/compression/codec.hpp) that GPUs pack, too.
+struct Packing {
+  enum class Format : std::uint8_t { one_bit, two_bit, float16, bfloat16 };
+  Format format;
+  float threshold = 0;  ///< of the formats of bits
+
+  [[nodiscard]] bool has_residual() const {
+    return format == Format::one_bit || format == Format::two_bit;
+  }
+};
+
 /// The rows of a launch as the device has them, cut into tiles. Kept from launch to launch: rows
 /// that are the same as last time are not sent again.
 class LaunchTable {
@@ -71,6 +82,17 @@ class Kernels {
   /// what may fail for want of memory, and launches nothing. Errors: out_of_memory.
   virtual void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                        double* results) = 0;
+
+  /// Packs the sum of each row's inputs, as sum() makes it, and the residual, which is states[0] if
+  /// the packing has one, into the row's output, in one launch and with the bits of Codec::pack().
+  /// Rows of float32. Outputs of 16-bit formats begin at an even address, others anywhere.
+  virtual void pack(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                    const Packing& packing) = 0;
+  /// Codec::feed_back() after pack() of the same rows by the same table, with unchanged inputs: one
+  /// launch, or none without a residual. What is not a number stays so, but its bits may be others
+  /// than on a CPU. Nothing is sent or allocated.
+  virtual void feed_back(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                         const Packing& packing) = 0;
 
   /// output = the sum of 1 to TensorRow::kMostInputs inputs of `count` elements in the canonical
   /// order (collectives/README.md), with the bits of a node's sum on the cpu. The output is none of

@@ -99,9 +99,11 @@ Cost measure_pushes(Communicator& communicator, KVStore& kv, Push push) {
 }
 
 /// Two sets of gradients, in turn: the addresses are new in each push.
-Cost measure(Communicator& communicator, const Case& now, bool are_new) {
+Cost measure(Communicator& communicator, const Case& now, bool are_new,
+             const char* compression = "none") {
   KVStore kv = KVStore::create(communicator);
   kv.set_optimizer(tutti::optimizer::create(now.optimizer));
+  kv.set_gradient_compression(compression);
   std::vector<Key> keys;
   std::array<std::vector<Tensor>, 2> gradients;
   for (std::size_t i = 0; i < now.counts.size(); ++i) {
@@ -147,6 +149,40 @@ bool is_as_promised(const Case& now, bool are_new, int ranks, const Counts& coun
          counts.copies == (are_new ? 1 : 0);
 }
 
+constexpr const char* kCompressions[] = {"1bit", "2bit", "fp16"};
+
+/// Packing, feedback where there is a residual, and the update. Packed bytes go to the host, and
+/// the sums to the GPU, each in one copy; a key's sum begins at a multiple of 256 bytes.
+bool is_compressed_as_promised(const Case& now, const char* compression, bool are_new,
+                               const Counts& counts) {
+  std::size_t bytes = are_new ? now.counts.size() * sizeof(void*) : 0;
+  for (const std::int64_t count : now.counts) {
+    const auto elements = static_cast<std::size_t>(count);
+    bytes += tutti::compression::packed_bytes(tutti::compression::create(compression), elements) +
+             (elements * sizeof(float) + 255) / 256 * 256;
+  }
+  return counts.launches == (compression == std::string("fp16") ? 2 : 3) &&
+         counts.copies == (are_new ? 3 : 2) && counts.copied_bytes <= bytes + 512;
+}
+
+/// False if a count is not as promised.
+bool measure_compressed(Communicator& communicator, const Case& now) {
+  bool is_right = true;
+  for (const char* compression : kCompressions) {
+    for (const bool are_new : {false, true}) {
+      const Cost cost = measure(communicator, now, are_new, compression);
+      const bool is_kept = is_compressed_as_promised(now, compression, are_new, cost.counts);
+      is_right = is_right && is_kept;
+      if (communicator.rank() != 0) continue;
+      std::printf("| %s, %s, %s | %s | %d | %d | %zu | %d | %.0f |%s\n", now.name, now.optimizer,
+                  compression, are_new ? "new" : "same", cost.counts.launches, cost.counts.copies,
+                  cost.counts.copied_bytes, cost.counts.sums, cost.host_us,
+                  is_kept ? "" : " not as promised");
+    }
+  }
+  return is_right;
+}
+
 int run() {
   Communicator world = Communicator::world();
   const std::string host = "rank" + std::to_string(world.rank());  // NCCL wants a GPU for each
@@ -166,6 +202,7 @@ int run() {
                   is_kept ? "" : " not as promised");
     }
   }
+  is_right = measure_compressed(world, cases().back()) && is_right;
   for (const tutti::Device rows_on : {tutti::cpu(), gpu(0)}) {
     const bool are_on_gpu = rows_on == gpu(0);
     const Cost cost = measure_rows(world, rows_on);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_accelerator.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -10,6 +11,18 @@
 #include "runtime/gpu/gpus.hpp"
 
 namespace test {
+
+namespace {
+
+/// True if the memory is in one of these blocks.
+bool holds(const std::map<std::byte*, std::size_t>& blocks, const std::byte* memory) {
+  const auto after = blocks.upper_bound(const_cast<std::byte*>(memory));
+  if (after == blocks.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return memory < begin + bytes;
+}
+
+}  // namespace
 
 FakeAccelerator::FakeAccelerator(int devices, unsigned seed, std::size_t memory_bytes)
     : random_(seed), memory_bytes_(memory_bytes), devices_(static_cast<std::size_t>(devices)) {
@@ -211,6 +224,7 @@ std::optional<std::string> FakeAccelerator::failure_of_collectives() const {
 void FakeAccelerator::copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
                            std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (is_of_device(from) && !is_of_device(to)) bytes_to_host_ += bytes;
   enqueue(device, stream, [=] {
     std::memcpy(to, from, bytes);
     return true;
@@ -221,17 +235,12 @@ void FakeAccelerator::copy(int device, gpus::Stream stream, std::byte* to, const
 }
 
 bool FakeAccelerator::is_known(const std::byte* memory) const {
-  const auto holds = [&](const std::map<std::byte*, std::size_t>& blocks) {
-    const auto after = blocks.upper_bound(const_cast<std::byte*>(memory));
-    if (after == blocks.begin()) return false;
-    const auto& [begin, bytes] = *std::prev(after);
-    return memory < begin + bytes;
-  };
-  if (holds(pinned_) || holds(pinned_for_others_)) return true;
-  for (const FakeDevice& device : devices_) {
-    if (holds(device.blocks)) return true;
-  }
-  return false;
+  return holds(pinned_, memory) || holds(pinned_for_others_, memory) || is_of_device(memory);
+}
+
+bool FakeAccelerator::is_of_device(const std::byte* memory) const {
+  return std::ranges::any_of(
+      devices_, [&](const FakeDevice& device) { return holds(device.blocks, memory); });
 }
 
 bool FakeAccelerator::pin(int /*device*/, std::byte* memory, std::size_t bytes) {

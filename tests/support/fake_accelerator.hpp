@@ -104,6 +104,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   /// Calls of collectives so far, of all ranks.
   [[nodiscard]] int collectives() const { return collectives_; }
   void count_collective() { ++collectives_; }
+  /// Bytes that copies from memory of a device to memory of the host have had so far.
+  [[nodiscard]] std::size_t bytes_to_host() const { return bytes_to_host_; }
   /// The names of ranges so far, in order, each with a space for every range that it is in.
   [[nodiscard]] const std::vector<std::string>& ranges() const { return ranges_; }
   [[nodiscard]] int open_ranges() const { return open_ranges_; }
@@ -130,6 +132,7 @@ class FakeAccelerator final : public gpus::Accelerator {
 
   std::shared_ptr<FakeStream> find(int device, gpus::Stream stream);
   bool is_known(const std::byte* memory) const;
+  bool is_of_device(const std::byte* memory) const;
   bool run_one();
   [[nodiscard]] static bool is_done(const FakeEvent& event) {
     return event.stream == nullptr || event.stream->run >= event.after;
@@ -153,6 +156,7 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::atomic<int> cut_off_ = -1;
   std::atomic<int> launches_ = 0;
   std::atomic<int> collectives_ = 0;
+  std::atomic<std::size_t> bytes_to_host_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;
   std::optional<std::string> failure_of_collectives_;

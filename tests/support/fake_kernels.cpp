@@ -7,6 +7,7 @@
 #include "tutti/optimizers.hpp"
 #include "tutti/tensor.hpp"
 
+#include "collectives/compression/codec.hpp"
 #include "runtime/optimizers/squares.hpp"
 #include "tests/support/fake_accelerator.hpp"
 
@@ -57,10 +58,30 @@ void sum_row(const gpus::TensorRow& row) {
   });
 }
 
-double squares_of(gpus::TensorRow row) {
+std::vector<std::byte> summed(gpus::TensorRow row) {
   std::vector<std::byte> sums(row.count * tutti::size_of(row.dtype));
   row.output = sums.data();
   sum_row(row);
+  return sums;
+}
+
+std::unique_ptr<tutti::collectives::Codec> codec_of(const gpus::Packing& packing) {
+  using Format = gpus::Packing::Format;
+  switch (packing.format) {
+    case Format::one_bit:
+      return tutti::collectives::one_bit_codec(packing.threshold);
+    case Format::two_bit:
+      return tutti::collectives::two_bit_codec(packing.threshold);
+    case Format::float16:
+      return tutti::collectives::half_codec(DType::float16);
+    case Format::bfloat16:
+      return tutti::collectives::half_codec(DType::bfloat16);
+  }
+  return nullptr;
+}
+
+double squares_of(const gpus::TensorRow& row) {
+  const std::vector<std::byte> sums = summed(row);
   std::vector<double> tiles(tutti::optimizer::squares_tiles(row.dtype, row.count));
   tutti::optimizer::add_squares(row.dtype, sums.data(), row.count, tiles);
   return tutti::optimizer::total_squares(tiles);
@@ -138,6 +159,32 @@ class FakeKernels final : public gpus::Kernels {
     if (results == nullptr) return;
     launch(stream, [rows = std::vector(rows.begin(), rows.end()), results] {
       for (std::size_t i = 0; i < rows.size(); ++i) results[i] = squares_of(rows[i]);
+    });
+  }
+
+  void pack(gpus::Stream stream, gpus::LaunchTable& /*table*/,
+            std::span<const gpus::TensorRow> rows, const gpus::Packing& packing) override {
+    launch(stream, [rows = std::vector(rows.begin(), rows.end()), packing] {
+      const auto codec = codec_of(packing);
+      for (const gpus::TensorRow& row : rows) {
+        const std::vector<std::byte> sums = summed(row);
+        codec->pack(reinterpret_cast<const float*>(sums.data()),
+                    reinterpret_cast<const float*>(row.states[0]), row.count, row.output);
+      }
+    });
+  }
+
+  /// What was packed is not looked at, as on a GPU.
+  void feed_back(gpus::Stream stream, gpus::LaunchTable& /*table*/,
+                 std::span<const gpus::TensorRow> rows, const gpus::Packing& packing) override {
+    if (!packing.has_residual()) return;
+    launch(stream, [rows = std::vector(rows.begin(), rows.end()), packing] {
+      const auto codec = codec_of(packing);
+      for (const gpus::TensorRow& row : rows) {
+        const std::vector<std::byte> sums = summed(row);
+        codec->feed_back(reinterpret_cast<const float*>(sums.data()),
+                         reinterpret_cast<float*>(row.states[0]), row.count, nullptr);
+      }
     });
   }
 

@@ -35,6 +35,13 @@ inline tutti::Tensor ramp(std::int64_t count, tutti::DType dtype, int rank, tutt
   return tensor;
 }
 
+inline tutti::Tensor random_numbers_on(tutti::Device device, std::int64_t count, unsigned seed) {
+  const auto numbers = random_values(static_cast<std::size_t>(count), seed);
+  tutti::Tensor tensor = tutti::Tensor::empty({count}, tutti::DType::float32, device);
+  tensor.view().copy_from(tutti::Tensor::from(std::span<const float>(numbers)));
+  return tensor;
+}
+
 inline float first_of(const tutti::KVStore& kv, const tutti::Key& key, std::int64_t count) {
   tutti::Tensor out = tutti::Tensor::zeros({count});
   kv.pull(key, out);

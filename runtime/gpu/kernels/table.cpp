@@ -17,8 +17,8 @@ bool is_aligned(const TensorRow& row, const Purpose& purpose) {
   for (std::size_t i = 0; i < purpose.used_states(row.dtype); ++i) {
     wide |= reinterpret_cast<std::uintptr_t>(row.states[i]);
   }
-  return narrow % (vector_elements(row, purpose) * size_of(row.dtype)) == 0 &&
-         wide % kVectorBytes == 0;
+  const std::size_t vector = vector_elements(row, purpose) * size_of(row.dtype);
+  return (purpose.is_packed || narrow % vector == 0) && wide % kVectorBytes == 0;
 }
 
 std::size_t num_words(std::size_t used_states) { return 3 + used_states; }
@@ -35,7 +35,8 @@ void each_word(const TensorRow& row, std::size_t used_states, Take take) {
 }
 
 std::uint64_t word_of(const Purpose& purpose) {
-  return std::uint64_t{purpose.num_states} << 1 | (purpose.is_update ? 1 : 0);
+  return std::uint64_t{purpose.num_states} << 2 | (purpose.is_packed ? 2 : 0) |
+         (purpose.is_update ? 1 : 0);
 }
 
 }  // namespace

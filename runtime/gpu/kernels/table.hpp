@@ -18,6 +18,7 @@ struct Purpose {
   bool is_update = false;
   std::uint32_t num_states = 0;  ///< the optimizer's own
   std::uint32_t vectors_per_tile = kVectorsPerTile;
+  bool is_packed = false;  ///< the output may begin at any byte
 
   /// The widest element of a row's tensors; the optimizer computes 16-bit weights in float32.
   [[nodiscard]] std::size_t widest_bytes(DType dtype) const {

@@ -4,6 +4,7 @@
 
 #include "runtime/gpu/kernels/arithmetic_body.hpp"
 #include "runtime/gpu/kernels/families.hpp"
+#include "runtime/gpu/kernels/pack_body.hpp"
 #include "runtime/gpu/kernels/squares_body.hpp"
 #include "runtime/gpu/kernels/steps.hpp"
 #include "runtime/gpu/kernels/tree_sum_body.hpp"
@@ -32,6 +33,28 @@ double* norms_of(Table<Machine>& table, std::size_t rows) {
 template <class Machine>
 double* partials_of(Table<Machine>& table) {
   return doubles(table.partials, table.cut().tiles().size());
+}
+
+/// A residual is as a state of an update.
+inline Purpose purpose_of(const Packing& packing) {
+  return {.is_update = true,
+          .num_states = packing.has_residual() ? std::uint32_t{1} : 0,
+          .is_packed = true};
+}
+
+/// Calls visit(format), as PackBody has them.
+template <class Visit>
+void visit_format(const Packing& packing, Visit visit) {
+  switch (packing.format) {
+    case Packing::Format::one_bit:
+      return visit(BitFormat<collectives::OneBitRule>{{packing.threshold}});
+    case Packing::Format::two_bit:
+      return visit(BitFormat<collectives::TwoBitRule>{{packing.threshold}});
+    case Packing::Format::float16:
+      return visit(HalfFormat<Float16>());
+    case Packing::Format::bfloat16:
+      return visit(HalfFormat<BFloat16>());
+  }
 }
 
 /// Kernels::sum of the table's rows of one type.
@@ -139,6 +162,31 @@ class TableKernels final : public Kernels {
     });
     machine_.copy(stream, reinterpret_cast<std::byte*>(results),
                   reinterpret_cast<const std::byte*>(of_rows), rows.size() * sizeof(double));
+  }
+
+  void pack(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+            const Packing& packing) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, purpose_of(packing));
+    const std::uint32_t num_tiles = own.cut().part(DType::float32).num_tiles;
+    if (num_tiles == 0) return;
+    visit_format(packing, [&]<class Format>(const Format& format) {
+      machine_.run(stream, num_tiles, PackBody<Format>{own.view(DType::float32), format});
+    });
+  }
+
+  void feed_back(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                 const Packing& packing) override {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, purpose_of(packing));
+    const std::uint32_t num_tiles = own.cut().part(DType::float32).num_tiles;
+    if (num_tiles == 0) return;
+    visit_format(packing, [&]<class Format>(const Format& format) {
+      if constexpr (Format::kHasResidual) {
+        machine_.run(stream, num_tiles,
+                     FeedBackBody<typename Format::Rule>{own.view(DType::float32), format.rule});
+      }
+    });
   }
 
   void tree_sum(Stream stream, std::span<const std::byte* const> inputs, std::byte* output,

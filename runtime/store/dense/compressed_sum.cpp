@@ -27,6 +27,14 @@ void CompressedSum::stage(std::span<Entry* const> entries,
   packing_.emplace(collectives::Packing{between, residuals_});
 }
 
+std::byte* CompressedSum::stage_packed(std::span<Entry* const> entries,
+                                       std::span<const collectives::Segment> segments) {
+  packing_.reset();
+  packed_sum_.stage({*compression_.codec_of(Leg::all), entries, segments, /*consumer=*/nullptr,
+                     /*is_packed_elsewhere=*/true});
+  return packed_sum_.packed();
+}
+
 void CompressedSum::apply(collectives::Operation& operation) {
   if (packing_) operation.packing = &*packing_;
   if (compression_.codec_of(Leg::all) == nullptr) return;

@@ -28,6 +28,10 @@ class CompressedSum {
   /// operation. Local. Errors: out_of_memory.
   void stage(std::span<Entry* const> entries, std::span<const collectives::Segment> segments,
              collectives::Consumer* consumer);
+  /// As stage() with leg=all, for gradients that are packed elsewhere, where their residuals are,
+  /// too: returns where the packed bytes go, key after key without gaps. Errors: out_of_memory.
+  [[nodiscard]] std::byte* stage_packed(std::span<Entry* const> entries,
+                                        std::span<const collectives::Segment> segments);
   /// Changes the operation that sums these segments as the compression needs it.
   void apply(collectives::Operation& operation);
 

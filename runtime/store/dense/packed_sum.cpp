@@ -14,7 +14,8 @@ using collectives::Segment;
 void PackedSum::stage(const Job& job) {
   job_.emplace(job);
   cut();
-  pack();
+  make_room();
+  if (!job_->is_packed_elsewhere) pack();
   lay_out();
 }
 
@@ -61,12 +62,15 @@ float* PackedSum::residual_of(const Part& part) const {
   return tutti::residual_of(*job_->entries[part.key]) + part.first;
 }
 
-void PackedSum::pack() {
+void PackedSum::make_room() {
   const std::size_t bytes = packets_.empty() ? 0 : packets_.back().begin + packets_.back().bytes;
   if (!packed_ || packed_->size_bytes() < bytes) {
     packed_.reset();
     packed_ = group_.allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
   }
+}
+
+void PackedSum::pack() {
   for (std::size_t packet = 0; packet < packets_.size(); ++packet) {
     for (const Part& part : parts_of(packet)) {
       if (!packs(part)) continue;
@@ -110,12 +114,17 @@ void PackedSum::finish(std::size_t packet) {
     if (!sums_up(part)) continue;
     sources_.clear();
     for (const auto& bytes : arrived_) sources_.push_back(bytes.data() + part.offset);
-    if (job_->codec.has_residual()) {
+    if (has_residuals()) {
       const auto self = static_cast<std::size_t>(group_.topology().rank);
       job_->codec.feed_back(gradient_of(part), residual_of(part), part.count, sources_[self]);
     }
     hand_on(part);
   }
+}
+
+/// Whoever packs keeps the residuals.
+bool PackedSum::has_residuals() const {
+  return job_->codec.has_residual() && !job_->is_packed_elsewhere;
 }
 
 /// In a simulation, lets the time pass in which gradient and residual are read and packed.
@@ -128,7 +137,7 @@ bool PackedSum::packs(const Part& part) const {
 /// In a simulation, lets the time pass in which the residual is fed back, and what all ranks have
 /// packed is unpacked and summed.
 bool PackedSum::sums_up(const Part& part) const {
-  const std::size_t fed_back = job_->codec.has_residual() ? 3 : 0;
+  const std::size_t fed_back = has_residuals() ? 3 : 0;
   const std::size_t elements = fed_back + 2 * arrived_.size();
   return group_.engine().workers().works(elements * part.count * sizeof(float) +
                                          2 * arrived_.size() *

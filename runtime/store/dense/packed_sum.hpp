@@ -27,15 +27,19 @@ class PackedSum final : public collectives::Consumer {
   explicit PackedSum(Group& group) : group_(group) {}
 
   /// What to sum. Segment i is entries[i]: its input is this rank's gradient, its outputs are where
-  /// the sum goes, unless `consumer` takes it. All must outlive the allgather.
+  /// the sum goes, unless `consumer` takes it. All must outlive the allgather. Where somebody else
+  /// packs, inputs are not looked at, nor residuals.
   struct Job {
     const collectives::Codec& codec;
     std::span<Entry* const> entries;
     std::span<const collectives::Segment> sums;
     collectives::Consumer* consumer;
+    bool is_packed_elsewhere = false;
   };
   /// Packs this rank's gradients. Errors: out_of_memory.
   void stage(const Job& job);
+  /// This rank's packed gradients, key after key without gaps if their codec can cut.
+  [[nodiscard]] std::byte* packed() { return packed_->bytes(); }
   /// The segments of the allgather, whose consumer this is.
   [[nodiscard]] std::span<const collectives::Segment> segments() const { return segments_; }
 
@@ -59,11 +63,13 @@ class PackedSum final : public collectives::Consumer {
 
   void cut();
   void cut_key(std::size_t key, std::size_t packet_bytes);
+  void make_room();
   void pack();
   void lay_out();
   [[nodiscard]] std::span<const Part> parts_of(std::size_t packet) const;
   [[nodiscard]] bool packs(const Part& part) const;
   [[nodiscard]] bool sums_up(const Part& part) const;
+  [[nodiscard]] bool has_residuals() const;
   void finish(std::size_t packet);
   void hand_on(const Part& part);
   [[nodiscard]] const float* gradient_of(const Part& part) const;

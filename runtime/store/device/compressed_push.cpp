@@ -9,10 +9,11 @@ TensorView CompressedPush::view_of(std::byte* memory, std::size_t bytes, Device 
 
 void CompressedPush::clear() {
   segments_.clear();
+  packing_.clear();
   for (auto& [device, bucket] : buckets_) bucket.bytes = 0;
 }
 
-void CompressedPush::bring(int device, std::byte* memory, std::size_t bytes) {
+void CompressedPush::take_bucket(int device, std::byte* memory, std::size_t bytes) {
   Bucket& bucket = buckets_[device];
   if (!bucket.host || bucket.host->size_bytes() < bytes) {
     bucket.host.reset();
@@ -20,14 +21,23 @@ void CompressedPush::bring(int device, std::byte* memory, std::size_t bytes) {
   }
   bucket.begin = memory;
   bucket.bytes = bytes;
+  if (packs_on_gpu()) return;
   group_.copy(view_of(bucket.host->bytes(), bytes, cpu()), view_of(memory, bytes, gpu(device)));
 }
 
 /// The sum takes the gradient's place.
-void CompressedPush::add(int device, const std::byte* place, std::size_t count) {
-  Bucket& bucket = buckets_.at(device);
+void CompressedPush::add(Entry& entry, const std::byte* place, const gpus::TensorRow& values) {
+  Bucket& bucket = buckets_.at(entry.replica.device().index);
   std::byte* const memory = bucket.host->bytes() + (place - bucket.begin);
-  segments_.push_back({.input = memory, .output = memory, .count = count, .dtype = DType::float32});
+  segments_.push_back(
+      {.input = memory, .output = memory, .count = values.count, .dtype = DType::float32});
+  if (packs_on_gpu()) packing_.add(entry, values);
+}
+
+void CompressedPush::stage(std::span<Entry* const> entries) {
+  if (!packs_on_gpu()) return compressed_sum_.stage(entries, segments_, /*consumer=*/nullptr);
+  packing_.pack();
+  packing_.bring(compressed_sum_.stage_packed(entries, segments_));
 }
 
 void CompressedPush::sum(collectives::Operation operation) {
@@ -36,7 +46,8 @@ void CompressedPush::sum(collectives::Operation operation) {
   group_.engine().run(operation);
 }
 
-void CompressedPush::return_sums() {
+void CompressedPush::finish() {
+  if (packs_on_gpu()) packing_.feed_back();
   for (auto& [device, bucket] : buckets_) {
     if (bucket.bytes == 0) continue;
     group_.copy(view_of(bucket.begin, bucket.bytes, gpu(device)),

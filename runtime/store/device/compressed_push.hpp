@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sum over ranks of keys on GPUs whose gradients are compressed: the hosts make it, as they do
-// for keys on the cpu, with residuals in the host's memory.
+// for keys on the cpu. GPUs pack what they can (DevicePacking). Else the values come to the host in
+// a bucket and are packed there, with residuals in the host's memory.
 //
-//   GPU    values -> bucket                                         bucket -> update
-//                      |  a copy each way for all keys of the GPU     ^
-//   host             bucket -> packed -> exchanged -> unpacked, summed
+//   GPU    values + residual -> packed                                  bucket -> update
+//                                 |                                       ^
+//                                 |          one copy for all keys of a GPU
+//   host                        packed -> exchanged -> unpacked, summed in a bucket
 #pragma once
 
 #include <map>
@@ -19,33 +21,40 @@
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"
 #include "runtime/store/dense/compressed_sum.hpp"
+#include "runtime/store/device/device_packing.hpp"
 
 namespace tutti {
 
 class CompressedPush {
  public:
   CompressedPush(Group& group, const GradientCompression& compression)
-      : group_(group), compressed_sum_(group, compression) {}
+      : group_(group), compressed_sum_(group, compression), packing_(group, compression) {}
 
   /// See CompressedSum.
   [[nodiscard]] bool is_on() const { return compressed_sum_.is_on(); }
+  /// Nobody needs the sum of this rank's values in a bucket.
+  [[nodiscard]] bool packs_on_gpu() const { return packing_.is_on(); }
 
-  /// Nothing is in a bucket.
+  /// A push begins: nothing is in a bucket.
   void clear();
-  /// Brings float32 values of a GPU to the host, behind what is in its stream, and waits for them.
+  /// The bucket of a GPU: float32, where the sums over ranks go. Unless packs_on_gpu(), it has the
+  /// gradients when what is in the stream has run, which is waited for.
   /// Errors: out_of_memory, timeout, communication (the group has failed).
-  void bring(int device, std::byte* bucket, std::size_t bytes);
-  /// A key on this GPU, whose gradient is in its bucket at `place`. In the order of the push.
-  void add(int device, const std::byte* place, std::size_t count);
-  /// Packs the gradients of these entries, one for each add(). Local. Errors: out_of_memory.
-  void stage(std::span<Entry* const> entries) {
-    compressed_sum_.stage(entries, segments_, /*consumer=*/nullptr);
-  }
+  void take_bucket(int device, std::byte* bucket, std::size_t bytes);
+  /// A key on a GPU, its place in the bucket, and its values as Kernels::sum() takes them. In the
+  /// order of the push. Errors: as take_bucket().
+  void add(Entry& entry, const std::byte* place, const gpus::TensorRow& values);
+  /// Packs the gradients of these entries, one for each add(). Local. Errors: as take_bucket().
+  void stage(std::span<Entry* const> entries);
 
   /// Sums over the ranks. Collective: the operation carries the agreement of a push.
   void sum(collectives::Operation operation);
-  /// Puts the sums into the buckets, in the order of their GPUs' streams. Errors: as bring().
-  void return_sums();
+  /// After the sum, in the order of the GPUs' streams: takes what was sent from the residuals that
+  /// are there, and puts the sums into the buckets. Errors: as take_bucket().
+  void finish();
+
+  /// After a failure: to free what a stream uses would wait for the stream.
+  void leak_until_exit() { packing_.leak_until_exit(); }
 
  private:
   struct Bucket {
@@ -57,6 +66,7 @@ class CompressedPush {
 
   Group& group_;
   CompressedSum compressed_sum_;
+  DevicePacking packing_;
   std::map<int, Bucket> buckets_;  ///< by device; without bytes: not of this push
   std::vector<collectives::Segment> segments_;
 };

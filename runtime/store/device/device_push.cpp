@@ -299,7 +299,7 @@ void DevicePush::start(Work& work) {
 void DevicePush::prepare(int device, Work& work) {
   gpus::Kernels& kernels = gpus_->kernels(device);
   const gpus::Stream stream = gpus_->stream(device);
-  if (needs_sums()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
+  if (sums_values()) kernels.prepare(stream, *work.summing, work.sums, nullptr);
   if (rule_.updater() != nullptr) return;
   if (work.rounds.empty()) {
     kernels.prepare(stream, *work.updating, work.updates, rule_.optimizer());
@@ -318,15 +318,16 @@ void DevicePush::stage_compressed() {
   compressed_push_.clear();
   for (auto& [device, work] : work_) {
     if (work.entries.empty()) continue;
-    sum_values_on(device, work);
+    if (sums_values()) sum_values_on(device, work);
     const std::size_t elements = work.parts.empty() ? 0 : work.parts.front().count;
-    compressed_push_.bring(device, work.bucket->bytes(), elements * sizeof(float));
+    compressed_push_.take_bucket(device, work.bucket->bytes(), elements * sizeof(float));
   }
   std::map<int, std::size_t> next;
-  for (const Entry* entry : plan_.entries()) {
+  for (Entry* entry : plan_.entries()) {
     const int device = entry->replica.device().index;
-    const Summed& summed = work_.at(device).summed[next[device]++];
-    compressed_push_.add(device, summed.place, entry->shape().count());
+    const Work& work = work_.at(device);
+    const Summed& summed = work.summed[next[device]++];
+    compressed_push_.add(*entry, summed.place, work.sums[summed.row]);
   }
   compressed_push_.stage(plan_.entries());
 }
@@ -336,7 +337,7 @@ void DevicePush::sum_compressed() {
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   compressed_push_.sum(announcement_.operation("push", plan_.entries(), plan_.digest()));
-  fail_together(group_.engine(), [&] { compressed_push_.return_sums(); });
+  fail_together(group_.engine(), [&] { compressed_push_.finish(); });
 }
 
 void DevicePush::agree() {
@@ -482,6 +483,7 @@ void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
 }
 
 void DevicePush::leak_until_exit() {
+  compressed_push_.leak_until_exit();
   collectives::leak_until_exit(std::make_shared<decltype(work_)>(std::move(work_)));
 }
 

@@ -98,6 +98,10 @@ class DevicePush {
   void stage_compressed();
   void sum_compressed();
   [[nodiscard]] bool needs_sums() const;
+  /// GPUs that pack sum the values themselves.
+  [[nodiscard]] bool sums_values() const {
+    return needs_sums() && !compressed_push_.packs_on_gpu();
+  }
   [[nodiscard]] bool is_apart(const std::byte* memory);
   [[nodiscard]] bool replace_inputs();
   [[nodiscard]] bool takes_launches_again();

@@ -33,11 +33,13 @@ std::string owner_of_residuals(const GradientCompression& compression, const Gro
 }
 
 std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entries,
-                                                    const std::string& owner) {
+                                                    const std::string& owner,
+                                                    ReadableValues& readable) {
   checkpoint::Content content;
   for (Entry* entry : entries) {
-    if (entry->residual)
-      content.tensors.push_back({to_string(entry->key), entry->residual->view()});
+    if (entry->residual) {
+      content.tensors.push_back({to_string(entry->key), readable.take(*entry->residual)});
+    }
   }
   if (content.tensors.empty()) return std::nullopt;
   content.texts = {{kOwnerName, owner}};

@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/tensor_file.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
+#include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
@@ -19,9 +20,11 @@ namespace tutti {
 /// and the size of chunks.
 std::string owner_of_residuals(const GradientCompression& compression, const Group& group);
 
-/// This rank's, under their keys; nothing if no push was compressed with residuals.
+/// This rank's, under their keys; nothing if no push was compressed with residuals. `readable` has
+/// copies of those that are on GPUs. Errors: as ReadableValues::take().
 std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entries,
-                                                    const std::string& owner);
+                                                    const std::string& owner,
+                                                    ReadableValues& readable);
 
 /// Residuals that are about to arrive, beside those of the store until commit().
 class StagedResiduals {

@@ -158,6 +158,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
                       collectives::FunctionRef<void(std::span<Entry* const>)> compare) {
   const std::vector<Entry*> entries = table_.in_order();
   std::optional<HostCopies> host_copies;
+  ReadableValues residuals(*group_);
   const std::string owner = owner_of_residuals(compression_, *group_);
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
@@ -167,7 +168,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     host_copies.emplace(*group_, entries);
     content.weights = weights_content(entries);
     if (rule_.optimizer() != nullptr) content.optimizer = optimizer_content(rule_, entries);
-    content.residuals = residual_content(entries, owner);
+    content.residuals = residual_content(entries, owner, residuals);
   });
   const std::uint64_t digest = digest_of(directory, entries, metadata);
   agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
