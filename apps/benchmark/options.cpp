@@ -308,8 +308,8 @@ void check_combination(const Options& options) {
   const bool only_sums = options.ops == std::vector{tutti::ReduceOp::sum};
   const bool sums =
       (options.collective == "pushpull" || options.collective == "allreduce") && only_sums;
-  require(!options.on_gpu || (sums && !options.compresses()),
-          "--device gpu: on GPUs there are pushpull and allreduce, of sums, uncompressed");
+  require(!options.on_gpu || sums,
+          "--device gpu: on GPUs there are pushpull and allreduce, of sums");
   require(options.on_gpu || !options.has_backend("nccl"), "--backend nccl belongs to --device gpu");
   if (options.has_backend("nccl")) require_nccl();
   require(options.buffers.size() == 1 ||

@@ -9,6 +9,7 @@
 #include "apps/benchmark/work.hpp"
 #include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/unit/benchmark_arguments.hpp"
 #include "tests/unit/threads.hpp"
 
 namespace {
@@ -44,6 +45,26 @@ TEST_CASE("sums of tensors on GPUs are right, and checked") {
       work.refresh();
       work.call();
       test::require_equal(work.check(), std::size_t{0}, "wrong elements");
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
+TEST_CASE("a compressed push of tensors on GPUs is measured, and checked where it is exact") {
+  const test::FakeGpus gpus(2);
+  for (const char* compression : {"fp16", "2bit"}) {
+    const Options options =
+        test::parse({"--device", "gpu", "--collective", "pushpull", "--compression", compression});
+    CHECK(options.check == (std::string(compression) == "fp16"));
+    const auto outcomes = test::as_ranks({2}, {}, [&](tutti::Communicator& world) {
+      const Job job = job_of("pushpull", world);
+      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
+                CacheMode::fresh);
+      work.refresh();
+      work.call();
+      const std::size_t wrong = work.check();
+      if (options.check) test::require_equal(wrong, std::size_t{0}, "wrong elements");
+      if (!options.check && wrong == 0) test::fail_here("2bit has sent small integers exactly");
     });
     CHECK(test::all_returned(outcomes));
   }

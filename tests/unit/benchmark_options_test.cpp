@@ -184,6 +184,8 @@ TEST_CASE("a wrong option is refused in words") {
   has(refusal({"--device", "gpu", "-o", "max"}), "--device gpu: on GPUs there are");
   has(refusal({"--device", "gpu", "-o", "all"}), "--device gpu: on GPUs there are");
   has(refusal({"--device", "gpu", "--place", "in"}), "--place in belongs to --device cpu");
+  has(refusal({"--device", "gpu", "--compression", "2bit"}),
+      "--compression belongs to --collective pushpull of float32");
   has(refusal({"--buffers", "pinned"}),
       "--buffers: expected store or user, or several as in store,user; found");
   has(refusal({"--buffers", "user,user"}), "--buffers: user is there twice");
