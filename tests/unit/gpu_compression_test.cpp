@@ -388,7 +388,7 @@ TEST_CASE("pushes that lack memory for a bucket, a residual or packed bytes chan
 TEST_CASE("a GPU that hangs ends a compressed push on all ranks") {
   const test::FakeGpus gpus(2);
   tutti::Settings settings = test::by("auto");
-  settings.timeout = std::chrono::milliseconds(700);
+  settings.timeout = test::kShortDeadline;
   const auto outcomes = test::as_ranks({1, 1}, settings, [&](Communicator& world) {
     const Device mine = gpu(world.rank());
     auto kv = KVStore::create(world);
