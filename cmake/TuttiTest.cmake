@@ -1,6 +1,6 @@
-# tutti_unit_test(name FILES a.cpp ... [LABELS ...] [TIMEOUT seconds])
+# tutti_unit_test(name FILES a.cpp ... [LABELS ...])
 #   One program, one ctest entry; no mpirun. LABELS threads: uses threads as ranks.
-# tutti_mpi_test(name FILES a.cpp ... [RANKS 1 2 3 4 8] [TIMEOUT seconds] [ENVIRONMENT A=1 ...])
+# tutti_mpi_test(name FILES a.cpp ... [RANKS 1 2 3 4 8] [ENVIRONMENT A=1 ...])
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
