@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gradient compression sends and keeps, packed by kernels with the bits of the codecs.
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <doctest/doctest.h>
 #include <limits>
 #include <memory>
@@ -70,7 +72,7 @@ bool alike(const Tensor& left, const Tensor& right) {
     const float a = left.values<float>()[i];
     const float b = right.values<float>()[i];
     if (std::isnan(a) && std::isnan(b)) continue;
-    if (std::memcmp(&a, &b, sizeof a) != 0) return false;
+    if (std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b)) return false;
   }
   return true;
 }
