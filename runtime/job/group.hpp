@@ -76,7 +76,7 @@ class Group {
   }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
-  /// Of the file of TUTTI_TUNING: see KnownPaths.
+  /// The limit that the file of TUTTI_TUNING has for sums of GPUs: see KnownPaths.
   [[nodiscard]] std::uint64_t peers_bytes() const { return parts_.known.peers_bytes; }
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 

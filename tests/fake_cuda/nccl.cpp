@@ -332,7 +332,7 @@ struct ncclComm {
     return !is_aborted_;
   }
 
-  /// The same, beside what is in streams.
+  /// meet(), for calls on windows, which do not count among those that are in streams.
   bool meet_for_windows() {
     const std::uint64_t all = ++num_window_meetings_ * static_cast<std::uint64_t>(size_);
     shared_->registering.fetch_add(1);

@@ -77,7 +77,7 @@ class Blocks {
   std::atomic<int> in_windows_{0};
 };
 
-/// Of one communicator.
+/// The windows of one communicator.
 class Windows {
  public:
   ncclWindow_t add(std::byte* memory, std::size_t bytes) {

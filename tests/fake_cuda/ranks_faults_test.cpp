@@ -10,6 +10,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/fake_cuda/variable.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::DType;
@@ -19,23 +20,6 @@ using tutti::KVStore;
 using tutti::Tensor;
 
 namespace {
-
-/// An environment variable of this process, as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
-/// NCCL wants a GPU per rank, and takes ranks for neighbours by this name of their host.
-Variable host_of_its_own() { return {"NCCL_HOSTID", "rank" + std::to_string(test::rank())}; }
 
 tutti::Settings by(const std::string& path, double timeout_s) {
   tutti::Settings settings = test::settings();
@@ -75,9 +59,9 @@ bool push_ends_on_all(KVStore& kv, ErrorCode code, const std::vector<std::string
 }  // namespace
 
 TEST_CASE("a collective that NCCL gives up on one rank ends the push of all, with NCCL's words") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   KVStore kv = begin(by("nccl", 3600));  // beyond the test's own limit: it plays no part
-  const Variable fault("FAKE_NCCL_FAIL", test::is_last() ? "1" : "0");
+  const test::Variable fault("FAKE_NCCL_FAIL", test::is_last() ? "1" : "0");
   for (int i = 0; i < 2; ++i) {
     CHECK(push_ends_on_all(kv, ErrorCode::communication, {test::last(), "remote process exited"}));
   }
@@ -109,7 +93,7 @@ TEST_CASE("a GPU that cannot reach another's memory is an error of all ranks, an
 }
 
 TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, with its name") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   for (const std::string& path : paths()) {
     KVStore kv = begin(by(path, 3600));
     if (test::is_last()) fake_cuda::fail("cudaEventRecord", 1, cudaErrorIllegalAddress);
@@ -122,7 +106,7 @@ TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, 
 /// Between nodes the hosts wait for GPUs that wait for each other.
 TEST_CASE(
     "a GPU that hangs on one rank ends the push of all by the deadline, whatever an abort does") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   for (const std::string& path : paths()) {
     KVStore kv = begin(by(path, 1));
     if (test::is_last()) fake_cuda::hang(0);
@@ -136,7 +120,7 @@ TEST_CASE(
 }
 
 TEST_CASE("large values that are assigned are summed from where they are, without a launch") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (std::getenv("TUTTI_RANKS_PER_NODE") != nullptr) return;  // hosts want them in a bucket
   auto kv = KVStore::create("dist", by("nccl", 60));
   constexpr std::int64_t kLarge = 300'000;
@@ -155,8 +139,8 @@ TEST_CASE("large values that are assigned are summed from where they are, withou
 }
 
 TEST_CASE("stores that come and go leave few communicators of NCCL behind") {
-  const auto host = host_of_its_own();
-  const Variable most("FAKE_NCCL_MOST", "6");
+  const auto host = test::host_of_its_own();
+  const test::Variable most("FAKE_NCCL_MOST", "6");
   for (int i = 0; i < 12; ++i) {
     CAPTURE(i);
     KVStore kv = begin(by("nccl", 60));

@@ -11,6 +11,7 @@
 #include <tutti/kvstore.hpp>
 
 #include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/fake_cuda/variable.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -38,7 +39,7 @@ std::string of_first_rank(Communicator& world, const std::string& own) {
 }  // namespace
 
 TEST_CASE("what was measured is a row that a job takes its sums by") {
-  setenv("NCCL_HOSTID", ("rank" + std::to_string(test::rank())).c_str(), 1);
+  const auto host = test::host_of_its_own();
   Communicator world = Communicator::world(test::settings());
   const apps::doctor::GpuTuning tuned = apps::doctor::tune_gpus(world, test::settings(), 16 << 10);
   CAPTURE(tuned.line);
@@ -63,6 +64,7 @@ TEST_CASE("what was measured is a row that a job takes its sums by") {
 }
 
 TEST_CASE("where kernels or NCCL cannot sum, nothing is tuned, and it is said why") {
+  const auto host = test::host_of_its_own();
   Communicator world = Communicator::world(test::settings());
   if (test::is_last()) fake_cuda::fail("cudaIpcOpenMemHandle", 1, cudaErrorInvalidResourceHandle);
   const apps::doctor::GpuTuning tuned = apps::doctor::tune_gpus(world, test::settings());

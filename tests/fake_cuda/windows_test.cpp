@@ -16,6 +16,7 @@
 #include "tutti/optimizers.hpp"
 
 #include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/fake_cuda/variable.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/standard_error.hpp"
 
@@ -39,22 +40,6 @@ bool has_windows() {
   return find<decltype(&ncclCommWindowRegister)>("ncclCommWindowRegister") != nullptr;
 }
 bool has_nodes() { return std::getenv("TUTTI_RANKS_PER_NODE") != nullptr; }
-
-/// An environment variable of this process, as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
-Variable host_of_its_own() { return {"NCCL_HOSTID", "rank" + std::to_string(test::rank())}; }
 
 tutti::Settings with_windows() {
   tutti::Settings settings = test::settings();
@@ -125,7 +110,7 @@ bool ends_on_all(const std::function<void()>& call, const std::vector<std::strin
 }  // namespace
 
 TEST_CASE("keys are summed in one window, which grows, and goes with the store") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   const Since begun;
   {
@@ -147,7 +132,7 @@ TEST_CASE("keys are summed in one window, which grows, and goes with the store")
 }
 
 TEST_CASE("large keys that NCCL sums from where they are lie in no window") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows() || has_nodes()) return;
   KVStore kv = begin();
   kv.push(0, ones(kSmall));
@@ -158,7 +143,7 @@ TEST_CASE("large keys that NCCL sums from where they are lie in no window") {
 }
 
 TEST_CASE("ranks with different numbers of values sum in the same places") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   auto kv = KVStore::create("dist", with_windows());
   kv.set_optimizer(tutti::optimizer::sgd({.learning_rate = 1}));
@@ -179,19 +164,19 @@ TEST_CASE("ranks with different numbers of values sum in the same places") {
 }
 
 TEST_CASE("a registration that fails on one rank ends the push of all, with NCCL's words") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   KVStore kv = begin();
-  const Variable fault("FAKE_NCCL_WINDOWS", test::is_last() ? "fail" : "");
+  const test::Variable fault("FAKE_NCCL_WINDOWS", test::is_last() ? "fail" : "");
   CHECK(ends_on_all([&] { kv.push(0, ones(kSmall)); }, {test::last(), "ncclCommWindowRegister: "}));
 }
 
 TEST_CASE("an NCCL that registers nothing is told of, and sums go on") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   const Since begun;
   KVStore kv = begin();
-  const Variable none("FAKE_NCCL_WINDOWS", "none");
+  const test::Variable none("FAKE_NCCL_WINDOWS", "none");
   const std::string said = test::written_by([&] { kv.push(0, ones(kSmall)); });
   const bool is_told = said.find("NCCL registers no memory here") != std::string::npos;
   CHECK(test::agree(is_told == (test::rank() == 0)));
@@ -200,17 +185,17 @@ TEST_CASE("an NCCL that registers nothing is told of, and sums go on") {
 }
 
 TEST_CASE("an NCCL that registers nothing on one of two nodes is an error of all") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows() || !has_nodes()) return;  // within a node the others would wait for it
   KVStore kv = begin();
-  const Variable none("FAKE_NCCL_WINDOWS", test::rank() >= 2 ? "none" : "");
+  const test::Variable none("FAKE_NCCL_WINDOWS", test::rank() >= 2 ? "none" : "");
   CHECK(ends_on_all([&] { kv.push(0, ones(kSmall)); },
                     {"NCCL has registered memory for sums on rank 0", "and none on rank 2",
                      "TUTTI_NCCL_WINDOWS=0"}));
 }
 
 TEST_CASE("too little memory for a window on one rank is refused by all, and the store goes on") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   const Since begun;
   KVStore kv = begin();
@@ -232,7 +217,7 @@ namespace {
 void lose_a_store() {
   KVStore kv = begin();
   kv.push(0, ones(kSmall));
-  const Variable fault("FAKE_NCCL_FAIL", test::is_last() ? "1" : "0");
+  const test::Variable fault("FAKE_NCCL_FAIL", test::is_last() ? "1" : "0");
   const auto push_and_wait = [&] {
     kv.push(0, ones(kSmall));
     tutti::synchronize(gpu(0));
@@ -243,7 +228,7 @@ void lose_a_store() {
 }  // namespace
 
 TEST_CASE("after an abort nothing is taken from NCCL, whose GPUs may still read it") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   if (!has_windows()) return;
   const Since begun;
   lose_a_store();
@@ -252,7 +237,7 @@ TEST_CASE("after an abort nothing is taken from NCCL, whose GPUs may still read 
 
 // With the fake NCCL as it was before windows, where the cases above have nothing to test, too.
 TEST_CASE("an NCCL without windows, and a sum by way of the host, are told of") {
-  const auto host = host_of_its_own();
+  const auto host = test::host_of_its_own();
   for (const std::string path : {"nccl", "host"}) {
     tutti::Settings settings = with_windows();
     settings.gpu_path = path;

@@ -166,25 +166,21 @@ class TableKernels final : public Kernels {
 
   void pack(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
             const Packing& packing) override {
-    auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(packing));
-    const std::uint32_t num_tiles = own.cut().part(DType::float32).num_tiles;
-    if (num_tiles == 0) return;
+    const Tiles tiles = packing_tiles(stream, table, rows, packing);
+    if (tiles.count == 0) return;
     visit_format(packing, [&]<class Format>(const Format& format) {
-      machine_.run(stream, num_tiles, PackBody<Format>{own.view(DType::float32), format});
+      machine_.run(stream, tiles.count, PackBody<Format>{tiles.view, format});
     });
   }
 
   void feed_back(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                  const Packing& packing) override {
-    auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of(packing));
-    const std::uint32_t num_tiles = own.cut().part(DType::float32).num_tiles;
-    if (num_tiles == 0) return;
+    const Tiles tiles = packing_tiles(stream, table, rows, packing);
+    if (tiles.count == 0) return;
     visit_format(packing, [&]<class Format>(const Format& format) {
       if constexpr (Format::kHasResidual) {
-        machine_.run(stream, num_tiles,
-                     FeedBackBody<typename Format::Rule>{own.view(DType::float32), format.rule});
+        machine_.run(stream, tiles.count,
+                     FeedBackBody<typename Format::Rule>{tiles.view, format.rule});
       }
     });
   }
@@ -251,6 +247,18 @@ class TableKernels final : public Kernels {
   static void each_dtype(Visit visit) {
     visit(Float16{}), visit(BFloat16{}), visit(float{}), visit(double{});
     visit(std::int8_t{}), visit(std::uint8_t{}), visit(std::int32_t{}), visit(std::int64_t{});
+  }
+
+  struct Tiles {
+    TableView view;
+    std::uint32_t count;
+  };
+  /// Those of rows that are packed, or fed back to: all are float32.
+  static Tiles packing_tiles(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
+                             const Packing& packing) {
+    auto& own = static_cast<Table<Machine>&>(table);
+    own.set(stream, rows, purpose_of(packing));
+    return {own.view(DType::float32), own.cut().part(DType::float32).num_tiles};
   }
 
   struct PlanAny {

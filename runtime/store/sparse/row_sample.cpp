@@ -9,7 +9,7 @@ namespace tutti {
 
 namespace {
 
-/// Of the replica or a state. A table with rows that are looked at has some.
+/// The size of a row in the replica or in a state; 0 for a table without rows.
 std::size_t bytes_of_row(const Entry& entry, std::size_t tensor) {
   const auto rows_total = static_cast<std::size_t>(entry.shape().dimensions().front());
   return rows_total == 0 ? 0 : tensor_of(entry, tensor).size_bytes() / rows_total;

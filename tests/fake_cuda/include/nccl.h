@@ -71,8 +71,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
                                     ncclWindow_t* window, int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 
-/// Of the fake alone, of this process: windows and blocks of memory that are there, and collectives
-/// so far whose memory was in a window.
+/// What the fake alone counts in this process: windows and blocks of memory that are there, and
+/// collectives so far whose memory was in a window.
 struct FakeNcclCounts {
   int windows;
   int blocks;
