@@ -129,7 +129,7 @@ void Agreement::pass_on_handshakes() {
       buffers_->passed_on.insert(buffers_->passed_on.end(), known.begin(), known.end());
     }
     send(to, kHandshakeTag, buffers_->passed_on);
-    const bool waited = wait_for_handshakes(std::bit_width(static_cast<unsigned>(distance)) - 1);
+    const bool waited = wait_for_handshakes();
     std::span<const std::byte> rest(gathered);
     for (int i = 0; i < count; ++i) {
       const int node = (from + nodes - i) % nodes;
@@ -144,12 +144,10 @@ void Agreement::pass_on_handshakes() {
 /// True if another node came later than this one; last_node_ is the last of them. A node that
 /// speaks in a later round has put together what it sends from what it has received in those
 /// before.
-bool Agreement::wait_for_handshakes(int rounds_before) {
+bool Agreement::wait_for_handshakes() {
   const auto begin = waiter_.now();
   last_node_ = -1;
-  waiter_.set_rounds_before(rounds_before);
   wait_for_messages();
-  waiter_.set_rounds_before(0);
   return last_node_ >= 0 && waiter_.now() - begin > kTogether;
 }
 

@@ -112,7 +112,7 @@ class Agreement {
   void write_folded(const Handshake& own, std::byte* message) const;
   /// For all of them, or for those that one node sends.
   void wait_for_messages(int from_node = -1);
-  bool wait_for_handshakes(int rounds_before = 0);
+  bool wait_for_handshakes();
   void learn_last_rank();
   void learn_last_rank(const std::byte* message);
   void tell_last_rank();

@@ -77,7 +77,7 @@ void Agreement::exchange_folded(int index, const FoldingRound& round) {
   if (round.partner >= 0) send_handshake(round.partner, own);
   for (const int node : round.own_to) send_handshake(node, own);
   for (const int node : round.rest_to) send_handshake(node, as_it_is(rest));
-  if (!wait_for_handshakes(index)) return;
+  if (!wait_for_handshakes()) return;
   learn_last_rank((last_node_ == arrives_from ? arrived : rest).data());
 }
 
@@ -186,7 +186,7 @@ void Agreement::halve_once(Halves& halves, int round) {
   send_half(halves, round);
   const Range kept = halves.kept(round + 1);
   if (halves.agrees()) sum_kept(halves, round, kept, halves.sum + kept.begin);
-  if (wait_for_handshakes(round)) learn_last_rank(room);
+  if (wait_for_handshakes()) learn_last_rank(room);
   merge(halves.own, room);
   halves.theirs = room + kValuesBegin;
 }
@@ -258,13 +258,11 @@ void Agreement::double_known(Halves& halves) {
     in_messages(halves.kept(round + 1),
                 [&](std::span<std::byte> bytes) { send(partner, kResultTag, bytes); });
     deliver(fresh);
-    waiter_.set_rounds_before(2 * rounds - 1 - round);
     wait_for_messages(partner);
     fresh = halves.kept(round + 1, partner);
   }
   deliver(fresh);
   wait_for_messages();
-  waiter_.set_rounds_before(0);
 }
 
 }  // namespace tutti::collectives

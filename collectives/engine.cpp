@@ -35,6 +35,7 @@ class MessageInProgress {
   MessageInProgress(Waiter& waiter, std::atomic<std::uint64_t>& shown, int other_rank,
                     MessageState state, const CallInProgress& progress)
       : waiter_(waiter), shown_(shown), progress_(progress) {
+    progress_.is_message = true;
     const auto other = static_cast<std::uint64_t>(other_rank);
     shown_.store(other << 32 | static_cast<std::uint64_t>(state), std::memory_order_relaxed);
     waiter_.set_call(&progress_);

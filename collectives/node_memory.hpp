@@ -143,6 +143,10 @@ struct ControlBlock {
   /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakeups{0};
+  /// The last call in which some rank's time was up while it waited for a rank of this node, or in
+  /// it, plus one (of the first rank); and in which this rank saw that while it waited.
+  std::atomic<std::uint64_t> overdue{0};
+  std::atomic<std::uint64_t> overdue_too{0};
 
   /// The node's failure, raised once and never lowered (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};  ///< FailureState

@@ -20,13 +20,15 @@
 
 namespace tutti::collectives {
 
-/// A message outside of any call: a node failed, or a rank or the last one of a node left.
+/// A message outside of any call: a node failed, or a rank or the last one of a node left; or the
+/// sender's time in a call is up, and it asks whether the receiver waits, too, or answers so.
 struct Notice {
-  enum class Kind : std::uint32_t { failed, left, node_left };
+  enum class Kind : std::uint32_t { failed, left, node_left, overdue, waits_too };
   Kind kind = Kind::failed;
   std::int32_t rank = 0;       ///< the sender's rank
   std::uint32_t code = 0;      ///< an ErrorCode
-  std::uint64_t sequence = 0;  ///< left: like ControlBlock::left; node_left: of all ranks there
+  std::uint64_t sequence = 0;  ///< left: like ControlBlock::left; node_left: of all ranks there;
+                               ///< overdue, waits_too: of the call that the asker waits in
   char text[kTextBytes] = {};
 
   /// Bytes to send: no more than the text needs.

@@ -45,10 +45,6 @@ void nap() {
   nanosleep(&time, nullptr);
 }
 
-constexpr auto kForOtherNodes = milliseconds(500);
-constexpr auto kForEachRound = milliseconds(30);  // of 16,384 nodes together less than a second
-constexpr auto kForThoseWhoWait = seconds(1);
-
 /// Whether a node tells all others itself what happens in it: those that agree with all others in
 /// one round do. A message to each of many is what a job's end must not cost.
 bool tells_all_nodes(int nodes) {
@@ -121,6 +117,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   auto last = now();
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
+  overdue_ = {};
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
   auto progress_at = Clock::duration(kProgressAfter);
@@ -157,11 +154,10 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       warn(missing, polled);
       warned = true;
     }
-    if (polled >= deadline_ || polled_in_grace >= grace_) {
+    const bool is_terminating = polled_in_grace >= grace_;
+    if (polled >= deadline_ || is_terminating || is_overdue_elsewhere()) {
       if (ready()) return;
-      const std::vector<int> late = missing();
-      const auto extra = patience(late);
-      if (polled - extra >= deadline_ || polled_in_grace - extra >= grace_) expire(late, polled);
+      end_overdue(missing(), polled, is_terminating);
     }
     pause(polled, ready, progress_every > Clock::duration::zero());
   }
@@ -252,6 +248,12 @@ void Waiter::read_notices() {
       left_elsewhere_[notice->rank] = notice->sequence;
     } else if (notice->kind == Notice::Kind::node_left) {
       nodes_left_[topology_.node_of(notice->rank)] = notice->sequence;
+    } else if (notice->kind == Notice::Kind::overdue) {
+      answer(*notice);
+    } else if (notice->kind == Notice::Kind::waits_too) {
+      if (call_ != nullptr && notice->sequence == call_->sequence) {
+        overdue_.answered.push_back(notice->rank);
+      }
     } else if (!failed()) {
       raise_failure(static_cast<ErrorCode>(notice->code), notice->text);
     }
@@ -333,122 +335,6 @@ void Waiter::tell_other_nodes(const Notice& notice) noexcept {
     tell(distance);
     if (!tells_all && 2 * distance != nodes) tell(nodes - distance);
   }
-}
-
-// --- whom to blame for a wait that comes to nothing, and in what words ---------------------------
-
-void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
-  if (call_ == nullptr) return;
-  const bool has_local_leavers = memory_.first().leavers.load(std::memory_order_acquire) != 0;
-  if (!has_local_leavers && left_elsewhere_.empty() && nodes_left_.empty()) return;
-  std::vector<int> gone;
-  bool by_exception = false;
-  for (const int rank : missing()) {
-    const std::uint64_t left = left_of(rank);
-    const std::uint64_t sequence = left & ~kLeftByException;
-    if (left == 0 || sequence > call_->sequence) continue;
-    gone.push_back(rank);
-    by_exception = by_exception || sequence != left;
-  }
-  if (gone.empty()) return;
-  if (by_exception) {  // whose rank prints it
-    fail(ErrorCode::communication,
-         call_name() + ": " + names_of(topology_, gone) + " ended by an exception of its own",
-         /*reporter=*/false);
-  }
-  fail(ErrorCode::communication,
-       call_name() + ": " + names_of(topology_, gone) + " left before this call, which " +
-           name_of(topology_, topology_.rank) +
-           " waits in; every rank must make the same calls before its store is destroyed");
-}
-
-/// As ControlBlock::left, of any rank; 0 if it is not known to have left.
-std::uint64_t Waiter::left_of(int rank) const {
-  const int local = topology_.local_rank_of(rank);
-  if (local >= 0) return memory_.peers[local].control().left.load(std::memory_order_acquire);
-  if (const auto found = left_elsewhere_.find(rank); found != left_elsewhere_.end()) {
-    return found->second;
-  }
-  const auto found = nodes_left_.find(topology_.node_of(rank));
-  return found == nodes_left_.end() ? 0 : found->second;
-}
-
-/// A process that was killed gives no notice.
-void Waiter::check_processes(FunctionRef<std::vector<int>()> missing) {
-  if (observer_ == nullptr) return;
-  std::vector<int> gone;
-  for (const int rank : missing()) {
-    const int local = topology_.local_rank_of(rank);
-    if (local >= 0 && observer_->is_gone(local)) gone.push_back(rank);
-  }
-  if (gone.empty()) return;
-  fail(ErrorCode::communication,
-       call_name() + ": " + names_of(topology_, gone) + " ended without a word, which " +
-           name_of(topology_, topology_.rank) + " waits for; it was killed or left the program" +
-           observations(gone));
-}
-
-/// What can be seen of the first of them that anything can be seen of.
-std::string Waiter::observations(const std::vector<int>& missing) const {
-  for (const int rank : missing) {
-    const int local = topology_.local_rank_of(rank);
-    if (observer_ == nullptr || local < 0) continue;
-    const std::string seen = observer_->describe(local);
-    if (!seen.empty()) return "; rank " + std::to_string(rank) + " " + seen;
-  }
-  return {};
-}
-
-std::string Waiter::call_name() const {
-  if (call_ == nullptr) return "collective call";
-  return call_->describe() + " (call " + std::to_string(call_->sequence) + of_group(topology_) +
-         ")";
-}
-
-void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration waited) const {
-  const std::vector<int> missing = missing_ranks();
-  const auto is_missing = [&](int rank) {
-    return std::find(missing.begin(), missing.end(), rank) != missing.end();
-  };
-  const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
-  const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
-  const bool speaks = missing.empty() || (speaker != local.end() && *speaker == topology_.rank);
-  if (!speaks) return;
-  log_.warn("has waited " + in_seconds(waited) + " for " +
-            (missing.empty() ? std::string("its GPU") : names_of(topology_, missing)) + " in " +
-            call_name());
-}
-
-/// Time beyond the deadline for those who are better placed to say who is missing. A rank that has
-/// made the call waits itself, for the rank to blame; and a rank of another node is better looked
-/// at from there.
-Waiter::Clock::duration Waiter::patience(const std::vector<int>& missing) const {
-  if (missing.empty()) return Clock::duration::zero();
-  const auto is_elsewhere = [&](int rank) { return topology_.local_rank_of(rank) < 0; };
-  if (std::all_of(missing.begin(), missing.end(), is_elsewhere)) {
-    return kForOtherNodes + rounds_before_ * kForEachRound;
-  }
-  const auto has_come = [&](int rank) {
-    const int local = topology_.local_rank_of(rank);
-    return local < 0 ||
-           (call_ != nullptr && memory_.peers[local].control().calls.is_in(call_->sequence));
-  };
-  const bool all_came = std::all_of(missing.begin(), missing.end(), has_come);
-  return all_came ? kForThoseWhoWait : Clock::duration::zero();
-}
-
-void Waiter::expire(const std::vector<int>& missing, Clock::duration waited) {
-  const std::string awaited = missing.empty()
-                                  ? "its GPU, whose work has not ended"
-                                  : names_of(topology_, missing) + ", which did not arrive";
-  const std::string text = call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
-                           in_seconds(waited) + " for " + awaited + observations(missing) + "; ";
-  if (waited < deadline_) {
-    fail(ErrorCode::timeout, text +
-                                 "this process was told to end by SIGTERM, so it stops waiting (" +
-                                 in_seconds(grace_) + ", TUTTI_GRACE); nothing was saved");
-  }
-  fail(ErrorCode::timeout, text + "see what they are doing, or raise TUTTI_TIMEOUT");
 }
 
 }  // namespace tutti::collectives

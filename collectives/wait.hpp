@@ -70,6 +70,7 @@ bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& 
 struct CallInProgress {
   std::uint64_t sequence = 0;
   FunctionRef<std::string()> describe;
+  bool is_message = false;  ///< of two ranks, which come before the call that has the sequence
 };
 
 /// How a thread waits that makes calls beside one that computes. Shared with the one that computes.
@@ -145,10 +146,6 @@ class Waiter {
   /// Who can tell about ranks that do not come. May be null.
   void set_observer(const Observer* observer) { observer_ = observer; }
 
-  /// A message that is waited for comes from a rank that has waited for others in so many rounds:
-  /// it may wait still, and those who wait for the one to blame are to speak first.
-  void set_rounds_before(int rounds) { rounds_before_ = rounds; }
-
   /// Something to poll in every wait: the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
 
@@ -190,6 +187,14 @@ class Waiter {
   static constexpr auto kNoticesEvery = std::chrono::microseconds(100);
   static constexpr int kPatientPolls = 4;
 
+  /// What a wait whose time is up has learnt: see blame.cpp.
+  struct Overdue {
+    bool is_so = false;
+    std::vector<int> asked;
+    std::vector<int> answered;    ///< ranks of other nodes that wait themselves
+    Clock::duration asked_at{0};  ///< how long the wait was when the last of them was asked
+  };
+
   [[noreturn]] void throw_failure() const;
   static Clock::duration deadline_of(const Settings& settings);
   static int polls_before_slow(const NodeMemory& memory, const Topology& topology);
@@ -210,7 +215,12 @@ class Waiter {
   void read_notices();
   void check_leavers(FunctionRef<std::vector<int>()> missing);
   void check_processes(FunctionRef<std::vector<int>()> missing);
-  [[nodiscard]] Clock::duration patience(const std::vector<int>& missing) const;
+  [[nodiscard]] bool is_overdue_elsewhere() const;
+  void answer(const Notice& question);
+  void end_overdue(const std::vector<int>& missing, Clock::duration waited, bool is_terminating);
+  void ask(const std::vector<int>& missing, Clock::duration waited);
+  [[nodiscard]] bool has_come(int rank) const;
+  [[nodiscard]] bool waits_too(int rank) const;
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
   void tell_other_nodes(const Notice& notice) noexcept;
   [[nodiscard]] std::uint64_t left_of_node() const;
@@ -220,7 +230,8 @@ class Waiter {
   [[nodiscard]] bool terminating() const {
     return stop_ != nullptr && stop_->load(std::memory_order_relaxed) == Stop::terminating;
   }
-  [[noreturn]] void expire(const std::vector<int>& missing, Clock::duration waited);
+  [[noreturn]] void expire(const std::vector<int>& missing, Clock::duration waited,
+                           bool is_terminating);
 
   const NodeMemory& memory_;
   const Topology& topology_;
@@ -234,7 +245,7 @@ class Waiter {
   Log log_;
   const CallInProgress* call_ = nullptr;
   const FunctionRef<void()>* poll_ = nullptr;
-  int rounds_before_ = 0;
+  Overdue overdue_;
   const StopFlag* stop_ = nullptr;
   const Observer* observer_ = nullptr;
   const Patience* patience_ = nullptr;
