@@ -341,31 +341,6 @@ TEST_CASE("the deadline's error says what the missing rank did last") {
         std::string::npos);
 }
 
-TEST_CASE("a rank that waits itself is not blamed: the one who is missing is") {
-  for (int trial = 0; trial < 5; ++trial) {
-    Settings settings;
-    settings.timeout = test::kShortDeadline;
-    settings.log = tutti::LogLevel::quiet;
-    std::atomic<int> waiting{3};
-    const auto outcomes = test::as_ranks({2, 2}, settings, [&](Communicator& comm) {
-      if (comm.rank() == 1) {
-        while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return;
-      }
-      const test::CountDown leaving(waiting);
-      comm.barrier();
-    });
-    int reporters = 0;
-    for (const int rank : {0, 2, 3}) {
-      REQUIRE(outcomes[static_cast<std::size_t>(rank)]);
-      const Error& error = *outcomes[static_cast<std::size_t>(rank)];
-      CHECK(std::string(error.what()).find(" for rank 1 ") != std::string::npos);
-      reporters += error.reporter() ? 1 : 0;
-    }
-    CHECK(reporters == 1);
-  }
-}
-
 TEST_CASE("a rank that ends by an exception reports it alone") {
   Settings settings;
   settings.timeout = std::chrono::duration<double>(60);

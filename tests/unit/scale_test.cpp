@@ -161,40 +161,6 @@ TEST_CASE("an allgather is one message per pair of nodes, whatever their ranks")
   CHECK(counter.most_of_a_node(collectives::kResultTag, kRanksPerNode) <= kCalls * (kNodes - 1));
 }
 
-TEST_CASE("a lost rank of many nodes is named on all, with three messages per doubling") {
-  constexpr int kLost = 11;
-  MessageCounter counter;
-  std::atomic<int> waiting{0};
-  constexpr int kPerNode = 2;
-  const int size = kNodes * kPerNode;
-  const auto outcomes = test::as_ranks(
-      std::vector<int>(kNodes, kPerNode), quick(1),
-      [&](Communicator& comm) {
-        comm.barrier();
-        if (comm.rank() == kLost) {
-          while (waiting < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          return;
-        }
-        try {
-          comm.barrier();
-        } catch (const Error&) {
-          ++waiting;
-          throw;
-        }
-      },
-      counter.filter());
-  for (int rank = 0; rank < size; ++rank) {
-    if (rank == kLost) continue;
-    CAPTURE(rank);
-    REQUIRE(outcomes[static_cast<std::size_t>(rank)]);
-    const Error& error = *outcomes[static_cast<std::size_t>(rank)];
-    CHECK(error.code() == ErrorCode::timeout);
-    CHECK(std::string(error.what()).find("rank 11 (") != std::string::npos);
-  }
-  // Two to say so; and whom it waits for, asked once, or answered to who waits for it.
-  CHECK(counter.most_of_a_node(kNoticeTag, kPerNode) <= 3 * rounds_of(kNodes));
-}
-
 TEST_CASE("many nodes learn without a deadline that one has left, whoever is still there") {
   for (const int per_node : {1, 2}) {
     for (const int nodes : {9, 12, 17}) {

@@ -238,41 +238,6 @@ TEST_CASE("ranks that share a core have it in turn: who waits looks for a while,
 
 namespace {
 
-/// Of a job that has lost a node: what the ranks of the others say, and when.
-struct Loss {
-  test::Outcomes outcomes;
-  double last_seconds = 0;  ///< from the call to the last rank's error
-  simulated::Traffic traffic;
-};
-
-Loss lose_node(int nodes, int lost, double timeout_seconds) {
-  Cluster cluster(Network{}, nodes_of(nodes, 1), quiet(timeout_seconds));
-  Loss loss;
-  loss.outcomes = cluster.run([&](Communicator& comm) {
-    comm.barrier();
-    cluster.simulation().sleep_until(cluster.simulation().now() + kSecond);  // all have ended it
-    if (comm.rank() == lost) {
-      cluster.wires().cut({lost});
-      cluster.simulation().stop_here();
-      return;
-    }
-    const Time begin = cluster.simulation().now();
-    try {
-      comm.barrier();
-    } catch (const Error&) {
-      const auto took = static_cast<double>(cluster.simulation().now() - begin);
-      loss.last_seconds = std::max(loss.last_seconds, took / kSecond);
-      loss.traffic = cluster.wires().traffic();
-      throw;
-    }
-  });
-  return loss;
-}
-
-}  // namespace
-
-namespace {
-
 enum class Call { broadcast, allreduce, allreduce_in_place };
 
 /// How long two nodes of one rank work on a call of 1 MB, in the time that reading and writing so
@@ -383,42 +348,6 @@ TEST_CASE("what a rank allocates does not grow with the number of ranks or of no
   }
 }
 #endif
-
-namespace {
-
-/// All other ranks name the lost one, in time.
-void check_that_lost_node_is_named(int nodes, int lost) {
-  constexpr double kDeadline = 5;
-  CAPTURE(nodes);
-  CAPTURE(lost);
-  const Loss loss = lose_node(nodes, lost, kDeadline);
-  const std::string number = std::to_string(lost);
-  const std::string name = "rank " + number + " (host node" + number + ")";
-  int silent = 0;
-  for (int rank = 0; rank < nodes; ++rank) {
-    const auto& outcome = loss.outcomes[static_cast<std::size_t>(rank)];
-    if (rank == lost) continue;
-    const bool named = outcome && outcome->code() == ErrorCode::timeout &&
-                       std::string(outcome->what()).find(name) != std::string::npos;
-    if (!named && ++silent < 3)
-      MESSAGE(rank, ": ", std::string(outcome ? outcome->what() : "nothing"));
-  }
-  CHECK(silent == 0);
-  CHECK(loss.last_seconds >= kDeadline);
-  CHECK(loss.last_seconds <= kDeadline + 2);
-  CHECK(loss.traffic.most_notices_of_node > 0);
-  CHECK(loss.traffic.most_notices_of_node <= static_cast<std::uint64_t>(2 * rounds_of(nodes)));
-}
-
-}  // namespace
-
-TEST_CASE("a lost node of very many is named on every rank soon after the deadline") {
-  check_that_lost_node_is_named(test::kFewRounds ? 64 : 1024, 37);
-}
-
-TEST_CASE("so it is in whichever block of nodes, where they are no power of two") {
-  for (const int lost : {0, 37, 63, 64, 70, 96, 98}) check_that_lost_node_is_named(100, lost);
-}
 
 TEST_CASE("a long message takes its port for its bytes, and waits for its receiver") {
   Network network = pure_latency();
