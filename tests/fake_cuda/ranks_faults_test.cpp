@@ -108,7 +108,7 @@ TEST_CASE(
     "a GPU that hangs on one rank ends the push of all by the deadline, whatever an abort does") {
   const auto host = test::host_of_its_own();
   for (const std::string& path : paths()) {
-    KVStore kv = begin(by(path, 1));
+    KVStore kv = begin(by(path, 4));  // no rank that is there misses it before
     if (test::is_last()) fake_cuda::hang(0);
     const bool has_nodes = std::getenv("TUTTI_RANKS_PER_NODE") != nullptr;
     const std::string word = path == "nccl" && has_nodes ? "wait for each other"

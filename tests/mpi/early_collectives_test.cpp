@@ -4,6 +4,7 @@
 #include "runtime/mpi/early_collectives.hpp"
 
 #include <chrono>
+#include <functional>
 #include <new>
 #include <optional>
 #include <span>
@@ -24,7 +25,7 @@ using tutti::mpi::Request;
 namespace {
 
 constexpr int kMissing = 1;
-constexpr std::chrono::duration<double> kBrief{2};
+constexpr std::chrono::duration<double> kBrief{4};
 constexpr std::chrono::duration<double> kLong{100};
 
 bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope scope,
@@ -41,6 +42,15 @@ bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope s
 
 const Calls& mpi() { return tutti::mpi::load_or_throw(); }
 tutti::mpi::Comm world() { return mpi().world(); }
+
+/// True if `body` is so on every rank, once in three times: who asks where the others are waits for
+/// half a second, in which a rank may have no core to answer.
+bool any_roll_call(const std::function<bool()>& body) {
+  for (int roll_call = 0; roll_call < 3; ++roll_call) {
+    if (test::agree(body())) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -107,36 +117,37 @@ TEST_CASE("what one rank throws, of whatever type, all throw") {
 
 TEST_CASE("a rank that stays away from a step is named, with the step") {
   const bool is_missing = test::rank() == kMissing;
-  EarlyCollectives ranks(world(), is_missing ? kLong : kBrief);
-  std::optional<tutti::Error> error;
-  if (!is_missing) error = test::error_of([&] { ranks.agree("meet here", [] {}); });
   const std::vector<std::string> words = {"rank " + std::to_string(test::rank()) + " (host ",
                                           "for all ranks to meet here: rank 1 did not come;",
                                           "TUTTI_TIMEOUT"};
-  CHECK(test::agree(is_missing || says(error, ErrorCode::timeout, ErrorScope::failed, words)));
+  CHECK(any_roll_call([&] {
+    EarlyCollectives ranks(world(), is_missing ? kLong : kBrief);
+    if (is_missing) return true;
+    const auto error = test::error_of([&] { ranks.agree("meet here", [] {}); });
+    return says(error, ErrorCode::timeout, ErrorScope::failed, words);
+  }));
 }
 
 TEST_CASE("a rank that waits in another step is not said to be missing") {
-  EarlyCollectives ranks(world(), test::rank() == kMissing ? kLong : kBrief);
-  std::optional<tutti::Error> error;
-  if (test::rank() == kMissing) {
-    // Nobody sends this message until the others have given up.
-    static int value = 0;
+  CHECK(any_roll_call([&] {
+    EarlyCollectives ranks(world(), test::rank() == kMissing ? kLong : kBrief);
     Request request;
-    mpi().receive(&value, sizeof value, 0, 7, ranks.comm(), &request);
-    ranks.wait("hear from rank 0", request);
-  } else {
-    error = test::error_of([&] { ranks.barrier("meet here"); });
+    if (test::rank() == kMissing) {
+      // Nobody sends this message until the others have given up.
+      static int value = 0;
+      mpi().receive(&value, sizeof value, 0, 7, ranks.comm(), &request);
+      ranks.wait("hear from rank 0", request);
+      return true;
+    }
+    const auto error = test::error_of([&] { ranks.barrier("meet here"); });
     const int value = 1;
-    Request request;
     if (test::rank() == 0) {
       mpi().send(&value, sizeof value, kMissing, 7, ranks.comm(), &request);
       mpi().wait(&request);
     }
-  }
-  const bool is_told = says(error, ErrorCode::timeout, ErrorScope::failed,
-                            {"meet here: rank 1 waits for all to hear from rank 0;"});
-  CHECK(test::agree(test::rank() == kMissing || is_told));
+    return says(error, ErrorCode::timeout, ErrorScope::failed,
+                {"meet here: rank 1 waits for all to hear from rank 0;"});
+  }));
 }
 
 TEST_CASE("a rank that creates its communicator too late keeps the others no longer than theirs") {

@@ -13,6 +13,7 @@
 
 #include "tests/mpi/checkpoint_fixture.hpp"
 #include "tests/mpi/oracle.hpp"
+#include "tests/support/hasty_group.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;
@@ -231,11 +232,10 @@ TEST_CASE("what is no group of MPI's ranks is refused") {
 TEST_CASE("a deadline in one group names ranks of the group and of the job; the job goes on") {
   if (test::size() < 3) return;
   tutti::Settings settings = test::settings();
-  settings.timeout = std::chrono::milliseconds(1500);
   settings.log = tutti::LogLevel::quiet;
-  Communicator world = Communicator::world(test::settings());
-  Communicator slow = Communicator::world(settings);
-  Communicator group = slow.split(test::rank() == 0 ? 0 : 1);
+  Communicator world = Communicator::world(settings);
+  Communicator group =
+      test::hasty_group(world, test::rank() == 0 ? 0 : 1, std::chrono::milliseconds(1500));
   bool right = true;
   if (test::rank() == 1) {
     const auto error = test::error_of([&] { group.barrier(); });
@@ -247,6 +247,6 @@ TEST_CASE("a deadline in one group names ranks of the group and of the job; the 
   }
   CHECK(test::agree(right));
   Tensor one = Tensor::ones({100});
-  slow.allreduce(one);
+  world.allreduce(one);
   CHECK(test::agree(one.values<float>()[99] == static_cast<float>(test::size())));
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient compression of keys on fake GPUs: the bits of keys on the cpu.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -389,6 +392,7 @@ TEST_CASE("a GPU that hangs ends a compressed push on all ranks") {
   const test::FakeGpus gpus(2);
   tutti::Settings settings = test::by("auto");
   settings.timeout = test::kShortDeadline;
+  std::atomic<int> waiting{1};
   const auto outcomes = test::as_ranks({1, 1}, settings, [&](Communicator& world) {
     const Device mine = gpu(world.rank());
     auto kv = KVStore::create(world);
@@ -397,7 +401,13 @@ TEST_CASE("a GPU that hangs ends a compressed push on all ranks") {
     const Tensor value = Tensor::ones({100}, DType::float32, mine);
     kv.push(1, value);
     kv.barrier();
-    if (world.rank() == 1) gpus->hang(1);
+    if (world.rank() == 0) {
+      // The deadline is the copy's, before the ranks agree: no call may be the first to reach it.
+      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return kv.push(1, value);
+    }
+    const test::CountDown ending(waiting);
+    gpus->hang(1);
     kv.push(1, value);
   });
   for (const auto& outcome : outcomes) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row-sparse keys on fake GPUs: replicas that differ, what is refused, and GPUs that fail.
+#include <atomic>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/checks.hpp"
@@ -297,12 +300,18 @@ TEST_CASE("a GPU that hangs ends a push of its rows on all ranks") {
   const test::FakeGpus gpus(2);
   tutti::Settings settings = test::by("auto");
   settings.timeout = test::kShortDeadline;
+  std::atomic<int> waiting{1};
   const auto outcomes = test::as_ranks({1, 1}, settings, [&](Communicator& world) {
     auto kv = store_with_table(world, "sgd");
     const RowSparse value = one_row(9, 1, gpu(world.rank()));
     kv.barrier();
-    if (world.rank() == 1) gpus->hang(1);
-    kv.push(1, value);
+    if (world.rank() == 0) {
+      // The deadline is the copy's, before the ranks agree: no call may be the first to reach it.
+      while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return kv.push(1, value);
+    }
+    const test::CountDown ending(waiting);
+    gpus->hang(1);
     kv.push(1, value);
   });
   for (const auto& outcome : outcomes) {

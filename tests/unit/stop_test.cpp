@@ -178,12 +178,12 @@ TEST_CASE("after SIGTERM a call waits no longer than the grace time") {
 TEST_CASE("once all ranks know of SIGTERM, the deadline is the usual one again") {
   const PreemptionSignals signals;
   Settings settings = quiet();
-  settings.grace = std::chrono::duration<double>(1);  // far more than ranks in step take
+  settings.grace = test::kShortDeadline;  // far more than ranks in step take
   const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 0) std::raise(SIGTERM);
     comm.barrier();
-    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+    if (comm.rank() == 1) std::this_thread::sleep_for(1.5 * test::kShortDeadline);
     comm.barrier();
   });
   CHECK(test::all_returned(outcomes));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups whose deadline passes while all ranks are there.
+#pragma once
+
+#include <chrono>
+
+#include "tutti/communicator.hpp"
+
+#include "runtime/job/group.hpp"
+
+namespace test {
+
+/// split(), but the group's calls have another deadline than its making, to which a rank may come
+/// late on a busy machine. So it may be short where one rank alone lets it pass. Collective; the
+/// communicator itself keeps its deadline.
+inline tutti::Communicator hasty_group(tutti::Communicator& world, int color,
+                                       std::chrono::duration<double> deadline) {
+  auto& settings =
+      const_cast<tutti::Settings&>(world.group()->settings());  // what a group takes on
+  settings.timeout = deadline;
+  return world.split(color);
+}
+
+}  // namespace test
