@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -41,13 +42,35 @@ std::size_t num_threads() {
   return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-bool has_thread(const std::string& name) {
+/// Threads whose names begin so.
+std::size_t num_named(const std::string& begin) {
+  std::size_t named = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "comm");
     std::string found;
-    if (std::getline(file, found) && found == name) return true;
+    if (std::getline(file, found) && found.starts_with(begin)) ++named;
+  }
+  return named;
+}
+
+/// Looks until it is so, or for 10 s.
+bool becomes(const std::function<bool()>& is_so) {
+  for (int look = 0; look < 10'000; ++look) {
+    if (is_so()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
+}
+
+/// The kernel counts a thread that was joined for a moment longer.
+bool becomes_num_threads(std::size_t expected) {
+  return becomes([&] { return num_threads() == expected; });
+}
+
+/// Once helpers of the test before have ended.
+std::size_t num_threads_without_helpers() {
+  CHECK(becomes([] { return num_named("tutti-") == 0; }));
+  return num_threads();
 }
 
 Settings with_threads(int threads) {
@@ -133,7 +156,7 @@ TEST_CASE("what a piece throws comes to the caller, and the next run is a run li
 }
 
 TEST_CASE("helpers are made at the first large call, have names, and end with their owner") {
-  const std::size_t before = num_threads();
+  const std::size_t before = num_threads_without_helpers();
   {
     Workers workers({.threads = 3});
     CHECK(workers.splits(kSplitBytes));
@@ -143,17 +166,14 @@ TEST_CASE("helpers are made at the first large call, have names, and end with th
     CHECK(num_threads() == before);
     counted(workers, 4);
     CHECK(num_threads() == before + 2);
-    for (int look = 0; look < 1000 && !has_thread("tutti-2"); ++look) {  // it names itself
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    CHECK(has_thread("tutti-2"));
-    CHECK_FALSE(has_thread("tutti-3"));
+    CHECK(becomes([] { return num_named("tutti-2") == 1; }));  // it names itself
+    CHECK(num_named("tutti-3") == 0);
   }
-  CHECK(num_threads() == before);
+  CHECK(becomes_num_threads(before));
 }
 
 TEST_CASE("a store makes threads for large calls alone, and none with the value 1") {
-  const std::size_t before = num_threads();
+  const std::size_t before = num_threads_without_helpers();
   KVStore one = KVStore::create("local", with_threads(1));
   one.init(3, Tensor::ones({2 * kLarge}));
   one.push(3, Tensor::ones({2 * kLarge}));
@@ -167,7 +187,7 @@ TEST_CASE("a store makes threads for large calls alone, and none with the value 
 }
 
 TEST_CASE("many stores with threads live side by side") {
-  const std::size_t before = num_threads();
+  const std::size_t before = num_threads_without_helpers();
   {
     std::vector<KVStore> stores;
     for (int i = 0; i < 12; ++i) stores.push_back(KVStore::create("local", with_threads(3)));
@@ -176,7 +196,7 @@ TEST_CASE("many stores with threads live side by side") {
     for (KVStore& kv : stores) CHECK(kv.view(1).values<float>()[kLarge] == 2.0f);
     CHECK(num_threads() == before + 24);
   }
-  CHECK(num_threads() == before);
+  CHECK(becomes_num_threads(before));
 }
 
 // A machine that is busy gives the helpers less time, not more.
