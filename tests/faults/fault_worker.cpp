@@ -16,6 +16,7 @@
 //   fault_worker late VICTIM       this rank creates its store when nobody waits any more
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -48,6 +49,15 @@ void say_now() {
   const int length = std::snprintf(line.data(), line.size(), "fault at %lld.%09ld\n",
                                    static_cast<long long>(now.tv_sec), now.tv_nsec);
   static_cast<void>(!write(STDOUT_FILENO, line.data(), static_cast<std::size_t>(length)));
+}
+
+/// A rank that is stopped is named by its own node. Others wait for that node's first rank, and say
+/// so half a second after their deadline: they come later, so that a node that has no core for a
+/// while is still the first to speak.
+void leave_to_node_of(int victim, const Communicator& world) {
+  const int node = victim / world.local_size();  // nodes are consecutive, and equal
+  if (victim % world.local_size() == 0 || world.node() == node) return;
+  std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 
 /// Ends this process or its part in the job.
@@ -119,6 +129,7 @@ int run(const std::string& fault, int victim, const std::string& mode) {
   Pushes pushes(kv, mode == "async");
   for (; step < kSteps; ++step) {
     if (step == kStepOfFault && fault == "stuck") test::let_mpi_hang();
+    if (step == kStepOfFault && fault == "stopped") leave_to_node_of(victim, world);
     if (step != kStepOfFault || !is_victim) {
       pushes.push("a", value);
       pushes.push("b", value);

@@ -58,11 +58,14 @@ Fault = namedtuple("Fault", "codes when words program_says", defaults=(True,))
 PID = r"rank V \(host \S+, pid \d+\)"
 
 
+WITHOUT_A_WORD = PID + " ended without a word"
+
+
 def gone_by(signal):
     """What is said of a rank that a signal ended. The launcher says it, with a status of its own;
     where it needs longer than the 2 s after which ranks look for each other's processes, a rank
     does, and the job ends with 2."""
-    return rf"rank V with PID \d+ on node \S+ exited on signal {signal}|{PID} ended without a word"
+    return rf"rank V with PID \d+ on node \S+ exited on signal {signal}|{WITHOUT_A_WORD}"
 
 
 # The call of the fault is 16: one for init, two in each of seven steps.
@@ -70,7 +73,7 @@ FAULTS = {
     "killed": Fault({137, 2}, "at once", [gone_by(9)], False),
     "stopped": Fault({4}, "deadline", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+", "waited"]),
     "aborts": Fault({134, 2}, "at once", [gone_by(6)], False),
-    "vanishes": Fault({1}, "at once", [r"rank V", "without calling"], False),
+    "vanishes": Fault({1, 2}, "at once", [r"rank V", f"without calling|{WITHOUT_A_WORD}"], False),
     "exits": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",
                                     "left before this call"]),
     "finalizes": Fault({2}, "at once", [r"call 16\b", "key a", r"rank V\b", r"pids? \d+",

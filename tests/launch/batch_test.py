@@ -66,7 +66,8 @@ class Pbs(launcher.Folder):
 
     def test_the_warning_before_the_limit_saves_and_submits_again(self):
         for template in ("pbs_cpu.sh", "pbs_gpu.sh"):
-            result = self.run_template(template, "while :; do sleep 0.05; done", "00:02:01")
+            # 5 s, in which launch.sh has come to listen to signals, and mpirun too.
+            result = self.run_template(template, "while :; do sleep 0.05; done", "00:02:05")
             self.assertEqual(result.code, 75, result.err)
             self.assertRegex(result.out, "ended with 75\n.* submitted again as 8.server\n$")
             self.assertEqual(self.submitted().splitlines()[-1], f"scripts/mpirun/{template}")

@@ -26,6 +26,8 @@ SLEEP_US = 50e3
 # A round trip is cut in half, and on a loaded machine the shortest takes milliseconds.
 HOSTS_ERROR_US = 0.4 * SLEEP_US
 STEPS = 10
+# One of so many shows the rank that sleeps: on a busy machine another may wait longer for a core.
+RUNS = 3
 NOT_HERE = 77
 PHASES = {"prepare", "wait for ranks", "wait for nodes", "copy in", "reduce", "reduce and update",
           "wait for shares", "network", "copy out", "update", "store"}
@@ -126,17 +128,20 @@ class Reports(unittest.TestCase):
                 for rank, name in trace.names.items():
                     self.assertRegex(name, rf"^rank {rank}, host \S+$")
                 self.check_nesting(trace)
-                waited = [0.0] * ranks
+                waited = []
                 for rank in range(ranks):
                     pushes = [call for call in trace.calls[rank] if call[0] == PUSH]
                     self.assertEqual(len(pushes), STEPS)
                     self.assertEqual({call[3]["bytes"] for call in pushes}, {8000})
                     pulls = [call for call in trace.calls[rank] if call[0] == "pull of key weight"]
                     self.assertEqual(len(pulls), STEPS)
-                    waited[rank] = sum(end - begin for call in pushes
+                    waited.append([sum(end - begin
                                        for name, begin, end, _ in trace.inside(rank, call)
                                        if name in ("wait for ranks", "wait for nodes"))
-                self.assertEqual(waited.index(min(waited)), late, waited)
+                                   for call in pushes])
+                # In most steps, for the reason of RUNS.
+                shortest = [step.index(min(step)) for step in zip(*waited)]
+                self.assertGreater(shortest.count(late), STEPS / 2, waited)
                 self.check_one_clock(trace, ranks)
 
     def test_the_trace_shows_the_life_of_each_asynchronous_push(self):
@@ -152,9 +157,20 @@ class Reports(unittest.TestCase):
                     self.assertEqual(named.count("push_async of key bias"), 5)
                     self.assertEqual(named.count("allreduce_async"), 5)
                     for life in lives[rank]:
-                        self.check_life(life, rank, late)
+                        self.check_life(life)
+                    if rank != late:  # most of its pushes waited, for the reason of RUNS
+                        waits = [self.wait_of_push(life) for life in lives[rank]
+                                 if "push" in life[0][0]]
+                        for_late = [wait for who, wait in waits if who == [late]]
+                        self.assertGreater(sum(wait > SLEEP_US / 2 for wait in for_late),
+                                           len(waits) / 2, waits)
 
-    def check_life(self, life, rank, late):
+    def wait_of_push(self, life):
+        """The ranks that a push waited for, each the last of a wait, and how long it did."""
+        waits = [stage for stage in life if stage[0] == "wait for ranks"]
+        return [wait[3]["last rank"] for wait in waits], sum(wait[2] - wait[1] for wait in waits)
+
+    def check_life(self, life):
         """A call, and without gaps in it what it waited for, for whom, and what moved it."""
         name, begin, end, args = life[0]
         self.assertLessEqual(begin, end)
@@ -171,13 +187,8 @@ class Reports(unittest.TestCase):
         self.assertEqual(life[-1][2], end)
         for one, following in zip(life[1:], life[2:]):
             self.assertEqual(one[2], following[1])
-        if "push" not in name:
-            return
-        self.assertEqual(args["bytes"], 4000)
-        waits = [stage for stage in life if stage[0] == "wait for ranks"]
-        if rank != late:
-            self.assertEqual([wait[3]["last rank"] for wait in waits], [late])
-            self.assertGreater(waits[0][2] - waits[0][1], SLEEP_US / 2)
+        if "push" in name:
+            self.assertEqual(args["bytes"], 4000)
 
     def check_one_clock(self, trace, ranks, error_us=0):
         """A push ends on a rank only after it began on all: in every step, on one clock."""
@@ -262,27 +273,33 @@ class Reports(unittest.TestCase):
             both[0].calls.update(trace.calls)
         self.check_one_clock(both[0], 4, error_us=HOSTS_ERROR_US)
 
+    def statistics(self, ranks, what, call, per_node=""):
+        """What a job prints of which the last rank sleeps, and the row of a call."""
+        late = ranks - 1
+        for _ in range(RUNS):
+            done = self.run_job(ranks, what, str(late), STATISTICS=1, RANKS_PER_NODE=per_node)
+            row = next(line for line in done.stderr.splitlines() if line.endswith(call))
+            if ranks == 1 or re.search(rf"rank {late} \(\d+ %\)", row):
+                break
+        return done, row
+
     def test_statistics_are_one_table_of_all_ranks(self):
         for ranks, per_node in LAYOUTS:
             with self.subTest(ranks=ranks, per_node=per_node):
                 late = ranks - 1
-                done = self.run_job(ranks, "sleepy", str(late), STATISTICS=1,
-                                    RANKS_PER_NODE=per_node)
+                done, row = self.statistics(ranks, "sleepy", PUSH, per_node)
                 head = f"tutti: statistics of {ranks} rank" + ("s, " if ranks > 1 else ", ")
                 self.assertEqual(done.stderr.count("tutti: statistics of"), 1, done.stderr)
                 self.assertIn(head, done.stderr)
-                row = next(line for line in done.stderr.splitlines() if PUSH in line)
                 self.assertRegex(row, r"^ +10     80.0 kB ")
                 if ranks > 1:
                     self.assertRegex(row, rf"rank {late} \(\d+ %\)")
                     self.assertRegex(done.stderr, rf"rank {late} \(host \S+\) came last in "
-                                     r"\d+ calls; each rank waited \d+ ms for it")
+                                     r"\d+ calls; each rank waited \S+ m?s for it")
                 self.assertRegex(done.stderr, r"\n +10     40.0 kB .* pull of key weight\n")
 
     def test_statistics_name_who_was_late_with_a_key_and_what_was_hidden(self):
-        done = self.run_job(3, "async", "2", STATISTICS=1)
-        row = next(line for line in done.stderr.splitlines()
-                   if line.endswith("push_async of key weight"))
+        done, row = self.statistics(3, "async", "push_async of key weight")
         self.assertRegex(row, r"^ +5     20.0 kB .*rank 2 \(\d+ %\)")
         self.assertRegex(done.stderr, r"on rank 0, asynchronous calls took \S+ m?s, of which \d+ % "
                          "was hidden behind the program's own work")
@@ -296,6 +313,14 @@ class Reports(unittest.TestCase):
                       (self.folder / "statistics.1.txt").read_text(encoding="utf-8"))
 
     def test_metrics_are_a_file_of_each_rank(self):
+        for _ in range(RUNS):
+            waited = self.waits_of_metrics()
+            if waited[0] > waited[1]:  # rank 1 sleeps before each push
+                return
+        self.fail(f"rank 0 waited no longer than rank 1: {waited}")
+
+    def waits_of_metrics(self):
+        """How long each of two ranks waited in pushes, of which rank 1 sleeps before each."""
         self.run_job(2, "sleepy", "1", PROMETHEUS=self.folder / "tutti.prom")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
                          ["tutti.0.prom", "tutti.1.prom"])
@@ -309,8 +334,8 @@ class Reports(unittest.TestCase):
             waited.append(metrics["tutti_push_waiting_seconds_total"])
             self.assertIn(f'tutti_push_total{{rank="{rank}",host=', text)
             self.assertRegex(text, r'tutti_call_total\{rank="\d",host="\S+",call="barrier"\} 1\n')
-        self.assertGreater(waited[0], waited[1])  # rank 1 sleeps before each push
         self.assertRegex(text, r'tutti_last_total\{.*last="1"\} \d+\n')
+        return waited
 
     def check_format(self, text):
         """Prometheus's text format: every family has its help and type before its values."""

@@ -184,13 +184,13 @@ def test_an_interrupt_ends_a_wait_and_then_the_job():
         kv = tutti.create("dist")
         kv.init("w", np.zeros(3, np.float32))
         if kv.rank == 0:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
                 kv.barrier()
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
                 raise
-        time.sleep(3)
+        time.sleep(3600)  # until the job ends
         kv.barrier()
     """)
     assert done.stdout == "interrupted\n" and done.returncode != 0
