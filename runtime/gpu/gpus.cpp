@@ -16,14 +16,18 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kYield = std::chrono::milliseconds(5);
 constexpr auto kSleep = std::chrono::microseconds(50);
+constexpr auto kPoll = std::chrono::seconds(1);
 
-/// Polls with a deadline, which begins anew as long as `renews()` says so.
+/// Polls with a deadline, which begins anew as long as `renews()` says so. As in every wait, of the
+/// time between two polls a second counts at the most: the process may have been stopped.
 template <class Ready, class Renews>
 void wait_until(Ready ready, Renews renews, Timeout timeout, const std::string& what) {
-  auto begin = Clock::now();
+  auto last = Clock::now();
+  Clock::duration waited{0};
   while (!ready()) {
-    if (renews()) begin = Clock::now();
-    const auto waited = Clock::now() - begin;
+    const auto now = Clock::now();
+    waited = renews() ? Clock::duration{0} : waited + std::min<Clock::duration>(now - last, kPoll);
+    last = now;
     if (timeout.count() > 0 && waited > timeout) {
       throw Error(ErrorCode::timeout, what + " has not ended after " +
                                           std::to_string(timeout.count()) +

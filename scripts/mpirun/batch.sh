@@ -18,12 +18,13 @@ export TUTTI_TIMEOUT=${TUTTI_TIMEOUT:-300}
 # user's order, a preemption): where only the script gets it the ranks save, too, but `ended` says
 # that the script is not to put the job back.
 run_job() {
-  local job
+  local asked=no job=''
   ended=no
+  trap 'asked=yes; [ -z "${job:-}" ] || kill -USR1 "$job" 2>/dev/null' USR1
+  trap 'asked=yes ended=yes; [ -z "${job:-}" ] || kill -USR1 "$job" 2>/dev/null' TERM
   "$batch_folder/launch.sh" --max-restarts "${MAX_RESTARTS:-2}" "$@" &
   job=$!
-  trap "kill -USR1 $job 2>/dev/null" USR1
-  trap "ended=yes; kill -USR1 $job 2>/dev/null" TERM
+  [ "$asked" = no ] || kill -USR1 "$job" 2>/dev/null
   wait "$job"
   while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ended the wait, not the job
   wait "$job"

@@ -157,9 +157,10 @@ if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ]; then exec "${command[@]}
 
 stopped=no
 job=''
+early=()  # signals that came while there was none
 forward() {
   case $1 in INT | TERM) stopped=yes ;; esac
-  [ -z "$job" ] || kill -s "$1" "$job" 2>/dev/null || true
+  if [ -z "$job" ]; then early+=("$1"); else kill -s "$1" "$job" 2>/dev/null || true; fi
 }
 for name in USR1 USR2 TERM INT; do
   # shellcheck disable=SC2064
@@ -171,6 +172,8 @@ run_once() {
   exec 3<&0
   "${command[@]}" <&3 3<&- &
   job=$!
+  for name in "${early[@]}"; do forward "$name"; done
+  early=()
   wait "$job" || true
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # a signal ended the wait
   status=0
