@@ -21,7 +21,8 @@ enum class LogLevel { quiet, warning, info, debug };
 struct TUTTI_API Settings {
   /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
   /// Seconds (fractions allowed). Default 300; 0 is never. A warning names the missing ranks at a
-  /// tenth of it, at the latest after 30 s.
+  /// tenth of it, at the latest after 30 s. Once it has passed, the ranks ask each other who is
+  /// missing, which takes a second or a few.
   std::chrono::duration<double> timeout{300.0};
 
   /// TUTTI_GRACE: how long a call waits for the other ranks after SIGTERM has asked this process to
