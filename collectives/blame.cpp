@@ -9,9 +9,10 @@
 //                                       time's up, 3 ->       no answer: rank 3 is named
 //
 // So a rank asks those it waits for before it names them: by a Notice in another node, by
-// ControlBlock::overdue in its own. One that waits in the same call, or in one before it, says so;
-// its time is up then as well, and it asks in its turn. Who is asked and does not answer is named.
-// A call costs nothing for that until its deadline, and then one notice for each rank waited for.
+// ControlBlock::asked in its own. One that waits in the same call, or in one before it, says so;
+// its time is up then as well, and it asks in its turn. Who is asked and does not answer for a
+// second is named. Nobody asks before a deadline; then each is asked twice a second, and once
+// it comes, nothing of this is left: what one wait has learnt ends with it.
 #include <algorithm>
 #include <utility>
 
@@ -21,23 +22,23 @@ namespace tutti::collectives {
 
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kForAnswers = seconds(1);  // but no longer than a deadline
+constexpr auto kAskEvery = milliseconds(500);
+constexpr int kLeastAsked = 2;  // times, before silence means something
+/// Who has not been asked for so long waits on: the others have what they waited for.
+constexpr auto kAskedFor = seconds(2);
 /// Those who wait themselves ask as soon as they are asked, and fail once they have no answer.
-constexpr int kForTheirFailure = 4;  // times as long
-/// Where many are waited for, some are asked.
-constexpr std::size_t kMostAsked = 16;
+constexpr int kForTheirFailure = 5;     // times as long
+constexpr std::size_t kMostAsked = 16;  // of other nodes, at a time
 
 /// Sets what only grows.
 void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t least) {
   std::uint64_t seen = value.load(std::memory_order_relaxed);
   while (seen < least && !value.compare_exchange_weak(seen, least, std::memory_order_relaxed)) {
   }
-}
-
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
 }  // namespace
@@ -112,7 +113,9 @@ std::string Waiter::call_name() const {
 
 void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration waited) const {
   const std::vector<int> missing = missing_ranks();
-  const auto is_missing = [&](int rank) { return contains(missing, rank); };
+  const auto is_missing = [&](int rank) {
+    return std::find(missing.begin(), missing.end(), rank) != missing.end();
+  };
   const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
   const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
   const bool speaks = missing.empty() || (speaker != local.end() && *speaker == topology_.rank);
@@ -122,52 +125,100 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
             call_name());
 }
 
-/// Whether a rank that waits in this call, or in a later one for this one, may wait no longer.
-bool Waiter::is_overdue_elsewhere() const {
-  return call_ != nullptr && !call_->is_message &&
-         memory_.first().overdue.load(std::memory_order_relaxed) > call_->sequence;
-}
-
-/// A rank that does not wait where it is asked reads this in its next wait, and answers then.
-void Waiter::answer(const Notice& question) {
-  raise_to(memory_.first().overdue, question.sequence + 1);
-  if (call_ == nullptr || call_->is_message || call_->sequence > question.sequence) return;
-  Notice notice;
-  notice.kind = Notice::Kind::waits_too;
-  notice.rank = topology_.rank;
-  notice.sequence = question.sequence;
-  transport_->notify(question.rank, notice);
+/// Whether a rank that waits for this one can wait no longer.
+bool Waiter::is_asked(Clock::duration waited) {
+  if (call_ == nullptr || call_->is_message) return false;
+  ControlBlock& own = memory_.control();
+  const std::uint64_t times = own.asked.load(std::memory_order_acquire);
+  if (times != overdue_.asked_times) {
+    overdue_.asked_times = times;
+    if (own.asked_in.load(std::memory_order_relaxed) > call_->sequence) {
+      overdue_.is_asked_in_node = true;
+      overdue_.asked_at = waited;
+    }
+  }
+  return overdue_.asked_at && waited - *overdue_.asked_at < kAskedFor;
 }
 
 /// Throws once it is known who is to blame, or can be known no more.
 void Waiter::end_overdue(const std::vector<int>& missing, Clock::duration waited,
                          bool is_terminating) {
-  if (missing.empty()) expire(missing, waited, is_terminating);
-  if (!std::exchange(overdue_.is_so, true)) overdue_.asked_at = waited;
-  if (call_ != nullptr && !call_->is_message) ask(missing, waited);
-  std::vector<int> silent = overdue_.asked.empty() ? missing : overdue_.asked;
-  std::erase_if(silent, [&](int rank) { return waits_too(rank) || !contains(missing, rank); });
   const bool own_time_is_up = waited >= deadline_ || is_terminating;
-  const bool some_did_not_come = std::any_of(silent.begin(), silent.end(), [&](int rank) {
-    return topology_.local_rank_of(rank) >= 0 && !has_come(rank);
-  });
-  if (some_did_not_come && own_time_is_up) expire(silent, waited, is_terminating);
+  if (missing.empty()) {  // its GPU
+    if (own_time_is_up) expire(missing, waited, is_terminating);
+    return;
+  }
+  if (own_time_is_up && !overdue_.is_up_since) overdue_.is_up_since = waited;
+  const bool asks = call_ != nullptr && !call_->is_message;
+  if (asks) answer();
   const auto for_answers = std::min<Clock::duration>(kForAnswers, deadline_);
-  const auto limit = silent.empty() ? kForTheirFailure * for_answers : for_answers;
-  if (waited - overdue_.asked_at < limit) return;
-  expire(silent.empty() ? missing : silent, waited, is_terminating);
+  std::vector<int> absent;
+  std::vector<int> silent;
+  for (const int rank : missing) {
+    if (topology_.local_rank_of(rank) >= 0 && !has_come(rank)) absent.push_back(rank);
+    const auto found = overdue_.questions.find(rank);
+    if (found == overdue_.questions.end()) continue;
+    look_for_answer(rank, found->second);
+    if (!found->second.open_since) continue;
+    const bool is_silent =
+        found->second.times >= kLeastAsked && waited - *found->second.open_since >= for_answers;
+    if (is_silent) silent.push_back(rank);
+  }
+  if (own_time_is_up && !absent.empty()) expire(absent, waited, is_terminating);
+  if (!silent.empty()) expire(silent, waited, is_terminating);
+  const auto limit = asks ? kForTheirFailure * for_answers : for_answers;
+  if (own_time_is_up && waited - *overdue_.is_up_since >= limit) {
+    expire(missing, waited, is_terminating);
+  }
+  if (asks) ask(missing, waited);
 }
 
+/// Of a rank of this node. Those of others come as notices.
+void Waiter::look_for_answer(int rank, Question& question) const {
+  const int local = topology_.local_rank_of(rank);
+  if (local < 0) return;
+  const auto answers = memory_.peers[local].control().answers.load(std::memory_order_relaxed);
+  if (std::exchange(question.answers, answers) != answers) question.close();
+}
+
+/// Those who have asked this rank, which waits itself.
+void Waiter::answer() {
+  if (std::exchange(overdue_.is_asked_in_node, false)) {
+    memory_.control().answers.fetch_add(1, std::memory_order_relaxed);
+    wake();
+  }
+  for (const int asker : overdue_.askers) {
+    Notice notice;
+    notice.kind = Notice::Kind::waits_too;
+    notice.rank = topology_.rank;
+    notice.sequence = call_->sequence;
+    transport_->notify(asker, notice);
+  }
+  overdue_.askers.clear();
+}
+
+/// Again and again, since each is to say that it waits now. Where many of other nodes are missing,
+/// some are asked: those behind this rank, so that others ask others.
 void Waiter::ask(const std::vector<int>& missing, Clock::duration waited) {
-  const std::uint64_t mark = call_->sequence + 1;
-  raise_to(memory_.control().overdue_too, mark);
-  raise_to(memory_.first().overdue, mark);
-  for (const int rank : missing) {
-    if (overdue_.asked.size() == kMostAsked) return;
-    if (contains(overdue_.asked, rank)) continue;
-    overdue_.asked.push_back(rank);
-    overdue_.asked_at = waited;
-    if (topology_.local_rank_of(rank) >= 0 || transport_ == nullptr) continue;
+  std::vector<int> in_turn = missing;
+  std::stable_partition(in_turn.begin(), in_turn.end(),
+                        [&](int rank) { return rank > topology_.rank; });
+  std::size_t asked_elsewhere = 0;
+  for (const int rank : in_turn) {
+    const int local = topology_.local_rank_of(rank);
+    if (local < 0 && (transport_ == nullptr || ++asked_elsewhere > kMostAsked)) continue;
+    Question& question = overdue_.questions[rank];
+    if (question.asked_at && waited - *question.asked_at < kAskEvery) continue;
+    question.asked_at = waited;
+    if (!question.open_since) question.open_since = waited;
+    ++question.times;
+    if (local >= 0) {
+      ControlBlock& peer = memory_.peers[local].control();
+      raise_to(peer.asked_in, call_->sequence + 1);
+      peer.asked.fetch_add(1, std::memory_order_release);
+      wake();
+      continue;
+    }
     Notice notice;
     notice.kind = Notice::Kind::overdue;
     notice.rank = topology_.rank;
@@ -182,15 +233,6 @@ bool Waiter::has_come(int rank) const {
   return call_ != nullptr && memory_.peers[local].control().calls.is_in(call_->sequence);
 }
 
-/// Whether it has said that it waits itself, since it was asked.
-bool Waiter::waits_too(int rank) const {
-  if (call_ == nullptr) return false;
-  const int local = topology_.local_rank_of(rank);
-  if (local < 0) return contains(overdue_.answered, rank);
-  const auto& mark = memory_.peers[local].control().overdue_too;
-  return mark.load(std::memory_order_relaxed) > call_->sequence;
-}
-
 void Waiter::expire(const std::vector<int>& missing, Clock::duration waited, bool is_terminating) {
   const std::string awaited = missing.empty()
                                   ? "its GPU, whose work has not ended"
@@ -202,7 +244,9 @@ void Waiter::expire(const std::vector<int>& missing, Clock::duration waited, boo
                                  "this process was told to end by SIGTERM, so it stops waiting (" +
                                  in_seconds(grace_) + ", TUTTI_GRACE); nothing was saved");
   }
-  if (waited < deadline_) text += "another rank can wait no longer; ";
+  if (waited < deadline_) {
+    text += "another rank can wait no longer (TUTTI_TIMEOUT, or TUTTI_GRACE after SIGTERM); ";
+  }
   fail(ErrorCode::timeout, text + "see what they are doing, or raise TUTTI_TIMEOUT");
 }
 

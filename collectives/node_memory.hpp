@@ -143,10 +143,12 @@ struct ControlBlock {
   /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakeups{0};
-  /// The last call in which some rank's time was up while it waited for a rank of this node, or in
-  /// it, plus one (of the first rank); and in which this rank saw that while it waited.
-  std::atomic<std::uint64_t> overdue{0};
-  std::atomic<std::uint64_t> overdue_too{0};
+
+  /// How often ranks of the node that wait for this one have asked whether it waits, too; the last
+  /// call of theirs, plus one; and how often it has said that it does. See blame.cpp.
+  alignas(kLineBytes) std::atomic<std::uint64_t> asked{0};
+  std::atomic<std::uint64_t> asked_in{0};
+  std::atomic<std::uint64_t> answers{0};
 
   /// The node's failure, raised once and never lowered (of the first rank).
   alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};  ///< FailureState

@@ -70,7 +70,7 @@ class Transport {
   /// Lets the library below move data, its own and the application's.
   virtual void progress() = 0;
 
-  /// Sends without waiting; for failures and farewells, so errors are swallowed.
+  /// Sends without waiting, when a call may have failed: errors are swallowed.
   virtual void notify(int to_rank, const Notice& notice) noexcept = 0;
   virtual std::optional<Notice> poll_notice() = 0;
 };

@@ -117,7 +117,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
   auto last = now();
   Clock::duration polled{0};
   Clock::duration polled_in_grace{0};
-  overdue_ = {};
+  overdue_ = {.asked_times = memory_.control().asked.load(std::memory_order_relaxed)};
   bool warned = !log_.writes(LogLevel::warning);
   auto look_at = Clock::duration(kLookAfter);
   auto progress_at = Clock::duration(kProgressAfter);
@@ -132,7 +132,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     if (patience_ != nullptr && patience_->is_given_up.load()) give_up();
     if (polled >= progress_at && drives_transport()) {
       transport_->progress();
-      read_notices();
+      read_notices(polled);
       progress_at = polled + progress_every;
     }
     if (polled >= kProgressAfter) {
@@ -155,9 +155,11 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       warned = true;
     }
     const bool is_terminating = polled_in_grace >= grace_;
-    if (polled >= deadline_ || is_terminating || is_overdue_elsewhere()) {
-      if (ready()) return;
-      end_overdue(missing(), polled, is_terminating);
+    const bool is_asked_now = is_asked(polled);
+    if (polled >= deadline_ || is_terminating || is_asked_now) {
+      const std::vector<int> late = missing();
+      if (ready()) return;  // also if they came in between
+      end_overdue(late, polled, is_terminating);
     }
     pause(polled, ready, progress_every > Clock::duration::zero());
   }
@@ -242,18 +244,21 @@ bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& 
 
 void Waiter::wake_sleepers() { wake_node(memory_); }
 
-void Waiter::read_notices() {
+/// In a wait, after so long.
+void Waiter::read_notices(std::optional<Clock::duration> waited) {
+  const bool is_waiting = waited && call_ != nullptr && !call_->is_message;
   while (const auto notice = transport_->poll_notice()) {
     if (notice->kind == Notice::Kind::left) {
       left_elsewhere_[notice->rank] = notice->sequence;
     } else if (notice->kind == Notice::Kind::node_left) {
       nodes_left_[topology_.node_of(notice->rank)] = notice->sequence;
     } else if (notice->kind == Notice::Kind::overdue) {
-      answer(*notice);
+      if (!is_waiting || notice->sequence < call_->sequence) continue;
+      overdue_.askers.push_back(notice->rank);
+      overdue_.asked_at = *waited;
     } else if (notice->kind == Notice::Kind::waits_too) {
-      if (call_ != nullptr && notice->sequence == call_->sequence) {
-        overdue_.answered.push_back(notice->rank);
-      }
+      const auto question = overdue_.questions.find(notice->rank);
+      if (is_waiting && question != overdue_.questions.end()) question->second.close();
     } else if (!failed()) {
       raise_failure(static_cast<ErrorCode>(notice->code), notice->text);
     }

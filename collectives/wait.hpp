@@ -93,8 +93,9 @@ class Waiter {
   Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
          Transport* transport);
 
-  /// Returns when `ready` does. `missing` lists the ranks waited for; it is called only for
-  /// messages. Errors: timeout; communication if this node failed or a missing rank has left.
+  /// Returns when `ready` does. `missing` lists the ranks waited for; it is called late, to warn,
+  /// to ask them and to name them. Errors: timeout; communication if this node failed or a missing
+  /// rank has left.
   template <class Ready, class Missing>
   void until(Ready&& ready, Missing&& missing) {
     if (!soon(ready)) slow(ready, missing, Clock::duration::zero());
@@ -187,12 +188,26 @@ class Waiter {
   static constexpr auto kNoticesEvery = std::chrono::microseconds(100);
   static constexpr int kPatientPolls = 4;
 
-  /// What a wait whose time is up has learnt: see blame.cpp.
+  /// What a wait whose time is up, or that of one who waits for this rank, has asked and learnt:
+  /// see blame.cpp. Times are those since the wait began.
+  struct Question {
+    std::optional<Clock::duration> asked_at;    ///< last
+    std::optional<Clock::duration> open_since;  ///< the first time after the last answer
+    int times = 0;                              ///< since then
+    std::uint64_t answers = 0;                  ///< ControlBlock::answers, as last seen
+
+    void close() {
+      open_since.reset();
+      times = 0;
+    }
+  };
   struct Overdue {
-    bool is_so = false;
-    std::vector<int> asked;
-    std::vector<int> answered;    ///< ranks of other nodes that wait themselves
-    Clock::duration asked_at{0};  ///< how long the wait was when the last of them was asked
+    std::uint64_t asked_times = 0;  ///< ControlBlock::asked, as last seen
+    std::optional<Clock::duration> is_up_since = {};
+    std::optional<Clock::duration> asked_at = {};  ///< this rank, last
+    bool is_asked_in_node = false;                 ///< and has not answered
+    std::vector<int> askers = {};                  ///< of other nodes, that have no answer yet
+    std::unordered_map<int, Question> questions = {};
   };
 
   [[noreturn]] void throw_failure() const;
@@ -212,15 +227,15 @@ class Waiter {
     return transport_ != nullptr && (!is_beside_ || topology_.num_nodes() > 1);
   }
   void wake_sleepers();
-  void read_notices();
+  void read_notices(std::optional<Clock::duration> waited = {});
   void check_leavers(FunctionRef<std::vector<int>()> missing);
   void check_processes(FunctionRef<std::vector<int>()> missing);
-  [[nodiscard]] bool is_overdue_elsewhere() const;
-  void answer(const Notice& question);
+  [[nodiscard]] bool is_asked(Clock::duration waited);
   void end_overdue(const std::vector<int>& missing, Clock::duration waited, bool is_terminating);
+  void answer();
+  void look_for_answer(int rank, Question& question) const;
   void ask(const std::vector<int>& missing, Clock::duration waited);
   [[nodiscard]] bool has_come(int rank) const;
-  [[nodiscard]] bool waits_too(int rank) const;
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
   void tell_other_nodes(const Notice& notice) noexcept;
   [[nodiscard]] std::uint64_t left_of_node() const;

@@ -125,7 +125,7 @@ void MpiTransport::progress() {
 }
 
 /// The notice is sent from memory that is never freed: its receiver may never receive it. Without
-/// memory for it the others learn of the failure by their deadline.
+/// memory for it the others learn of a failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const Turn turn("MPI_Isend");
   if (!is_running()) return;

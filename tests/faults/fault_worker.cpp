@@ -51,9 +51,9 @@ void say_now() {
   static_cast<void>(!write(STDOUT_FILENO, line.data(), static_cast<std::size_t>(length)));
 }
 
-/// A rank that is stopped is named by its own node. Others wait for that node's first rank, and say
-/// so half a second after their deadline: they come later, so that a node that has no core for a
-/// while is still the first to speak.
+/// A rank that is stopped is named by its own node. Others wait for that node's first rank, ask it
+/// after their deadline, and name it if it does not answer for a second: they come later, so that
+/// a node that has no core for a while is still the first to speak.
 void leave_to_node_of(int victim, const Communicator& world) {
   const int node = victim / world.local_size();  // nodes are consecutive, and equal
   if (victim % world.local_size() == 0 || world.node() == node) return;
