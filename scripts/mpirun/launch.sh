@@ -11,6 +11,30 @@ source "$folder/placement.sh"
 # shellcheck source=dialects.sh
 source "$folder/dialects.sh"
 
+# A batch system may warn a job that it has not begun yet: a signal that comes before is kept.
+stopped=no job='' early=''
+forward() {
+  case $1 in INT | TERM) stopped=yes ;; esac
+  if [ -z "$job" ]; then early=${early:-$1}; else kill -s "$1" "$job" 2>/dev/null || true; fi
+}
+for name in USR1 USR2 TERM; do
+  # shellcheck disable=SC2064
+  trap "forward $name" "$name"
+done
+
+# What is told to end is not begun.
+end_if_told() {
+  case $early in
+    '') ;;
+    INT) exit 130 ;;
+    TERM) exit 143 ;;
+    *)
+      say "launch.sh: SIG$early came before the job had begun; nothing was lost."
+      exit "$requeue_exit"
+      ;;
+  esac
+}
+
 help() {
   cat <<'END'
 usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENTS...]
@@ -32,7 +56,7 @@ aprun or PALS. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
 LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage) and 75 (requeue me) of the program are
 passed on at once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1
 reaches the ranks and leaves them time to save; after SIGTERM it kills them, and after SIGTERM or
-SIGINT nothing is started again.
+SIGINT nothing is started again. A job that SIGUSR1 tells to end before it has begun ends with 75.
 The launcher is the first mpirun or mpiexec in the PATH that is of the MPI that PROGRAM was built
 with. MPIRUN=/path/to/launcher chooses another one; one of another MPI is refused.
 END
@@ -151,29 +175,21 @@ if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
   exit 0
 fi
-if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ]; then exec "${command[@]}"; fi
+if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ]; then
+  end_if_told
+  exec "${command[@]}"
+fi
 
 # --- starting again ------------------------------------------------------------------------------
 
-stopped=no
-job=''
-early=()  # signals that came while there was none
-forward() {
-  case $1 in INT | TERM) stopped=yes ;; esac
-  if [ -z "$job" ]; then early+=("$1"); else kill -s "$1" "$job" 2>/dev/null || true; fi
-}
-for name in USR1 USR2 TERM INT; do
-  # shellcheck disable=SC2064
-  trap "forward $name" "$name"
-done
+trap 'forward INT' INT
 
 # Runs the command; its exit code is in `status`. `wait` also returns when a signal was forwarded.
 run_once() {
   exec 3<&0
   "${command[@]}" <&3 3<&- &
   job=$!
-  for name in "${early[@]}"; do forward "$name"; done
-  early=()
+  if [ -n "$early" ]; then forward "$early"; fi  # in between
   wait "$job" || true
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # a signal ended the wait
   status=0
@@ -182,6 +198,7 @@ run_once() {
 }
 
 for ((restart = 0;; ++restart)); do
+  end_if_told
   run_once
   case $status in
     75) exit "$requeue_exit" ;;

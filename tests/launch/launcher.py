@@ -52,8 +52,9 @@ class Folder(unittest.TestCase):
         path.chmod(0o755)
         return str(path)
 
-    def fake_mpirun(self, version="4.1.4", name="Open MPI", body="exit 0"):
-        text = f'if [ "$1" = --version ]; then echo "mpirun ({name}) {version}"; exit; fi\n'
+    def fake_mpirun(self, version="4.1.4", name="Open MPI", body="exit 0", asked=":"):
+        text = (f'if [ "$1" = --version ]; then {asked}; echo "mpirun ({name}) {version}"; exit; '
+                'fi\n')
         return self.script("mpirun", text + body + "\n")
 
 

@@ -21,11 +21,12 @@ exit ${{code:-99}}
 
 
 class Restarts(launcher.Folder):
-    def prepare(self, *codes, more=""):
+    def prepare(self, *codes, more="", asked=":"):
         (self.folder / "codes").write_text("".join(f"{code}\n" for code in codes),
                                            encoding="utf-8")
         (self.folder / "starts").unlink(missing_ok=True)
-        return self.fake_mpirun(body=BODY.format(folder=self.folder, more=more))
+        return self.fake_mpirun(body=BODY.format(folder=self.folder, more=more),
+                                asked=asked)
 
     def starts(self):
         path = self.folder / "starts"
@@ -66,10 +67,10 @@ class Restarts(launcher.Folder):
                               env=launcher.environment(MPIRUN=self.prepare(0)))
         self.assertEqual(done.stdout, "typed\n")
 
-    def send(self, number, more):
-        """(exit code, starts) of a job that gets the signal once it has begun."""
-        mpirun = self.prepare("$code", more=more)
-        with subprocess.Popen([launcher.LAUNCH, "--max-restarts", "3", "-np", "1", "true"],
+    def send(self, number, more="", asked=":", options=("--max-restarts", "3")):
+        """(exit code, starts) of a job that gets the signal once there is a file `ready`."""
+        mpirun = self.prepare("$code", more=more, asked=asked)
+        with subprocess.Popen([launcher.LAUNCH, *options, "-np", "1", "true"],
                               env=launcher.environment(MPIRUN=mpirun), stdin=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as process:
             deadline = time.monotonic() + launcher.TIMEOUT_S
@@ -96,6 +97,14 @@ class Restarts(launcher.Folder):
     def test_nothing_is_started_again_after_a_signal_to_end(self):
         more = f'trap "exit 143" TERM; touch {self.folder}/ready; while :; do sleep 0.02; done'
         self.assertEqual(self.send(signal.SIGTERM, more), (143, 1))
+
+    def test_what_is_told_to_end_before_it_has_begun_is_not_begun(self):
+        asked = f'touch {self.folder}/ready; sleep 0.5'
+        for options in ((), ("--max-restarts", "3"), ("--requeue-exit", "99")):
+            requeue = 99 if "99" in options else 75
+            for number, code in ((signal.SIGUSR1, requeue), (signal.SIGTERM, 143)):
+                (self.folder / "ready").unlink(missing_ok=True)
+                self.assertEqual(self.send(number, asked=asked, options=options), (code, 0))
 
 
 if __name__ == "__main__":
