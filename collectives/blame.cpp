@@ -29,7 +29,7 @@ constexpr auto kForAnswers = seconds(1);  // but no longer than a deadline
 constexpr auto kAskEvery = milliseconds(500);
 constexpr int kLeastAsked = 2;  // times, before silence means something
 /// Who has not been asked for so long waits on: the others have what they waited for.
-constexpr auto kAskedFor = seconds(2);
+constexpr auto kAskedFor = seconds(1);
 /// Those who wait themselves ask as soon as they are asked, and fail once they have no answer.
 constexpr int kForTheirFailure = 5;     // times as long
 constexpr std::size_t kMostAsked = 16;  // of other nodes, at a time
@@ -134,46 +134,67 @@ bool Waiter::is_asked(Clock::duration waited) {
     overdue_.asked_times = times;
     if (own.asked_in.load(std::memory_order_relaxed) > call_->sequence) {
       overdue_.is_asked_in_node = true;
-      overdue_.asked_at = waited;
+      be_asked(waited);
     }
   }
-  return overdue_.asked_at && waited - *overdue_.asked_at < kAskedFor;
+  if (overdue_.asked_at && waited - *overdue_.asked_at >= kAskedFor) {
+    overdue_.asked_at.reset();
+    overdue_.askers.clear();
+  }
+  return overdue_.asked_at.has_value();
 }
 
-/// Throws once it is known who is to blame, or can be known no more.
+void Waiter::be_asked(Clock::duration waited) {
+  if (!overdue_.asked_at) overdue_.asked_since = waited;
+  overdue_.asked_at = waited;
+}
+
+/// Questions that have waited to be read come all at once: they may be of one who has since gone
+/// on.
+bool Waiter::is_asked_again() const {
+  return overdue_.asked_at && *overdue_.asked_at - overdue_.asked_since >= kAskEvery / 2;
+}
+
+/// Throws once it is known who is to blame, or can be known no more. A rank that waits for its GPU
+/// gives no answer.
 void Waiter::end_overdue(const std::vector<int>& missing, Clock::duration waited,
                          bool is_terminating) {
   const bool own_time_is_up = waited >= deadline_ || is_terminating;
-  if (missing.empty()) {  // its GPU
+  if (own_time_is_up && !overdue_.is_up_since) overdue_.is_up_since = waited;
+  if (missing.empty()) {
     if (own_time_is_up) expire(missing, waited, is_terminating);
     return;
   }
-  if (own_time_is_up && !overdue_.is_up_since) overdue_.is_up_since = waited;
+  const auto for_answers = std::min<Clock::duration>(kForAnswers, deadline_);
+  const auto ask_every = std::min<Clock::duration>(kAskEvery, for_answers / kLeastAsked);
   const bool asks = call_ != nullptr && !call_->is_message;
   if (asks) answer();
-  const auto for_answers = std::min<Clock::duration>(kForAnswers, deadline_);
   std::vector<int> absent;
   std::vector<int> silent;
   for (const int rank : missing) {
-    if (topology_.local_rank_of(rank) >= 0 && !has_come(rank)) absent.push_back(rank);
+    const int local = topology_.local_rank_of(rank);
+    if (local >= 0 && !memory_.peers[local].control().calls.is_in_a_call()) absent.push_back(rank);
     const auto found = overdue_.questions.find(rank);
     if (found == overdue_.questions.end()) continue;
-    look_for_answer(rank, found->second);
-    if (!found->second.open_since) continue;
-    const bool is_silent =
-        found->second.times >= kLeastAsked && waited - *found->second.open_since >= for_answers;
+    Question& question = found->second;
+    look_for_answer(rank, question);
+    const bool is_silent = question.times >= kLeastAsked &&
+                           waited - *question.open_since >= for_answers &&
+                           waited - *question.asked_at >= ask_every / 2;
     if (is_silent) silent.push_back(rank);
   }
   if (own_time_is_up && !absent.empty()) expire(absent, waited, is_terminating);
-  if (!silent.empty()) expire(silent, waited, is_terminating);
+  if (!silent.empty() && (own_time_is_up || is_asked_again())) {
+    expire(silent, waited, is_terminating);
+  }
   const auto limit = asks ? kForTheirFailure * for_answers : for_answers;
   if (own_time_is_up && waited - *overdue_.is_up_since >= limit) {
     expire(missing, waited, is_terminating);
   }
-  if (asks) ask(missing, waited);
+  if (asks) ask(missing, waited, ask_every);
 }
 
-/// Of a rank of this node. Those of others come as notices.
+/// Ranks of this node answer in memory. The answers of others come as notices.
 void Waiter::look_for_answer(int rank, Question& question) const {
   const int local = topology_.local_rank_of(rank);
   if (local < 0) return;
@@ -181,7 +202,7 @@ void Waiter::look_for_answer(int rank, Question& question) const {
   if (std::exchange(question.answers, answers) != answers) question.close();
 }
 
-/// Those who have asked this rank, which waits itself.
+/// Tells those who have asked this rank that it waits itself.
 void Waiter::answer() {
   if (std::exchange(overdue_.is_asked_in_node, false)) {
     memory_.control().answers.fetch_add(1, std::memory_order_relaxed);
@@ -197,9 +218,10 @@ void Waiter::answer() {
   overdue_.askers.clear();
 }
 
-/// Again and again, since each is to say that it waits now. Where many of other nodes are missing,
-/// some are asked: those behind this rank, so that others ask others.
-void Waiter::ask(const std::vector<int>& missing, Clock::duration waited) {
+/// Asks again and again, since an answer tells of one moment. Where many ranks of other nodes are
+/// missing, it asks some: those behind this rank, so that others ask others.
+void Waiter::ask(const std::vector<int>& missing, Clock::duration waited,
+                 Clock::duration ask_every) {
   std::vector<int> in_turn = missing;
   std::stable_partition(in_turn.begin(), in_turn.end(),
                         [&](int rank) { return rank > topology_.rank; });
@@ -208,7 +230,8 @@ void Waiter::ask(const std::vector<int>& missing, Clock::duration waited) {
     const int local = topology_.local_rank_of(rank);
     if (local < 0 && (transport_ == nullptr || ++asked_elsewhere > kMostAsked)) continue;
     Question& question = overdue_.questions[rank];
-    if (question.asked_at && waited - *question.asked_at < kAskEvery) continue;
+    if (question.asked_at && waited - *question.asked_at < ask_every) continue;
+    if (!question.asked_at) look_for_answer(rank, question);  // an earlier wait's
     question.asked_at = waited;
     if (!question.open_since) question.open_since = waited;
     ++question.times;
@@ -227,24 +250,19 @@ void Waiter::ask(const std::vector<int>& missing, Clock::duration waited) {
   }
 }
 
-/// Of a rank of this node: whether it has made this call.
-bool Waiter::has_come(int rank) const {
-  const int local = topology_.local_rank_of(rank);
-  return call_ != nullptr && memory_.peers[local].control().calls.is_in(call_->sequence);
-}
-
 void Waiter::expire(const std::vector<int>& missing, Clock::duration waited, bool is_terminating) {
   const std::string awaited = missing.empty()
                                   ? "its GPU, whose work has not ended"
                                   : names_of(topology_, missing) + ", which did not arrive";
   std::string text = call_name() + ": " + name_of(topology_, topology_.rank) + " waited " +
                      in_seconds(waited) + " for " + awaited + observations(missing) + "; ";
-  if (waited < deadline_ && is_terminating) {
+  const auto asked_from = overdue_.is_up_since.value_or(waited);
+  if (asked_from < deadline_ && is_terminating) {
     fail(ErrorCode::timeout, text +
                                  "this process was told to end by SIGTERM, so it stops waiting (" +
                                  in_seconds(grace_) + ", TUTTI_GRACE); nothing was saved");
   }
-  if (waited < deadline_) {
+  if (asked_from < deadline_) {
     text += "another rank can wait no longer (TUTTI_TIMEOUT, or TUTTI_GRACE after SIGTERM); ";
   }
   fail(ErrorCode::timeout, text + "see what they are doing, or raise TUTTI_TIMEOUT");

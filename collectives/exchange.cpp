@@ -11,7 +11,7 @@ void ChunkInFlight::clear() {
   sends.clear();
 }
 
-std::vector<Transport::Request>& ChunkInFlight::add_stage() {
+std::vector<LaneMessage>& ChunkInFlight::add_stage() {
   if (receives.size() == num_stages) receives.emplace_back();
   return receives[num_stages++];
 }

@@ -41,6 +41,13 @@ struct Lane {
   [[nodiscard]] std::size_t own_count() const { return plan.count_of(node()); }
 };
 
+/// A message between this lane's ranks on its way: to or from the one of a node.
+struct LaneMessage {
+  static constexpr int kAllNodes = -1;  ///< a collective call of MPI's own
+  int node;
+  Transport::Request request;
+};
+
 /// One chunk on its way. Its buffers stay where they are while messages refer to them.
 struct ChunkInFlight {
   Range chunk;
@@ -51,8 +58,8 @@ struct ChunkInFlight {
   std::vector<std::byte> result;  ///< the share, summed over all nodes
   /// What each stage waits for before its action; all posted at the start, so that messages of
   /// several chunks find their places in the order of chunks.
-  std::vector<std::vector<Transport::Request>> receives;
-  std::vector<Transport::Request> sends;
+  std::vector<std::vector<LaneMessage>> receives;
+  std::vector<LaneMessage> sends;
   std::size_t num_stages = 0;
   std::size_t stage = 0;  ///< the next stage to be done
   bool under_way = false;
@@ -63,7 +70,7 @@ struct ChunkInFlight {
   /// Makes it ready for another chunk, without stages or messages.
   void clear();
   /// Adds a stage; returns its receives, which the caller fills.
-  std::vector<Transport::Request>& add_stage();
+  std::vector<LaneMessage>& add_stage();
 };
 
 /// Stateless: what belongs to a chunk is in its ChunkInFlight. Both functions are called in the
@@ -84,10 +91,10 @@ class ExchangeAlgorithm {
 
  protected:
   void send(ChunkInFlight& flight, int node, int tag, std::span<const std::byte> bytes) const {
-    flight.sends.push_back(lane_.transport.send(lane_.rank_on(node), tag, bytes));
+    flight.sends.push_back({node, lane_.transport.send(lane_.rank_on(node), tag, bytes)});
   }
-  [[nodiscard]] Transport::Request receive(int node, int tag, std::span<std::byte> bytes) const {
-    return lane_.transport.receive(lane_.rank_on(node), tag, bytes);
+  [[nodiscard]] LaneMessage receive(int node, int tag, std::span<std::byte> bytes) const {
+    return {node, lane_.transport.receive(lane_.rank_on(node), tag, bytes)};
   }
   /// Sums this node's inputs over one partial of the plan into `to`.
   void sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index, Range range,

@@ -91,7 +91,7 @@ class HalvingExchange final : public ExchangeAlgorithm {
   void send_to_owners(ChunkInFlight& flight) const;
   void add_other_blocks(Call& call, ChunkInFlight& flight) const;
   void send_known(ChunkInFlight& flight, int round) const;
-  void receive_pieces(std::vector<Transport::Request>& stage, int node, int tag,
+  void receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
                       std::span<std::byte> bytes) const;
   void send_pieces(ChunkInFlight& flight, int node, int tag,
                    std::span<const std::byte> bytes) const;
@@ -212,7 +212,7 @@ void HalvingExchange::post_doubling(ChunkInFlight& flight) const {
 }
 
 /// A half goes in messages that MPI sends at once.
-void HalvingExchange::receive_pieces(std::vector<Transport::Request>& stage, int node, int tag,
+void HalvingExchange::receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
                                      std::span<std::byte> bytes) const {
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
     stage.push_back(receive(node, tag, bytes.first(std::min(kMostAtOnce, bytes.size()))));

@@ -21,9 +21,10 @@ class MpiExchange final : public ExchangeAlgorithm {
     sum_partial(call, flight, partial, flight.share, flight.result.data());
     auto& sums = flight.add_stage();
     call.layout().for_each_part(flight.share, [&](const FusedLayout::Part& part) {
-      sums.push_back(lane_.transport.allreduce(flight.result_at(part.position), part.count,
-                                               call.layout().wire(part.segment),
-                                               combining(call.operation().reduce)));
+      const Transport::Request sum = lane_.transport.allreduce(
+          flight.result_at(part.position), part.count, call.layout().wire(part.segment),
+          combining(call.operation().reduce));
+      sums.push_back({LaneMessage::kAllNodes, sum});
     });
   }
 

@@ -58,8 +58,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     return {part.position, part.position + part.count * size_of(call.layout().wire(part.segment))};
   }
 
-  void receive_partials(std::vector<Transport::Request>& gathers, Range range,
-                        std::byte* partials) const {
+  void receive_partials(std::vector<LaneMessage>& gathers, Range range, std::byte* partials) const {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       if (node == lane_.node()) continue;
       std::byte* to = partials + range.size() * lane_.plan.first_of(node);

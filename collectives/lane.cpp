@@ -89,10 +89,10 @@ void LaneExchange::advance(Call& call, ChunkInFlight& flight, std::size_t limit)
   if (flight.stage == flight.num_stages && all_done(flight.sends)) flight.under_way = false;
 }
 
-bool LaneExchange::all_done(std::vector<Transport::Request>& requests) {
-  std::erase_if(requests,
-                [&](Transport::Request request) { return lane_.transport.done(request); });
-  return requests.empty();
+bool LaneExchange::all_done(std::vector<LaneMessage>& messages) {
+  std::erase_if(messages,
+                [&](const LaneMessage& message) { return lane_.transport.done(message.request); });
+  return messages.empty();
 }
 
 void LaneExchange::poll(Call& call) {
@@ -111,16 +111,23 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
     poll(call);
     return !finishing.under_way;
   };
-  waiter_.until(ready, [&] { return lane_ranks_elsewhere(); });
+  waiter_.until(ready, [&] { return ranks_awaited(finishing); });
   oldest_ = chunk_index + 1;
   if (call.is_alone_in_lane()) return algorithm_->deliver(call, finishing, slot);
   call.spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 
-std::vector<int> LaneExchange::lane_ranks_elsewhere() const {
+/// Those whose messages the chunk lacks, or who have not taken those that were sent to them.
+std::vector<int> LaneExchange::ranks_awaited(const ChunkInFlight& flight) const {
+  const auto& messages =
+      flight.stage < flight.num_stages ? flight.receives[flight.stage] : flight.sends;
   std::vector<int> ranks;
   for (int node = 0; node < lane_.num_nodes(); ++node) {
-    if (node != lane_.node()) ranks.push_back(lane_.rank_on(node));
+    if (node == lane_.node()) continue;
+    const bool is_awaited = std::any_of(messages.begin(), messages.end(), [&](const auto& message) {
+      return message.node == node || message.node == LaneMessage::kAllNodes;
+    });
+    if (is_awaited) ranks.push_back(lane_.rank_on(node));
   }
   return ranks;
 }

@@ -36,8 +36,8 @@ class LaneExchange {
     return *flights_[chunk_index % flights_.size()];
   }
   void advance(Call& call, ChunkInFlight& flight, std::size_t limit);
-  [[nodiscard]] bool all_done(std::vector<Transport::Request>& requests);
-  [[nodiscard]] std::vector<int> lane_ranks_elsewhere() const;
+  [[nodiscard]] bool all_done(std::vector<LaneMessage>& messages);
+  [[nodiscard]] std::vector<int> ranks_awaited(const ChunkInFlight& flight) const;
 
   Lane lane_;
   Waiter& waiter_;

@@ -119,7 +119,7 @@ struct alignas(kLineBytes) AgreementLine {
 };
 
 /// The first bytes of an arena, and of what a later group has there. Members that different ranks
-/// write lie on different lines.
+/// write in each call lie on different lines.
 struct ControlBlock {
   std::uint64_t nonce = 0;     ///< what peers read to know that they have mapped the right memory
   std::uint64_t address = 0;   ///< of the arena's first byte, in its owner's process

@@ -121,6 +121,11 @@ class alignas(128) RecordBook {
     const auto phase = static_cast<Phase>(record.phase.load(kRelaxed));
     return phase == Phase::announced || phase == Phase::moving;
   }
+  /// The same of whichever call is its last.
+  [[nodiscard]] bool is_in_a_call() const noexcept {
+    const std::uint64_t last = newest();
+    return last != 0 && is_in(last);
+  }
   /// The sequence number of the last call; 0 before the first.
   [[nodiscard]] std::uint64_t newest() const noexcept {
     return newest_.load(std::memory_order_acquire);

@@ -28,7 +28,7 @@ struct Notice {
   std::int32_t rank = 0;       ///< the sender's rank
   std::uint32_t code = 0;      ///< an ErrorCode
   std::uint64_t sequence = 0;  ///< left: like ControlBlock::left; node_left: of all ranks there;
-                               ///< overdue, waits_too: of the call that the asker waits in
+                               ///< overdue, waits_too: of the call that the sender waits in
   char text[kTextBytes] = {};
 
   /// Bytes to send: no more than the text needs.

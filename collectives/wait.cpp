@@ -160,6 +160,8 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
       const std::vector<int> late = missing();
       if (ready()) return;  // also if they came in between
       end_overdue(late, polled, is_terminating);
+    } else if (!overdue_.questions.empty()) {
+      overdue_.questions.clear();
     }
     pause(polled, ready, progress_every > Clock::duration::zero());
   }
@@ -244,7 +246,7 @@ bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& 
 
 void Waiter::wake_sleepers() { wake_node(memory_); }
 
-/// In a wait, after so long.
+/// `waited` is how long the wait has taken in which they are read, if one is going on.
 void Waiter::read_notices(std::optional<Clock::duration> waited) {
   const bool is_waiting = waited && call_ != nullptr && !call_->is_message;
   while (const auto notice = transport_->poll_notice()) {
@@ -255,7 +257,7 @@ void Waiter::read_notices(std::optional<Clock::duration> waited) {
     } else if (notice->kind == Notice::Kind::overdue) {
       if (!is_waiting || notice->sequence < call_->sequence) continue;
       overdue_.askers.push_back(notice->rank);
-      overdue_.asked_at = *waited;
+      be_asked(*waited);
     } else if (notice->kind == Notice::Kind::waits_too) {
       const auto question = overdue_.questions.find(notice->rank);
       if (is_waiting && question != overdue_.questions.end()) question->second.close();

@@ -201,10 +201,12 @@ class Waiter {
       times = 0;
     }
   };
+  /// Of a wait whose time is up, or the time of one that waits for this rank: see blame.cpp.
   struct Overdue {
     std::uint64_t asked_times = 0;  ///< ControlBlock::asked, as last seen
     std::optional<Clock::duration> is_up_since = {};
     std::optional<Clock::duration> asked_at = {};  ///< this rank, last
+    Clock::duration asked_since{0};                ///< without a pause
     bool is_asked_in_node = false;                 ///< and has not answered
     std::vector<int> askers = {};                  ///< of other nodes, that have no answer yet
     std::unordered_map<int, Question> questions = {};
@@ -231,11 +233,12 @@ class Waiter {
   void check_leavers(FunctionRef<std::vector<int>()> missing);
   void check_processes(FunctionRef<std::vector<int>()> missing);
   [[nodiscard]] bool is_asked(Clock::duration waited);
+  [[nodiscard]] bool is_asked_again() const;
+  void be_asked(Clock::duration waited);
   void end_overdue(const std::vector<int>& missing, Clock::duration waited, bool is_terminating);
   void answer();
   void look_for_answer(int rank, Question& question) const;
-  void ask(const std::vector<int>& missing, Clock::duration waited);
-  [[nodiscard]] bool has_come(int rank) const;
+  void ask(const std::vector<int>& missing, Clock::duration waited, Clock::duration ask_every);
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
   void tell_other_nodes(const Notice& notice) noexcept;
   [[nodiscard]] std::uint64_t left_of_node() const;

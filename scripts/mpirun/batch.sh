@@ -22,9 +22,10 @@ run_job() {
   ended=no
   trap 'asked=yes; [ -z "${job:-}" ] || kill -USR1 "$job" 2>/dev/null' USR1
   trap 'asked=yes ended=yes; [ -z "${job:-}" ] || kill -USR1 "$job" 2>/dev/null' TERM
+  code=75
+  if [ "$asked" = yes ]; then return; fi  # told to end before it has begun
   "$batch_folder/launch.sh" --max-restarts "${MAX_RESTARTS:-2}" "$@" &
   job=$!
-  [ "$asked" = no ] || kill -USR1 "$job" 2>/dev/null
   wait "$job"
   while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ended the wait, not the job
   wait "$job"

@@ -11,10 +11,10 @@ source "$folder/placement.sh"
 # shellcheck source=dialects.sh
 source "$folder/dialects.sh"
 
-# A batch system may warn a job that it has not begun yet: a signal that comes before is kept.
+# A batch system may warn a job that has not begun yet: a signal that comes before is kept.
 stopped=no job='' early=''
 forward() {
-  case $1 in INT | TERM) stopped=yes ;; esac
+  case $1 in INT | TERM) stopped=yes early=$1 ;; esac
   if [ -z "$job" ]; then early=${early:-$1}; else kill -s "$1" "$job" 2>/dev/null || true; fi
 }
 for name in USR1 USR2 TERM; do
@@ -29,7 +29,7 @@ end_if_told() {
     INT) exit 130 ;;
     TERM) exit 143 ;;
     *)
-      say "launch.sh: SIG$early came before the job had begun; nothing was lost."
+      say "launch.sh: SIG$early came before the job was started, so it is not."
       exit "$requeue_exit"
       ;;
   esac

@@ -124,7 +124,7 @@ void check_that_lost_rank_is_named(int nodes, int per_node, int lost) {
   CHECK(loss.last_seconds <= kDeadline + 2);
   const auto rounds = static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
   CHECK(loss.traffic.most_notices_of_node > 0);
-  // Two to say so; to whom it waits for, a question twice; and as many answers to who asks.
+  // A node says it to two nodes, asks the one it waits for twice, and answers those that ask it.
   CHECK(loss.traffic.most_notices_of_node <= 6 * rounds);
 }
 
@@ -190,6 +190,39 @@ TEST_CASE("the missing rank is named, in whichever order the others come") {
     const Loss loss = lose_rank(layout, lost, trial % 3 == 0 ? barrier : sum, delays, algorithms);
     CHECK(is_named(lost, loss.outcomes));
     CHECK(loss.last_seconds <= 1.9 * kDeadline + 2);
+  }
+}
+
+TEST_CASE("a node that is lost in the middle of a call is named, also by those in the next one") {
+  constexpr int kNodes = 20;
+  constexpr int kLost = 13;
+  constexpr std::int64_t kCount = 1'000'000;
+  const auto large_sum = [](Communicator& comm) {
+    Tensor data = Tensor::ones({kCount});
+    comm.allreduce(data);
+  };
+  const auto broadcast = [](Communicator& comm) {
+    Tensor data = Tensor::ones({kCount});
+    comm.broadcast(data, 0);
+  };
+  const auto gather = [](Communicator& comm) {
+    const Tensor data = Tensor::ones({kCount});
+    Tensor all = Tensor::zeros({comm.rank() == 0 ? kCount * kNodes : 0});
+    comm.gather(data, all, 0);
+  };
+  for (const Body& call : {Body(large_sum), Body(broadcast), Body(gather)}) {
+    Cluster cluster(Network{}, std::vector<int>(kNodes, 1), with_the_deadline());
+    const auto outcomes = cluster.run([&](Communicator& comm) {
+      comm.barrier();
+      simulated::Simulation& simulation = cluster.simulation();
+      if (comm.rank() == 0) {
+        const Time in_the_middle = simulation.now() + kSecond / 5000;
+        simulation.at_time(in_the_middle, [&] { cluster.wires().cut({kLost}); });
+      }
+      call(comm);
+      comm.barrier();
+    });
+    CHECK(is_named(kLost, outcomes));
   }
 }
 
