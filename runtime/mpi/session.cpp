@@ -5,13 +5,17 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <link.h>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include "tutti/error.hpp"
 #include "tutti/launch.hpp"
@@ -53,11 +57,32 @@ void wait_for_all_ranks() noexcept {
   }
 }
 
-void wait_at_finalize(void* /*unused*/) noexcept { wait_for_all_ranks(); }
+/// MPI_Finalize of Open MPI 4.1 unloads components while its thread for events may still run their
+/// code: 2 of 503 processes that were alone in their jobs ended so by SIGSEGV. What is loaded now
+/// stays.
+void keep_components_loaded() noexcept {
+  std::vector<std::string> components;
+  const auto collect = [](dl_phdr_info* info, std::size_t /*size*/, void* to) {
+    const std::string_view name = info->dlpi_name;
+    const bool is_component = name.find("/mca_") != std::string_view::npos;
+    if (is_component) static_cast<std::vector<std::string>*>(to)->emplace_back(name);
+    return 0;
+  };
+  dl_iterate_phdr(collect, &components);
+  for (const std::string& name : components) {
+    dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+}
+
+void wait_at_finalize(void* /*unused*/) noexcept {
+  wait_for_all_ranks();
+  keep_components_loaded();
+}
 
 void at_exit() {
   if (!is_running() || owner() != getpid()) return;
   wait_for_all_ranks();
+  keep_components_loaded();
   calls().finalize();
 }
 
