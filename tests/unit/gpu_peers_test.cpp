@@ -15,7 +15,6 @@
 #include "tests/unit/threads.hpp"
 
 using tutti::Communicator;
-using tutti::cpu;
 using tutti::DType;
 using tutti::ErrorCode;
 using tutti::gpu;
