@@ -189,7 +189,7 @@ run_once() {
   exec 3<&0
   "${command[@]}" <&3 3<&- &
   job=$!
-  if [ -n "$early" ]; then forward "$early"; fi  # in between
+  if [ -n "$early" ]; then forward "$early" && early=''; fi  # in between
   wait "$job" || true
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # a signal ended the wait
   status=0
