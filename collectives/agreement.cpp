@@ -240,10 +240,11 @@ void Agreement::pick_copies(const Call& call) {
 std::vector<RankStatement> Agreement::exchange(const std::vector<RankStatement>& of_this_node) {
   const std::size_t most = topology_.largest_node();
   buffers_->incoming.resize(topology_.nodes.size());
+  buffers_->statements = of_this_node;
   for_each_other([&](int node) {
     buffers_->incoming[node].resize(most * sizeof(RankStatement));
     receive(node, kStatementTag, buffers_->incoming[node]);
-    send(node, kStatementTag, std::as_bytes(std::span(of_this_node)));
+    send(node, kStatementTag, std::as_bytes(std::span(buffers_->statements)));
   });
   wait_for_messages();
   std::vector<RankStatement> all(topology_.size);

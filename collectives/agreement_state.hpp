@@ -41,6 +41,7 @@ struct Agreement::Buffers {
   std::vector<std::byte> passed_on;              ///< several handshakes in one message
   std::vector<std::byte> gathered;               ///< the same, received; only grows
   std::vector<std::byte> partials;               ///< all nodes', in plan order
+  std::vector<RankStatement> statements;         ///< of this node, while they are sent
   /// With sums on the way, a message each: its own sum, what has arrived, the rest. A handshake,
   /// and the sum from kValuesBegin on. By halves, what has arrived is in the last two in turn.
   std::unique_ptr<std::byte[]> own;

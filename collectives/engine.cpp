@@ -29,30 +29,6 @@ class NamedCall {
   CallInProgress progress_;
 };
 
-/// While it lives, messages of the waiter name a message of two ranks, and so can other ranks.
-class MessageInProgress {
- public:
-  MessageInProgress(Waiter& waiter, std::atomic<std::uint64_t>& shown, int other_rank,
-                    MessageState state, const CallInProgress& progress)
-      : waiter_(waiter), shown_(shown), progress_(progress) {
-    progress_.is_message = true;
-    const auto other = static_cast<std::uint64_t>(other_rank);
-    shown_.store(other << 32 | static_cast<std::uint64_t>(state), std::memory_order_relaxed);
-    waiter_.set_call(&progress_);
-  }
-  ~MessageInProgress() {
-    waiter_.set_call(nullptr);
-    shown_.store(0, std::memory_order_relaxed);
-  }
-  MessageInProgress(const MessageInProgress&) = delete;
-  MessageInProgress& operator=(const MessageInProgress&) = delete;
-
- private:
-  Waiter& waiter_;
-  std::atomic<std::uint64_t>& shown_;
-  CallInProgress progress_;
-};
-
 /// The end of an operation, however it ends.
 class OperationEnd {
  public:
@@ -79,7 +55,8 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       topology_(std::move(topology)),
       tuning_(tuning),
       wide_(settings.reproducible && topology_.num_nodes() > 1),
-      quick_(topology_.num_nodes() == 1 && settings.log < LogLevel::debug),
+      is_one_node_(topology_.num_nodes() == 1),
+      logs_calls_(settings.log >= LogLevel::debug),
       plan_(plan_for(topology_.nodes, settings.reproducible)),
       waiter_(memory_, topology_, settings, transport),
       call_(memory_, topology_, waiter_, tuning_, allocate_shared),
@@ -99,7 +76,7 @@ void Engine::start(const Operation& operation) {
   check_usable();
   complete_message();
   const std::uint64_t begun = statistics_.enter_operation();
-  if (quick_ && call_.prepare_tiny(operation)) {
+  if (is_one_node_ && call_.prepare_tiny(operation)) {
     call_.begin(begun);
     return call_.announce(/*with_inputs=*/true);
   }
@@ -129,17 +106,18 @@ bool Engine::prepare(const Operation& operation) {
 /// Whether inputs travel with the announcement that need not. Between nodes the size alone decides,
 /// up to a size from which that is learnt, and one rank announces nothing to anybody.
 bool Engine::announces_inputs() {
-  const std::size_t bytes = call_.layout().total();
   if (topology_.num_nodes() > 1) {
     by_halves_ = false;
     if (!call_.is_inline_learnt()) return false;
-    const Path& path = learner_.plan(call_.class_between_nodes(), bytes);
+    const Path& path = learner_.plan(call_.class_between_nodes());
     by_halves_ = path == kHalved;
     return path.inputs == Inputs::announced;
   }
-  if (topology_.size == 1 || call_.fits_inline() || !call_.may_be_inline() || bytes > kInlineInNode)
+  if (topology_.size == 1 || call_.fits_inline() || !call_.may_be_inline() ||
+      call_.layout().total() > kInlineInNode) {
     return false;
-  return learner_.plan(call_.own_class(), bytes).inputs == Inputs::announced;
+  }
+  return learner_.plan(call_.own_class()).inputs == Inputs::announced;
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
@@ -156,15 +134,10 @@ void Engine::require_mpi_types(const Operation& operation) const {
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come.
-bool Engine::finish() {
-  OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
+template <class Body>
+auto Engine::or_fail(Body body) {
   try {
-    if (quick_ && call_.finds_all_alike()) {
-      end.set_time(complete_small());
-      return true;
-    }
-    const NamedCall named(waiter_, call_);
-    return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
+    return body();
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
@@ -172,6 +145,18 @@ bool Engine::finish() {
   } catch (...) {
     fail_by_exception("an exception of unknown type");
   }
+}
+
+bool Engine::finish() {
+  OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
+  return or_fail([&] {
+    if (is_one_node_ && !logs_calls_ && call_.finds_all_alike()) {
+      end.set_time(complete_small());
+      return true;
+    }
+    const NamedCall named(waiter_, call_);
+    return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
+  });
 }
 
 /// What is left of a small call in one node once all ranks are there. When it ended, in ticks; 0 if
@@ -226,65 +211,6 @@ void Engine::check_peers(FunctionRef<std::string()> what) {
     throw;
   }
   waiter_.set_call(nullptr);
-}
-
-Messages& Engine::messages() {
-  if (messages_ == nullptr) {
-    messages_ = std::make_unique<Messages>(memory_, topology_, waiter_, call_.workers(), tuning_,
-                                           transport_, allocate_shared_);
-  }
-  return *messages_;
-}
-
-void Engine::send(int to_rank, const Message& message, FunctionRef<std::string()> describe) {
-  check_usable();
-  complete_message();
-  messages().prepare_to_send(to_rank);
-  carry_out_message(to_rank, MessageState::sends, message.size(), describe,
-                    [&] { messages_->send(to_rank, message); });
-}
-
-void Engine::receive(int from_rank, const Message& message, FunctionRef<std::string()> describe) {
-  check_usable();
-  messages().await_answer(from_rank);
-  complete_message();
-  carry_out_message(from_rank, MessageState::receives, message.size(), describe,
-                    [&] { messages_->receive(from_rank, message); });
-}
-
-/// What an earlier send left behind.
-void Engine::wait_for_message() {
-  const auto describe = [&] { return messages_->describe_left(); };
-  const MessageInProgress progress(waiter_, memory_.control().message, messages_->left_to_rank(),
-                                   MessageState::sends, {call_.sequence() + 1, describe});
-  try {
-    messages_->complete();
-  } catch (const Error& error) {
-    fail(error);
-  }
-}
-
-/// Its messages name it as what comes before the next call of all ranks: a rank that has left after
-/// the last one is missed.
-void Engine::carry_out_message(int other_rank, MessageState state, std::size_t bytes,
-                               FunctionRef<std::string()> describe, FunctionRef<void()> body) {
-  const char* const name = state == MessageState::sends ? "send" : "receive";
-  CallTotals*& totals = message_totals_[static_cast<std::size_t>(state)];
-  if (totals == nullptr) {
-    const std::uint64_t id = std::hash<std::string_view>()(name);
-    totals = &statistics_.totals_for(id, [&] { return CallTotals{.call = name, .keys = {}}; });
-  }
-  const CountedCall counted(statistics_, name);
-  statistics_.count_as(*totals, bytes);
-  const MessageInProgress progress(waiter_, memory_.control().message, other_rank, state,
-                                   {call_.sequence() + 1, describe});
-  try {
-    body();
-  } catch (const Error& error) {
-    fail(error);
-  } catch (const std::exception& error) {
-    fail_by_exception(error.what());
-  }
 }
 
 void Engine::fail(const Error& error) {
@@ -357,7 +283,7 @@ void Engine::reduce() {
 
 /// The others are told in the next announcement what it took.
 void Engine::reduce_by_path() {
-  const Path path = learner_.choose(call_.call_class(), call_.layout().total(), call_.is_inline());
+  const Path path = learner_.choose(call_.call_class(), call_.is_inline());
   if (call_.is_inline()) {
     reduce_inline(call_);
   } else {
@@ -387,7 +313,7 @@ void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
   const std::uint64_t begun = call_.is_inline_learnt() ? announced_at_ : time_between_nodes();
   const CallClass call_class = call_.class_between_nodes();
-  const Path path = learner_.choose(call_class, call_.layout().total(), call_.is_inline());
+  const Path path = learner_.choose(call_class, call_.is_inline());
   if (call_.is_inline()) {
     deliver_sums_of_agreement();
   } else {
@@ -441,8 +367,10 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   const OperationEnd end(statistics_, Kind::refusal, 0);
   const NamedCall named(waiter_, call_);
   call_.announce_refusal();
-  static_cast<void>(meet());
-  exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+  or_fail([&] {
+    static_cast<void>(meet());
+    return exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+  });
   throw_report();
 }
 

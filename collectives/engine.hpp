@@ -104,7 +104,7 @@ class Engine {
   void rouse() { waiter_.rouse(); }
   void progress() { waiter_.progress(); }
 
-  /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Local.
+  /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Any thread.
   void request_stop() { call_.request_stop(); }
   void watch(const StopFlag& stop);
   /// True once a call that all ranks have made carried a request to stop: the same on all ranks
@@ -141,6 +141,8 @@ class Engine {
   ErrorCode exchange_statements(const RankStatement& own);
   [[noreturn]] void throw_report();
   [[noreturn]] void fail_by_exception(const char* what);
+  template <class Body>
+  auto or_fail(Body body);
   RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
   std::vector<RankStatement> collect_statements();
   void reduce();
@@ -159,7 +161,8 @@ class Engine {
   Topology topology_;
   Tuning tuning_;
   bool wide_;
-  bool quick_;  ///< small calls take the short way: in one node, and without a log of every call
+  bool is_one_node_;  ///< where small data has places of its own, on all ranks alike
+  bool logs_calls_;   ///< also small ones, which then end by the general way, on this rank alone
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;

@@ -38,6 +38,13 @@ WritePolicy other(WritePolicy writes) {
   return writes == WritePolicy::cached ? WritePolicy::streaming : WritePolicy::cached;
 }
 
+/// A size that stands for all of a class: in a node its least, between nodes its largest. It must
+/// not be that of a call, because ranks may meet other calls of the class first.
+std::size_t bytes_of(const CallClass& call) {
+  constexpr std::uint8_t kMost = 62;
+  return std::size_t{1} << std::min(call.size, kMost);
+}
+
 }  // namespace
 
 std::uint32_t Learner::Candidate::median() const {
@@ -51,24 +58,24 @@ std::uint32_t Learner::Candidate::median() const {
 Learner::Learner(const Tuning& tuning, int ranks, bool can_fetch)
     : tuning_(tuning), ranks_(ranks), can_fetch_(can_fetch) {}
 
-Learner::Class& Learner::class_of(const CallClass& call, std::size_t bytes) {
+Learner::Class& Learner::class_of(const CallClass& call) {
   const auto found = classes_.find(call.number());
   if (found != classes_.end()) return found->second;
-  return classes_.emplace(call.number(), make_class(call, bytes)).first->second;
+  return classes_.emplace(call.number(), make_class(call)).first->second;
 }
 
 /// Nothing is decided here: ranks may plan for different classes, where their own data lies in
 /// different places, and a broadcast's root always does. What the next call of a class takes is
 /// decided by choose(), which all ranks ask for the same class.
-const Path& Learner::plan(const CallClass& call, std::size_t bytes) {
-  Class& known = class_of(call, bytes);
+const Path& Learner::plan(const CallClass& call) {
+  Class& known = class_of(call);
   if (tuning_.paths_in_turn) known.best = known.calls % known.candidates.size();
   return known.candidates[known.trial.value_or(known.best)].path;
 }
 
-const Path& Learner::choose(const CallClass& call, std::size_t bytes, bool announced) {
-  const bool planned = plan(call, bytes).inputs == Inputs::announced;
-  Class& known = class_of(call, bytes);
+const Path& Learner::choose(const CallClass& call, bool announced) {
+  const bool planned = plan(call).inputs == Inputs::announced;
+  Class& known = class_of(call);
   if (tuning_.paths_in_turn) ++known.calls;
   last_ = &known;
   recent_ = &known;
@@ -124,7 +131,8 @@ std::size_t Learner::without_announcement(Class& known) const {
 
 /// The static choice, then the other pairs of inputs and results with the writes that are usual at
 /// this size.
-Learner::Class Learner::make_class(const CallClass& call, std::size_t bytes) const {
+Learner::Class Learner::make_class(const CallClass& call) const {
+  const std::size_t bytes = bytes_of(call);
   Class made{.call = call, .bytes = bytes};
   const Path first = tuning_.path_for(call, bytes, ranks_, can_fetch_);
   made.candidates.push_back({.path = first});
@@ -269,7 +277,7 @@ void Learner::watch(Class& known, std::uint32_t time) {
   const double change = known.recent_time / known.settled_time;
   if (change < kChanged && change > 1 / kChanged) return;
   const Path best = known.candidates[known.best].path;
-  known = make_class(known.call, known.bytes);
+  known = make_class(known.call);
   const auto same = [&](const Candidate& candidate) { return candidate.path == best; };
   const auto place = std::find_if(known.candidates.begin(), known.candidates.end(), same);
   if (place == known.candidates.end()) {

@@ -39,10 +39,9 @@ class Learner {
 
   /// The path that a call of this class would take next. A rank asks this of what it knows of its
   /// own data, to decide whether to announce it.
-  const Path& plan(const CallClass& call, std::size_t bytes);
-  /// The path of the call that all ranks have announced, with their inputs or without. `bytes`: of
-  /// one rank's data.
-  const Path& choose(const CallClass& call, std::size_t bytes, bool announced);
+  const Path& plan(const CallClass& call);
+  /// The path of the call that all ranks have announced, with their inputs or without.
+  const Path& choose(const CallClass& call, bool announced);
   /// True if a path was chosen, and observe() has not been called since.
   [[nodiscard]] bool awaits_time() const { return last_ != nullptr; }
   /// What the call that choose() was last asked for took, in any unit; 0: not known.
@@ -73,7 +72,7 @@ class Learner {
 
   struct Class {
     CallClass call;
-    std::size_t bytes = 0;                ///< of its first call
+    std::size_t bytes = 0;                ///< that stand for all of its calls
     std::vector<Candidate> candidates{};  ///< the static choice first
     std::size_t best = 0;
     Path chosen{};  ///< of the last call: candidates may move
@@ -89,11 +88,11 @@ class Learner {
     double adopted_margin = 1;
   };
 
-  Class& class_of(const CallClass& call, std::size_t bytes);
+  Class& class_of(const CallClass& call);
   [[nodiscard]] bool may_take(const CallClass& call, const Path& path) const;
   [[nodiscard]] const LearntPath* adopted_for(const CallClass& call) const;
   [[nodiscard]] std::size_t without_announcement(Class& known) const;
-  Class make_class(const CallClass& call, std::size_t bytes) const;
+  Class make_class(const CallClass& call) const;
   void settle_if_done(Class& known);
   void add_variants(Class& known) const;
   void add_all_paths(Class& known) const;

@@ -177,6 +177,9 @@ void Messages::send_in_node(int to, const Message& message) {
   if (mine.place == Place::slots) {
     std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
+    const bool uses_slots_again = message.size() > 2 * kSlotBytes;
+    // The shift leaves 32 bits of the number, so an old value may look like a later one.
+    if (uses_slots_again) mine.emptied.store(number << kChunkBits, std::memory_order_relaxed);
   }
   mine.posted.store(number, std::memory_order_release);
   waiter_.wake();

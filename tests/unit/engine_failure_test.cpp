@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/preemption.hpp"
 
+#include "collectives/exchange.hpp"
 #include "collectives/wait.hpp"
 #include "unit/threads.hpp"
 
@@ -369,5 +371,25 @@ TEST_CASE("a difference that comes back after every comparison is an error on al
     }
     for (std::thread& thread : threads) thread.join();
     for (const char is_right : refused) CHECK(is_right == 1);
+  }
+}
+
+TEST_CASE("what goes wrong while a call is refused fails the group, as in the middle of any call") {
+  const auto filter = [](int from, int /*to*/, int tag) {
+    if (from == 0 && tag == collectives::kStatementTag)
+      throw std::runtime_error("no more messages");
+    return true;
+  };
+  const auto body = [](Communicator& comm) {
+    Tensor data = Tensor::ones({5});
+    comm.broadcast(data, comm.rank() == 0 ? 99 : 0);
+  };
+  const auto outcomes = test::as_ranks({1, 1}, with_timeout(3600), body, filter);
+  for (const auto& outcome : outcomes) {
+    REQUIRE(outcome);
+    CHECK(outcome->code() == ErrorCode::user_code);
+    CHECK_FALSE(outcome->recoverable());
+    CHECK(contains(*outcome, "rank 0 "));
+    CHECK(contains(*outcome, "no more messages"));
   }
 }

@@ -49,12 +49,12 @@ struct Job {
 };
 
 /// Makes calls of one class, with these times.
-Job make_calls(Learner& learner, int calls, const Times& times, const CallClass& call = ordinary(),
-               std::size_t bytes = kBytes) {
+Job make_calls(Learner& learner, int calls, const Times& times,
+               const CallClass& call = ordinary()) {
   Job job;
   for (int i = 0; i < calls; ++i) {
-    const bool announced = learner.plan(call, bytes).inputs == Inputs::announced;
-    const Path path = learner.choose(call, bytes, announced);
+    const bool announced = learner.plan(call).inputs == Inputs::announced;
+    const Path path = learner.choose(call, announced);
     job.paths.push_back(path);
     job.time += times(path);
     learner.observe(times(path));
@@ -211,14 +211,14 @@ TEST_CASE("two learners that are told the same choose the same, whatever one of 
     const std::size_t bytes = std::size_t{2048} << random() % 3;
     CallClass common = ordinary(bytes);
     if (random() % 2 == 0) common.inputs = Location::mixed;
-    const bool first = one.plan(ordinary(bytes), bytes).inputs == Inputs::announced;
+    const bool first = one.plan(ordinary(bytes)).inputs == Inputs::announced;
     CallClass elsewhere = ordinary(bytes);
     if (common.inputs == Location::mixed) elsewhere.inputs = Location::shared;
-    const bool second = other.plan(elsewhere, bytes).inputs == Inputs::announced;
+    const bool second = other.plan(elsewhere).inputs == Inputs::announced;
     one.observe(last_time);
     other.observe(last_time);
-    const Path path = one.choose(common, bytes, first && second);
-    REQUIRE(path == other.choose(common, bytes, first && second));
+    const Path path = one.choose(common, first && second);
+    REQUIRE(path == other.choose(common, first && second));
     REQUIRE((path.inputs == Inputs::announced) == (first && second));
     last_time = static_cast<std::uint32_t>(100 + random() % 1000);
   }
@@ -235,11 +235,11 @@ TEST_CASE("ranks that plan for other classes than the call's choose alike all th
   std::mt19937 random(7);
   for (int i = 0; i < 2000; ++i) {  // each rank plans before it hears of the time of the last call
     const auto time = static_cast<std::uint32_t>(100 + random() % 1000);
-    const bool announced = root.plan(call, bytes).inputs == Inputs::announced;
-    other.plan(elsewhere, bytes);
+    const bool announced = root.plan(call).inputs == Inputs::announced;
+    other.plan(elsewhere);
     root.observe(time);
     other.observe(time);
-    REQUIRE(root.choose(call, bytes, announced) == other.choose(call, bytes, announced));
+    REQUIRE(root.choose(call, announced) == other.choose(call, announced));
   }
   CHECK_FALSE(root.is_learning());
   CHECK_FALSE(other.is_learning());
@@ -255,12 +255,12 @@ TEST_CASE("a row that this node cannot take is left out, and counted") {
   Learner forbidden(tuning, 2, /*can_fetch=*/false);
   CHECK(forbidden.adopt(rows) == 1);
   const Path first = tuning.path_for(ordinary(), kBytes, 2, false);
-  CHECK(forbidden.choose(ordinary(), kBytes, false) == first);
+  CHECK(forbidden.choose(ordinary(), false) == first);
   Learner learner(tuning, 2, true);
   CHECK(learner.adopt(rows) == 0);
-  CHECK(learner.choose(ordinary(), kBytes, false).inputs == Inputs::fetched);
+  CHECK(learner.choose(ordinary(), false).inputs == Inputs::fetched);
   const CallClass larger = ordinary(16 << 10);  // near, and too large for an announcement
-  CHECK(learner.plan(larger, 16 << 10).inputs != Inputs::announced);
+  CHECK(learner.plan(larger).inputs != Inputs::announced);
 }
 
 TEST_CASE("an announced path from a file gives way where a rank does not announce") {
@@ -270,10 +270,10 @@ TEST_CASE("an announced path from a file gives way where a rank does not announc
   const LearntPath row{.call = call,
                        .path = {.inputs = Inputs::announced, .results = Results::own}};
   CHECK(learner.adopt(std::span(&row, 1)) == 0);
-  REQUIRE(learner.plan(call, 4 << 10).inputs == Inputs::announced);
-  CHECK(learner.choose(call, 4 << 10, true).inputs == Inputs::announced);
-  CHECK(learner.choose(call, 4 << 10, false).inputs == Inputs::staged);
-  CHECK(learner.plan(call, 4 << 10).inputs == Inputs::staged);
+  REQUIRE(learner.plan(call).inputs == Inputs::announced);
+  CHECK(learner.choose(call, true).inputs == Inputs::announced);
+  CHECK(learner.choose(call, false).inputs == Inputs::staged);
+  CHECK(learner.plan(call).inputs == Inputs::staged);
 }
 
 TEST_CASE("what is adopted is not tried, and serves sizes near it") {
@@ -284,22 +284,22 @@ TEST_CASE("what is adopted is not tried, and serves sizes near it") {
   learner.adopt(std::span(&row, 1));
   for (const std::size_t bytes : {kBytes, kBytes / 2, kBytes * 2, kBytes * 64}) {
     CAPTURE(bytes);
-    const Job job = make_calls(learner, 50, fetched_takes(5000, 1), ordinary(bytes), bytes);
+    const Job job = make_calls(learner, 50, fetched_takes(5000, 1), ordinary(bytes));
     for (const Path& path : job.paths) CHECK(path == known);
   }
   const CallClass far = ordinary(kBytes / 64);
-  CHECK(learner.choose(far, kBytes / 64, false) == tuning.path_for(far, kBytes / 64, 2, true));
+  CHECK(learner.choose(far, false) == tuning.path_for(far, kBytes / 64, 2, true));
 }
 
 TEST_CASE("a call too large to be announced takes the table's path, whatever came before it") {
   const Tuning tuning = tuning_of(2, "static");
   Learner learner(tuning, 2, true);
   const CallClass call = ordinary(kInlineInNode);  // the least of its class just fits
-  CHECK(learner.choose(call, kInlineInNode, true).inputs == Inputs::announced);
+  CHECK(learner.choose(call, true).inputs == Inputs::announced);
   const std::size_t larger = kInlineInNode + 4096;
   const Path expected = tuning.path_for(call, larger, 2, true);
   CHECK(expected.results == Results::own);
-  CHECK(learner.choose(call, larger, false) == expected);
+  CHECK(learner.choose(call, false) == expected);
 }
 
 TEST_CASE("static keeps to the table, and so does what TUTTI_ALGORITHMS says of a node") {

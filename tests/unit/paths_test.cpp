@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every way that data can take through a node gives the canonical bits: forced one by one, and
 // another one in every call.
+#include <algorithm>
 #include <atomic>
 #include <doctest/doctest.h>
 
@@ -202,6 +203,31 @@ TEST_CASE("pushes have the same bits, whatever paths they take" *
         CHECK(pushed_on_all(ranks, taking("paths=in-turn"), optimizer, memory) == expected);
         CHECK(pushed_on_all(ranks, taking(""), optimizer, memory) == expected);
       }
+    }
+  }
+}
+
+TEST_CASE("ranks of which one has planned another call of a class take one path in the next one") {
+  for (const int ranks : {2, 4}) {
+    for (const std::int64_t first : {512, 672, 1024, 2048, 4096}) {  // both sides of limits
+      CAPTURE(ranks);
+      CAPTURE(first);
+      const std::int64_t next = first + first / 3;
+      std::atomic<int> right{0};
+      const auto outcomes = test::as_ranks({ranks}, taking(""), [&](Communicator& comm) {
+        Tensor output = Tensor::zeros({first});
+        try {  // nothing that the learner hears of
+          comm.rank() == 0 ? comm.allreduce(Tensor::ones({first}), output) : comm.barrier();
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::mismatch) throw;
+        }
+        Tensor sums = Tensor::zeros({next});
+        comm.allreduce(Tensor::ones({next}), sums);
+        const auto is_sum = [&](float value) { return value == static_cast<float>(ranks); };
+        if (std::ranges::all_of(sums.values<float>(), is_sum)) ++right;
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(right == ranks);
     }
   }
 }

@@ -42,7 +42,7 @@ std::vector<int> calls_of(Learner& learner, int calls, std::size_t bytes,
                           const std::array<std::uint32_t, 4>& times) {
   std::vector<int> pieces;
   for (int i = 0; i < calls; ++i) {
-    const Path path = learner.choose(between_nodes(bytes), bytes, /*announced=*/false);
+    const Path path = learner.choose(between_nodes(bytes), /*announced=*/false);
     pieces.push_back(path.pieces);
     learner.observe(times[static_cast<std::size_t>(std::countr_zero(unsigned{path.pieces}))]);
   }
@@ -124,12 +124,12 @@ TEST_CASE("whether a sum goes with the handshakes is learnt") {
       CAPTURE(with_handshakes);
       const CallClass call = between_nodes(bytes, /*may_be_inline=*/true);
       Learner learner(tuning, 1, false);
-      const bool is_first = learner.plan(call, bytes).inputs == Inputs::announced;
+      const bool is_first = learner.plan(call).inputs == Inputs::announced;
       CHECK(is_first == (bytes <= std::size_t{16} << 10));
       Path last;
       for (int i = 0; i < 300; ++i) {
-        const bool announced = learner.plan(call, bytes).inputs == Inputs::announced;
-        last = learner.choose(call, bytes, announced);
+        const bool announced = learner.plan(call).inputs == Inputs::announced;
+        last = learner.choose(call, announced);
         CHECK((last.inputs == Inputs::announced) == announced);
         learner.observe(announced == with_handshakes ? 500 : 1000);
       }
@@ -146,7 +146,7 @@ TEST_CASE("sums that may not go with the handshakes never do") {
   const Tuning tuning = tuning_of({1, 1});
   Learner learner(tuning, 1, false);
   for (int i = 0; i < 100; ++i) {
-    CHECK(learner.choose(between_nodes(16 << 10), 16 << 10, false).inputs == Inputs::staged);
+    CHECK(learner.choose(between_nodes(16 << 10), false).inputs == Inputs::staged);
     learner.observe(1000);
   }
 }
