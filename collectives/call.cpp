@@ -266,7 +266,7 @@ void Call::announce_refusal() noexcept { publish(kRefused); }
 /// The record is written while the announcement is on its way.
 void Call::publish(std::uint32_t flags) noexcept {
   const bool stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) != Stop::none;
-  if (stop || asks_to_stop_) flags |= kStopRequested;
+  if (stop || asks_to_stop_.load(std::memory_order_relaxed)) flags |= kStopRequested;
   AnnounceLine& mine = line(memory_.local_rank);
   mine.signature = signature_;
   mine.flags = static_cast<std::uint16_t>(flags);

@@ -3,6 +3,7 @@
 // are written in (Call).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -134,8 +135,8 @@ class Call {
 
   /// Announcements say from now on whether this flag is set.
   void watch(const StopFlag& stop) { stop_ = &stop; }
-  /// So do they whatever the flag says.
-  void request_stop() { asks_to_stop_ = true; }
+  /// So do they whatever the flag says. Any thread.
+  void request_stop() { asks_to_stop_.store(true, std::memory_order_relaxed); }
   /// True if a rank of the node announced this call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return (any_flags_ & kStopRequested) != 0; }
 
@@ -367,7 +368,7 @@ class Call {
   CallTime last_time_;              ///< to be announced
   CallTime announced_time_;         ///< in this call
   const StopFlag* stop_ = nullptr;
-  bool asks_to_stop_ = false;
+  std::atomic<bool> asks_to_stop_{false};
   std::span<SharedSegment> tables_[2];
   std::vector<const SharedSegment*> directories_;  ///< one per local rank, in this call
   std::size_t fetch_bytes_ = 0;

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "tutti/error.hpp"
 
 #include "runtime/base/elements.hpp"
+#include "runtime/base/tensor_bytes.hpp"
 #include "runtime/gpu/tensor_ops.hpp"
 
 namespace tutti {
@@ -154,9 +155,9 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
                 "tensor: no memory for shape " + to_string(shape) + " of " + to_string(dtype) +
                     " in this process; use a smaller one, or raise ulimit -v if it is set");
   };
-  if (shape.count() > std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype))
-    throw_out_of_memory();
-  void* data = ::operator new(shape.count() * size_of(dtype), kAlignment, std::nothrow);
+  const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
+  if (!bytes) throw_out_of_memory();
+  void* data = ::operator new(*bytes, kAlignment, std::nothrow);
   if (data == nullptr) throw_out_of_memory();
   std::shared_ptr<void> owner(data, [](void* memory) { ::operator delete(memory, kAlignment); });
   return {std::move(owner), static_cast<std::byte*>(data), shape, dtype, device};

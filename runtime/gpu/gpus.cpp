@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "tutti/error.hpp"
+
+#include "runtime/base/tensor_bytes.hpp"
 
 namespace tutti::gpus {
 
@@ -118,7 +121,8 @@ void Gpus::leave(int device, const void* user) noexcept {
 
 Tensor Gpus::allocate(const Shape& shape, DType dtype, Device device) {
   require("tensor", device);
-  std::byte* memory = at(device.index).pool->take(shape.count() * size_of(dtype));
+  const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
+  std::byte* memory = bytes ? at(device.index).pool->take(*bytes) : nullptr;
   if (memory == nullptr) {
     throw Error(ErrorCode::out_of_memory,
                 "tensor: " + to_string(device) + " (" + accelerator_->info(device.index).name +

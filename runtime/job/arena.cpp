@@ -220,6 +220,7 @@ void Arena::commit(std::size_t end) {
 
 std::byte* Arena::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  look_for_failures();
   free_retired();
   bytes = rounded_up(std::max<std::size_t>(bytes, 1), kAlignment);
   const auto fits = std::find_if(free_.begin(), free_.end(),
@@ -234,7 +235,7 @@ std::byte* Arena::allocate(std::size_t bytes) {
   commit(offset + bytes);
   free_.erase(fits);
   if (size > bytes) free_[offset + bytes] = size - bytes;
-  allocated_[offset] = bytes;
+  allocated_[offset] = {bytes, allocated_so_far_++};
   if (offset < touched_) {
     std::memset(mapping_.data() + offset, 0, std::min(bytes, touched_ - offset));
   }
@@ -244,7 +245,24 @@ std::byte* Arena::allocate(std::size_t bytes) {
 
 void Arena::free(std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
+  look_for_failures();
   free_locked(memory);
+}
+
+void Arena::add_user(const void* group, std::function<bool()> has_failed) {
+  const std::lock_guard lock(mutex_);
+  users_.push_back({group, std::move(has_failed)});
+}
+
+void Arena::remove_user(const void* group) {
+  const std::lock_guard lock(mutex_);
+  look_for_failures();
+  std::erase_if(users_, [&](const User& user) { return user.group == group; });
+}
+
+void Arena::look_for_failures() noexcept {
+  const auto failed = std::erase_if(users_, [](const User& user) { return user.has_failed(); });
+  if (failed > 0) kept_ = allocated_so_far_;
 }
 
 void Arena::retire(std::vector<std::byte*> memory, std::function<bool()> is_unused) {
@@ -263,7 +281,9 @@ void Arena::free_retired() noexcept {
 
 void Arena::free_locked(std::byte* memory) noexcept {
   const auto found = allocated_.find(static_cast<std::size_t>(memory - mapping_.data()));
-  auto [offset, bytes] = *found;
+  const std::size_t offset = found->first;
+  std::size_t bytes = found->second.bytes;
+  if (found->second.number < kept_) return;
   allocated_.erase(found);
   const auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + bytes == next->first) {

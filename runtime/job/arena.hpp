@@ -70,6 +70,12 @@ class Arena {
   /// Frees these in a later allocate(), once `is_unused` says that no peer looks at them.
   void retire(std::vector<std::byte*> memory, std::function<bool()> is_unused);
 
+  /// A group makes calls with memory of this arena. Once it has failed, a peer that was stopped may
+  /// go on in the middle of its last call and write there: what was allocated until then is never
+  /// used again after it is freed.
+  void add_user(const void* group, std::function<bool()> has_failed);
+  void remove_user(const void* group);
+
   [[nodiscard]] std::byte* data() const noexcept { return mapping_.data(); }
   [[nodiscard]] std::size_t reserved_bytes() const noexcept { return mapping_.size(); }
   /// True if the memory lies in this arena.
@@ -94,7 +100,16 @@ class Arena {
     std::vector<std::byte*> memory;
     std::function<bool()> is_unused;
   };
+  struct Used {
+    std::size_t bytes;
+    std::uint64_t number;  ///< of its allocation
+  };
+  struct User {
+    const void* group;
+    std::function<bool()> has_failed;
+  };
 
+  void look_for_failures() noexcept;
   void free_retired() noexcept;
   void free_locked(std::byte* memory) noexcept;
   void commit(std::size_t end);
@@ -108,10 +123,13 @@ class Arena {
   Mapping mapping_;
   std::mutex mutex_;  ///< what follows
   std::size_t committed_ = 0;
-  std::size_t touched_ = 0;                       ///< bytes below this were handed out at some time
-  std::map<std::size_t, std::size_t> free_;       ///< offset -> bytes of a free range
-  std::map<std::size_t, std::size_t> allocated_;  ///< offset -> bytes of a range in use
+  std::size_t touched_ = 0;                  ///< bytes below this were handed out at some time
+  std::map<std::size_t, std::size_t> free_;  ///< offset -> bytes of a free range
+  std::map<std::size_t, Used> allocated_;    ///< by offset
   std::vector<Retired> retired_;
+  std::vector<User> users_;  ///< that have not failed
+  std::uint64_t allocated_so_far_ = 0;
+  std::uint64_t kept_ = 0;  ///< so many first allocations are never used again
 };
 
 }  // namespace tutti

@@ -2,11 +2,14 @@
 #include "runtime/job/group.hpp"
 
 #include <exception>
+#include <optional>
+#include <string>
 #include <unistd.h>
 
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
+#include "runtime/base/tensor_bytes.hpp"
 #include "runtime/gpu/tensor_ops.hpp"
 #include "runtime/job/stop_flag.hpp"
 #include "runtime/job/tuning_file.hpp"
@@ -56,6 +59,7 @@ Group::Group(GroupParts parts) : parts_(std::move(parts)) {
   reports_ = std::make_unique<Reports>(*engine_, std::move(parts_.reports));
   async_ = std::make_unique<AsyncCalls>(*engine_, parts_.settings);
   async_reduces_ = std::make_unique<AsyncReduces>(*engine_, *async_);
+  parts_.arena->add_user(this, [&engine = *engine_] { return engine.failed(); });
 }
 
 /// What TUTTI_ALGORITHMS asks for and this node cannot do is not left out without a word.
@@ -85,6 +89,7 @@ Group::~Group() {
   reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
+  parts_.arena->remove_user(this);
   leave();
 }
 
@@ -124,10 +129,8 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   if (parts_.transport != nullptr && parts.topology.size > 1) {
     parts.transport = parts_.transport->for_group(members, number);
   }
-  if (parts.topology.num_nodes() > 1) {
-    parts.why_not_async = parts_.why_not_async;
-    parts.let_threads_call = parts_.let_threads_call;
-  }
+  if (parts.topology.num_nodes() > 1) parts.why_not_async = parts_.why_not_async;
+  if (parts.transport != nullptr) parts.let_threads_call = parts_.let_threads_call;
   parts.pace = parts_.pace;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
@@ -202,7 +205,13 @@ std::vector<int> Group::ended_local_ranks() const {
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {
-  std::byte* memory = parts_.arena->allocate(shape.count() * size_of(dtype));
+  const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
+  if (!bytes) {
+    throw Error(ErrorCode::out_of_memory,
+                "node-shared memory: no address space has room for shape " + to_string(shape) +
+                    " of " + to_string(dtype));
+  }
+  std::byte* memory = parts_.arena->allocate(*bytes);
   std::shared_ptr<void> owner(
       memory, [arena = parts_.arena](void* freed) { arena->free(static_cast<std::byte*>(freed)); });
   return Tensor::adopt(std::move(owner), memory, shape, dtype);

@@ -45,7 +45,7 @@ struct GroupParts {
   std::unique_ptr<collectives::PeerReader> reader;       ///< null if peers' memory cannot be read
   std::string why_unreadable;                            ///< why reader is null, with the remedy
   std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
-  /// What is held while another thread may call MPI. None on one node.
+  /// What is held while another thread may call MPI. Null without a transport.
   std::function<std::shared_ptr<void>()> let_threads_call;
   std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
@@ -71,6 +71,8 @@ class Group {
     await_async();
     return *engine_;
   }
+  /// Asks all ranks to stop. Waits for nothing, whatever is under way.
+  void request_stop() noexcept { engine_->request_stop(); }
   void await_async() {
     if (!has_engine()) async_->await_all();
   }

@@ -51,8 +51,8 @@ bool is_running() noexcept;
 /// What MPI allows threads to do.
 ThreadLevel thread_level();
 
-/// As long as somebody holds one, several threads of the library may call MPI: groups over several
-/// nodes have a thread of their own for asynchronous calls. Any thread.
+/// As long as somebody holds one, several threads may call MPI in turn: those that wait for
+/// asynchronous calls, and the one that carries these out. Any thread.
 std::shared_ptr<void> let_threads_call();
 
 /// A thread's turn to call MPI, which the watchdog looks at. Where threads do, and MPI has no

@@ -313,3 +313,33 @@ TEST_CASE("memory that is given back is used again: no end of allocations in a s
   }
   CHECK(test::agree(zero));
 }
+
+TEST_CASE("what no address space has room for is refused, and memory goes on as before") {
+  Communicator world = Communicator::world(test::settings());
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const auto& shape : {tutti::Shape{most}, tutti::Shape{std::int64_t{1} << 62}}) {
+    const auto error = test::error_of([&] { (void)world.allocate(shape); });
+    CHECK(test::agree(error && error->code() == ErrorCode::out_of_memory && error->recoverable() &&
+                      std::string(error->what()).find(to_string(shape)) != std::string::npos));
+  }
+  const Tensor one = world.allocate({7});
+  const Tensor two = world.allocate({7});
+  CHECK(test::agree(one.bytes() != two.bytes()));
+}
+
+TEST_CASE("ranks that log more than others sum small data as they do") {
+  tutti::Settings settings = test::settings();
+  if (test::rank() == 0) settings.log = tutti::LogLevel::debug;
+  Communicator world = Communicator::world(settings);
+  bool right = true;
+  for (int call = 1; call <= 4; ++call) {
+    for (const std::int64_t count : {1, 6, 7}) {
+      Tensor data = Tensor::full({count}, call * (1 + test::rank()));
+      world.allreduce(data);
+      const double all = call * test::size() * (test::size() + 1) / 2;
+      right =
+          right && data.value(0) == all && data.value(static_cast<std::size_t>(count) - 1) == all;
+    }
+  }
+  CHECK(test::agree(right));
+}

@@ -98,6 +98,35 @@ TEST_CASE("more than was reserved is refused with what to raise") {
   CHECK(arena.allocate(1024) != nullptr);
 }
 
+TEST_CASE("what was allocated before a group failed is never used again, and later memory is") {
+  Arena arena(Backing::process, kReserve);
+  bool has_failed = false;
+  arena.add_user(&has_failed, [&] { return has_failed; });
+  std::byte* const before = arena.allocate(1000);
+  arena.free(before);
+  CHECK(arena.allocate(1000) == before);
+  has_failed = true;
+  arena.free(before);
+  std::byte* const after = arena.allocate(1000);
+  CHECK(after != before);
+  arena.free(after);
+  CHECK(arena.allocate(1000) == after);
+  arena.remove_user(&has_failed);
+  arena.free(after);
+  CHECK(arena.allocate(1000) == after);
+}
+
+TEST_CASE("a group that ends after it failed leaves its memory, too") {
+  Arena arena(Backing::process, kReserve);
+  bool has_failed = false;
+  arena.add_user(&arena, [&] { return has_failed; });
+  std::byte* const before = arena.allocate(1000);
+  has_failed = true;
+  arena.remove_user(&arena);
+  arena.free(before);
+  CHECK(arena.allocate(1000) != before);
+}
+
 TEST_CASE("what is reserved by default shrinks with the ranks of a node") {
   const std::size_t alone = Arena::default_reserve(0, 1);
   CHECK(alone >= kReserve);

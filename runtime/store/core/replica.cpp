@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
+#include <optional>
 #include <string>
 #include <sys/mman.h>
 
 #include "tutti/error.hpp"
+
+#include "runtime/base/tensor_bytes.hpp"
 
 namespace tutti {
 
@@ -20,14 +22,14 @@ namespace {
                                             why);
 }
 
-void require_address_space(const Shape& shape, DType dtype) {
-  if (shape.count() <= std::numeric_limits<std::size_t>::max() / 2 / size_of(dtype)) return;
-  throw_out_of_memory(shape, dtype, "no address space has so much");
+std::size_t table_bytes(const Shape& shape, DType dtype) {
+  const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
+  if (!bytes) throw_out_of_memory(shape, dtype, "no address space has so much");
+  return *bytes;
 }
 
 /// The table holds itself: row-sparse keys are known by memory of their own.
 Replica zero_table_on(Device device, const Shape& shape, DType dtype) {
-  require_address_space(shape, dtype);
   const auto table = std::make_shared<Tensor>(Tensor::zeros(shape, dtype, device));
   return {Tensor::adopt(table, table->bytes(), shape, dtype, device), table};
 }
@@ -36,8 +38,7 @@ Replica zero_table_on(Device device, const Shape& shape, DType dtype) {
 
 /// Without huge pages, because each of 1,000 rows in as many places would fill 2 MiB with zeros.
 Replica zero_table(const Shape& shape, DType dtype) {
-  require_address_space(shape, dtype);
-  const std::size_t bytes = std::max<std::size_t>(shape.count() * size_of(dtype), 1);
+  const std::size_t bytes = std::max<std::size_t>(table_bytes(shape, dtype), 1);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_out_of_memory(shape, dtype, std::strerror(errno));
   madvise(memory, bytes, MADV_NOHUGEPAGE);  // advice: it may be unknown to the kernel
