@@ -194,7 +194,7 @@ class TUTTI_API Communicator {
   [[nodiscard]] Statistics statistics() const;
 
   /// As KVStore::stop_requested() and request_stop().
-  [[nodiscard]] bool stop_requested() const noexcept;
+  [[nodiscard]] bool stop_requested() const;
   void request_stop() noexcept;
 
   /// Returns when every rank has called it. Collective.

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -16,9 +17,15 @@ namespace tutti {
 /// A 64-bit integer or a string. A store holds keys of one kind: the first call fixes which.
 class Key {
  public:
+  /// Errors  invalid_argument: an unsigned number above 2^63 - 1.
   template <std::integral Integer>
   requires(!std::same_as<Integer, bool> && !std::same_as<Integer, char>) Key(Integer number)
-      : value_(static_cast<std::int64_t>(number)) {}  // NOLINT: implicit on purpose
+      : value_(static_cast<std::int64_t>(number)) {  // NOLINT: implicit on purpose
+    if constexpr (std::unsigned_integral<Integer> && sizeof(Integer) >= sizeof(std::int64_t)) {
+      constexpr auto kMost = static_cast<Integer>(std::numeric_limits<std::int64_t>::max());
+      if (number > kMost) throw_too_large(static_cast<std::uint64_t>(number));
+    }
+  }
 
   template <class Text>
   requires(std::convertible_to<const Text&, std::string_view> && !std::integral<Text> &&
@@ -37,6 +44,8 @@ class Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 
  private:
+  [[noreturn]] TUTTI_API static void throw_too_large(std::uint64_t number);
+
   std::variant<std::int64_t, std::string> value_;
 };
 

@@ -53,7 +53,7 @@ class TUTTI_API KVStore {
  public:
   /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job (aliases
   /// dist_sync, dist_device_sync, nccl). Upper and lower case are the same. Collective for "dist".
-  /// Errors  invalid_argument: an unknown type; the text lists the known ones.
+  /// Errors  invalid_argument: an unknown type, on this rank; the text lists the known ones.
   static KVStore create(std::string_view type,
                         const Settings& settings = Settings::from_environment());
   /// A "dist" store over a communicator that exists already. If any store over it makes
@@ -61,6 +61,8 @@ class TUTTI_API KVStore {
   /// under way.
   static KVStore create(const Communicator& communicator);
 
+  /// What was moved from can be destroyed and assigned to; its calls throw invalid_argument, and
+  /// those that are noexcept end the program.
   KVStore(KVStore&&) noexcept;
   KVStore& operator=(KVStore&&) noexcept;
   ~KVStore();
@@ -139,13 +141,15 @@ class TUTTI_API KVStore {
   void pushpull(const Keys& keys, const Values& values, const Outputs& outputs, int priority = 0);
   void pushpull(const Keys& keys, const Outputs& values, int priority = 0);
 
-  /// init, then pull. Collective.
+  /// init, then pull. Collective. Errors: those of init() and pull(), on all ranks; no key exists
+  /// then.
   void broadcast(const Keys& keys, const Values& values, const Outputs& outputs);
 
   /// Replaces the updater; nothing stored changes until the next push. `rows` updates row-sparse
   /// keys, whose push is an error without it. Call it on every rank.
   void set_updater(Updater updater, RowSparseUpdater rows = nullptr);
   /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
+  /// Errors  invalid_argument: none, or one with more states than Optimizer::kMostStates.
   void set_optimizer(std::shared_ptr<Optimizer> optimizer);
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
@@ -216,9 +220,10 @@ class TUTTI_API KVStore {
   [[nodiscard]] bool is_capable(std::string_view capability) const noexcept;
 
   /// True once a signal (see PreemptionSignals) or request_stop() on any rank has asked the job to
-  /// stop: the same on all ranks after the same collective call. Ask it after each push. Local.
-  [[nodiscard]] bool stop_requested() const noexcept;
-  /// Asks all ranks to stop; they know after the next collective call. Local.
+  /// stop: the same on all ranks after the same collective call. Ask it after each push. It waits
+  /// for asynchronous calls. Local.
+  [[nodiscard]] bool stop_requested() const;
+  /// Asks all ranks to stop; they know after the next collective call. Waits for nothing. Local.
   void request_stop() noexcept;
 
   /// Returns when every rank has called it. Collective.
@@ -230,6 +235,7 @@ class TUTTI_API KVStore {
  private:
   class Impl;
   explicit KVStore(std::unique_ptr<Impl> impl);
+  [[nodiscard]] Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

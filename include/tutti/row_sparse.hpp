@@ -23,6 +23,8 @@
 //          process, whatever the table is on. A list may mix keys on the CPU and on GPUs.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <ranges>
@@ -41,13 +43,20 @@ struct RowSparse {
   Tensor rows = Tensor::empty({0});
 
   /// `RowSparse::from({7, 9}, Tensor::ones({2, 16}))`. Ids may also be a vector, array or span of
-  /// any integer type.
+  /// any integer type; a type that DType does not name becomes int64.
   static RowSparse from(std::initializer_list<std::int64_t> ids, Tensor rows) {
     return {Tensor::from(ids), std::move(rows)};
   }
   template <std::ranges::contiguous_range Ids>
   static RowSparse from(const Ids& ids, Tensor rows) {
-    return {Tensor::from(ids), std::move(rows)};
+    using Id = std::ranges::range_value_t<Ids>;
+    if constexpr (Element<Id> || !std::integral<Id>) {
+      return {Tensor::from(ids), std::move(rows)};
+    } else {
+      std::vector<std::int64_t> wide;
+      for (const Id id : ids) wide.push_back(static_cast<std::int64_t>(id));
+      return {Tensor::from(wide), std::move(rows)};
+    }
   }
 };
 

@@ -176,8 +176,12 @@ class TUTTI_API Tensor {
   static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
                       Device device = cpu());
 
-  Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  /// What was moved from has no memory and no elements: its shape is (0).
+  Tensor(Tensor&& other) noexcept { swap(other); }
+  Tensor& operator=(Tensor&& other) noexcept {
+    Tensor(std::move(other)).swap(*this);
+    return *this;
+  }
 
   [[nodiscard]] Tensor clone() const;
 
@@ -218,11 +222,15 @@ class TUTTI_API Tensor {
 
   Tensor(std::shared_ptr<void> owner, std::byte* data, Shape shape, DType dtype, Device device)
       : owner_(std::move(owner)), data_(data), shape_(shape), dtype_(dtype), device_(device) {}
+  void swap(Tensor& other) noexcept {
+    std::swap(owner_, other.owner_), std::swap(data_, other.data_), std::swap(shape_, other.shape_);
+    std::swap(dtype_, other.dtype_), std::swap(device_, other.device_);
+  }
 
   std::shared_ptr<void> owner_;
-  std::byte* data_;
-  Shape shape_;
-  DType dtype_;
+  std::byte* data_ = nullptr;
+  Shape shape_{0};
+  DType dtype_ = DType::float32;
   Device device_;
 };
 

@@ -228,8 +228,8 @@ void Communicator::allgather(const ConstTensorView& input, const TensorView& out
 
 Statistics Communicator::statistics() const { return statistics_of(group_->statistics(), rank()); }
 
-bool Communicator::stop_requested() const noexcept { return group_->engine().stop_requested(); }
-void Communicator::request_stop() noexcept { group_->engine().request_stop(); }
+bool Communicator::stop_requested() const { return group_->engine().stop_requested(); }
+void Communicator::request_stop() noexcept { group_->request_stop(); }
 
 void Communicator::barrier() {
   const auto describe = [] { return std::string("barrier"); };

@@ -3,7 +3,14 @@
 
 #include <xxhash.h>
 
+#include "runtime/base/throw.hpp"
+
 namespace tutti {
+
+void Key::throw_too_large(std::uint64_t number) {
+  throw_invalid_argument("key " + std::to_string(number) +
+                         ": expected an integer of 64 bits with a sign, or a string");
+}
 
 std::string to_string(const Key& key) {
   return key.is_string() ? key.text() : std::to_string(key.number());

@@ -33,6 +33,11 @@ KVStore::KVStore(KVStore&&) noexcept = default;
 KVStore& KVStore::operator=(KVStore&&) noexcept = default;
 KVStore::~KVStore() = default;
 
+KVStore::Impl& KVStore::impl() const {
+  if (impl_ != nullptr) return *impl_;
+  throw Error(ErrorCode::invalid_argument, "this store was moved from; use the one that it is now");
+}
+
 KVStore KVStore::create(std::string_view name, const Settings& settings) {
   const std::string type = type_of(name);
   const Communicator communicator =
@@ -45,51 +50,51 @@ KVStore KVStore::create(const Communicator& communicator) {
 }
 
 void KVStore::init(const Keys& keys, const Values& values) {
-  impl_->init(keys, values, Storage::dense);
+  impl().init(keys, values, Storage::dense);
 }
 
 void KVStore::push(const Keys& keys, const Values& values, int priority) {
-  impl_->push_as_set(keys, values, priority);
+  impl().push_as_set(keys, values, priority);
 }
 
 Pending KVStore::push_async(const Keys& keys, const Values& values, const AsyncOptions& options) {
-  return impl_->push_async(keys, values, nullptr, options.priority, stays_of(options));
+  return impl().push_async(keys, values, nullptr, options.priority, stays_of(options));
 }
 
 Pending KVStore::pushpull_async(const Keys& keys, const Values& values, const Outputs& outputs,
                                 const AsyncOptions& options) {
-  return impl_->push_async(keys, values, &outputs, options.priority, stays_of(options));
+  return impl().push_async(keys, values, &outputs, options.priority, stays_of(options));
 }
 
 void KVStore::init_row_sparse(const Keys& keys, const Values& values) {
-  impl_->init(keys, values, Storage::row_sparse);
+  impl().init(keys, values, Storage::row_sparse);
 }
 
 void KVStore::init_row_sparse(const Key& key, const Shape& shape, DType dtype, Device device) {
-  impl_->init_rows(key, shape, dtype, device);
+  impl().init_rows(key, shape, dtype, device);
 }
 
 void KVStore::push(const Keys& keys, const RowSparseValues& values, int /*priority*/) {
-  impl_->push_rows(keys, values);
+  impl().push_rows(keys, values);
 }
 
 void KVStore::pull(const Keys& keys, const Outputs& outputs, Cast cast) const {
-  impl_->pull(keys, outputs, {.cast = cast});
+  impl().pull(keys, outputs, {.cast = cast});
 }
 
 void KVStore::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) const {
-  impl_->pull(keys, outputs, options);
+  impl().pull(keys, outputs, options);
 }
 
 void KVStore::row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs,
                               const Values& row_ids, int /*priority*/) const {
-  impl_->pull_rows(keys, outputs, row_ids);
+  impl().pull_rows(keys, outputs, row_ids);
 }
 
 ConstTensorView KVStore::view(const Key& key) const {
-  const Entry& entry = impl_->entry(key);
+  const Entry& entry = impl().entry(key);
   const Tensor& replica = entry.replica;
-  std::shared_ptr<const void> memory = impl_->group->arena();
+  std::shared_ptr<const void> memory = impl().group->arena();
   if (entry.is_row_sparse()) memory = entry.pages;
   if (entry.is_on_gpu()) memory = gpus::find_gpus();
   return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(), std::move(memory)};
@@ -97,7 +102,7 @@ ConstTensorView KVStore::view(const Key& key) const {
 
 void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
                        int /*priority*/) {
-  impl_->push(keys, values, &outputs);
+  impl().push(keys, values, &outputs);
 }
 
 void KVStore::pushpull(const Keys& keys, const Outputs& values, int priority) {
@@ -114,8 +119,8 @@ void KVStore::pushpull(const Keys& keys, const Outputs& values, int priority) {
 }
 
 void KVStore::broadcast(const Keys& keys, const Values& values, const Outputs& outputs) {
-  init(keys, values);
-  pull(keys, outputs);
+  impl().init(keys, values, Storage::dense, &outputs);
+  impl().pull(keys, outputs, {});
 }
 
 void KVStore::set_updater(Updater updater, RowSparseUpdater rows) {
@@ -126,24 +131,29 @@ void KVStore::set_updater(Updater updater, RowSparseUpdater rows) {
   UpdateRule rule;
   if (updater) rule.rule = std::move(updater);
   rule.row_updater = std::move(rows);
-  impl_->set_rule(std::move(rule));
+  impl().set_rule(std::move(rule));
 }
 
 void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
   if (optimizer == nullptr) {
     throw Error(ErrorCode::invalid_argument, "set_optimizer: expected an optimizer, got none");
   }
+  if (const int states = optimizer->num_states(); states < 0 || states > Optimizer::kMostStates) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_optimizer: " + optimizer->name() + " has " + std::to_string(states) +
+                    " states per key; expected 0 to " + std::to_string(Optimizer::kMostStates));
+  }
   UpdateRule rule;
   if (GradientScaler::needs(optimizer->options())) {
     rule.scaler = std::make_shared<GradientScaler>(*optimizer);
   }
   rule.rule = std::move(optimizer);
-  impl_->set_rule(std::move(rule));
+  impl().set_rule(std::move(rule));
 }
 
 Optimizer& KVStore::optimizer() const {
-  impl_->group->await_async();  // pushes use it
-  Optimizer* running = impl_->rule().optimizer();
+  impl().group->await_async();  // pushes use it
+  Optimizer* running = impl().rule().optimizer();
   if (running == nullptr) {
     throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
   }
@@ -151,44 +161,44 @@ Optimizer& KVStore::optimizer() const {
 }
 
 GradientScaling KVStore::gradient_scaling() const {
-  const GradientScaler* scaler = impl_->rule().scaler.get();
+  const GradientScaler* scaler = impl().rule().scaler.get();
   return scaler == nullptr ? GradientScaling() : scaler->state();
 }
 
 void KVStore::set_gradient_compression(const Compression& compression) {
-  impl_->set_compression(compression);
+  impl().set_compression(compression);
 }
 
 void KVStore::set_gradient_compression(std::string_view compression) {
-  impl_->set_compression(compression::create(compression));
+  impl().set_compression(compression::create(compression));
 }
 
 void KVStore::save(const std::filesystem::path& directory, const Metadata& metadata) {
-  impl_->save(directory, metadata);
+  impl().save(directory, metadata);
 }
 LoadResult KVStore::load(const std::filesystem::path& directory, const LoadOptions& options) {
-  return impl_->load(directory, options);
+  return impl().load(directory, options);
 }
 void KVStore::save_optimizer_states(const std::filesystem::path& path) {
-  impl_->save_optimizer_states(path);
+  impl().save_optimizer_states(path);
 }
 void KVStore::load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options) {
-  impl_->load_optimizer_states(path, options);
+  impl().load_optimizer_states(path, options);
 }
 
-Tensor KVStore::allocate(Shape shape, DType dtype) { return impl_->group->allocate(shape, dtype); }
+Tensor KVStore::allocate(Shape shape, DType dtype) { return impl().group->allocate(shape, dtype); }
 
-int KVStore::rank() const noexcept { return impl_->group->topology().rank; }
-int KVStore::num_workers() const noexcept { return impl_->group->topology().size; }
-std::string_view KVStore::type() const noexcept { return impl_->type; }
+int KVStore::rank() const noexcept { return impl().group->topology().rank; }
+int KVStore::num_workers() const noexcept { return impl().group->topology().size; }
+std::string_view KVStore::type() const noexcept { return impl().type; }
 bool KVStore::is_capable(std::string_view capability) const noexcept {
   return capability == "optimizer";
 }
-bool KVStore::stop_requested() const noexcept { return impl_->group->engine().stop_requested(); }
-void KVStore::request_stop() noexcept { impl_->group->engine().request_stop(); }
-void KVStore::barrier() { impl_->barrier(); }
-Statistics KVStore::statistics() const { return statistics_of(impl_->group->statistics(), rank()); }
-VerifyResult KVStore::verify() { return impl_->verify(); }
-void KVStore::agree(const std::function<void()>& body) { impl_->agree(body); }
+bool KVStore::stop_requested() const { return impl().group->engine().stop_requested(); }
+void KVStore::request_stop() noexcept { impl().group->request_stop(); }
+void KVStore::barrier() { impl().barrier(); }
+Statistics KVStore::statistics() const { return statistics_of(impl().group->statistics(), rank()); }
+VerifyResult KVStore::verify() { return impl().verify(); }
+void KVStore::agree(const std::function<void()>& body) { impl().agree(body); }
 
 }  // namespace tutti

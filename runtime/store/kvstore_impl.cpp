@@ -55,8 +55,8 @@ class KVStore::Impl::CallScope {
     if (traits.is_collective && (is_in_updater_ || store.calls_under_way_ > 0)) {
       throw Error(ErrorCode::invalid_argument,
                   std::string(call) +
-                      " is a collective call, which an updater cannot make; it may "
-                      "pull and view");
+                      " is a collective call, which neither an updater nor the body of agree() can "
+                      "make; they may pull and view");
     }
     if (is_in_updater_) return;
 #ifndef NDEBUG
@@ -92,6 +92,17 @@ class KVStore::Impl::CallScope {
   bool is_counted_;
 };
 
+template <class Body>
+decltype(auto) KVStore::Impl::locally(const char* call, Body body) const {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.scope() != ErrorScope::caller) throw;
+    throw Error(error.code(), name_of(group->topology(), group->topology().rank) + ": " + call +
+                                  ": " + error.what());
+  }
+}
+
 // --- tensors
 // --------------------------------------------------------------------------------------
 
@@ -114,15 +125,24 @@ std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTe
   return entries;
 }
 
-void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage) {
+void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage,
+                         const Outputs* outputs) {
   const char* call = storage == Storage::dense ? "init" : "init_row_sparse";
   const CallScope scope(*this, call);
+  if (outputs != nullptr) call = "broadcast";
   std::vector<KeyGroup<ConstTensorView>> groups;
   std::vector<Entry> entries;
   throw_together(engine(), call, [&] {
     groups = resolve(keys, values);
     require_distinct(keys.list());
     entries = new_entries(groups, storage);
+    if (outputs == nullptr) return;
+    const auto destinations = resolve(keys, *outputs);  // in the order of `groups`
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      for (const TensorView& output : destinations[i].tensors) {
+        require_output(entries[i], output, Cast::no);
+      }
+    }
   });
   broadcast_first_values(*group, call, entries, groups);
   for (Entry& entry : entries) table_.insert(std::move(entry));
@@ -156,7 +176,8 @@ Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const 
                                   int priority, AsyncPushes::Stays stays) {
   const CallScope scope(*this, "push_async",
                         {.waits = false, .keeps_plan = true, .is_counted = false});
-  return async_pushes_->push(keys, values, outputs, priority, stays);
+  return locally(outputs == nullptr ? "push_async" : "pushpull_async",
+                 [&] { return async_pushes_->push(keys, values, outputs, priority, stays); });
 }
 
 bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
@@ -206,14 +227,16 @@ void KVStore::Impl::fold_pulls() {
   uncounted_pulls_ = {};
 }
 
+void KVStore::Impl::require_output(const Entry& entry, const TensorView& output, Cast cast) {
+  require_shape(entry, output, "an output");
+  if (cast == Cast::no) require_dtype(entry, output, "an output");
+}
+
 void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
                                     Cast cast) const {
   for (const auto& [key, outputs] : groups) {
     const Entry& entry = table_.at(key);
-    for (const TensorView& output : outputs) {
-      require_shape(entry, output, "an output");
-      if (cast == Cast::no) require_dtype(entry, output, "an output");
-    }
+    for (const TensorView& output : outputs) require_output(entry, output, cast);
   }
 }
 
@@ -232,10 +255,6 @@ void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, st
 /// A "local" store is on the cpu; the others keep a key where it comes from.
 Device KVStore::Impl::home_of(const ConstTensorView& value) const {
   return type == "local" || value.device().kind == DeviceKind::cpu ? cpu() : value.device();
-}
-
-std::string KVStore::Impl::name_of_call(const char* call) const {
-  return name_of(group->topology(), group->topology().rank) + ": " + call + ": ";
 }
 
 void KVStore::Impl::warn_of_ignored(const Entry& entry) {
@@ -265,7 +284,7 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   for (const Key& key : keys.list()) await(key);
   const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
-  try {
+  locally("pull", [&] {
     auto groups = resolve(keys, outputs);
     std::erase_if(groups, [&](const auto& group_of_key) {
       const Entry& entry = table_.at(group_of_key.key);
@@ -276,17 +295,14 @@ void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOpt
     require_outputs(groups, options.cast);
     count_pull(groups);
     copy_out(groups, 0);
-  } catch (const Error& error) {
-    if (error.scope() != ErrorScope::caller) throw;
-    throw Error(error.code(), name_of_call("pull") + error.what());
-  }
+  });
 }
 
 const Entry& KVStore::Impl::entry(const Key& key) {
   await(key);
   const CallScope scope(*this, "view",
                         {.is_collective = false, .keeps_plan = true, .is_counted = false});
-  return table_.at(key);
+  return locally("view", [&]() -> const Entry& { return table_.at(key); });
 }
 
 void KVStore::Impl::set_rule(UpdateRule rule) {
@@ -357,16 +373,13 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
                               const Values& row_ids) {
   group->await_async();
   const CallScope scope(*this, "row_sparse_pull", {.is_collective = false, .keeps_plan = true});
-  try {
+  locally("row_sparse_pull", [&] {
     const std::uint64_t bytes = row_pull_.run(table_, keys, outputs, row_ids);
     device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
     const auto key_itself = [](const Key& key) -> const Key& { return key; };
     auto& statistics = engine().statistics();
     statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
-  } catch (const Error& error) {
-    if (error.scope() != ErrorScope::caller) throw;
-    throw Error(error.code(), name_of_call("row_sparse_pull") + error.what());
-  }
+  });
 }
 
 // --- files, comparisons

@@ -49,7 +49,9 @@ class TUTTI_INTERNAL KVStore::Impl {
     row_pull_.leak_until_exit();
   }
 
-  void init(const Keys& keys, const Values& values, Storage storage);
+  /// Outputs that a pull will fill are looked at before there are keys.
+  void init(const Keys& keys, const Values& values, Storage storage,
+            const Outputs* outputs = nullptr);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
   Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
                      AsyncPushes::Stays stays);
@@ -78,8 +80,11 @@ class TUTTI_INTERNAL KVStore::Impl {
  private:
   class CallScope;
 
-  [[nodiscard]] std::string name_of_call(const char* call) const;
+  /// Runs what one rank alone may fail in, while the others go on: its error says where.
+  template <class Body>
+  decltype(auto) locally(const char* call, Body body) const;
   void warn_of_ignored(const Entry& entry);
+  static void require_output(const Entry& entry, const TensorView& output, Cast cast);
   void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
   void count_pull(const std::vector<KeyGroup<TensorView>>& groups);
   void copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written);

@@ -244,6 +244,24 @@ TEST_CASE(
   CHECK(test::all_are(a, 1));
 }
 
+TEST_CASE("a broadcast whose output does not fit on one rank leaves no key on any") {
+  KVStore kv = test::dist();
+  Tensor fits = filled(0);
+  Tensor odd_shape = filled(0, {3, 2});
+  Tensor odd_dtype = Tensor::zeros({2, 3}, DType::float64);
+  for (Tensor* odd : {&odd_shape, &odd_dtype}) {
+    Tensor& mine = test::is_last() ? *odd : fits;
+    CHECK(test::throws_on_all(
+        [&] {
+          kv.broadcast({8, 7}, {filled(1), filled(2)}, {fits, mine});
+        },
+        kInvalid, {test::last(), "broadcast: key 7", "an output"}));
+  }
+  kv.broadcast({8, 7}, {filled(1), filled(2)}, {odd_shape = filled(0), fits});
+  CHECK(test::all_are(odd_shape, 1));
+  CHECK(test::all_are(fits, 2));
+}
+
 TEST_CASE(
     "the stored shape and dtype are those of init for good: another is refused, naming both") {
   test::for_each_type([](KVStore& kv, float pushed) {

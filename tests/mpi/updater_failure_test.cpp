@@ -47,6 +47,7 @@ class Throwing final : public tutti::Optimizer {
       : Optimizer("throwing", {.learning_rate = 1}), elementwise_(elementwise) {}
   int num_states() const override { return 0; }
   bool elementwise() const override { return elementwise_; }
+  bool updates_rows() const override { return true; }
   void update(const tutti::UpdateStep&, const tutti::ElementRange<float>&) const override {
     throw std::runtime_error("disk is full");
   }
@@ -136,4 +137,22 @@ TEST_CASE("an optimizer of the program's that throws fails its store as an updat
     CHECK(test::agree(original_of([&] { kv.push(3, filled(1)); }) == "disk is full"));
     CHECK(test::agree(is_failed(test::error_of([&] { (void)kv.view(3); }), "disk is full")));
   }
+}
+
+TEST_CASE("an optimizer of the program's that throws on rows fails its store on all ranks") {
+  KVStore kv = test::dist();
+  kv.init_row_sparse(3, {5, 2});
+  kv.set_optimizer(std::make_shared<Throwing>(true));
+  const tutti::Tensor ids = tutti::Tensor::from<std::int64_t>({1});
+  const auto push = [&] { kv.push(3, row_sparse(ids, filled(1, {1, 2}))); };
+  const auto error = test::error_of(push);
+  CHECK(test::agree(is_failed(error, "optimizer throwing threw: disk is full")));
+  CHECK(test::agree(error && error->code() == tutti::ErrorCode::user_code));
+  CHECK(test::agree(is_failed(test::error_of([&] { kv.barrier(); }), "disk is full")));
+  KVStore local = KVStore::create("local", test::settings());
+  local.init_row_sparse(3, {5, 2});
+  local.set_optimizer(std::make_shared<Throwing>(true));
+  CHECK(test::agree(original_of([&] {
+                      local.push(3, row_sparse(ids, filled(1, {1, 2})));
+                    }) == "disk is full"));
 }

@@ -301,7 +301,7 @@ TEST_CASE("an updater of an asynchronous push may pull, and makes no collective 
         try {
           call();
         } catch (const Error& error) {
-          if (std::string(error.what()).find("which an updater cannot make") != std::string::npos) {
+          if (std::string(error.what()).find("which neither an updater nor") != std::string::npos) {
             ++right;
           }
         }

@@ -151,3 +151,80 @@ TEST_CASE("sort_by_digits orders as a stable sort does, for any count and size o
     }
   }
 }
+
+TEST_CASE("a pull into rows that were moved from leaves what has them alone") {
+  KVStore kv = store();
+  kv.push(3, rows(1, 10));
+  const Tensor ids = Tensor::from<std::int64_t>({1});
+  RowSparse pulled;
+  kv.row_sparse_pull(3, pulled, ids);
+  const Tensor kept = std::move(pulled.rows);
+  kv.push(3, rows(1, 20));
+  kv.row_sparse_pull(3, pulled, ids);
+  CHECK(kept.value(0) == 10);
+  CHECK(pulled.rows.value(0) == 20);
+}
+
+TEST_CASE("ids of any integer type, and an empty list of any type") {
+  KVStore kv = store();
+  kv.push(3, RowSparse::from(std::vector<std::size_t>{1}, Tensor::ones({1, 2})));
+  kv.push(4, RowSparse::from(std::vector<short>{2}, Tensor::ones({1, 2})));
+  CHECK(first(kv, 3, 1) == 1);
+  CHECK(first(kv, 4, 2) == 1);
+  RowSparse pulled;
+  kv.row_sparse_pull(3, pulled, Tensor::empty({0}, DType::float64));
+  CHECK(pulled.rows.shape() == Shape{0, 2});
+}
+
+namespace {
+
+/// Counts in its state, which starts as the weight.
+class FromWeight final : public Optimizer {
+ public:
+  explicit FromWeight(int states = 1) : Optimizer("from-weight", {}), states_(states) {}
+  int num_states() const override { return states_; }
+  bool starts_as_weight(int /*state*/) const override { return true; }
+  bool updates_rows() const override { return true; }
+  void update(const UpdateStep&, const ElementRange<float>& range) const override {
+    for (std::size_t i = 0; i < range.weight.size(); ++i) {
+      range.weight[i] = range.states[0][i] += range.gradient[i];
+    }
+  }
+  void update(const UpdateStep&, const ElementRange<double>&) const override {}
+
+ private:
+  int states_;
+};
+
+}  // namespace
+
+TEST_CASE("a state of rows starts as the weight where its optimizer says so") {
+  KVStore kv = KVStore::create("local");
+  kv.init_row_sparse(3, Tensor::full({5, 2}, 100));
+  kv.set_optimizer(std::make_shared<FromWeight>());
+  kv.push(3, rows(1, 10));
+  CHECK(first(kv, 3, 1) == 110);
+  kv.push(3, rows(1, 1));
+  CHECK(first(kv, 3, 1) == 111);
+}
+
+TEST_CASE("an optimizer with more states than there is room for is refused") {
+  KVStore kv = KVStore::create("local");
+  for (const int states : {-1, Optimizer::kMostStates + 1}) {
+    CHECK_THROWS_WITH_AS(kv.set_optimizer(std::make_shared<FromWeight>(states)),
+                         ("set_optimizer: from-weight has " + std::to_string(states) +
+                          " states per key; expected 0 to 7")
+                             .c_str(),
+                         Error);
+  }
+}
+
+TEST_CASE("a store that was moved from says so") {
+  KVStore kv = store();
+  KVStore other = std::move(kv);
+  const auto says = "this store was moved from; use the one that it is now";
+  CHECK_THROWS_WITH_AS(kv.barrier(), says, Error);      // NOLINT(bugprone-use-after-move)
+  CHECK_THROWS_WITH_AS((void)kv.view(3), says, Error);  // NOLINT(bugprone-use-after-move)
+  kv = std::move(other);
+  CHECK(first(kv, 3, 0) == 0);
+}

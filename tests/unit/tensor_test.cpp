@@ -317,3 +317,20 @@ TEST_CASE("a tensor beyond the machine's memory is an error that names its shape
   test::expect_error([=] { (void)Tensor::empty({most}, DType::float64); },
                      tutti::ErrorCode::out_of_memory, {"9223372036854775807", "float64"});
 }
+
+TEST_CASE("a tensor that was moved from has no memory and no elements, and can be assigned to") {
+  Tensor first = Tensor::ones({2, 3});
+  const std::byte* memory = first.bytes();
+  Tensor second = std::move(first);
+  CHECK(first.bytes() == nullptr);  // NOLINT(bugprone-use-after-move): this is what is tested
+  CHECK(first.shape() == tutti::Shape{0});
+  CHECK(first.values<float>().empty());
+  CHECK(second.bytes() == memory);
+  CHECK(second.shape() == tutti::Shape{2, 3});
+  first = std::move(second);
+  CHECK(second.bytes() == nullptr);  // NOLINT(bugprone-use-after-move)
+  CHECK(first.value(5) == 1);
+  Tensor& same = first;
+  first = std::move(same);
+  CHECK(first.value(5) == 1);
+}

@@ -43,6 +43,12 @@ TEST_CASE("a key from an integer keeps its 64 bits") {
   CHECK(Key(least).number() == least);
   CHECK(Key(most).number() == most);
   CHECK(!Key(0).is_string());
+  CHECK(Key(std::uint64_t{7}).number() == 7);
+  CHECK(Key(static_cast<std::uint64_t>(most)).number() == most);
+  CHECK_THROWS_WITH_AS((void)Key(std::uint64_t{1} << 63),
+                       "key 9223372036854775808: expected an integer of 64 bits with a sign, or a "
+                       "string",
+                       tutti::Error);
 }
 
 TEST_CASE("a key from text keeps its bytes") {

@@ -118,9 +118,8 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
                           int priority, Stays stays) {
   if (rule_.scaler != nullptr) {
     throw Error(ErrorCode::invalid_argument,
-                std::string(kCall) + ": " +
-                    scaler_refusal("for all keys of a push together, and an asynchronous push goes "
-                                   "key by key; call push() with the whole list"));
+                scaler_refusal("for all keys of a push together, and an asynchronous push goes key "
+                               "by key; call push() with the whole list"));
   }
   group_.async();
   const auto groups = resolve(keys, values);

@@ -64,7 +64,7 @@ bool is_one_memory(Device one, Device other) {
 
 /// A tensor of another size is made anew where it was.
 void fit(Tensor& tensor, const Shape& shape, DType dtype) {
-  if (tensor.shape() == shape && tensor.dtype() == dtype) return;
+  if (tensor.bytes() != nullptr && tensor.shape() == shape && tensor.dtype() == dtype) return;
   tensor = Tensor::empty(shape, dtype, tensor.device());
 }
 

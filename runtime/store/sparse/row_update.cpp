@@ -127,10 +127,14 @@ void RowUpdate::optimize(const Optimizer& optimizer, std::span<const FoundRow> f
   RowSum sum(RowFormat(entry), group.topology().size);
   const UpdateStep step = optimizer.step(entry.key, entry.updates + 1, most_updates);
   Tile<Real> tile(optimizer, step, entry);
-  for_each_id(found, [&](std::span<const FoundRow> rows) {
-    sum.of_ranks(rows, reinterpret_cast<std::byte*>(tile.add(rows.front().id)));
-  });
-  tile.flush();
+  const auto update = [&] {
+    for_each_id(found, [&](std::span<const FoundRow> rows) {
+      sum.of_ranks(rows, reinterpret_cast<std::byte*>(tile.add(rows.front().id)));
+    });
+    tile.flush();
+  };
+  run_user_code(
+      group, [&] { return "optimizer " + optimizer.name(); }, update);
 }
 
 void RowUpdate::call_updater(std::span<const FoundRow> found) const {

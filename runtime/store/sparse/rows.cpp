@@ -45,6 +45,7 @@ Shape with_rows(const Shape& table, std::size_t rows) {
 
 std::vector<std::int64_t> read_ids(const Entry& entry, const ConstTensorView& ids) {
   std::vector<std::int64_t> result(ids.count());
+  if (result.empty()) return result;  // an empty list may have any dtype
   const std::int64_t rows = entry.shape().dimensions().front();
   visit(ids.dtype(), [&]<class T>(T) {
     if constexpr (std::is_integral_v<T>) {

@@ -138,7 +138,7 @@ void SparsePush::prepare() {
 void SparsePush::start_states(const Optimizer& optimizer) {
   most_updates_ = optimizer.options().schedule ? table_.most_updates() : 0;
   for (Entry* entry : entries_) {
-    if (entry->states.empty()) entry->states = new_states(optimizer, *entry);
+    if (entry->updates == 0) tutti::start_states(optimizer, *entry);
     most_updates_ = std::max(most_updates_, entry->updates + 1);
   }
 }
@@ -202,9 +202,12 @@ void SparsePush::update_key(std::size_t item) {
   RowUpdate{group_, rule_, entry, most_updates_}.run(merged_);
 }
 
+/// Want of memory in the middle of it is everybody's failure: the other ranks have updated.
 void SparsePush::update() {
-  for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);
-  fail_together(group_.engine(), [&] { sample_.copy(); });
+  fail_together(group_.engine(), [&] {
+    for (std::size_t i = 0; i < items_.size(); ++i) update_key(i);
+    sample_.copy();
+  });
   device_rows_.run();
   if (rule_.optimizer() == nullptr) return;
   for (Entry* entry : entries_) ++entry->updates;
