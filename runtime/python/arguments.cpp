@@ -288,12 +288,22 @@ TensorView Loans::borrow_dlpack(nb::handle given, Access access, const std::stri
   return view_of(managed->tensor, where);
 }
 
+namespace {
+
+/// They are no list of keys, although they give integers one by one.
+bool is_bytes(nb::handle given) {
+  return PyBytes_Check(given.ptr()) != 0 || PyByteArray_Check(given.ptr()) != 0 ||
+         PyMemoryView_Check(given.ptr()) != 0;
+}
+
+}  // namespace
+
 Items::Items(nb::handle keys) {
   nb::object list = nb::borrow(keys);
   if (nb::isinstance<nb::dict>(keys)) {
     of_dict_ = nb::steal(PyMapping_Values(keys.ptr()));
     list = nb::steal(PyMapping_Keys(keys.ptr()));
-  } else if (PyUnicode_Check(keys.ptr()) != 0 || PyIndex_Check(keys.ptr()) != 0 ||
+  } else if (PyUnicode_Check(keys.ptr()) != 0 || PyIndex_Check(keys.ptr()) != 0 || is_bytes(keys) ||
              PyObject_HasAttrString(keys.ptr(), "__iter__") == 0) {
     is_single_ = true;
     keys_.push_back(read_key(keys));

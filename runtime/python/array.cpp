@@ -238,7 +238,12 @@ Shape read_shape(nb::handle given) {
       throw Error(ErrorCode::invalid_argument,
                   "shape: expected whole numbers, such as (2, 3); got " + repr_of(item));
     }
-    const Py_ssize_t number = PyNumber_AsSsize_t(item.ptr(), nullptr);
+    const Py_ssize_t number = PyNumber_AsSsize_t(item.ptr(), PyExc_OverflowError);
+    if (number == -1 && PyErr_ExceptionMatches(PyExc_OverflowError) != 0) {
+      PyErr_Clear();
+      throw Error(ErrorCode::invalid_argument,
+                  "shape: expected whole numbers of 63 bits; got " + repr_of(item));
+    }
     if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return static_cast<std::int64_t>(number);
   };

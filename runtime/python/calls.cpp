@@ -72,6 +72,10 @@ void translate_errors(nb::module_& /*module*/) {
   });
 }
 
+std::string text_of_exception(const nb::python_error& raised) {
+  return std::string(nb::type_name(raised.type()).c_str()) + ": " + nb::str(raised.value()).c_str();
+}
+
 void watch_forks() {
   fork_counter();
   pthread_atfork(nullptr, nullptr, [] { ++fork_counter(); });
@@ -92,6 +96,14 @@ void Occupancy::require_own_process(const char* what) const {
                   ": this process was forked after the store or communicator was made, and is no "
                   "rank of it; arrays that view() and allocate() gave before can be read here; for "
                   "more, make a store of its own with tutti.create(\"local\")");
+}
+
+void Occupancy::require_free(const char* what) const {
+  if (is_inherited() || (!is_in_callback && owner_ == std::thread::id())) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(what) +
+                  ": a call of this object is under way, perhaps the one that has called this; "
+                  "make it when that has returned");
 }
 
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {

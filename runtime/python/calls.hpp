@@ -7,6 +7,7 @@
 #include <memory>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,9 @@ void watch_signals();
 
 /// Registers how a tutti::Error becomes an exception of tutti._errors.
 void translate_errors(nb::module_& module);
+
+/// "ValueError: no such key".
+std::string text_of_exception(const nb::python_error& raised);
 
 /// Counts the forks between the process that loaded the module and this one.
 void watch_forks();
@@ -81,6 +85,9 @@ class Occupancy {
   [[nodiscard]] bool is_inherited() const noexcept { return forks_ != num_forks(); }
   /// Errors  invalid_argument: this process was forked after the object was made.
   void require_own_process(const char* what) const;
+  /// For what ends the object. Errors  invalid_argument: a call of it is under way, or this thread
+  ///         is in an updater, or in the body of agree().
+  void require_free(const char* what) const;
 
  private:
   unsigned forks_ = num_forks();

@@ -42,7 +42,9 @@ class PyCommunicator {
   std::unique_ptr<Communicator> communicator_;
 };
 
-/// Reads arguments; what is wrong with them on this rank becomes an error of all ranks.
+/// Reads arguments; what is wrong with them on this rank becomes an error of all ranks. What code
+/// of Python raises meanwhile, a generator of keys for example, is raised here as it is, and is a
+/// UserCodeError on the others.
 template <class Ranks, class Read>
 void read_on_all(Ranks& ranks, Read&& read) {
   try {
@@ -50,6 +52,13 @@ void read_on_all(Ranks& ranks, Read&& read) {
   } catch (const Error&) {
     const std::exception_ptr error = std::current_exception();
     blocking([&] { ranks.agree([&] { std::rethrow_exception(error); }); });
+  } catch (const nb::python_error& raised) {
+    const Error error(ErrorCode::user_code, "the arguments raised " + text_of_exception(raised));
+    try {
+      blocking([&] { ranks.agree([&] { throw error; }); });
+    } catch (const Error&) {  // NOLINT: the others have it, and this rank has the original
+    }
+    throw;
   }
 }
 

@@ -132,7 +132,7 @@ void init_row_sparse(PyStore& self, nb::handle key, nb::handle table, nb::handle
   const bool is_shape = nb::isinstance<nb::tuple>(table);
   std::optional<Items> items;
   Shape shape;
-  DType element{};
+  DType element = DType::float32;
   read_on_all(store, [&] {
     items.emplace(key);
     if (is_shape) {
@@ -142,8 +142,12 @@ void init_row_sparse(PyStore& self, nb::handle key, nb::handle table, nb::handle
                     "a list of keys");
       }
       shape = read_shape(table);
-      element = read_dtype(dtype);
+      if (!dtype.is_none()) element = read_dtype(dtype);
     } else {
+      if (!dtype.is_none()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "init_row_sparse: a dtype is for a table of zeros; an array has its own");
+      }
       items->read_values(table);
     }
   });
@@ -192,6 +196,10 @@ void set_compression(PyStore& self, nb::handle given, const nb::kwargs& options)
   KVStore& store = self.get();
   std::string text;
   if (nb::isinstance<nb::dict>(given)) {  // as MXNet has it: {"type": "2bit", "threshold": 0.5}
+    if (options.size() > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "set_gradient_compression: options are in the dict, or beside a name; got both");
+    }
     const auto rest = nb::cast<nb::dict>(given.attr("copy")());
     if (!rest.contains("type")) {
       throw Error(ErrorCode::invalid_argument,
@@ -273,9 +281,9 @@ void bind_values(nb::class_<PyStore>& type) {
 void bind_rows(nb::class_<PyStore>& type) {
   const auto priority = nb::arg("priority") = 0;
   type.def("init_row_sparse", init_row_sparse, nb::arg("key").none(), nb::arg("table"),
-           nb::arg("dtype") = "float32",
+           nb::arg("dtype") = nb::none(),
            "A key of which pushes name rows. `table`: an array, or the shape of one of zeros, as a "
-           "tuple. Collective.")
+           "tuple. `dtype`: of the zeros; float32 unless given. Collective.")
       .def("push_rows", push_rows, nb::arg("key").none(), nb::arg("ids") = nb::none(),
            nb::arg("rows") = nb::none(), priority,
            "Pushes rows of a row-sparse key: ids (n) of integers, rows (n, ...). Ranks may push "
@@ -306,6 +314,7 @@ void bind_updates(nb::class_<PyStore>& type) {
             RowSparseUpdater sparse = row_updater(std::move(rows));
             simple(self, "set_updater",
                    [&](KVStore& store) { store.set_updater(std::move(dense), std::move(sparse)); });
+            self.keep(nullptr);
           },
           nb::arg("updater").none(), nb::arg("rows") = nb::none(),
           "updater(key, merged, stored) changes `stored` in place; None assigns. It runs on every "
@@ -314,6 +323,11 @@ void bind_updates(nb::class_<PyStore>& type) {
           "set_optimizer",
           [](PyStore& self, nb::handle given, const nb::kwargs& options) {
             std::shared_ptr<Optimizer> optimizer;
+            if (options.size() > 0 && !nb::isinstance<nb::str>(given)) {
+              throw Error(ErrorCode::invalid_argument,
+                          "set_optimizer: options go with a name, and " + repr_of(given) +
+                              " has its own; give them to tutti.optimizer()");
+            }
             if (nb::isinstance<nb::str>(given)) {
               optimizer =
                   tutti::optimizer::create(option_text(nb::cast<std::string>(given), options));
@@ -324,10 +338,20 @@ void bind_updates(nb::class_<PyStore>& type) {
                               repr_of(given));
             }
             simple(self, "set_optimizer", [&](KVStore& store) { store.set_optimizer(optimizer); });
+            self.keep(std::move(optimizer));
           },
           nb::arg("optimizer"), nb::arg("options"),
           "Makes the store run an optimizer: kv.set_optimizer(\"sgd\", learning_rate=0.1). Call it "
           "on every rank.")
+      .def_prop_ro(
+          "optimizer",
+          [](PyStore& self) {
+            simple(self, "optimizer",
+                   [](const KVStore& store) { static_cast<void>(store.optimizer()); });
+            return self.optimizer();
+          },
+          "The optimizer in use: kv.optimizer.learning_rate = 0.01, on every rank. Local.\n\n"
+          "Raises InvalidArgumentError if there is none.")
       .def_prop_ro(
           "loss_scale",
           [](PyStore& self) {
@@ -389,7 +413,14 @@ void bind_job(nb::class_<PyStore>& type) {
           },
           nb::arg("body"),
           "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.")
-      .def("close", &PyStore::close, "Leaves the job's group. Local.")
+      .def(
+          "close",
+          [](PyStore& self) {
+            self.occupancy().require_free("close");
+            self.close();
+          },
+          "Leaves the job's group. Local.\n\n"
+          "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
       .def("__repr__", repr);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tutti/error.hpp"
 #include "tutti/kvstore.hpp"
+#include "tutti/optimizer.hpp"
 
 #include "runtime/python/calls.hpp"
 #include "runtime/python/pending.hpp"
@@ -37,11 +38,15 @@ class PyStore {
   }
   [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
   [[nodiscard]] UnderWay& under_way() { return under_way_; }
+  /// What the store runs, if that is an optimizer.
+  void keep(std::shared_ptr<Optimizer> optimizer) { optimizer_ = std::move(optimizer); }
+  [[nodiscard]] std::shared_ptr<Optimizer> optimizer() const { return optimizer_; }
 
  private:
   std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
   UnderWay under_way_;  // its arrays outlive the store's calls
   std::unique_ptr<KVStore> store_;
+  std::shared_ptr<Optimizer> optimizer_;
 };
 
 /// A call that has no arrays, in turn and without the interpreter's lock.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: values in and out, updaters, optimizers, files, rows, asynchronous pushes."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -186,6 +188,80 @@ def test_a_closed_store_says_so(kv):
     kv.close()
     with pytest.raises(tutti.InvalidArgumentError, match="closed"):
         kv.barrier()
+
+
+def test_a_store_is_not_closed_under_its_own_call():
+    with tutti.create("local") as kv:
+        kv.init(3, ones())
+        kv.set_updater(lambda key, merged, stored: kv.close())
+        with pytest.raises(tutti.UserCodeError, match="close: a call of this object is under way"):
+            kv.push(3, ones())
+    with tutti.create("local") as kv:
+        with pytest.raises(tutti.Error, match="close: a call of this object is under way"):
+            kv.agree(kv.close)
+
+
+def test_a_stop_is_asked_for_beside_a_push_that_waits_for_python(kv):
+    kv.init(3, ones())
+    kv.set_updater(lambda key, merged, stored: time.sleep(0.2))
+    pending = kv.push_async(3, ones())
+    kv.request_stop()
+    pending.wait()
+    kv.barrier()
+    assert kv.stop_requested()
+
+
+def test_the_optimizer_of_a_store_can_be_changed(kv):
+    with pytest.raises(tutti.InvalidArgumentError, match="runs no optimizer"):
+        _ = kv.optimizer
+    kv.init(3, ones(0))
+    kv.set_optimizer("sgd", learning_rate=1.0)
+    assert kv.optimizer.name == "sgd"
+    kv.optimizer.learning_rate = 0.5
+    kv.push(3, ones())
+    assert (kv.view(3).numpy() == -0.5 * kv.num_workers).all()
+    kv.set_updater(None)
+    with pytest.raises(tutti.InvalidArgumentError, match="runs no optimizer"):
+        _ = kv.optimizer
+
+
+def test_options_that_would_be_ignored_are_refused(kv):
+    for call, text in (
+            (lambda: kv.set_optimizer(tutti.optimizer("sgd"), momentum=0.5), "options go with"),
+            (lambda: kv.set_gradient_compression({"type": "2bit"}, threshold=0.1), "got both"),
+            (lambda: kv.init_row_sparse("e", ones(), dtype="float64"), "an array has its own")):
+        with pytest.raises(tutti.InvalidArgumentError, match=text):
+            call()
+    kv.init_row_sparse("e", (4, 2))
+    assert kv.view("e").dtype == "float32"
+    kv.init_row_sparse("f", (4, 2), dtype="float64")
+    assert kv.view("f").dtype == "float64"
+
+
+def test_bytes_are_no_keys(kv):
+    for key in (b"w", bytearray(b"w"), memoryview(b"w")):
+        with pytest.raises(tutti.InvalidArgumentError, match="expected an int or a str"):
+            kv.init(key, ones())
+
+
+def test_what_a_generator_of_keys_raises_is_raised_on_all_ranks(kv):
+    def keys():
+        yield 3
+        if kv.rank == kv.num_workers - 1:
+            raise ValueError("no more keys")
+        yield 4
+
+    expected = ValueError if kv.rank == kv.num_workers - 1 else tutti.UserCodeError
+    with pytest.raises(expected, match="no more keys"):
+        kv.init(keys(), [ones(), ones()])
+    kv.init([3, 4], [ones(), ones()])
+
+
+def test_a_shape_beyond_any_memory_is_refused(kv):
+    with pytest.raises(tutti.InvalidArgumentError, match="63 bits"):
+        kv.allocate(10**30)
+    with pytest.raises(tutti.OutOfMemoryError, match="no address space"):
+        kv.allocate(2**62)
 
 
 def test_settings_are_keyword_arguments():

@@ -62,7 +62,7 @@ def create(type: str | Communicator = "local", **settings: Any) -> KVStore:
     settings: TUTTI_* variables in lower case without the prefix, instead of the environment's:
         create("dist", timeout=60, threads=2). TUTTI_ASYNC is `asynchronous`.
 
-    Raises InvalidArgumentError on all ranks for an unknown type or setting.
+    Raises InvalidArgumentError: for a setting on all ranks, for an unknown type on this one.
     """
     if isinstance(type, Communicator):
         if settings:
