@@ -45,7 +45,7 @@ add_custom_target(thread_tests)
 add_custom_target(mpi_tests)
 
 # In seconds: ends a hang, and lets a busy machine take 20 times as long as an idle one.
-set(TUTTI_TEST_TIMEOUT 600)
+set(TUTTI_TEST_TIMEOUT 1200)
 if(TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
   set(TUTTI_TEST_TIMEOUT 6000)
 endif()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/statistics_collector.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <new>
 
 #include "collectives/call.hpp"
@@ -42,8 +44,22 @@ const char* name_of(Kind kind) noexcept {
 
 }  // namespace
 
-StatisticsCollector::StatisticsCollector()
-    : first_ticks_(ticks()), first_time_(std::chrono::steady_clock::now()) {}
+/// Of some readings the one in which least passed between ticks and clock: a thread may lose its
+/// core there.
+StatisticsCollector::Moment StatisticsCollector::this_moment() {
+  Moment best{};
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t before = ticks();
+    const auto time = std::chrono::steady_clock::now();
+    const std::uint64_t passed = ticks() - before;
+    if (passed < least) best = {before + passed / 2, time};
+    least = std::min(least, passed);
+  }
+  return best;
+}
+
+StatisticsCollector::StatisticsCollector() : first_(this_moment()) {}
 
 CallTotals& StatisticsCollector::totals_for(std::uint64_t id, FunctionRef<CallTotals()> make) {
   const auto found = by_id_.find(id);
@@ -108,12 +124,14 @@ void StatisticsCollector::add(std::uint64_t now) noexcept {
 }
 
 double StatisticsCollector::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - first_time_).count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - first_.time).count();
 }
 
 double StatisticsCollector::seconds_per_tick() const {
-  const std::uint64_t passed = ticks() - first_ticks_;
-  return passed == 0 ? 0.0 : seconds() / static_cast<double>(passed);
+  const Moment moment = this_moment();
+  const std::uint64_t passed = moment.ticks - first_.ticks;
+  const std::chrono::duration<double> time = moment.time - first_.time;
+  return passed == 0 ? 0.0 : time.count() / static_cast<double>(passed);
 }
 
 }  // namespace tutti::collectives

@@ -161,8 +161,8 @@ class StatisticsCollector {
   [[nodiscard]] double seconds_per_tick() const;
   /// Since this collector was made.
   [[nodiscard]] double seconds() const;
-  [[nodiscard]] std::uint64_t first_ticks() const { return first_ticks_; }
-  [[nodiscard]] std::chrono::steady_clock::time_point first_time() const { return first_time_; }
+  [[nodiscard]] std::uint64_t first_ticks() const { return first_.ticks; }
+  [[nodiscard]] std::chrono::steady_clock::time_point first_time() const { return first_.time; }
 
  private:
   void begin(const char* name, std::uint64_t now) noexcept {
@@ -183,8 +183,13 @@ class StatisticsCollector {
   CallTotals& find_default_totals();
   CallTotals& totals_of_name(const char* name);
 
-  const std::uint64_t first_ticks_;
-  const std::chrono::steady_clock::time_point first_time_;
+  struct Moment {
+    std::uint64_t ticks;
+    std::chrono::steady_clock::time_point time;
+  };
+  static Moment this_moment();
+
+  const Moment first_;
   int depth_ = 0;
   const char* name_ = nullptr;  ///< the current call; null for an operation outside of any
   Kind kind_{};                 ///< what such an operation is

@@ -26,6 +26,7 @@ run_job() {
   if [ "$asked" = yes ]; then return; fi  # told to end before it has begun
   "$batch_folder/launch.sh" --max-restarts "${MAX_RESTARTS:-2}" "$@" &
   job=$!
+  if [ "$asked" = yes ]; then kill -USR1 "$job" 2>/dev/null; fi  # it came before there was a job
   wait "$job"
   while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ended the wait, not the job
   wait "$job"

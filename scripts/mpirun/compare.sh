@@ -135,8 +135,10 @@ choose_yielding() {
 # --- the launches --------------------------------------------------------------------------------
 
 job=''
+is_starting=no
 stop() {
   trap - INT TERM
+  if [ -z "$job" ] && [ "$is_starting" = yes ]; then job=$!; fi
   if [ -n "$job" ]; then
     kill -TERM "$job" 2>/dev/null || true
     wait "$job" 2>/dev/null || true
@@ -163,11 +165,13 @@ launch() {
   local ranks=()
   if [ -n "$np" ]; then ranks=(-np "$np"); fi
   options_of "$1"
+  is_starting=yes
   timeout --kill-after=10 "$limit" "$root/scripts/mpirun/launch.sh" "${ranks[@]}" \
     "${yielding[@]}" "${options[@]}" "$bin/collective-benchmark" --backend tutti,mpi \
     --buffers store,user "${benchmark[@]}" --label "$1" --json "$2.json" \
     >"$2.log" 2>&1 </dev/null &
   job=$!
+  is_starting=no
   status=0
   wait "$job" || status=$?
   job=''

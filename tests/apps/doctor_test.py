@@ -114,7 +114,10 @@ class Doctor(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "tuning"
             file.write_text(f"# tutti tuning 1\n{other}\n", encoding="utf-8")
-            result = self.tune(file)
+            for _ in range(5):  # a second is little where other programs have the cores
+                result = self.tune(file)
+                if "\nranks=2 kind=allreduce " in file.read_text(encoding="utf-8"):
+                    break
             self.check(result, 0, r"(?m)^tuned    \d+ kinds and sizes of calls of 2 ranks in ",
                        f"TUTTI_TUNING={file}", "(?m)^tuned    2 KiB ", "no time for .*32 MiB")
             self.assertNotIn("variable file", result.err)  # mpirun takes some options for its own

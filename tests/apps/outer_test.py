@@ -145,7 +145,7 @@ class Outer(programs.TrainingTest):
 
     def check_goes_on(self, ranks, number, code):
         """Signals a run again and again; each start goes on, and the end has a whole run's bits."""
-        options = {**PLAIN, "--outer-every": 7, "--epochs": 300, "--checkpoint-every": 14}
+        options = {**PLAIN, "--outer-every": 7, "--epochs": 300, "--checkpoint-every": 70}
         expected = self.new_directory()
         self.train({**options, "--checkpoint-dir": expected}, ranks)
         directory = self.new_directory()

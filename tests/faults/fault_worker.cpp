@@ -53,10 +53,12 @@ void say_now() {
 
 /// A rank that is stopped is named by its own node. Others wait for that node's first rank, ask it
 /// after their deadline, and name it if it does not answer for a second: they come later, so that
-/// a node that has no core for a while is still the first to speak.
+/// a node that has no core for a while is still the first to speak. So do ranks that would ask the
+/// first one of their own node.
 void leave_to_node_of(int victim, const Communicator& world) {
   const int node = victim / world.local_size();  // nodes are consecutive, and equal
-  if (victim % world.local_size() == 0 || world.node() == node) return;
+  if (world.node() == node) return;
+  if (victim % world.local_size() == 0 && world.local_rank() == 0) return;
   std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 

@@ -30,7 +30,7 @@ def spills_of(file):
     """What each kernel of a PTX file has on its stack, in bytes: frame, stores, loads."""
     architecture = ARCHITECTURE.search(file.read_text()).group(1)
     done = subprocess.run([PTXAS, "-v", f"--gpu-name={architecture}", file, "-o", "/dev/null"],
-                          capture_output=True, text=True, check=True, timeout=240)
+                          capture_output=True, text=True, check=True)
     return [tuple(map(int, found)) for found in SPILLS.findall(done.stderr)]
 
 

@@ -78,6 +78,7 @@ class Restarts(launcher.Folder):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.01)
             process.send_signal(number)
+            (self.folder / "sent").touch()
             return process.wait(timeout=launcher.TIMEOUT_S), self.starts()
 
     def test_a_signal_reaches_the_job_which_decides_how_it_ends(self):
@@ -99,11 +100,13 @@ class Restarts(launcher.Folder):
         self.assertEqual(self.send(signal.SIGTERM, more), (143, 1))
 
     def test_what_is_told_to_end_before_it_has_begun_is_not_begun(self):
-        asked = f'touch {self.folder}/ready; sleep 0.5'
+        asked = (f'touch {self.folder}/ready; '
+                 f'until [ -e {self.folder}/sent ]; do sleep 0.02; done')
         for options in ((), ("--max-restarts", "3"), ("--requeue-exit", "99")):
             requeue = 99 if "99" in options else 75
             for number, code in ((signal.SIGUSR1, requeue), (signal.SIGTERM, 143)):
-                (self.folder / "ready").unlink(missing_ok=True)
+                for name in ("ready", "sent"):
+                    (self.folder / name).unlink(missing_ok=True)
                 self.assertEqual(self.send(number, asked=asked, options=options), (code, 0))
 
 

@@ -275,14 +275,14 @@ TEST_CASE("a record says call, keys, bytes, and how far it is") {
   CHECK(described(*book, 0).empty());
   book->begin(push_of(1, Key(-3), 1));
   CHECK(begins_with(described(*book, 1),
-                    "call 1, push of key -3, 4096 bytes: waiting for the other ranks, begun 0."));
+                    "call 1, push of key -3, 4096 bytes: waiting for the other ranks, begun "));
   CHECK(book->is_in(1));
   book->mark(1, Phase::done);
   CHECK_FALSE(book->is_in(1));
   book->begin(push_of(2, Key("fc1.weight"), 7));
   book->mark(2, Phase::done);
   CHECK(begins_with(described(*book, 2),
-                    "call 2, push of key fc1.weight and 6 more, 4096 bytes: done, begun 0."));
+                    "call 2, push of key fc1.weight and 6 more, 4096 bytes: done, begun "));
   book->begin(push_of(3, Key("a name that is too long for the record"), 1));
   CHECK(begins_with(described(*book, 3), "call 3, push of key a name that is too long, 4096"));
   book->begin({.sequence = 4, .verb = Verb::barrier, .begun = ticks()});

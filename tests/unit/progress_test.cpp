@@ -88,7 +88,11 @@ TEST_CASE("a bar that is not enabled is never due") {
 }
 
 TEST_CASE("an enabled bar is due at once, and then not within the same tenth of a second") {
-  apps::ProgressBar bar(true);
-  CHECK(bar.due());
-  CHECK_FALSE(bar.due());
+  bool is_due_again = true;
+  for (int i = 0; i < 20 && is_due_again; ++i) {  // this process may be off its core for so long
+    apps::ProgressBar bar(true);
+    CHECK(bar.due());
+    is_due_again = bar.due();
+  }
+  CHECK_FALSE(is_due_again);
 }

@@ -67,9 +67,14 @@ class LateRank {
   /// the wait for the late rank.
   void wait_until_all_wait(int call) const {
     const int sent = (call - 1) * call_messages_ + waiting_messages_;
-    while (!all_announced(call) || messages_ != sent || sleepers() + 1 != size()) {
-      std::this_thread::yield();
-    }
+    const auto all_wait = [&] {
+      return all_announced(call) && messages_ == sent && sleepers() + 1 == size();
+    };
+    do {
+      while (!all_wait()) std::this_thread::yield();
+      // One that slept may have looked last before another one came. It looks every millisecond.
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    } while (!all_wait());
   }
   [[nodiscard]] int size() const { return static_cast<int>(blocks_.size()); }
   [[nodiscard]] bool all_announced(int call) const {
