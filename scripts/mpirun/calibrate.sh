@@ -12,6 +12,7 @@
 # else runs on the machine is not measured; for these minutes it has little of the cores.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+show_help_if_asked "$@"
 
 usage="usage: calibrate.sh [--hosts 2,3,4,8] [--rate 100mbit] [--folder DIR] [--fresh]"
 hosts=2,3,4,8

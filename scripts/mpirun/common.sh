@@ -14,6 +14,14 @@ dataset_files=(train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz
 
 read -ra compiler <<<"${CXX:-c++}"  # what CMake will use; may be two words, as in "ccache g++"
 
+# show_help_if_asked ARGUMENTS...: after --help or -h as the first of them, ends with the comment
+# that the script begins with.
+show_help_if_asked() {
+  case ${1:-} in --help | -h) ;; *) return 0 ;; esac
+  sed -n '3,/^[^#]/ { /^# shellcheck/d; s/^# \{0,1\}//p; }' "$0"
+  exit 0
+}
+
 # --- what the machine has ------------------------------------------------------------------------
 
 # Compilers to run at once: one per CPU, and one GiB of memory for each.

@@ -13,6 +13,7 @@
 # the build needs into gpu-libraries, which goes with the tree to one without.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+show_help_if_asked "$@"
 
 readonly no_gpu=77
 folder=$root/build-gpu

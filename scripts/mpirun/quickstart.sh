@@ -5,6 +5,8 @@
 #
 #   scripts/mpirun/quickstart.sh [ARGUMENTS OF train-fashion-mnist...]
 #   RANKS=4 scripts/mpirun/quickstart.sh --epochs 2
+#
+# Once it is built, build/bin/train-fashion-mnist --help lists the arguments.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -16,6 +18,7 @@ has_own_data() {
   return 1
 }
 
+show_help_if_asked "$@"
 install_missing
 has_own_data "$@" || install_dataset
 build release train-fashion-mnist

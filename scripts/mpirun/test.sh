@@ -3,9 +3,10 @@
 # Installs what is missing, builds everything, and runs every test.
 #
 #   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [--torch] [ARGUMENTS OF ctest...]
-#   scripts/mpirun/test.sh -R kvstore
+#   scripts/mpirun/test.sh -R store_test
 #   scripts/mpirun/test.sh --clang [ARGUMENTS OF ctest...]
 #
+# The options of this script come first; all from the first other word on goes to ctest.
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests and the MPI tests of two and three ranks; with
 # --python, also over the package for Python.
@@ -129,6 +130,7 @@ run_clang() {
   run_ctest clang -L unit "$@"
 }
 
+show_help_if_asked "$@"
 with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
 python_target=()
 while [ $# != 0 ]; do

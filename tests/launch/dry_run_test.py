@@ -175,6 +175,15 @@ class DryRun(launcher.Folder):
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertIn("--max-restarts N", result.out)
 
+    def test_other_scripts_say_what_they_do_and_do_nothing(self):
+        for name in ("test", "quickstart", "gpu-check", "calibrate"):
+            for option in ("--help", "-h"):
+                done = subprocess.run([launcher.SCRIPTS / f"{name}.sh", option], check=True,
+                                      capture_output=True, text=True, timeout=launcher.TIMEOUT_S)
+                self.assertIn(f"\n  scripts/mpirun/{name}.sh", done.stdout)
+                self.assertNotIn("#", done.stdout)
+                self.assertEqual(done.stderr, "")
+
 
 class Gpus(launcher.Folder):
     """With files that stand for the devices, and the variables of a rank."""
