@@ -10,6 +10,7 @@ is, if anywhere.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -269,17 +270,20 @@ class Faults(Library):
             for other in self.names:
                 if MPIS[other].launched.keys() == MPIS[name].launched.keys():
                     continue
-                # mpirun of Open MPI 4.1 would end rank 0 because rank 1 has ended first.
-                done = self.tour(*MPIS[name].launcher, "-n", 2, TUTTI_MPI=other,
-                                 OMPI_MCA_orte_abort_on_non_zero_status="0")
+                # mpirun of Open MPI 4.1 would end rank 0 if it saw that rank 1 has failed first.
+                done = self.tour(*MPIS[name].launcher, "-n", 2, "sh", "-c", '"$0"; echo "exit $?"',
+                                 TUTTI_MPI=other)
+                codes = re.findall(r"^exit (\d+)$", done.out, re.M)
+                self.assertEqual(len(codes), 2, done.out)
+                self.assertNotIn("0", codes)
                 if other == "standard":  # MPICH 5 ends the processes itself
-                    self.assertNotEqual(done.code, 0)
                     self.assertEqual(done.err.count("tutti: warning: mpirun of Open MPI has "
                                                     "started 2 processes ("), 1, done.err)
                     self.assertIn("start it with the launcher of MPICH 5.", done.err)
                     continue
+                self.assertEqual(codes, ["1", "1"])
                 self.refused(done, "has started 2 processes (", "but to the MPI of this program, "
-                             f"{MPIS[other].says}")
+                             f"{MPIS[other].says}", code=0)
 
     def test_without_any_plug_in_a_process_alone_goes_on(self):
         shutil.rmtree(self.folder / FOLDER)
