@@ -107,24 +107,16 @@ void Learner::prepare_next(Class& known, bool trial_ended) {
 /// Some rank did not announce its inputs, because its own data lies elsewhere: that will be so
 /// again.
 std::size_t Learner::without_announcement(Class& known) const {
-  const bool has_other = std::any_of(
-      known.candidates.begin(), known.candidates.end(),
-      [](const Candidate& candidate) { return candidate.path.inputs != Inputs::announced; });
-  // What comes from a file, or is static, is alone: the static choice for what no announcement
-  // holds.
-  if (!has_other) {
-    const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
-    Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);
-    if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS asks for nothing else
-    known.candidates.push_back({.path = large});
-  }
-  const auto begin = known.candidates.begin();
-  const auto other = std::find_if(begin, known.candidates.end(), [](const Candidate& candidate) {
-    return candidate.path.inputs != Inputs::announced;
-  });
-  Candidate& planned = known.candidates[known.trial.value_or(known.best)];
-  planned.dropped = true;
-  const auto place = static_cast<std::size_t>(other - begin);
+  known.candidates[known.trial.value_or(known.best)].dropped = true;
+  // The static choice for what no announcement holds.
+  const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
+  Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);
+  if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS asks for nothing else
+  const auto other =
+      std::find_if(known.candidates.begin(), known.candidates.end(),
+                   [&](const Candidate& candidate) { return candidate.path == large; });
+  const auto place = static_cast<std::size_t>(other - known.candidates.begin());
+  if (other == known.candidates.end()) known.candidates.push_back({.path = large});
   if (!known.trial) known.best = place;
   return place;
 }
@@ -292,7 +284,7 @@ void Learner::watch(Class& known, std::uint32_t time) {
 bool Learner::may_take(const CallClass& call, const Path& path) const {
   const auto possible = possible_paths(call, can_fetch_);
   const Path first = tuning_.path_for(call, std::size_t{1} << call.size, ranks_, can_fetch_);
-  // Whether inputs can be announced is a matter of the call's exact size.
+  // Whether inputs can be announced is a matter of the call's exact size: choose() looks again.
   const bool is_first = path.inputs == first.inputs && path.results == first.results;
   if (is_first && path.inputs != Inputs::announced) return true;
   return std::any_of(possible.begin(), possible.end(), [&](const Path& one) {
