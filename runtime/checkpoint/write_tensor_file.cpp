@@ -99,6 +99,14 @@ FileSummary write_tensor_file(Communicator& ranks, const fs::path& path, const C
   header = header_of(content, std::string(digits, '0'));
   const std::uint64_t data_begin = to_text(header).size();
   const std::uint64_t file_bytes = data_begin + layout.bytes();
+  if (data_begin > kMostHeaderBytes) {  // on all ranks alike
+    throw Error(ErrorCode::invalid_argument,
+                path.string() + ": the table of its " + std::to_string(header.tensors.size()) +
+                    " tensors takes " + std::to_string(data_begin) + " bytes, at most " +
+                    std::to_string(kMostHeaderBytes) +
+                    " can be read again; use fewer keys, or shorter names",
+                ErrorScope::agreed, is_first);
+  }
 
   std::optional<File> file;
   std::optional<ChunkBuffer> buffer;

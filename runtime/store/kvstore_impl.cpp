@@ -200,8 +200,13 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
   constexpr std::size_t kMostUnreported = 64;
   if (unreported_.size() >= kMostUnreported) {
     std::erase_if(unreported_, [](const Pending& pending) {
-      if (pending.ready()) pending.wait();
-      return pending.ready();
+      if (!pending.ready()) return false;
+      try {
+        pending.wait();
+      } catch (const Error&) {
+        return false;  // all ranks throw it in the next call that waits
+      }
+      return true;
     });
   }
   unreported_.push_back(push_async(keys, values, nullptr, priority, AsyncPushes::Stays::none));
@@ -387,8 +392,9 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
 
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
   const CallScope scope(*this, "save");
-  files_.save(directory, metadata, [&](std::span<Entry* const> entries) {
-    if (group->settings().verify != Verify::off) compare(entries);
+  drop_unused_states();
+  files_.save(directory, metadata, [&](std::span<Entry* const> entries) -> std::uint64_t {
+    return group->settings().verify == Verify::off ? 0 : compare(entries).healed;
   });
 }
 
@@ -412,6 +418,7 @@ void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
 
 VerifyResult KVStore::Impl::verify() {
   const CallScope scope(*this, "verify");
+  drop_unused_states();
   const std::vector<Entry*> entries = table_.in_order();
   Digest digest;
   for (const Entry* entry : entries) {
@@ -419,6 +426,13 @@ VerifyResult KVStore::Impl::verify() {
   }
   agree_on(engine(), collectives::Verb::verify, "verify", digest.value());
   return compare(entries);
+}
+
+/// A push that was refused before its first update may have made them on some ranks alone.
+void KVStore::Impl::drop_unused_states() {
+  for (auto& [key, entry] : table_) {
+    if (entry.updates == 0) entry.states.clear();
+  }
 }
 
 /// `entries` are the same on every rank.

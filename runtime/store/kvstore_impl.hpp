@@ -93,6 +93,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   [[nodiscard]] collectives::Engine& engine() const { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                                Storage storage);
+  void drop_unused_states();
   VerifyResult compare(std::span<Entry* const> entries);
   /// Returns when no push of a key is under way.
   void await(const Key& key);

@@ -324,6 +324,14 @@ TEST_CASE("a checkpoint keeps the scale and its counters: training goes on with 
                               {"clip_global_norm=1", "other_options"}));
     other.load(folder / "all", {.other_options = true});
     CHECK(test::agree(other.loss_scale() == 32));
+    KVStore clipped = test::dist();
+    clipped.set_optimizer(tutti::optimizer::create("adam,multi_precision=true,clip_global_norm=1"));
+    clipped.load(folder / "all", {.other_options = true});
+    CHECK(test::agree(clipped.loss_scale() == 1 && clipped.gradient_scaling().skipped == 1));
+    KVStore constant = test::dist();
+    constant.set_optimizer(tutti::optimizer::create("adam,multi_precision=true,loss_scale=8"));
+    constant.load(folder / "all", {.other_options = true});
+    CHECK(test::agree(constant.loss_scale() == 8));
     KVStore without = test::dist();
     without.set_optimizer(tutti::optimizer::create("adam,multi_precision=true"));
     without.load(folder / "all", {.other_options = true});

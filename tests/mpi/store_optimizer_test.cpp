@@ -242,3 +242,17 @@ TEST_CASE("an optimizer on a key that is not float32 or float64 is refused with 
     CHECK(test::all_are(kv.view(2), 1));
   });
 }
+
+TEST_CASE("a first push that is refused leaves a store that can be compared, and goes on") {
+  KVStore kv = test::dist();
+  kv.set_optimizer(tutti::optimizer::create("adam"));
+  kv.init({3, 4}, {filled(0), filled(0)});
+  const Tensor odd = filled(1, {3, 2});
+  const Tensor fits = filled(1);
+  CHECK(test::throws_on_all([&] { kv.push(3, test::is_last() ? odd : fits); },
+                            ErrorCode::invalid_argument, {test::last(), "key 3"}));
+  CHECK(test::agree(kv.verify().healed == 0));
+  kv.push({3, 4}, {fits, fits});
+  CHECK(test::agree(test::same_bits(kv.view(3), kv.view(4))));
+  CHECK(test::agree(kv.verify().healed == 0));
+}

@@ -103,6 +103,21 @@ TEST_CASE("a local store keeps keys on the cpu, and takes values of GPUs") {
   CHECK(test::on_host(out) == std::vector<float>{5, 6});
 }
 
+TEST_CASE("a value on a GPU that is pushed again to a key on the cpu is read again") {
+  const test::FakeGpus gpus(1);
+  auto kv = KVStore::create("local");
+  kv.init({3, 4}, {Tensor::zeros({2}), Tensor::zeros({2})});
+  Tensor value = on(gpu(0), {0, 0});
+  Tensor other = on(gpu(0), {0, 0});
+  for (float step = 1; step < 6; ++step) {
+    value.fill(step);
+    other.fill(10 * step);
+    kv.push({3, 4}, {value.view(), other.view()});
+    CHECK(pulled(kv, 3, 2) == std::vector<float>{step, step});
+    CHECK(pulled(kv, 4, 2) == std::vector<float>{10 * step, 10 * step});
+  }
+}
+
 TEST_CASE("a push of many keys is one launch, and so are its pulls") {
   const test::FakeGpus gpus(1);
   auto kv = KVStore::create("device");

@@ -37,6 +37,14 @@ void GradientScaler::reset() {
   state_ = {.loss_scale = scale ? scale->init_scale : 1};
 }
 
+void GradientScaler::restore(const GradientScaling& state) {
+  reset();
+  const auto& scale = optimizer_.options().loss_scale;
+  const double own = state_.loss_scale;
+  state_ = state;
+  if (!scale || !scale->is_dynamic) state_.loss_scale = own;
+}
+
 std::optional<double> GradientScaler::take(double squares) {
   const OptimizerOptions& options = optimizer_.options();
   const double scale = state_.loss_scale;

@@ -51,7 +51,8 @@ class GradientScaler {
                                            std::span<Entry* const> entries);
 
   [[nodiscard]] const GradientScaling& state() const { return state_; }
-  void restore(const GradientScaling& state) { state_ = state; }
+  /// Goes on from what a file has. A scale that does not move is this optimizer's.
+  void restore(const GradientScaling& state);
   /// As set_optimizer() starts it.
   void reset();
   /// Equal on ranks whose next push gets the same factor from the same sums.

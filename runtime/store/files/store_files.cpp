@@ -155,7 +155,7 @@ void StoreFiles::require_optimizer() const {
 }
 
 void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
-                      collectives::FunctionRef<void(std::span<Entry* const>)> compare) {
+                      collectives::FunctionRef<std::uint64_t(std::span<Entry* const>)> compare) {
   const std::vector<Entry*> entries = table_.in_order();
   std::optional<HostCopies> host_copies;
   ReadableValues residuals(*group_);
@@ -173,7 +173,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
   const std::uint64_t digest = digest_of(directory, entries, metadata);
   agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
-  compare(entries);
+  if (compare(entries) > 0) fail_together(group_->engine(), [&] { host_copies->write_back(); });
   Communicator ranks(group_);
   std::uint64_t& good = good_[std::filesystem::absolute(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
@@ -215,9 +215,9 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     states.emplace(loaded->optimizer->header(), rule_, entries, options.other_options);
   });
 
-  loaded->weights.deliver(ranks, replicas);
   if (states) loaded->optimizer->deliver(ranks, states->destinations());
   residuals->deliver(ranks);
+  loaded->weights.deliver(ranks, replicas);  // last: nothing that the store has has changed before
   for (Entry* entry : entries) {
     entry->updates = 0;
     entry->states.clear();

@@ -25,9 +25,10 @@ class StoreFiles {
              const GradientCompression& compression)
       : group_(std::move(group)), table_(table), rule_(rule), compression_(compression) {}
 
-  /// `compare` is called once the ranks have agreed to save, before anything is written.
+  /// `compare` is called once the ranks have agreed to save, before anything is written. It returns
+  /// how much it has healed, which then goes to the GPUs, too.
   void save(const std::filesystem::path& directory, const Metadata& metadata,
-            collectives::FunctionRef<void(std::span<Entry* const>)> compare);
+            collectives::FunctionRef<std::uint64_t(std::span<Entry* const>)> compare);
   /// Reads and verifies everything, compares it with what the store holds, and lets every rank
   /// agree before it delivers: what goes wrong until then has changed nothing.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
