@@ -85,7 +85,6 @@ void Group::adopt_known_paths() {
 
 Group::~Group() {
   async_->close();
-  threads_call_.reset();
   reports_->finish();
   observer_.reset();
   engine_->set_observer(nullptr);
@@ -114,7 +113,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   parts.arena = parts_.arena;
   parts.mappings = parts_.mappings;
   parts.peers = parts_.peers;
-  parts.known = read_known_paths(parts.settings.tuning, parts.topology.local_size());
+  parts.known = parts_.known.for_ranks(parts.topology.local_size());
   std::vector<int> peers;
   for (const int rank : parts.topology.local_ranks()) {
     const int peer = topology().local_rank_of(members[rank]);
@@ -130,7 +129,6 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
     parts.transport = parts_.transport->for_group(members, number);
   }
   if (parts.topology.num_nodes() > 1) parts.why_not_async = parts_.why_not_async;
-  if (parts.transport != nullptr) parts.let_threads_call = parts_.let_threads_call;
   parts.pace = parts_.pace;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
@@ -143,9 +141,6 @@ AsyncCalls& Group::async() {
   if (makes_async_calls_) return *async_;
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);
-  }
-  if (parts_.let_threads_call && threads_call_ == nullptr) {
-    threads_call_ = parts_.let_threads_call();
   }
   makes_async_calls_ = true;
   return *async_;

@@ -45,8 +45,6 @@ struct GroupParts {
   std::unique_ptr<collectives::PeerReader> reader;       ///< null if peers' memory cannot be read
   std::string why_unreadable;                            ///< why reader is null, with the remedy
   std::string why_not_async;  ///< why no thread but the program's may call MPI; empty if one may
-  /// What is held while another thread may call MPI. Null without a transport.
-  std::function<std::shared_ptr<void>()> let_threads_call;
   std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   collectives::Pace* pace = nullptr;                  ///< null but in a simulation
@@ -142,8 +140,7 @@ class Group {
 
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
-  std::shared_ptr<void> threads_call_;  ///< while there are asynchronous calls
-  bool makes_async_calls_ = false;      ///< has made one
+  bool makes_async_calls_ = false;  ///< has made one
   std::unique_ptr<AsyncCalls> async_;
   std::unique_ptr<AsyncReduces> async_reduces_;
   CountExchange count_exchange_;

@@ -101,6 +101,7 @@ NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
                            const collectives::Topology& topology, std::vector<pid_t> processes)
     : memory_(memory), topology_(topology), processes_(std::move(processes)), place_(0) {
   processes_.resize(memory.peers.size(), 0);
+  for (const int rank : topology.local_ranks()) hosts_.push_back(topology.names->host_of(rank));
   for (; place_ < kMostObservers; ++place_) {
     const NodeObserver* empty = nullptr;
     if (observers().places[place_].compare_exchange_strong(empty, this)) break;
@@ -167,7 +168,7 @@ void NodeObserver::print_calls(int file, int local_rank, std::size_t most) const
         .add(static_cast<std::uint64_t>(topology_.job_ranks[rank]))
         .add(" of the job, ");
   }
-  head.add("host ").add(topology_.names->host_of(static_cast<int>(rank)).c_str());
+  head.add("host ").add(hosts_[peer].c_str());
   if (processes_[peer] != 0) {
     head.add(", pid ").add(static_cast<std::uint64_t>(processes_[peer])).add(") ");
     head.add(state_to_string(state_of(processes_[peer])));

@@ -44,7 +44,8 @@ class NodeObserver final : public collectives::Observer {
   const collectives::NodeMemory& memory_;
   const collectives::Topology& topology_;
   std::vector<pid_t> processes_;
-  std::size_t place_;  ///< index among this process's observers
+  std::vector<std::string> hosts_;  ///< by local rank: a signal's handler must not make texts
+  std::size_t place_;               ///< index among this process's observers
 };
 
 /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has

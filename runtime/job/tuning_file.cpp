@@ -195,7 +195,14 @@ KnownPaths read_known_paths(const std::string& tuning, int ranks_of_node) {
   }
   KnownPaths known;
   known.digest = Digest().add(std::string_view(text)).value();
-  for (const TuningRow& row : parse_tuning(text, tuning)) {
+  known.rows = std::make_shared<const std::vector<TuningRow>>(parse_tuning(text, tuning));
+  return known.for_ranks(ranks_of_node);
+}
+
+KnownPaths KnownPaths::for_ranks(int ranks_of_node) const {
+  KnownPaths known{.digest = digest, .rows = rows};
+  if (rows == nullptr) return known;
+  for (const TuningRow& row : *rows) {
     if (row.ranks != ranks_of_node) continue;
     if (row.peers_bytes) {
       known.peers_bytes = *row.peers_bytes;

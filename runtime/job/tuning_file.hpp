@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,12 @@ struct KnownPaths {
   std::vector<collectives::LearntPath> paths;
   std::uint64_t peers_bytes = 0;  ///< sums of GPUs of up to so many go by peers
   std::uint64_t digest = 0;       ///< of the file; 0 without one
+  /// All rows of the file, which a group of some of the ranks must not read again: it may be
+  /// another one by then. Null without a file.
+  std::shared_ptr<const std::vector<TuningRow>> rows;
+
+  /// Of nodes of so many ranks.
+  [[nodiscard]] KnownPaths for_ranks(int ranks_of_node) const;
 };
 
 /// Local. Errors: io if the file cannot be read; invalid_argument as above.

@@ -201,7 +201,6 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   if (parts.topology.size == 1) return;
   ranks.agree("prepare their messages",
               [&] { parts.transport = std::make_unique<MpiTransport>(ranks.comm()); });
-  parts.let_threads_call = let_threads_call;  // on one node too: all threads that wait poll
   if (parts.topology.num_nodes() > 1 && thread_level() < ThreadLevel::serialized) {
     parts.why_not_async =
         "they are made by a thread of their own, which MPI does not allow as the program has "

@@ -73,37 +73,45 @@ struct EarlyCollectives::RollCall {
   char step[92];
 };
 
+/// Starts what a request is for.
+template <class Start>
+Request EarlyCollectives::begin(const char* call, Start start) {
+  const Turn turn(call);
+  Request request;
+  check(start(&request), call);
+  return request;
+}
+
 EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
     : mpi_(calls()), timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
   check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
   check(mpi_.size(parent, &size_), "MPI_Comm_size");
   name_ = name_of_process(rank_);
-  Request request;
-  check(mpi_.start_duplicate(parent, &buffers_->copy, &request), "MPI_Comm_idup");
-  wait("begin to create their store or communicator", request);
+  wait("begin to create their store or communicator", begin("MPI_Comm_idup", [&](Request* request) {
+         return mpi_.start_duplicate(parent, &buffers_->copy, request);
+       }));
   comm_ = buffers_->copy;
   check(mpi_.return_errors(comm_), "MPI_Comm_set_errhandler");
 }
 
 Comm EarlyCollectives::duplicate(const char* step) {
-  Request request;
-  check(mpi_.start_duplicate(comm_, &buffers_->copy, &request), "MPI_Comm_idup");
-  wait(step, request);
+  wait(step, begin("MPI_Comm_idup", [&](Request* request) {
+         return mpi_.start_duplicate(comm_, &buffers_->copy, request);
+       }));
   check(mpi_.return_errors(buffers_->copy), "MPI_Comm_set_errhandler");
   return buffers_->copy;
 }
 
 void EarlyCollectives::barrier(const char* step) {
-  Request request;
-  check(mpi_.start_barrier(comm_, &request), "MPI_Ibarrier");
-  wait(step, request);
+  wait(step,
+       begin("MPI_Ibarrier", [&](Request* request) { return mpi_.start_barrier(comm_, request); }));
 }
 
 /// The splits have no nonblocking form; all ranks are there when they begin.
 Comm EarlyCollectives::split_host(const char* step) {
   barrier(step);
   Comm host;
-  const InsideCall inside("MPI_Comm_split_type");
+  const Turn turn("MPI_Comm_split_type");
   check(mpi_.split_host(comm_, rank_, &host), "MPI_Comm_split_type");
   check(mpi_.return_errors(host), "MPI_Comm_set_errhandler");
   return host;
@@ -112,7 +120,7 @@ Comm EarlyCollectives::split_host(const char* step) {
 Comm EarlyCollectives::split(const char* step, bool takes_part) {
   barrier(step);
   Comm part;
-  const InsideCall inside("MPI_Comm_split");
+  const Turn turn("MPI_Comm_split");
   check(mpi_.split(comm_, rank_, takes_part, &part), "MPI_Comm_split");
   if (part.is_set()) check(mpi_.return_errors(part), "MPI_Comm_set_errhandler");
   return part;
@@ -121,11 +129,10 @@ Comm EarlyCollectives::split(const char* step, bool takes_part) {
 void EarlyCollectives::minima(const char* step, std::span<std::uint64_t> values) {
   buffers_->own.assign(values.begin(), values.end());
   buffers_->least.resize(values.size());
-  Request request;
-  check(mpi_.start_minimum(buffers_->own.data(), buffers_->least.data(),
-                           static_cast<int>(values.size()), comm_, &request),
-        "MPI_Iallreduce");
-  wait(step, request);
+  wait(step, begin("MPI_Iallreduce", [&](Request* request) {
+         return mpi_.start_minimum(buffers_->own.data(), buffers_->least.data(),
+                                   static_cast<int>(values.size()), comm_, request);
+       }));
   std::copy(buffers_->least.begin(), buffers_->least.end(), values.begin());
 }
 
@@ -135,11 +142,10 @@ std::span<const std::byte> EarlyCollectives::allgather_bytes(const char* step, c
   check(mpi_.size(among, &count), "MPI_Comm_size");
   buffers_->sent.assign(own.begin(), own.end());
   buffers_->received.resize(own.size() * static_cast<std::size_t>(count));
-  Request request;
-  check(mpi_.start_allgather(buffers_->sent.data(), static_cast<int>(own.size()),
-                             buffers_->received.data(), among, &request),
-        "MPI_Iallgather");
-  wait(step, request);
+  wait(step, begin("MPI_Iallgather", [&](Request* request) {
+         return mpi_.start_allgather(buffers_->sent.data(), static_cast<int>(own.size()),
+                                     buffers_->received.data(), among, request);
+       }));
   return buffers_->received;
 }
 
@@ -154,11 +160,10 @@ std::vector<std::vector<std::byte>> EarlyCollectives::allgather_parts(
   }
   buffers_->sent.assign(own.begin(), own.end());
   buffers_->received.resize(static_cast<std::size_t>(end));
-  Request request;
-  check(mpi_.start_allgather_parts(buffers_->sent, buffers_->received.data(), buffers_->lengths,
-                                   buffers_->begins, among, &request),
-        "MPI_Iallgatherv");
-  wait(step, request);
+  wait(step, begin("MPI_Iallgatherv", [&](Request* request) {
+         return mpi_.start_allgather_parts(buffers_->sent, buffers_->received.data(),
+                                           buffers_->lengths, buffers_->begins, among, request);
+       }));
   std::vector<std::vector<std::byte>> parts;
   for (std::size_t i = 0; i < buffers_->begins.size(); ++i) {
     const std::byte* const begin = buffers_->received.data() + buffers_->begins[i];
@@ -171,10 +176,9 @@ void EarlyCollectives::broadcast_bytes(const char* step, int root, std::span<std
   buffers_->received.resize(bytes.size());
   std::byte* buffer = buffers_->received.data();
   if (rank_ == root) std::memcpy(buffer, bytes.data(), bytes.size());
-  Request request;
-  check(mpi_.start_broadcast(buffer, static_cast<int>(bytes.size()), root, comm_, &request),
-        "MPI_Ibcast");
-  wait(step, request);
+  wait(step, begin("MPI_Ibcast", [&](Request* request) {
+         return mpi_.start_broadcast(buffer, static_cast<int>(bytes.size()), root, comm_, request);
+       }));
   std::memcpy(bytes.data(), buffer, bytes.size());
 }
 
@@ -195,7 +199,7 @@ void EarlyCollectives::agree(const char* step, collectives::FunctionRef<void()> 
 }
 
 void EarlyCollectives::test(Request& request, bool* done) {
-  const InsideCall inside("MPI_Test");
+  const Turn turn("MPI_Test");
   check(mpi_.test(&request, done), "MPI_Test");
 }
 
@@ -218,7 +222,7 @@ void EarlyCollectives::wait(const char* step, Request request) {
 
 // --- who does not come --------------------------------------------------------------------------
 
-/// From memory that is never freed: its receiver may never receive it.
+/// In a turn. From memory that is never freed: its receiver may never receive it.
 void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
   auto roll_call = std::make_shared<RollCall>(RollCall{asks ? 1 : 0, {}});
   std::snprintf(roll_call->step, sizeof roll_call->step, "%s", step);
@@ -235,6 +239,7 @@ void EarlyCollectives::answer_roll_calls(const char* step) {
   for (;;) {
     int from = kAnyRank;
     bool found = false;
+    const Turn turn("MPI_Iprobe");
     check(mpi_.probe(&from, kRollCallTag, comm_, &found), "MPI_Iprobe");
     if (!found) return;
     RollCall theirs;
@@ -242,14 +247,16 @@ void EarlyCollectives::answer_roll_calls(const char* step) {
     check(mpi_.receive(&theirs, sizeof theirs, from, kRollCallTag, comm_, &request), "MPI_Irecv");
     check(mpi_.wait(&request), "MPI_Wait of a roll call");
     seen_at_[from] = theirs.step;
-    if (theirs.asks != 0) tell(from, step, /*asks=*/false);
+    if (theirs.asks != 0) tell(from, step, /*asks=*/false);  // in the same turn
   }
 }
 
 /// Asks every rank where it is; what there is to say of those who are not here.
 std::string EarlyCollectives::call_roll(const char* step) {
   for (int other = 0; other < size_; ++other) {
-    if (other != rank_) tell(other, step, /*asks=*/true);
+    if (other == rank_) continue;
+    const Turn turn("MPI_Isend");
+    tell(other, step, /*asks=*/true);
   }
   for (const auto end = Clock::now() + kRollCall; Clock::now() < end; pause(kYield)) {
     answer_roll_calls(step);

@@ -88,6 +88,8 @@ class EarlyCollectives {
                                              std::span<const std::byte> own);
   void broadcast_bytes(const char* step, int root, std::span<std::byte> bytes);
   void answer_roll_calls(const char* step);
+  template <class Start>
+  Request begin(const char* call, Start start);
   void test(Request& request, bool* done);
   void tell(int to_rank, const char* step, bool asks);
   [[nodiscard]] std::string call_roll(const char* step);

@@ -177,7 +177,8 @@ namespace {
 
 /// Global, as MPI is.
 struct Turns {
-  std::atomic<int> holders{0};
+  std::once_flag once;
+  bool is_one_at_a_time = true;
   std::mutex mutex;
 };
 
@@ -188,16 +189,10 @@ Turns& turns() noexcept {
 
 }  // namespace
 
-std::shared_ptr<void> let_threads_call() {
-  if (thread_level() == ThreadLevel::multiple) return std::make_shared<int>();
-  ++turns().holders;
-  return {&turns(), [](Turns* held) { --held->holders; }};
-}
-
 std::unique_lock<std::mutex> Turn::take() {
   Turns& all = turns();
-  if (all.holders.load(std::memory_order_acquire) == 0) return {};
-  return std::unique_lock(all.mutex);
+  std::call_once(all.once, [&] { all.is_one_at_a_time = thread_level() != ThreadLevel::multiple; });
+  return all.is_one_at_a_time ? std::unique_lock(all.mutex) : std::unique_lock<std::mutex>();
 }
 
 void finalize_together() {

@@ -51,12 +51,9 @@ bool is_running() noexcept;
 /// What MPI allows threads to do.
 ThreadLevel thread_level();
 
-/// As long as somebody holds one, several threads may call MPI in turn: those that wait for
-/// asynchronous calls, and the one that carries these out. Any thread.
-std::shared_ptr<void> let_threads_call();
-
-/// A thread's turn to call MPI, which the watchdog looks at. Where threads do, and MPI has no
-/// MPI_THREAD_MULTIPLE, there is one at a time.
+/// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
+/// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
+/// one thread do not nest.
 class Turn {
  public:
   /// `call` is its name, a literal.
