@@ -18,6 +18,7 @@ namespace {
 /// True while this thread is in a call without the interpreter's lock.
 thread_local bool is_blocking = false;
 thread_local bool is_in_callback = false;
+thread_local const Occupancy* updated_store = nullptr;
 
 /// One per process, as forks are.
 std::atomic<unsigned>& fork_counter() noexcept {
@@ -73,7 +74,17 @@ void translate_errors(nb::module_& /*module*/) {
 }
 
 std::string text_of_exception(const nb::python_error& raised) {
-  return std::string(nb::type_name(raised.type()).c_str()) + ": " + nb::str(raised.value()).c_str();
+  const std::string type = nb::type_name(raised.type()).c_str();
+  const nb::object text = nb::steal(PyObject_Str(raised.value().ptr()));
+  const nb::object bytes =
+      text.is_valid()
+          ? nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"))
+          : nb::object();
+  if (!bytes.is_valid()) {  // its own text cannot be had
+    PyErr_Clear();
+    return type;
+  }
+  return type + ": " + PyBytes_AsString(bytes.ptr());
 }
 
 void watch_forks() {
@@ -86,8 +97,13 @@ unsigned num_forks() noexcept { return fork_counter().load(std::memory_order_rel
 Blocking::Blocking() noexcept : before_(std::exchange(is_blocking, true)) {}
 Blocking::~Blocking() { is_blocking = before_; }
 
-InCallback::InCallback() noexcept : before_(std::exchange(is_in_callback, true)) {}
-InCallback::~InCallback() { is_in_callback = before_; }
+InCallback::InCallback(const Occupancy* store) noexcept
+    : before_(std::exchange(is_in_callback, true)),
+      store_before_(std::exchange(updated_store, store)) {}
+InCallback::~InCallback() {
+  is_in_callback = before_;
+  updated_store = store_before_;
+}
 
 void Occupancy::require_own_process(const char* what) const {
   if (!is_inherited()) return;
@@ -99,7 +115,7 @@ void Occupancy::require_own_process(const char* what) const {
 }
 
 void Occupancy::require_free(const char* what) const {
-  if (is_inherited() || (!is_in_callback && owner_ == std::thread::id())) return;
+  if (is_inherited() || (updated_store != this && owner_ == std::thread::id())) return;
   throw Error(ErrorCode::invalid_argument,
               std::string(what) +
                   ": a call of this object is under way, perhaps the one that has called this; "

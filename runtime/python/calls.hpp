@@ -52,10 +52,13 @@ class Blocking {
   nb::gil_scoped_release released_;
 };
 
-/// Says that this thread runs Python code on behalf of a call, such as an updater.
+class Occupancy;
+
+/// Says that this thread runs Python code on behalf of a call, such as an updater: one of a store,
+/// which an asynchronous push calls on a thread of the library.
 class InCallback {
  public:
-  InCallback() noexcept;
+  explicit InCallback(const Occupancy* store = nullptr) noexcept;
   ~InCallback();
   InCallback(const InCallback&) = delete;
   InCallback& operator=(const InCallback&) = delete;
@@ -63,6 +66,7 @@ class InCallback {
  private:
   nb::gil_scoped_acquire acquired_;
   bool before_;
+  const Occupancy* store_before_;
 };
 
 /// One thread at a time is in the object; a callback may call what its caller is in.
@@ -86,7 +90,7 @@ class Occupancy {
   /// Errors  invalid_argument: this process was forked after the object was made.
   void require_own_process(const char* what) const;
   /// For what ends the object. Errors  invalid_argument: a call of it is under way, or this thread
-  ///         is in an updater, or in the body of agree().
+  ///         is in its updater.
   void require_free(const char* what) const;
 
  private:

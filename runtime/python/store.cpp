@@ -310,8 +310,8 @@ void bind_updates(nb::class_<PyStore>& type) {
   type.def(
           "set_updater",
           [](PyStore& self, nb::object updater, nb::object rows) {
-            Updater dense = dense_updater(std::move(updater));
-            RowSparseUpdater sparse = row_updater(std::move(rows));
+            Updater dense = dense_updater(std::move(updater), self.occupancy());
+            RowSparseUpdater sparse = row_updater(std::move(rows), self.occupancy());
             simple(self, "set_updater",
                    [&](KVStore& store) { store.set_updater(std::move(dense), std::move(sparse)); });
             self.keep(nullptr);

@@ -54,12 +54,12 @@ nb::object key_of(const Key& key) {
 
 }  // namespace
 
-Updater dense_updater(nb::object function) {
+Updater dense_updater(nb::object function, const Occupancy& store) {
   if (function.is_none()) return nullptr;
   require_callable(function, "updater(key, merged, stored)");
-  return [function = shared(std::move(function))](const Key& key, const ConstTensorView& merged,
-                                                  const TensorView& stored) {
-    const InCallback callback;
+  return [function = shared(std::move(function)), &store](
+             const Key& key, const ConstTensorView& merged, const TensorView& stored) {
+    const InCallback callback(&store);
     Lending lending;
     nb::handle(function.get())(key_of(key), lending.lend(Array::lent(merged)),
                                lending.lend(Array::lent(stored)));
@@ -67,12 +67,12 @@ Updater dense_updater(nb::object function) {
   };
 }
 
-RowSparseUpdater row_updater(nb::object function) {
+RowSparseUpdater row_updater(nb::object function, const Occupancy& store) {
   if (function.is_none()) return nullptr;
   require_callable(function, "rows(key, ids, rows, stored)");
-  return [function = shared(std::move(function))](const Key& key, const RowSparseView& merged,
-                                                  const TensorView& stored) {
-    const InCallback callback;
+  return [function = shared(std::move(function)), &store](
+             const Key& key, const RowSparseView& merged, const TensorView& stored) {
+    const InCallback callback(&store);
     Lending lending;
     const nb::object ids = lending.lend(Array::lent(merged.ids()));
     const nb::object rows = lending.lend(Array::lent(merged.rows()));

@@ -8,9 +8,11 @@
 
 namespace tutti::python {
 
-/// function(key, merged, stored)
-Updater dense_updater(nanobind::object function);
+class Occupancy;
+
+/// function(key, merged, stored). `store` is that of the store whose updater it becomes.
+Updater dense_updater(nanobind::object function, const Occupancy& store);
 /// function(key, ids, rows, stored)
-RowSparseUpdater row_updater(nanobind::object function);
+RowSparseUpdater row_updater(nanobind::object function, const Occupancy& store);
 
 }  // namespace tutti::python

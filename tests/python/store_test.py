@@ -199,6 +199,11 @@ def test_a_store_is_not_closed_under_its_own_call():
     with tutti.create("local") as kv:
         with pytest.raises(tutti.Error, match="close: a call of this object is under way"):
             kv.agree(kv.close)
+        kv.agree(lambda: tutti.create("local").close())  # another one
+        kv.init(3, ones())
+        kv.set_updater(lambda key, merged, stored: kv.close())
+        with pytest.raises(tutti.UserCodeError, match="close: a call of this object is under way"):
+            kv.push_async(3, ones()).wait()
 
 
 def test_a_stop_is_asked_for_beside_a_push_that_waits_for_python(kv):
@@ -255,6 +260,20 @@ def test_what_a_generator_of_keys_raises_is_raised_on_all_ranks(kv):
     with pytest.raises(expected, match="no more keys"):
         kv.init(keys(), [ones(), ones()])
     kv.init([3, 4], [ones(), ones()])
+
+
+def test_what_an_exception_cannot_say_is_left_out(kv):
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def keys(error):
+        raise error
+        yield 3
+
+    for error in (Mute(), ValueError("bad \udcff")):
+        with pytest.raises(type(error)):
+            kv.init(keys(error), [ones()])
 
 
 def test_a_shape_beyond_any_memory_is_refused(kv):

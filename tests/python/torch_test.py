@@ -383,7 +383,8 @@ def test_the_stores_optimizer_trains_alike(overlap, to_none, rank, ranks, expect
     assert model[0].weight.data_ptr() == optimizer.store.view("0.weight").numpy().ctypes.data
 
 
-def test_rates_follow_torchs_schedules_and_groups(rank, ranks):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_rates_follow_torchs_schedules_and_groups(overlap, rank, ranks):
     def train(model, make):
         groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}]
         optimizer = make(groups)
@@ -394,8 +395,36 @@ def test_rates_follow_torchs_schedules_and_groups(rank, ranks):
             schedule.step()
         return weights
     plain = train(network(), lambda groups: torch.optim.SGD(groups, 0.1))
-    stored = train(network(), lambda groups: tutti.torch.Optimizer(groups, learning_rate=0.1))
+    stored = train(network(), lambda groups: tutti.torch.Optimizer(groups, learning_rate=0.1,
+                                                                   overlap=overlap))
     assert torch.allclose(stored, plain, atol=1e-6)
+
+
+def test_a_first_group_that_stands_still_stops_no_other():
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": 0.0},
+              {"params": model[2].parameters(), "lr": 0.5}]
+    optimizer = tutti.torch.Optimizer(groups, learning_rate=0.1, overlap=False)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    model(torch.ones(1, 20)).sum().backward()
+    optimizer.step()
+    moved = [not torch.equal(weight, old) for weight, old in zip(model.parameters(), before)]
+    assert moved == [False, False, True, True]
+
+
+def test_gradients_are_the_mean_over_the_stores_ranks(rank, ranks):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0,
+                                      store=tutti.create("local"))
+    before = model[2].bias.detach().clone()
+    model(torch.ones(1, 20)).sum().backward()
+    optimizer.step()
+    assert torch.allclose(before - model[2].bias.detach(), torch.ones(5))
+
+
+def test_clipping_needs_all_gradients_together():
+    with pytest.raises(tutti.InvalidArgumentError, match="overlap=False"):
+        tutti.torch.Optimizer(network().parameters(), clip_global_norm=1.0, overlap=True)
 
 
 def test_passes_add_up_under_no_push(rank, ranks):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import weakref
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _core
-from ._errors import Error
+from ._errors import Error, InvalidArgumentError
 
 _Closable = TypeVar("_Closable")
 _open: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -29,7 +30,8 @@ def _close_all() -> None:
     if os.getpid() != _process:
         return  # a forked child: what it has of the store is its parent's
     for closable in list(_open):
-        closable.close()
+        with contextlib.suppress(InvalidArgumentError):  # a thread is in a call of it
+            closable.close()
 
 
 def _on_exception(kind: type[BaseException], error: BaseException,

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from .. import Communicator, MismatchError
+from .. import Communicator, Error, MismatchError
 
 _HEADER = 37  # bytes; few messages without a tag have so many, so that most mistakes are noticed
 
@@ -51,13 +51,21 @@ class Messages:
                 first = min(self._begun, key=self._place)
                 self._begun.remove(first)
                 first.is_done = True
-                memory = self._memory_of(first.tensor)
-                if first.tag != 0:
-                    (self._send if first.is_send else self._receive)(first)
-                elif first.is_send:
-                    self._ranks.send(memory, first.rank)
-                else:
-                    self._ranks.receive(memory, first.rank)
+                try:
+                    self._move(first)
+                except Error as error:
+                    first.error = error  # of its own wait()
+        if awaited.error is not None:
+            raise awaited.error
+
+    def _move(self, message: Message) -> None:
+        memory = self._memory_of(message.tensor)
+        if message.tag != 0:
+            (self._send if message.is_send else self._receive)(message)
+        elif message.is_send:
+            self._ranks.send(memory, message.rank)
+        else:
+            self._ranks.receive(memory, message.rank)
 
     def _send(self, message: Message) -> None:
         memory = _bytes_of(message.tensor)
@@ -108,6 +116,7 @@ class Message(dist._Work):
         self.rank = rank
         self.is_send = is_send
         self.is_done = False
+        self.error: Error | None = None
         self._messages = messages
         messages.add(self)
 
@@ -119,7 +128,7 @@ class Message(dist._Work):
         return self.is_done
 
     def is_success(self) -> bool:
-        return self.is_done
+        return self.is_done and self.error is None
 
     def source_rank(self) -> int:
         return self.rank

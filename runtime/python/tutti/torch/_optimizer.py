@@ -25,7 +25,7 @@ class Optimizer(torch.optim.Optimizer):
     Parameters become views of the store's replicas, rank 0's values at first, so that a step does
     not copy them. Gradients are copied into the store's memory once, which is faster than to clear
     them there and to add to zero. The model needs no DistributedDataParallel. A gradient is the
-    mean over the ranks.
+    mean over the store's ranks.
 
     params: named_parameters(), parameters(), or groups of them. Names become keys.
     name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3,
@@ -33,7 +33,8 @@ class Optimizer(torch.optim.Optimizer):
         learning_rate is also param_groups[i]["lr"], which schedules of torch may change.
     store: one that exists and has none of the keys; a new one over all ranks without it.
     overlap: True pushes each gradient as soon as it is there, with the priority of its layer, while
-        the backward pass goes on; for jobs of several nodes, where it is the default.
+        the backward pass goes on; for jobs of several nodes, where it is the default but with
+        clip_global_norm or loss_scale. A rate counts from the next backward pass on.
 
     Write to parameters on all ranks alike, or not at all: they are replicas. The states, such as
     momentum, are the store's: save() keeps them, and state_dict() has the rates alone. Collective.
@@ -41,9 +42,15 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Any, name: str = "sgd", *, store: KVStore | None = None,
                  overlap: bool | None = None, **options: Any):
-        rule = optimizer(name, **{"rescale_grad": 1.0 / world().size, **options})
-        super().__init__(params, {"lr": rule.learning_rate})
+        is_scaled = "clip_global_norm" in options or "loss_scale" in options
+        if overlap and is_scaled:
+            raise InvalidArgumentError(
+                "Optimizer: clip_global_norm and loss_scale are for all gradients of a step "
+                "together, and overlap=True pushes them one by one; take overlap=False")
         self.store = create(world()) if store is None else store
+        ranks = self.store.num_workers
+        rule = optimizer(name, **{"rescale_grad": 1.0 / ranks, **options})
+        super().__init__(params, {"lr": rule.learning_rate})
         self._rule = rule
         self._rates = [group["lr"] for group in self.param_groups]
         self._params: list[torch.nn.Parameter] = []
@@ -61,7 +68,8 @@ class Optimizer(torch.optim.Optimizer):
             self._move()
         self.store.set_optimizer(self._rule)
         self._set_rates()
-        self._overlaps = world().num_nodes > 1 if overlap is None else overlap
+        pays = world().num_nodes > 1 and ranks == world().size and not is_scaled
+        self._overlaps = pays if overlap is None else overlap
         if self._overlaps:
             for index, param in enumerate(self._params):
                 param.register_post_accumulate_grad_hook(self._hook(index))
@@ -88,6 +96,8 @@ class Optimizer(torch.optim.Optimizer):
     def _hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
         def push(_: torch.nn.Parameter) -> None:
             if self._overlaps:
+                if not self._pending:  # else the pushes under way read the rates
+                    self._set_new_rates()
                 with torch.no_grad():
                     self._take_gradients([index])
                 self._pending.append(self.store.push_async(
@@ -120,14 +130,19 @@ class Optimizer(torch.optim.Optimizer):
 
     def _set_rates(self) -> None:
         rates = [group["lr"] for group in self.param_groups]
-        self._rule.learning_rate = rates[0]
+        base = max(rates)  # not zero unless all are
+        self._rule.learning_rate = base
         index = 0
         for group, rate in zip(self.param_groups, rates):
             for _ in group["params"]:
                 if len(rates) > 1:
-                    self._rule.set_lr_mult(self._keys[index], rate / rates[0] if rates[0] else 1.0)
+                    self._rule.set_lr_mult(self._keys[index], rate / base if base else 1.0)
                 index += 1
         self._rates = rates
+
+    def _set_new_rates(self) -> None:
+        if any(group["lr"] != rate for group, rate in zip(self.param_groups, self._rates)):
+            self._set_rates()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -139,8 +154,6 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if any(group["lr"] != rate for group, rate in zip(self.param_groups, self._rates)):
-            self._set_rates()
         if self._overlaps:
             pushed, self._pending = self._pending, []
             if len(pushed) != len(self._keys):
@@ -151,6 +164,7 @@ class Optimizer(torch.optim.Optimizer):
             for one in pushed:
                 one.wait()
         else:
+            self._set_new_rates()
             self._take_gradients(range(len(self._params)))
             self.store.push(self._keys, self._arrays)
         return loss
