@@ -178,6 +178,7 @@ class Collectives final : public gpus::NodeCollectives {
     call("ncclCommWindowRegister", [&](ncclComm_t comm) {
       return table().windows.add(comm, memory, bytes, &registered.window, kSymmetricWindow);
     });
+    settle("ncclCommWindowRegister");  // NCCL 2.28 says success while a thread of it registers
     return registered.window != Window{};
   }
 

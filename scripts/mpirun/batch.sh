@@ -31,6 +31,7 @@ run_job() {
   while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ended the wait, not the job
   wait "$job"
   code=$?
+  if [ "$asked" = yes ] && [ "$code" = 138 ]; then code=75; fi  # launch.sh could not take it yet
 }
 
 # warn_before_the_limit SECONDS: SIGUSR1 for this script so long before a PBS job's limit, since PBS

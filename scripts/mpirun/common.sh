@@ -196,7 +196,7 @@ run_logged() {
   if [ -t 2 ]; then
     "$@" 2>&1 </dev/null | tee -- "$log" | show_latest_line || status=$?
   else
-    "$@" >"$log" 2>&1 </dev/null || status=$?
+    ("$@") >"$log" 2>&1 </dev/null || status=$?  # fail() in it ends it, and not the script
   fi
   if [ "$status" != 0 ]; then
     grep -m 3 -E ' (fatal )?error: ' -- "$log" >&2 || true

@@ -135,10 +135,11 @@ choose_yielding() {
 # --- the launches --------------------------------------------------------------------------------
 
 job=''
+last_job=''
 is_starting=no
 stop() {
   trap - INT TERM
-  if [ -z "$job" ] && [ "$is_starting" = yes ]; then job=$!; fi
+  if [ "$is_starting" = yes ] && [ "${!:-}" != "$last_job" ]; then job=$!; fi
   if [ -n "$job" ]; then
     kill -TERM "$job" 2>/dev/null || true
     wait "$job" 2>/dev/null || true
@@ -165,6 +166,7 @@ launch() {
   local ranks=()
   if [ -n "$np" ]; then ranks=(-np "$np"); fi
   options_of "$1"
+  last_job=${!:-}
   is_starting=yes
   timeout --kill-after=10 "$limit" "$root/scripts/mpirun/launch.sh" "${ranks[@]}" \
     "${yielding[@]}" "${options[@]}" "$bin/collective-benchmark" --backend tutti,mpi \

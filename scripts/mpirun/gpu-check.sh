@@ -52,6 +52,7 @@ step() {
   run_logged "$name" "$folder/log/${name// /-}.log" "$@" || verdict=FAILED
   [ "$verdict" = passed ] || failed=yes
   rows+=("$name|$verdict|$((SECONDS - started))|")
+  write_json  # what is known stays, should this script be ended
 }
 
 # skip NAME REASON: a row, too. No step is missing without a word.
@@ -108,16 +109,20 @@ header() {
 }
 
 configure() {
-  local apps=OFF place
+  local apps=OFF place architecture
+  architecture=$(g++ -print-multiarch)
   unpack_libraries
   place=$(header xxhash.h) ||
     fail "no xxhash.h: install libxxhash-dev, or run $0 --bring where there is a network."
   [ "$place" = /usr/include ] || set -- -DTUTTI_XXHASH_INCLUDE="$place"
-  if place=$(header boost/program_options.hpp); then
+  # By the library: a machine may have Boost's headers alone.
+  if [ -e "$folder/libraries/usr/lib/$architecture/libboost_program_options.a" ]; then
     apps=ON
-    [ "$place" != "$folder/libraries/usr/include" ] ||
-      set -- "$@" -DBOOST_ROOT="$folder/libraries/usr" -DBoost_NO_BOOST_CMAKE=ON \
-        -DBOOST_LIBRARYDIR="$folder/libraries/usr/lib/$(g++ -print-multiarch)"
+    set -- "$@" -DBOOST_ROOT="$folder/libraries/usr" -DBoost_NO_BOOST_CMAKE=ON \
+      -DBOOST_LIBRARYDIR="$folder/libraries/usr/lib/$architecture"
+  elif [ -n "${BOOST_ROOT:-}" ] ||
+    compgen -G "/usr/lib/$architecture/libboost_program_options.*" >/dev/null; then
+    apps=ON
   fi
   cmake -S "$root" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON "$@" \
     -DCMAKE_CUDA_ARCHITECTURES=native -DTUTTI_BUILD_APPS="$apps"
@@ -135,54 +140,52 @@ build_gpu() {
 run_tests() {
   local log=$folder/log/ctest.log
   (cd -- "$folder" &&
-    ctest --output-on-failure --no-tests=error -L 'gpu|nccl' --timeout 120) | tee -- "$log" ||
+    limited 500 ctest --output-on-failure --no-tests=error -L 'gpu|nccl') | tee -- "$log" ||
     return 1
   ! grep -q -F '***Skipped' "$log"
 }
 
+# limited SECONDS COMMAND...: what hangs on a GPU must not take the other steps' time.
+limited() { timeout --kill-after=5 "$@"; }
+
+# keep NAME COMMAND...: NAME.json is what the command prints, also where it says by exit code 3 that
+# a result is wrong.
+keep() {
+  local name=$1 status=0
+  shift
+  rm -f -- "$folder/$name.json"
+  "$@" >"$folder/$name.part" || status=$?
+  case $status in 0 | 3) mv -- "$folder/$name.part" "$folder/$name.json" ;; esac
+  return "$status"
+}
+
 check_memory() {
-  timeout 240 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
+  limited 240 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
     "$folder/tests/kernels_test" --test-case-exclude="*large*"
 }
 
-measure_kernels() {
-  rm -f -- "$folder/kernels.json"
-  "$folder/tests/kernel-benchmark" >"$folder/kernels.part" &&
-    mv -- "$folder/kernels.part" "$folder/kernels.json"
-}
+measure_kernels() { keep kernels limited 300 "$folder/tests/kernel-benchmark"; }
 
 # Every variant of the kernels; the table of them is in the log.
-measure_variants() {
-  rm -f -- "$folder/variants.json"
-  "$folder/tests/kernel-benchmark" --variants >"$folder/variants.part" &&
-    mv -- "$folder/variants.part" "$folder/variants.json"
-}
+measure_variants() { keep variants limited 500 "$folder/tests/kernel-benchmark" --variants; }
 
 # The cases of kernel-benchmark by torch's fused optimizers.
-measure_torch() {
-  rm -f -- "$folder/torch.json"
-  python3 -B "$root/tests/gpu/torch_benchmark.py" >"$folder/torch.part" &&
-    mv -- "$folder/torch.part" "$folder/torch.json"
-}
+measure_torch() { keep torch limited 300 python3 -B "$root/tests/gpu/torch_benchmark.py"; }
 
 # Weights on the GPU, by cuBLAS and the store's kernels; its data set may not be here.
 train() {
-  "$folder/bin/train-fashion-mnist" --device gpu --kvstore device --epochs 1
+  limited 200 "$folder/bin/train-fashion-mnist" --device gpu --kvstore device --epochs 1
 }
 
 # Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between. NCCL
 # alone wants a GPU per rank.
 two_ranks() {
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_RANKS_PER_NODE=1 \
-    "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 "$@"
+    limited 300 "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 "$@"
 }
 
 # Pushes: by a program that is built without Boost.
-measure_pushes() {
-  rm -f -- "$folder/pushes.json"
-  two_ranks "$folder/tests/ranks-benchmark" >"$folder/pushes.part" &&
-    mv -- "$folder/pushes.part" "$folder/pushes.json"
-}
+measure_pushes() { keep pushes two_ranks "$folder/tests/ranks-benchmark"; }
 
 # Sums, beside MPI's own.
 measure_ranks() {
@@ -245,7 +248,7 @@ mkdir -p -- "$folder/log"
 step "configure" configure
 if [ "$failed" = no ]; then step "build" build_gpu; fi
 if [ "$failed" = no ]; then
-  no_boost="no boost/program_options.hpp; see --bring"
+  no_boost="no library boost_program_options; see --bring"
   no_images="no /usr/share/datasets/fashion-mnist (dataset-fashion-mnist)"
   cannot_train=$(obstacle "$folder/bin/train-fashion-mnist" "$no_boost")
   : "${cannot_train:=$(obstacle /usr/share/datasets/fashion-mnist "$no_images")}"

@@ -12,9 +12,9 @@ source "$folder/placement.sh"
 source "$folder/dialects.sh"
 
 # A batch system may warn a job that has not begun yet: a signal that comes before is kept.
-stopped=no job='' early=''
+stopped=no warned=no job='' early=''
 forward() {
-  case $1 in INT | TERM) stopped=yes early=$1 ;; esac
+  case $1 in INT | TERM) stopped=yes early=$1 ;; USR1) warned=yes ;; esac
   if [ -z "$job" ]; then early=${early:-$1}; else kill -s "$1" "$job" 2>/dev/null || true; fi
 }
 for name in USR1 USR2 TERM; do
@@ -205,6 +205,10 @@ for ((restart = 0;; ++restart)); do
     0 | 1) exit "$status" ;;
   esac
   if [ "$stopped" = yes ]; then exit "$status"; fi
+  if [ "$warned" = yes ]; then  # a new run would not know of it, and be ended without a save
+    say "launch.sh: the job ended with $status after SIGUSR1, so it is not started again here."
+    exit "$requeue_exit"
+  fi
   if [ "$restart" -ge "$max_restarts" ]; then
     say "launch.sh: the job ended with $status; no restart is left of $max_restarts."
     exit "$status"

@@ -193,7 +193,7 @@ struct ncclComm {
       if (!meet_for_windows()) return;
       *window = windows_.add(static_cast<std::byte*>(memory), bytes);
     });
-    return ncclInProgress;
+    return ncclSuccess;  // as NCCL 2.28 does, although it is under way
   }
 
   void remove_window(ncclWindow_t window) {

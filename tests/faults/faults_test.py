@@ -172,7 +172,8 @@ def run_once(layout, fault, environment):
             if not ended:
                 raise
             return "hung beside ranks that had ended"
-    if process.returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV):  # the latter by hosts.sh
+    by_hosts = process.returncode == 128 + signal.SIGSEGV and "exited on signal 11" not in err
+    if process.returncode == -signal.SIGSEGV or by_hosts:
         return "crashed"
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
