@@ -90,8 +90,9 @@ class TUTTI_API KVStore {
   ///
   /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if keys and
   /// values are in the host's memory; all values are copied. pull() and view() wait for their keys,
-  /// so a view from before the push must be asked for again. The next collective call throws what a
-  /// push failed with. Without, `priority` has no effect.
+  /// so a view from before the push must be asked for again. What a push failed with is
+  /// thrown by the next collective call, or by a later push, which has been made then. Without,
+  /// `priority` has no effect.
   void push(const Keys& keys, const Values& values, int priority = 0);
   /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another

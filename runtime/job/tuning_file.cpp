@@ -200,7 +200,9 @@ KnownPaths read_known_paths(const std::string& tuning, int ranks_of_node) {
 }
 
 KnownPaths KnownPaths::for_ranks(int ranks_of_node) const {
-  KnownPaths known{.digest = digest, .rows = rows};
+  KnownPaths known;
+  known.digest = digest;
+  known.rows = rows;
   if (rows == nullptr) return known;
   for (const TuningRow& row : *rows) {
     if (row.ranks != ranks_of_node) continue;

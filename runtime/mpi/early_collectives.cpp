@@ -107,11 +107,12 @@ void EarlyCollectives::barrier(const char* step) {
        begin("MPI_Ibarrier", [&](Request* request) { return mpi_.start_barrier(comm_, request); }));
 }
 
-/// The splits have no nonblocking form; all ranks are there when they begin.
+/// The splits have no nonblocking form; all ranks are there when they begin. They take no turn: two
+/// threads that make groups at once would wait for each other's ranks.
 Comm EarlyCollectives::split_host(const char* step) {
   barrier(step);
   Comm host;
-  const Turn turn("MPI_Comm_split_type");
+  const InsideCall inside("MPI_Comm_split_type");
   check(mpi_.split_host(comm_, rank_, &host), "MPI_Comm_split_type");
   check(mpi_.return_errors(host), "MPI_Comm_set_errhandler");
   return host;
@@ -120,7 +121,7 @@ Comm EarlyCollectives::split_host(const char* step) {
 Comm EarlyCollectives::split(const char* step, bool takes_part) {
   barrier(step);
   Comm part;
-  const Turn turn("MPI_Comm_split");
+  const InsideCall inside("MPI_Comm_split");
   check(mpi_.split(comm_, rank_, takes_part, &part), "MPI_Comm_split");
   if (part.is_set()) check(mpi_.return_errors(part), "MPI_Comm_set_errhandler");
   return part;

@@ -53,7 +53,7 @@ ThreadLevel thread_level();
 
 /// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
 /// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
-/// one thread do not nest.
+/// one thread do not nest, and none is held in a call of MPI that waits for other ranks.
 class Turn {
  public:
   /// `call` is its name, a literal.

@@ -91,7 +91,7 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
 
 void MpiTransport::make_lane(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
-  const Turn turn("MPI_Comm_create_group");
+  const InsideCall inside("MPI_Comm_create_group");  // no turn: as the splits of a group
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(in_comm(rank));
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),

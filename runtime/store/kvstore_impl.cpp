@@ -197,19 +197,25 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
   if (is_blocking || !is_all_on_host(keys, values)) {
     return push(keys, values, nullptr);
   }
-  constexpr std::size_t kMostUnreported = 64;
-  if (unreported_.size() >= kMostUnreported) {
-    std::erase_if(unreported_, [](const Pending& pending) {
-      if (!pending.ready()) return false;
-      try {
-        pending.wait();
-      } catch (const Error&) {
-        return false;  // all ranks throw it in the next call that waits
-      }
-      return true;
-    });
-  }
   unreported_.push_back(push_async(keys, values, nullptr, priority, AsyncPushes::Stays::none));
+  constexpr std::size_t kMostUnreported = 64;
+  if (unreported_.size() > kMostUnreported) throw_reported();
+}
+
+/// What pushes that are through have failed with: the first, once. The newest push has been made by
+/// then, as it has on the other ranks, whichever of their pushes throws.
+void KVStore::Impl::throw_reported() {
+  std::exception_ptr first;
+  std::erase_if(unreported_, [&](const Pending& pending) {
+    if (!pending.ready()) return false;
+    try {
+      pending.wait();
+    } catch (const Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+    return true;
+  });
+  if (first != nullptr) std::rethrow_exception(first);
 }
 
 /// No push is under way. The first error is thrown, once.
@@ -407,6 +413,7 @@ LoadResult KVStore::Impl::load(const std::filesystem::path& directory, const Loa
 
 void KVStore::Impl::save_optimizer_states(const std::filesystem::path& path) {
   const CallScope scope(*this, "save_optimizer_states");
+  drop_unused_states();
   files_.save_optimizer_states(path);
 }
 
