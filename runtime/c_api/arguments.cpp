@@ -2,6 +2,8 @@
 #include "runtime/c_api/arguments.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
 
 namespace tutti::c_api {
 
@@ -30,7 +32,14 @@ void require_range(const Place& place, int value, int least, int most, const cha
 }
 
 TensorView read_tensor(const Place& here, const tutti_tensor& tensor) {
-  return {tensor.data, read_shape(here, tensor.shape, tensor.ndim), read_dtype(here, tensor.dtype),
+  const DType dtype = read_dtype(here, tensor.dtype);
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0) {
+    throw_invalid_argument({&here, "data"},
+                           "an address that is a multiple of " + std::to_string(size_of(dtype)) +
+                               ", the bytes of an element",
+                           "another one");
+  }
+  return {tensor.data, read_shape(here, tensor.shape, tensor.ndim), dtype,
           read_device(here, tensor.device_kind, tensor.device_index)};
 }
 

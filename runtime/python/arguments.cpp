@@ -212,7 +212,24 @@ Loans::~Loans() {
   }
 }
 
+namespace {
+
+void require_aligned(const TensorView& view, const std::string& where) {
+  const std::size_t size = size_of(view.dtype());
+  if (reinterpret_cast<std::uintptr_t>(view.bytes()) % size == 0) return;
+  refuse(where + ": expected memory that begins at a multiple of " + std::to_string(size) +
+         " bytes, the size of its elements; give a copy, such as numpy.array(values)");
+}
+
+}  // namespace
+
 TensorView Loans::borrow(nb::handle given, Access access, const std::string& where) {
+  const TensorView view = borrow_any(given, access, where);
+  require_aligned(view, where);
+  return view;
+}
+
+TensorView Loans::borrow_any(nb::handle given, Access access, const std::string& where) {
   try {
     if (nb::isinstance<Array>(given)) {
       const Array& own = *nb::inst_ptr<Array>(given);

@@ -37,10 +37,11 @@ class Loans {
   ~Loans();
 
   /// Errors  invalid_argument, which says what `where` is: no array, another dtype, not
-  ///         contiguous, read-only.
+  ///         contiguous, read-only, elements at odd addresses.
   TensorView borrow(nb::handle given, Access access, const std::string& where);
 
  private:
+  TensorView borrow_any(nb::handle given, Access access, const std::string& where);
   bool borrow_buffer(nb::handle given, Access access, const std::string& where,
                      std::vector<TensorView>& found);
   TensorView borrow_dlpack(nb::handle given, Access access, const std::string& where);

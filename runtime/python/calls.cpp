@@ -17,8 +17,7 @@ namespace {
 
 /// True while this thread is in a call without the interpreter's lock.
 thread_local bool is_blocking = false;
-thread_local bool is_in_callback = false;
-thread_local const Occupancy* updated_store = nullptr;
+thread_local const InCallback* innermost_callback = nullptr;
 
 /// One per process, as forks are.
 std::atomic<unsigned>& fork_counter() noexcept {
@@ -98,12 +97,8 @@ Blocking::Blocking() noexcept : before_(std::exchange(is_blocking, true)) {}
 Blocking::~Blocking() { is_blocking = before_; }
 
 InCallback::InCallback(const Occupancy* store) noexcept
-    : before_(std::exchange(is_in_callback, true)),
-      store_before_(std::exchange(updated_store, store)) {}
-InCallback::~InCallback() {
-  is_in_callback = before_;
-  updated_store = store_before_;
-}
+    : store_(store), outer_(std::exchange(innermost_callback, this)) {}
+InCallback::~InCallback() { innermost_callback = outer_; }
 
 void Occupancy::require_own_process(const char* what) const {
   if (!is_inherited()) return;
@@ -115,7 +110,11 @@ void Occupancy::require_own_process(const char* what) const {
 }
 
 void Occupancy::require_free(const char* what) const {
-  if (is_inherited() || (updated_store != this && owner_ == std::thread::id())) return;
+  bool is_in_use = owner_ != std::thread::id();
+  for (auto callback = innermost_callback; callback != nullptr; callback = callback->outer_) {
+    is_in_use = is_in_use || callback->store_ == this;
+  }
+  if (is_inherited() || !is_in_use) return;
   throw Error(ErrorCode::invalid_argument,
               std::string(what) +
                   ": a call of this object is under way, perhaps the one that has called this; "
@@ -124,7 +123,7 @@ void Occupancy::require_free(const char* what) const {
 
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
   occupancy.require_own_process(what);
-  if (is_in_callback) return;
+  if (innermost_callback != nullptr) return;
   if (occupancy.owner_ != std::thread::id()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(what) +

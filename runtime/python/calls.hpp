@@ -64,9 +64,11 @@ class InCallback {
   InCallback& operator=(const InCallback&) = delete;
 
  private:
+  friend class Occupancy;
+
   nb::gil_scoped_acquire acquired_;
-  bool before_;
-  const Occupancy* store_before_;
+  const Occupancy* store_;
+  const InCallback* outer_;
 };
 
 /// One thread at a time is in the object; a callback may call what its caller is in.

@@ -45,6 +45,7 @@ static void make_values(wrong_value* values, float* cells) {
       {right, ".device_index: ", "expected at least 0", "got -1"},
       {right, "", "a tensor without memory", ""},
       {right, "", "gpu(99)", "key "},
+      {right, ".data: ", "expected an address that is a multiple of 4", "got another one"},
   };
   memcpy(values, all, sizeof all);
   values[1].tensor.dtype = 0;
@@ -59,8 +60,9 @@ static void make_values(wrong_value* values, float* cells) {
   values[10].tensor.data = NULL;
   values[11].tensor.device_kind = TUTTI_GPU;
   values[11].tensor.device_index = 99;
+  values[12].tensor.data = (char*)cells + 1;
 }
-enum { kNumValues = 12 };
+enum { kNumValues = 13 };
 
 static void check_usable(tutti_kvstore* kv) {
   push_all(kv, 3, 2);

@@ -88,6 +88,7 @@ def test_other_buffers_are_values_too(kv):
     (1.0, "got a float"),
     (None, "got a NoneType"),
     (np.ones((2, 2), np.float32), r"\(2, 2\)"),
+    (np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3), "at a multiple of 4 bytes"),
 ])
 def test_a_value_that_does_not_fit_is_one_sentence(kv, value, text):
     with pytest.raises(tutti.InvalidArgumentError, match=text) as raised:

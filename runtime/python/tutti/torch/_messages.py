@@ -55,6 +55,9 @@ class Messages:
                     self._move(first)
                 except Error as error:
                     first.error = error  # of its own wait()
+                except BaseException as error:
+                    first.error = error
+                    raise
         if awaited.error is not None:
             raise awaited.error
 
@@ -116,7 +119,7 @@ class Message(dist._Work):
         self.rank = rank
         self.is_send = is_send
         self.is_done = False
-        self.error: Error | None = None
+        self.error: BaseException | None = None
         self._messages = messages
         messages.add(self)
 

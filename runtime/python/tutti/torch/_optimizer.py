@@ -8,8 +8,17 @@ from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
-from .. import InvalidArgumentError, KVStore, Pending, create, optimizer
+from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer
 from ._job import world
+
+
+def _error_of(pending: Pending) -> Error | None:
+    """What a push failed with, once it is through."""
+    try:
+        pending.wait()
+    except Error as error:
+        return error
+    return None
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -42,7 +51,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Any, name: str = "sgd", *, store: KVStore | None = None,
                  overlap: bool | None = None, **options: Any):
-        is_scaled = "clip_global_norm" in options or "loss_scale" in options
+        is_scaled = any(option in name or options.get(option) is not None
+                        for option in ("clip_global_norm", "loss_scale"))
         if overlap and is_scaled:
             raise InvalidArgumentError(
                 "Optimizer: clip_global_norm and loss_scale are for all gradients of a step "
@@ -156,13 +166,14 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         if self._overlaps:
             pushed, self._pending = self._pending, []
+            errors = [error for error in map(_error_of, pushed) if error is not None]
+            if errors:
+                raise errors[0]
             if len(pushed) != len(self._keys):
                 raise InvalidArgumentError(
                     f"Optimizer.step: expected one backward pass, in which every parameter gets a "
                     f"gradient, {len(self._keys)} in all; got {len(pushed)}; put all passes but "
                     "the last under no_push(), or create it with overlap=False")
-            for one in pushed:
-                one.wait()
         else:
             self._set_new_rates()
             self._take_gradients(range(len(self._params)))
