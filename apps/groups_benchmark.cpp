@@ -92,10 +92,16 @@ class Groups {
         kv_(KVStore::create(group_)),
         values_{group_.allocate({options.elements}), group_.allocate({options.elements})} {
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      values_[i].fill(own_ + 1);
       kv_.init(kKeys[i], Tensor::zeros({options.elements}));
-      kv_.push(kKeys[i], values_[i]);
     }
+    renew();
+    push_all(values_.size());
+  }
+
+  /// The next pushes are of other values than the last, so that one that is lost is seen.
+  void renew() {
+    ++turn_;
+    for (Tensor& value : values_) value.fill(turn_ * kGroups + own_);
   }
 
   /// Milliseconds from when all ranks begin until all have ended, the longest of all ranks'.
@@ -115,12 +121,12 @@ class Groups {
   }
 
   /// On all ranks together.
-  std::int64_t wrong_elements() {
-    const auto expected = static_cast<float>((own_ + 1) * group_.size());
+  std::int64_t wrong_elements(std::size_t num_keys) {
+    const auto expected = static_cast<float>((turn_ * kGroups + own_) * group_.size());
     Tensor pulled = Tensor::zeros({options_.elements});
     std::int64_t found = 0;
-    for (const int key : kKeys) {
-      kv_.pull(key, pulled);
+    for (std::size_t i = 0; i < num_keys; ++i) {
+      kv_.pull(kKeys[i], pulled);
       const auto values = pulled.values<float>();
       found += std::count_if(values.begin(), values.end(),
                              [&](float value) { return value != expected; });
@@ -157,6 +163,7 @@ class Groups {
   Communicator group_;
   KVStore kv_;
   std::array<Tensor, 2> values_;
+  int turn_ = 0;  ///< of values
 };
 
 int groups_benchmark(int argc, char** argv) {
@@ -177,16 +184,22 @@ int groups_benchmark(int argc, char** argv) {
   std::vector<double> apart;
   std::vector<double> two_values;
   std::vector<double> together;
+  std::int64_t wrong = 0;
   for (int turn = -kWarmups; turn < options.repeats; ++turn) {
+    groups.renew();
     const double one_by_one = groups.one_after_the_other(/*values=*/1);
+    wrong += groups.wrong_elements(1);
+    groups.renew();
     const double of_two = groups.one_after_the_other(/*values=*/2);
+    wrong += groups.wrong_elements(options.calls > 1 ? 2 : 1);
+    groups.renew();
     const double at_once = groups.both_at_once();
+    wrong += groups.wrong_elements(1);
     if (turn < 0) continue;
     apart.push_back(one_by_one);
     two_values.push_back(of_two);
     together.push_back(at_once);
   }
-  const std::int64_t wrong = groups.wrong_elements();
   if (world.rank() == 0) {
     std::cout << "2 groups of " << world.size() / kGroups << ", " << options.calls << " pushes of "
               << options.elements * 4 << " bytes in each; milliseconds, p50\n"

@@ -96,19 +96,31 @@ Call mpi_sendrecv(int rank, int ranks, MPI_Datatype type, MPI_Comm comm) {
   };
 }
 
-/// Counts of equal blocks, and where they begin.
+/// Counts of equal blocks, and where they begin. Made at the first call, not in each.
 struct MpiBlocks {
   std::vector<int> counts;
   std::vector<int> begins;
-  MpiBlocks(int ranks, int block) : counts(static_cast<std::size_t>(ranks), block) {
+  void set(int ranks, int block) {
+    if (!counts.empty() && counts.front() == block) return;
+    counts.assign(static_cast<std::size_t>(ranks), block);
+    begins.clear();
     for (int rank = 0; rank < ranks; ++rank) begins.push_back(rank * block);
   }
 };
 
+/// The same for a call of the library.
+struct Counts {
+  std::vector<std::size_t> all;
+  const std::vector<std::size_t>& of(std::size_t ranks, std::size_t block) {
+    if (all.empty() || all.front() != block) all.assign(ranks, block);
+    return all;
+  }
+};
+
 Call mpi_call_with_counts(const std::string& name, int ranks, MPI_Datatype type, MPI_Comm comm) {
-  return [=](Slot& slot) {
-    const MpiBlocks blocks(ranks, count_of(slot.outputs[0]) / ranks);
-    if (name == "alltoallv") {
+  return [=, is_alltoall = name == "alltoallv", blocks = MpiBlocks()](Slot& slot) mutable {
+    blocks.set(ranks, count_of(slot.outputs[0]) / ranks);
+    if (is_alltoall) {
       check_mpi(MPI_Alltoallv(slot.inputs[0].bytes(), blocks.counts.data(), blocks.begins.data(),
                               type, slot.outputs[0].bytes(), blocks.counts.data(),
                               blocks.begins.data(), type, comm),
@@ -153,14 +165,14 @@ Call tutti_block_call(const Job& job, const tutti::Communicator& communicator) {
   }
   const auto ranks = static_cast<std::size_t>(job.ranks);
   if (name == "alltoallv") {
-    return [world, ranks](Slot& slot) mutable {
-      const std::vector<std::size_t> counts(ranks, slot.inputs[0].count() / ranks);
+    return [world, ranks, blocks = Counts()](Slot& slot) mutable {
+      const auto& counts = blocks.of(ranks, slot.inputs[0].count() / ranks);
       world.alltoallv(slot.inputs[0], counts, slot.outputs[0], counts);
     };
   }
   if (name == "allgatherv") {
-    return [world, ranks](Slot& slot) mutable {
-      const std::vector<std::size_t> counts(ranks, slot.inputs[0].count());
+    return [world, ranks, blocks = Counts()](Slot& slot) mutable {
+      const auto& counts = blocks.of(ranks, slot.inputs[0].count());
       world.allgatherv(slot.inputs[0], slot.outputs[0], counts);
     };
   }

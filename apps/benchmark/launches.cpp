@@ -36,6 +36,10 @@ Conditions conditions_of(const nlohmann::json& config, const nlohmann::json& env
                            "iterations", "ranks_per_node"}) {
     conditions.emplace_back(name, text_of(config.at(name)));
   }
+  conditions.emplace_back("calls_per_iteration",
+                          std::to_string(config.value("calls_per_iteration", 1)));
+  conditions.emplace_back("root", std::to_string(any.value("root", 0)));
+  conditions.emplace_back("in_place", any.value("in_place", false) ? "true" : "false");
   for (const char* name : {"ranks", "nodes", "library", "mpi", "processor"}) {
     conditions.emplace_back(name, text_of(environment.at(name)));
   }

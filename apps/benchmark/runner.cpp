@@ -36,7 +36,10 @@ double time_call(tutti::Communicator& world, Work& work) {
 /// Calls until the library has found its way at this size. All ranks learn alike.
 void finish_learning(tutti::Communicator& world, Work& work) {
   constexpr int kMostCalls = 200;
-  for (int call = 0; call < kMostCalls && world.is_learning(); ++call) time_call(world, work);
+  int calls = 0;
+  do {  // what is learnt is known of the last call alone
+    time_call(world, work);
+  } while (++calls < kMostCalls && world.is_learning());
 }
 
 /// Runs the warm-ups; seconds that a call of the slowest work takes with what is around it, the
@@ -136,13 +139,25 @@ Job job_of(const Options& pass, const Layout& layout, const Contender& contender
           .calls_per_iteration = pass.calls_per_iteration};
 }
 
+namespace {
+
+/// As much on all ranks, which may have other caches: they check as many buffers.
+std::size_t bytes_of_cold(const Options& options, const Machine& machine, MPI_Comm comm) {
+  if (options.cache != CacheMode::cold) return 0;
+  double bytes = 2.0 * static_cast<double>(machine.cache_bytes);
+  max_over_ranks(comm, {&bytes, 1});
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
 Runner::Runner(tutti::Communicator world, MPI_Comm comm, const Options& options,
                const Machine& machine, std::chrono::duration<double> timeout)
     : world_(std::move(world)),
       comm_(comm),
       options_(options),
       case_(find_case(options.collective)),
-      cold_bytes_(options.cache == CacheMode::cold ? 2 * machine.cache_bytes : 0),
+      cold_bytes_(bytes_of_cold(options, machine, comm)),
       timeout_(timeout) {
   if (options.cache == CacheMode::cold) world_.agree([&] { sweeper_.emplace(cold_bytes_); });
 }

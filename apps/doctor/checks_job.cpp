@@ -282,9 +282,11 @@ void check_gpus(const std::vector<RankInfo>& ranks, Findings& findings) {
     counts.insert(static_cast<std::size_t>(host.first().gpus));
     std::map<std::string, int> owner;
     if (host.first().gpus == 0 || host.ranks.size() == 1) continue;
-    for (const RankInfo* info : host.ranks) {
+    for (std::size_t i = 0; i < host.ranks.size(); ++i) {
+      const RankInfo* const info = host.ranks[i];
       if (!info->restricts_gpus || info->my_gpus.empty()) continue;
-      const auto [found, is_new] = owner.emplace(info->my_gpus.front(), info->rank);
+      const std::string& own = info->my_gpus[i % info->my_gpus.size()];  // as the library takes it
+      const auto [found, is_new] = owner.emplace(own, info->rank);
       if (is_new) continue;
       findings.push_back({Level::error, "GPUs",
                           host.name + ": ranks " + std::to_string(found->second) + " and " +

@@ -108,6 +108,17 @@ void read_processors(RankInfo& info) {
   std::istringstream(first_line("/proc/loadavg")) >> info.load;
 }
 
+/// The page cache counts as used, and the kernel gives it back when memory is needed.
+std::uint64_t kept_of_files(const fs::path& group) {
+  std::ifstream file(group / "memory.stat");
+  std::uint64_t kept = 0;
+  std::uint64_t bytes = 0;
+  for (std::string name; file >> name >> bytes;) {
+    if (name == "inactive_file" || name == "active_file") kept += bytes;
+  }
+  return kept;
+}
+
 /// What a cgroup leaves, if it limits memory.
 std::uint64_t left_in(const fs::path& group) {
   std::uint64_t most = 0;
@@ -115,6 +126,7 @@ std::uint64_t left_in(const fs::path& group) {
   std::istringstream limit(first_line(group / "memory.max"));
   std::istringstream usage(first_line(group / "memory.current"));
   if (!(limit >> most) || !(usage >> used)) return kUnlimited;
+  used -= std::min(used, kept_of_files(group));
   return most - std::min(most, used);
 }
 

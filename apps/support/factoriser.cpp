@@ -142,10 +142,12 @@ namespace {
 
 const std::vector<tutti::Key> kTables = {"users", "items"};
 
-/// First factors, which only have to differ from each other; rank 0's count.
+/// First factors, which only have to differ from each other; rank 0's count. They are drawn
+/// otherwise than the factors that the ratings come from.
 tutti::Tensor first_factors(int rows, int factors, std::uint64_t seed) {
+  constexpr std::uint64_t kOtherwise = 0x9e3779b97f4a7c15;
   tutti::Tensor table = tutti::Tensor::empty({rows, factors});
-  Random random(seed);
+  Random random(seed ^ kOtherwise);
   for (float& value : table.values<float>()) {
     value = static_cast<float>(random.uniform() - 0.5) / static_cast<float>(std::sqrt(factors));
   }
