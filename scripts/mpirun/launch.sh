@@ -207,7 +207,8 @@ for ((restart = 0;; ++restart)); do
   if [ "$stopped" = yes ]; then exit "$status"; fi
   if [ "$warned" = yes ]; then  # a new run would not know of it, and be ended without a save
     say "launch.sh: the job ended with $status after SIGUSR1, so it is not started again here."
-    exit "$requeue_exit"
+    if [ "$status" = 138 ]; then exit "$requeue_exit"; fi  # it could not take the signal yet
+    exit "$status"
   fi
   if [ "$restart" -ge "$max_restarts" ]; then
     say "launch.sh: the job ended with $status; no restart is left of $max_restarts."
