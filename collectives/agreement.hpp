@@ -84,7 +84,7 @@ class Agreement {
   struct Halves;
   [[nodiscard]] Handshake handshake_of(const Call& call, std::size_t bytes) const;
   bool fold(Call& call, bool with_payload);
-  void exchange_folded(int index, const FoldingRound& round);
+  void exchange_folded(const FoldingRound& round);
   static void merge(Handshake& own, const std::byte* message);
   void add(Call& call, const std::byte* message, NodeRange nodes, bool is_last);
   [[nodiscard]] bool leaves_last_sum(const Call& call) const;

@@ -33,7 +33,7 @@ bool Agreement::fold(Call& call, bool with_payload) {
     const FoldingRound round = folding_.round(index);
     write_folded(own, buffers_->own.get());
     if (!round.rest_to.empty()) write_folded(own, buffers_->rest.get());
-    exchange_folded(index, round);
+    exchange_folded(round);
     if (round.partner >= 0 || round.total_from >= 0) merge(own, arrived);
     if (round.rest_from >= 0) merge(own, rest);
     if (own.partial_bytes == 0) continue;
@@ -64,7 +64,7 @@ void Agreement::write_folded(const Handshake& own, std::byte* message) const {
 }
 
 /// Two messages of one round never come from one node.
-void Agreement::exchange_folded(int index, const FoldingRound& round) {
+void Agreement::exchange_folded(const FoldingRound& round) {
   const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
   const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
   const auto as_it_is = [](const std::span<std::byte> message) {
