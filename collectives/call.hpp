@@ -135,7 +135,7 @@ class Call {
 
   /// Announcements say from now on whether this flag is set.
   void watch(const StopFlag& stop) { stop_ = &stop; }
-  /// So do they whatever the flag says. Any thread.
+  /// Announcements say so from now on whatever the flag says. Any thread.
   void request_stop() { asks_to_stop_.store(true, std::memory_order_relaxed); }
   /// True if a rank of the node announced this call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return (any_flags_ & kStopRequested) != 0; }

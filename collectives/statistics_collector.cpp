@@ -44,8 +44,8 @@ const char* name_of(Kind kind) noexcept {
 
 }  // namespace
 
-/// Of some readings the one in which least passed between ticks and clock: a thread may lose its
-/// core there.
+/// Reads ticks and clock several times, and takes the pair that is closest together: a thread may
+/// lose its core between the two.
 StatisticsCollector::Moment StatisticsCollector::this_moment() {
   Moment best{};
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();

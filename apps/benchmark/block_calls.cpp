@@ -108,7 +108,7 @@ struct MpiBlocks {
   }
 };
 
-/// The same for a call of the library.
+/// Counts of equal blocks for a call of the library. Made at the first call, too.
 struct Counts {
   std::vector<std::size_t> all;
   const std::vector<std::size_t>& of(std::size_t ranks, std::size_t block) {

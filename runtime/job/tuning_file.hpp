@@ -48,7 +48,7 @@ struct KnownPaths {
   /// another one by then. Null without a file.
   std::shared_ptr<const std::vector<TuningRow>> rows;
 
-  /// Of nodes of so many ranks.
+  /// What a group on nodes of so many ranks takes of the rows.
   [[nodiscard]] KnownPaths for_ranks(int ranks_of_node) const;
 };
 

@@ -11,6 +11,8 @@
 
 #include "tutti/program.hpp"
 
+#include "runtime/python/arguments.hpp"
+
 namespace tutti::python {
 
 namespace {
@@ -74,16 +76,11 @@ void translate_errors(nb::module_& /*module*/) {
 
 std::string text_of_exception(const nb::python_error& raised) {
   const std::string type = nb::type_name(raised.type()).c_str();
-  const nb::object text = nb::steal(PyObject_Str(raised.value().ptr()));
-  const nb::object bytes =
-      text.is_valid()
-          ? nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"))
-          : nb::object();
-  if (!bytes.is_valid()) {  // its own text cannot be had
-    PyErr_Clear();
+  try {
+    return type + ": " + text_of(raised.value());
+  } catch (const nb::python_error&) {  // its own text cannot be had
     return type;
   }
-  return type + ": " + PyBytes_AsString(bytes.ptr());
 }
 
 void watch_forks() {

@@ -100,6 +100,13 @@ class Occupancy {
   std::thread::id owner_{};  // read and written with the interpreter's lock
 };
 
+/// What a program's close() does. Errors: as Occupancy::require_free().
+template <class Object>
+void close_by_program(Object& object) {
+  object.occupancy().require_free("close");
+  object.close();
+}
+
 /// A Python object that threads of the library may drop.
 std::shared_ptr<PyObject> shared(nb::object object);
 

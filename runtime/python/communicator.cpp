@@ -385,14 +385,9 @@ void bind_communicator(nb::module_& module) {
             self.get().request_stop();
           },
           "Asks all ranks to stop; they know after the next collective call. Local.")
-      .def(
-          "close",
-          [](PyCommunicator& self) {
-            self.occupancy().require_free("close");
-            self.close();
-          },
-          "Leaves the group. Local.\n\n"
-          "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
+      .def("close", close_by_program<PyCommunicator>,
+           "Leaves the group. Local.\n\n"
+           "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
       .def("__repr__", repr);
 }
 

@@ -413,14 +413,9 @@ void bind_job(nb::class_<PyStore>& type) {
           },
           nb::arg("body"),
           "Runs `body()` on every rank; if it raises on any, every rank raises. Collective.")
-      .def(
-          "close",
-          [](PyStore& self) {
-            self.occupancy().require_free("close");
-            self.close();
-          },
-          "Leaves the job's group. Local.\n\n"
-          "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
+      .def("close", close_by_program<PyStore>,
+           "Leaves the job's group. Local.\n\n"
+           "Raises InvalidArgumentError in an updater, or while another thread is in a call.")
       .def("__repr__", repr);
 }
 

@@ -199,12 +199,12 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
   }
   unreported_.push_back(push_async(keys, values, nullptr, priority, AsyncPushes::Stays::none));
   constexpr std::size_t kMostUnreported = 64;
-  if (unreported_.size() > kMostUnreported) throw_reported();
+  if (unreported_.size() > kMostUnreported) throw_unreported();
 }
 
 /// What pushes that are through have failed with: the first, once. The newest push has been made by
 /// then, as it has on the other ranks, whichever of their pushes throws.
-void KVStore::Impl::throw_reported() {
+void KVStore::Impl::throw_unreported() {
   std::exception_ptr first;
   std::erase_if(unreported_, [&](const Pending& pending) {
     if (!pending.ready()) return false;
@@ -216,12 +216,6 @@ void KVStore::Impl::throw_reported() {
     return true;
   });
   if (first != nullptr) std::rethrow_exception(first);
-}
-
-/// No push is under way. The first error is thrown, once.
-void KVStore::Impl::throw_unreported() {
-  const std::vector<Pending> pushes = std::exchange(unreported_, {});
-  for (const Pending& push : pushes) push.wait();
 }
 
 void KVStore::Impl::await(const Key& key) {

@@ -97,7 +97,6 @@ class TUTTI_INTERNAL KVStore::Impl {
   VerifyResult compare(std::span<Entry* const> entries);
   /// Returns when no push of a key is under way.
   void await(const Key& key);
-  void throw_reported();
   void throw_unreported();
   void fold_pulls();
   [[nodiscard]] bool is_all_on_host(const Keys& keys, const Values& values);

@@ -379,7 +379,7 @@ TEST_CASE("a GPU that hangs ends the push of every rank by the deadline, and nam
         CHECK_FALSE(outcomes[rank]->recoverable());
         const std::string text = outcomes[rank]->what();
         const bool names_gpu = text.find("for its GPU, whose work has not ended") != text.npos;
-        // Of rank 1, or of one that waits for it and is a second late to say so.
+        // It names rank 1, or a rank that waits for that one and is a second late to say so.
         const bool names_rank = text.find(", which did not arrive") != text.npos;
         CHECK((names_gpu || names_rank));
       }

@@ -36,12 +36,7 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
   const auto tensors = values.flat();
   const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
   if (!one_each || !std::ranges::equal(list, keys_)) return false;
-  // A value on a GPU of a key on the cpu has been replaced by a copy of what it was.
-  const auto is_on_gpu = [](const ConstTensorView& tensor) {
-    return tensor.device().kind == DeviceKind::gpu;
-  };
-  is_reused_ = std::ranges::equal(tensors, values_, are_one) &&
-               (is_on_gpu_ || std::ranges::none_of(tensors, is_on_gpu));
+  is_reused_ = std::ranges::equal(tensors, values_, are_one);
   if (is_reused_) return true;
   values_.clear();  // should one be refused
   for (std::size_t i = 0; i < list.size(); ++i) {

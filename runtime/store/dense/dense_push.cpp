@@ -20,33 +20,27 @@ constexpr std::size_t aligned_bytes(std::size_t bytes) {
 
 }  // namespace
 
-/// Values that are on GPUs come to the host first.
-void DensePush::copy_values_to_host(PushItem& item) {
-  for (std::size_t i = 0; i < item.values.size(); ++i) {
-    const ConstTensorView& value = item.values[i];
-    if (value.device().kind == DeviceKind::cpu) continue;
-    host_values_.push_back(group_.allocate(value.shape(), value.dtype()));
-    group_.copy(host_values_.back(), value);
-    std::vector<ConstTensorView> values;
-    for (std::size_t j = 0; j < item.values.size(); ++j) {
-      values.push_back(j == i ? host_values_.back().view() : item.values[j]);
-    }
-    item.values = std::move(values);
-  }
+/// A value on a GPU comes to the host first. The plan keeps the value itself: it may be pushed
+/// again.
+const std::byte* DensePush::on_host(const ConstTensorView& value) {
+  if (value.device().kind == DeviceKind::cpu) return value.bytes();
+  host_values_.push_back(group_.allocate(value.shape(), value.dtype()));
+  group_.copy(host_values_.back(), value);
+  return host_values_.back().bytes();
 }
 
 /// The single value, or the sum of several in the arena. A value that lies in another key's replica
 /// is copied, too: peers read it while they write that replica.
 DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   Entry& entry = *item.entry;
-  copy_values_to_host(item);
-  const std::byte* value = item.values.front().bytes();
+  const std::byte* value = on_host(item.values.front());
   if (item.values.size() == 1) {
     if (value == item.known_apart || value == entry.replica.bytes()) return {value};
     if (!table_.holds(value)) return {item.known_apart = value};
   }
   std::vector<const std::byte*>& sources = inputs_.emplace_back();
-  for (const ConstTensorView& one : item.values) sources.push_back(one.bytes());
+  sources.push_back(value);
+  for (std::size_t i = 1; i < item.values.size(); ++i) sources.push_back(on_host(item.values[i]));
   if (sums_on_the_way(item)) return {value, sources};
   if (!entry.sum) entry.sum = group_.allocate(entry.shape(), entry.dtype());
   group_.sum(sources, entry.sum->view());

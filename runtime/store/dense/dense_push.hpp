@@ -65,7 +65,7 @@ class DensePush {
   Inputs inputs_of(PushItem& item);
   /// True if the values of an item are summed by the operation itself, on the way to their outputs.
   [[nodiscard]] bool sums_on_the_way(const PushItem& item) const;
-  void copy_values_to_host(PushItem& item);
+  [[nodiscard]] const std::byte* on_host(const ConstTensorView& value);
   void choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
