@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tutti/dtype.hpp"
@@ -16,15 +17,22 @@
 
 namespace tutti::gpus {
 
+/// Elements of one type that are summed over ranks. `from` may be `to`, on all ranks alike.
+struct Sum {
+  const std::byte* from;
+  std::byte* to;
+  std::size_t count;
+  DType dtype;
+};
+
 /// This rank's end. All ranks of the node make the same calls in the same order; calls are put into
 /// the stream and run later. Errors: communication.
 class NodeCollectives {
  public:
   virtual ~NodeCollectives() = default;
 
-  /// Sums over the node's ranks. `from` may be `to`, on all ranks alike.
-  virtual void allreduce(Stream stream, const std::byte* from, std::byte* to, std::size_t count,
-                         DType dtype) = 0;
+  /// Sums over the node's ranks, all of them by one call of the library.
+  virtual void allreduce(Stream stream, std::span<const Sum> sums) = 0;
   /// `data` holds a shard of `count` elements per rank. This rank's own becomes the sum.
   virtual void reduce_scatter(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
   /// Every rank's own shard, as reduce_scatter leaves it, comes to all.

@@ -50,12 +50,13 @@ void NodeReducer::allreduce(std::span<const Part> parts) {
         in_flight_.await();
       });
     }
-    in_flight_.begin();
-    const Stream stream = gpus_->stream(device_);
+    sums_.clear();
     for (const Part& part : parts) {
-      const std::byte* from = part.from == nullptr ? part.data : part.from;
-      node_->allreduce(stream, from, part.data, part.count, part.dtype);
+      sums_.push_back(
+          {part.from == nullptr ? part.data : part.from, part.data, part.count, part.dtype});
     }
+    in_flight_.begin();
+    node_->allreduce(gpus_->stream(device_), sums_);
     in_flight_.end();
   });
 }

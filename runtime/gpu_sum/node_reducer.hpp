@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "runtime/gpu_sum/reducer.hpp"
 #include "runtime/gpu_sum/registered_memory.hpp"
@@ -43,6 +44,7 @@ class NodeReducer final : public Reducer {
   std::shared_ptr<NodeCollectives> node_;
   std::unique_ptr<RegisteredMemory> registered_;  ///< null: none
   SumsInFlight in_flight_;
+  std::vector<Sum> sums_;  ///< of a call; kept for its memory
 };
 
 }  // namespace tutti::gpus

@@ -50,6 +50,8 @@ ncclDataType_t type_of(DType dtype) {
   return ncclInt64;
 }
 
+bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
 std::string to_string(const Table& table, const char* call, ncclResult_t result) {
   const char* last = table.last_error(nullptr);  // NCCL has one for the process
   const bool says_more = last != nullptr && last[0] != '\0';
@@ -68,7 +70,7 @@ class Parting {
 
   void add(ncclComm_t comm, int device) {
     const ncclResult_t result = loaded_->table.finalize(comm);
-    if (result != ncclSuccess && result != ncclInProgress) return;
+    if (is_error(result)) return;
     const std::lock_guard lock(mutex_);
     parting_.push_back({comm, device});
   }
@@ -135,11 +137,18 @@ class Collectives final : public gpus::NodeCollectives {
     has_joined_ = true;
   }
 
-  void allreduce(gpus::Stream stream, const std::byte* from, std::byte* to, std::size_t count,
-                 DType dtype) override {
+  /// As one group: for each group, and each call outside one, NCCL starts a thread.
+  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums) override {
     call("ncclAllReduce", [&](ncclComm_t comm) {
-      return table().allreduce(from, to, count, type_of(dtype), ncclSum, comm,
-                               static_cast<cudaStream_t>(stream));
+      ncclResult_t result = table().group_start();
+      if (result != ncclSuccess) return result;
+      for (const gpus::Sum& sum : sums) {
+        result = table().allreduce(sum.from, sum.to, sum.count, type_of(sum.dtype), ncclSum, comm,
+                                   static_cast<cudaStream_t>(stream));
+        if (is_error(result)) break;
+      }
+      const ncclResult_t ended = table().group_end();  // also of a group with an error
+      return is_error(result) ? result : ended;
     });
   }
 
@@ -200,7 +209,7 @@ class Collectives final : public gpus::NodeCollectives {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t result = table().async_error(comm_, &state);
     if (result != ncclSuccess) state = result;
-    if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
+    if (!is_error(state)) return std::nullopt;
     return to_string(table(), "NCCL", state);
   }
 

@@ -36,6 +36,8 @@ void fill(Finder& finder, Table& table) {
   finder.find(table.abort, "ncclCommAbort");
   finder.find(table.finalize, "ncclCommFinalize");
   finder.find(table.destroy, "ncclCommDestroy");
+  finder.find(table.group_start, "ncclGroupStart");
+  finder.find(table.group_end, "ncclGroupEnd");
   finder.find(table.allreduce, "ncclAllReduce");
   finder.find(table.reduce_scatter, "ncclReduceScatter");
   finder.find(table.allgather, "ncclAllGather");

@@ -35,6 +35,8 @@ struct Table {
   decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclCommFinalize) finalize = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclAllReduce) allreduce = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclAllGather) allgather = nullptr;

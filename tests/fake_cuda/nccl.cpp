@@ -24,17 +24,21 @@
 #include <memory>
 #include <nccl.h>
 #include <random>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
-#include "runtime/base/elements.hpp"
+#include "tests/fake_cuda/nccl_sums.hpp"
 #include "tests/fake_cuda/nccl_windows.hpp"
 
+using fake_nccl::add;
 using fake_nccl::Blocks;
 using fake_nccl::give_up;
+using fake_nccl::size_of;
 using fake_nccl::Windows;
 
 namespace {
@@ -67,66 +71,16 @@ struct Shared {
   std::array<std::array<std::byte, kChunkBytes>, kMostRanks> chunks;
 };
 
-std::size_t size_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclFloat32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
-/// Rounds at every rank, as NCCL does at every hop.
-template <class T>
-void add(std::byte* sum, const std::byte* value, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    T left;
-    T right;
-    std::memcpy(&left, sum + i * sizeof left, sizeof left);
-    std::memcpy(&right, value + i * sizeof right, sizeof right);
-    if constexpr (tutti::elements::is_half<T>) {
-      left = tutti::elements::rounded<T>(tutti::elements::widened(left) +
-                                         tutti::elements::widened(right));
-    } else {
-      left = static_cast<T>(left + right);
-    }
-    std::memcpy(sum + i * sizeof left, &left, sizeof left);
-  }
-}
-
-void add(ncclDataType_t type, std::byte* sum, const std::byte* value, std::size_t count) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return add<std::uint8_t>(sum, value, count);
-    case ncclInt32:
-      return add<std::uint32_t>(sum, value, count);
-    case ncclInt64:
-      return add<std::uint64_t>(sum, value, count);
-    case ncclFloat16:
-      return add<tutti::Float16>(sum, value, count);
-    case ncclBfloat16:
-      return add<tutti::BFloat16>(sum, value, count);
-    case ncclFloat32:
-      return add<float>(sum, value, count);
-    case ncclFloat64:
-      return add<double>(sum, value, count);
-  }
-}
-
 int number_from(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
 std::atomic<int> num_communicators{0};
+
+// A group of calls is one thread's.
+thread_local int group_depth = 0;
+thread_local std::set<ncclComm_t> grouped;
 
 }  // namespace
 
@@ -153,22 +107,31 @@ struct ncclComm {
     });
   }
 
+  /// A collective: in a group, it waits for the group's end.
   ncclResult_t call(const Statement& statement, const void* from, void* to, cudaStream_t stream) {
     if (state_ != ncclSuccess) {
       state_ = ncclInvalidUsage;
       return ncclInvalidUsage;
     }
-    if (statement.from >= 0 || statement.to >= 0) Blocks::self().count_collective();
-    auto* const work =
-        new Work{this, statement, static_cast<const std::byte*>(from), static_cast<std::byte*>(to)};
+    Blocks::self().count_collective(statement.from >= 0 || statement.to >= 0);
+    group_.push_back({stream, new Work{this, statement, static_cast<const std::byte*>(from),
+                                       static_cast<std::byte*>(to)}});
     ++num_in_stream_;
-    if (random_() % kOneInLate != 0) return put(stream, work);
+    if (group_depth == 0) return end_group();
+    grouped.insert(this);
+    return ncclSuccess;
+  }
+
+  ncclResult_t end_group() {
+    Blocks::self().count_group();
+    std::vector<Grouped> group = std::exchange(group_, {});
+    if (random_() % kOneInLate != 0) return put(group);
     int device = 0;
     cudaGetDevice(&device);
-    in_background([stream, work, device] {
+    in_background([group = std::move(group), device] {
       cudaSetDevice(device);
       std::this_thread::sleep_for(kPause * 5);
-      put(stream, work);
+      put(group);
     });
     return ncclInProgress;
   }
@@ -235,6 +198,11 @@ struct ncclComm {
     std::byte* to;
   };
 
+  struct Grouped {
+    cudaStream_t stream;
+    Work* work;
+  };
+
   template <class Body>
   void in_background(Body body) {
     state_ = ncclInProgress;
@@ -247,16 +215,16 @@ struct ncclComm {
     }).detach();
   }
 
-  static ncclResult_t put(cudaStream_t stream, Work* work) {
-    const cudaError_t error = cudaLaunchHostFunc(
-        stream,
-        [](void* argument) {
-          const std::unique_ptr<Work> own(static_cast<Work*>(argument));
-          own->comm->run(*own);
-          --own->comm->num_in_stream_;
-        },
-        work);
-    return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  static ncclResult_t put(const std::vector<Grouped>& group) {
+    const auto run = [](void* argument) {
+      const std::unique_ptr<Work> own(static_cast<Work*>(argument));
+      own->comm->run(*own);
+      --own->comm->num_in_stream_;
+    };
+    for (const auto& [stream, work] : group) {
+      if (cudaLaunchHostFunc(stream, run, work) != cudaSuccess) return ncclUnhandledCudaError;
+    }
+    return ncclSuccess;
   }
 
   void run(const Work& work) {
@@ -352,6 +320,7 @@ struct ncclComm {
   std::atomic<int> num_background_{0};
   std::uint64_t num_meetings_ = 0;
   std::uint64_t num_window_meetings_ = 0;
+  std::vector<Grouped> group_;  ///< calls since its start
   Windows windows_;
 };
 
@@ -418,6 +387,22 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   comm->require_finalized();
   return ncclCommAbort(comm);
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (group_depth == 0) return ncclInvalidUsage;
+  if (--group_depth > 0) return ncclSuccess;
+  ncclResult_t ended = ncclSuccess;
+  for (const ncclComm_t comm : std::exchange(grouped, {})) {
+    const ncclResult_t result = comm->end_group();
+    if (result != ncclSuccess) ended = result;
+  }
+  return ended;
 }
 
 // NCCL's own parameters. NOLINTBEGIN(readability-function-size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the fake NCCL has given and registered.
+// Memory that the fake NCCL has given and registered, and what it counts.
 #pragma once
 
 #include <algorithm>
@@ -58,11 +58,15 @@ class Blocks {
     const std::lock_guard lock(mutex_);
     --blocks_.at(memory).windows;
   }
-  void count_collective() { ++in_windows_; }
+  void count_collective(bool is_in_window) {
+    ++collectives_;
+    if (is_in_window) ++in_windows_;
+  }
+  void count_group() { ++groups_; }
 
   FakeNcclCounts counts() {
     const std::lock_guard lock(mutex_);
-    FakeNcclCounts counts{0, static_cast<int>(blocks_.size()), in_windows_};
+    FakeNcclCounts counts{0, static_cast<int>(blocks_.size()), collectives_, in_windows_, groups_};
     for (const auto& [memory, block] : blocks_) counts.windows += block.windows;
     return counts;
   }
@@ -74,7 +78,9 @@ class Blocks {
   };
   std::mutex mutex_;
   std::map<void*, Block> blocks_;
+  std::atomic<int> collectives_{0};
   std::atomic<int> in_windows_{0};
+  std::atomic<int> groups_{0};
 };
 
 /// The windows of one communicator.

@@ -89,6 +89,8 @@ class Since {
     return test::agree(now.windows - before_.windows == windows &&
                        now.blocks - before_.blocks == blocks);
   }
+  [[nodiscard]] int collectives() const { return counts().collectives - before_.collectives; }
+  [[nodiscard]] int groups() const { return counts().groups - before_.groups; }
   [[nodiscard]] int in_windows() const { return counts().in_windows - before_.in_windows; }
 
  private:
@@ -140,6 +142,24 @@ TEST_CASE("large keys that NCCL sums from where they are lie in no window") {
   for (int i = 0; i < 2; ++i) kv.push(5, ones(kLarge));
   CHECK(test::agree(begun.in_windows() == 0));
   CHECK(is_summed(kv, 5, kLarge));
+}
+
+TEST_CASE("several large keys of a push are one group of NCCL's calls") {
+  const auto host = test::host_of_its_own();
+  if (has_nodes()) return;  // then each chunk is a call
+  tutti::Settings settings = test::settings();
+  settings.gpu_path = "nccl";
+  auto kv = KVStore::create("dist", settings);
+  std::vector<Tensor> values;
+  for (const tutti::Key& key : kMany) {
+    kv.init(key, Tensor::zeros({kLarge}, DType::float32, gpu(0)));
+    values.push_back(ones(kLarge));
+  }
+  kv.push(kMany, values);
+  const Since begun;
+  kv.push(kMany, values);
+  CHECK(test::agree(begun.collectives() == 4 && begun.groups() == 1));
+  for (const tutti::Key& key : kMany) CHECK(is_summed(kv, key, kLarge));
 }
 
 TEST_CASE("ranks with different numbers of values sum in the same places") {

@@ -81,9 +81,10 @@ class FakeCollectives final : public gpus::NodeCollectives {
         rank_(rank),
         device_(device) {}
 
-  void allreduce(gpus::Stream stream, const std::byte* from, std::byte* to, std::size_t count,
-                 DType dtype) override {
-    enqueue({Verb::allreduce, from, to, count, dtype}, stream);
+  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums) override {
+    for (const gpus::Sum& sum : sums) {
+      enqueue({Verb::allreduce, sum.from, sum.to, sum.count, sum.dtype}, stream);
+    }
   }
   void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
                       DType dtype) override {

@@ -58,6 +58,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
@@ -72,11 +74,14 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 
 /// What the fake alone counts in this process: windows and blocks of memory that are there, and
-/// collectives so far whose memory was in a window.
+/// so far collectives, those whose memory was in a window, and groups of collectives, of which one
+/// outside a group is one by itself.
 struct FakeNcclCounts {
   int windows;
   int blocks;
+  int collectives;
   int in_windows;
+  int groups;
 };
 FakeNcclCounts fake_nccl_counts();
 
