@@ -58,11 +58,12 @@ install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# The pages keep their folders, so that their links to each other work.
+# The pages and their pictures keep their folders, so that their links to each other work.
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(GLOB_RECURSE pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
-     apps/*.md cmake/*.md collectives/*.md include/*.md runtime/*.md scripts/*.md tests/*.md)
-foreach(page README.md INSTALL.md CHANGELOG.md CONTRIBUTING.md ${pages})
+     apps/*.md apps/*.svg cmake/*.md collectives/*.md include/*.md runtime/*.md scripts/*.md
+     tests/*.md)
+foreach(page README.md INSTALL.md FAQ.md CHANGELOG.md CONTRIBUTING.md ${pages})
   get_filename_component(folder ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

@@ -47,8 +47,8 @@ class TUTTI_API Communicator {
   /// and columns of a grid, for example. Groups share this communicator's memory: a tensor from
   /// allocate() of one is in node-shared memory for all. They outlive it. A group is destroyed as
   /// any communicator, and its memory goes back when all its ranks of the node have done so.
-  /// Results have the bits of a job of these ranks alone. Messages of errors say each rank's number
-  /// in the group and in the job. Statistics and metrics that settings ask for are the job's
+  /// Results have the bits of a job of these ranks alone. Error messages give each rank's number in
+  /// the group and in the job. Statistics and metrics that settings ask for are the job's
   /// alone; a group has its own statistics().
   /// Order   collective over this communicator. One thread of a process makes groups at a time.
   /// Errors  on all ranks, after which nothing has changed: invalid_argument, for settings that do
@@ -89,9 +89,9 @@ class TUTTI_API Communicator {
   /// What has been learnt so far, as the text of a file for TUTTI_TUNING. Local.
   [[nodiscard]] std::string learnt_tuning() const;
 
-  /// Why the ranks of this node do not read each other's ordinary memory through the kernel, as the
-  /// kernel says it, with the remedy: what then takes longer than it need. Empty if they can, or
-  /// if there is one. Local.
+  /// The reason, from the kernel, why the ranks of this node cannot read each other's ordinary
+  /// memory, with the remedy. Some calls then take longer. Empty if they can, or if the node has
+  /// one rank. Local.
   [[nodiscard]] std::string why_unreadable() const;
 
   /// A tensor in node-shared memory, which collectives read and write without copies. Not
@@ -185,8 +185,8 @@ class TUTTI_API Communicator {
   /// Shape   both sides have equally many elements of one dtype, in any shape.
   /// Errors  invalid_argument, on this rank alone: this rank itself, no rank of the communicator, a
   ///         tensor on a GPU. mismatch, on both ranks: another count or dtype; nothing was moved.
-  ///         Where a copy was left, the sender's next call throws this, and what concerns the
-  ///         other rank, before it does anything: it was not made, and can be made again.
+  ///         Where a copy was left, the sender's next call throws this error, or that of a lost
+  ///         receiver, before it does anything. After a mismatch that call can be repeated.
   void send(const ConstTensorView& tensor, int to_rank);
   void receive(const TensorView& tensor, int from_rank);
 

@@ -57,8 +57,8 @@ class TUTTI_API KVStore {
   static KVStore create(std::string_view type,
                         const Settings& settings = Settings::from_environment());
   /// A "dist" store over a communicator that exists already. If any store over it makes
-  /// asynchronous pushes, every rank creates its stores in one order. It then waits for pushes
-  /// under way.
+  /// asynchronous pushes, every rank creates its stores in one order. Creating one then waits for
+  /// the pushes under way.
   static KVStore create(const Communicator& communicator);
 
   /// What was moved from can be destroyed and assigned to; its calls throw invalid_argument, and
@@ -165,8 +165,8 @@ class TUTTI_API KVStore {
   /// Compresses what later pushes send; init and pull are never compressed. All residuals start at
   /// zero again, whether the compression is another one or the same. Dense keys
   /// that are pushed under a compression are float32; row-sparse keys are sent exactly. The text is
-  /// that of compression::create: "2bit,threshold=0.5". Call it on every rank. Errors
-  /// invalid_argument: an unknown name or option, a value out of its range, Leg::between
+  /// that of compression::create: "2bit,threshold=0.5". Call it on every rank.
+  /// Errors  invalid_argument: an unknown name or option, a value out of its range, Leg::between
   ///         with TUTTI_REPRODUCIBLE=1. A push that is compressed otherwise on another rank, or has
   ///         a key that is not float32, throws on every rank and changes no residual.
   void set_gradient_compression(const Compression& compression);

@@ -13,8 +13,8 @@
 
 namespace tutti {
 
-/// The kind of MPI that this program is compiled for. What is inline below is compiled with the
-/// program, because the library may know several MPIs: it has no type of <mpi.h>'s in any name.
+/// The kind of MPI that this program is compiled for. The functions below are inline and are
+/// compiled with the program: one library may serve several MPIs and exports no type of <mpi.h>.
 #if defined(MPI_ABI_VERSION) && MPI_ABI_VERSION > 0
 constexpr MpiAbi kMpiAbi = MpiAbi::standard;
 #elif defined(OMPI_MAJOR_VERSION)

@@ -103,8 +103,8 @@ using RowSparseValues = TensorList<RowSparseView>;
 using RowSparseOutputs = TensorList<RowSparseOutput>;
 
 /// An updater's function for row-sparse keys: `merged` has each pushed row once, ascending, and
-/// `stored` is the whole table, of which it changes rows in place. Of a table on a GPU, the rows of
-/// both are in its memory, and the ids in the host's. Otherwise as Updater.
+/// `stored` is the whole table, of which it changes rows in place. For a table on a GPU, both sets
+/// of rows are in that GPU's memory, and the ids are in host memory. Otherwise as Updater.
 using RowSparseUpdater =
     std::function<void(const Key& key, const RowSparseView& merged, TensorView stored)>;
 

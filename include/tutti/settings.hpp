@@ -16,8 +16,8 @@ namespace tutti {
 enum class LogLevel { quiet, warning, info, debug };
 
 /// The settings. from_environment() reads them from TUTTI_* variables; a program may also fill the
-/// struct itself. What must be equal on all ranks, which is all but `log` and `prometheus`, is
-/// compared when a store or communicator is created, and every value is checked against its limits.
+/// struct itself. All but `log`, `prometheus` and `mpi` must be equal on all ranks. When a store or
+/// communicator is created, they are compared, and every value is checked against its limits.
 struct TUTTI_API Settings {
   /// TUTTI_TIMEOUT: how long a collective call waits for the other ranks before it fails.
   /// Seconds (fractions allowed). Default 300; 0 is never. A warning names the missing ranks at a
@@ -70,7 +70,7 @@ struct TUTTI_API Settings {
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
-  /// Default 0: as much as the machine has.
+  /// Default 0: twice the rank's share of the machine's memory, and at most all of it.
   std::size_t arena_bytes = 0;
 
   /// TUTTI_SHARED_MEMORY: what the ranks of a node share memory through: "memfd" (leaves nothing
@@ -124,8 +124,8 @@ struct TUTTI_API Settings {
   /// nodes, how much of them goes in a message (see `piece_bytes`): "learn" tries the ways in
   /// the job's own calls and keeps the fastest, "at-once" does so in the first calls of each size,
   /// whatever that costs, "static" keeps to a table, and any other value is the name of a file that
-  /// `tutti-doctor --tuning FILE` wrote. No way changes a bit of a result. Default learn: trials
-  /// cost about a twentieth of the time of a size's first calls, and nothing later.
+  /// `tutti-doctor --tuning FILE` wrote. No way changes a bit of a result on the CPU. Default
+  /// learn: trials cost about a twentieth of the time of a size's first calls, and nothing later.
   std::string tuning = "learn";
 
   /// TUTTI_THREADS: threads of a rank that work on sums, updates by the library's optimizers and
@@ -142,9 +142,9 @@ struct TUTTI_API Settings {
   std::string launcher = "check";
 
   /// TUTTI_MPI: the MPI that the job uses, of those that the library was built for: "openmpi",
-  /// "mpich", or the path of an MPI's library, such as /opt/mpi/lib/libmpi.so. "auto" is the one
-  /// that the program has loaded; else that of the launcher that has started this process; else
-  /// that of the build. Default auto. Ranks may differ.
+  /// "mpich", "standard" (MPI 5's ABI), or the path of an MPI's library, such as
+  /// /opt/mpi/lib/libmpi.so. "auto" is the one that the program has loaded; else that of the
+  /// launcher that started this process; else that of the build. Default auto. Ranks may differ.
   std::string mpi = "auto";
 
   /// Not a variable: what from_environment() could not read, with what was expected. Whatever is

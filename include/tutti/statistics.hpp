@@ -25,7 +25,7 @@ struct CallStatistics {
   std::vector<Key> keys;  ///< distinct, in the order of their updates; empty for other calls
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;  ///< this rank's values, summed over the calls
-  double seconds = 0;       ///< from begin to end of the calls
+  double seconds = 0;       ///< from the beginning to the end of the calls
   /// The part from this rank's announcement until it knew that every rank had announced the call.
   double waiting_seconds = 0;
   /// The ranks that arrived last; the one that was waited for longest comes first. A rank that does

@@ -3,7 +3,7 @@
 # Installs what is missing, builds everything, and runs every test.
 #
 #   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [--torch] [ARGUMENTS OF ctest...]
-#   scripts/mpirun/test.sh -R store_test
+#   scripts/mpirun/test.sh -R '^store_test_np'
 #   scripts/mpirun/test.sh --clang [ARGUMENTS OF ctest...]
 #
 # The options of this script come first; all from the first other word on goes to ctest.

@@ -31,8 +31,8 @@ typedef struct tutti_topology {
 /// MPI if the program has not. Collective.
 ///
 /// `settings` is NULL for this process's TUTTI_* variables, or replaces them: a list of texts such
-/// as "TUTTI_TIMEOUT=60" that ends with NULL. All ranks give the same ones. Errors
-/// invalid_argument: a setting that does not exist or cannot be read (on this rank alone),
+/// as "TUTTI_TIMEOUT=60" that ends with NULL. All ranks give the same ones.
+/// Errors  invalid_argument: a setting that does not exist or cannot be read (on this rank alone),
 ///         or that differs between ranks (on all).
 TUTTI_API int tutti_communicator_world(const char* const* settings,
                                        tutti_communicator** communicator);

@@ -65,8 +65,8 @@ TUTTI_API int tutti_kvstore_row_sparse_pull_with(tutti_kvstore* kv, const tutti_
                                                  tutti_buffer** ids, tutti_buffer** rows);
 
 /// An updater of row-sparse keys: `merged` has each pushed row once, ascending, and `stored` is the
-/// whole table, of which it changes rows in place. Of a table on a GPU, the rows of both are in its
-/// memory, and the ids in the host's. Otherwise as tutti_updater.
+/// whole table, of which it changes rows in place. For a table on a GPU, both sets of rows are in
+/// that GPU's memory, and the ids are in host memory. Otherwise as tutti_updater.
 typedef int (*tutti_row_updater)(void* user_data, const tutti_key* key, const tutti_rows* merged,
                                  const tutti_tensor* stored);
 
