@@ -256,7 +256,7 @@ bool Engine::meet() {
 bool Engine::carry_out() {
   if (!meet()) {
     const RankStatement own = statement_of(0, call_.operation().describe());
-    if (exchange_statements(own) == ErrorCode::divergence) return false;
+    if (exchange_statements(own)) return false;
     throw_report();
   }
   call_.mark(Phase::moving);
@@ -369,7 +369,7 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   call_.announce_refusal();
   or_fail([&] {
     static_cast<void>(meet());
-    return exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why));
+    static_cast<void>(exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why)));
   });
   throw_report();
 }
@@ -381,8 +381,9 @@ RankStatement Engine::statement_of(std::uint32_t refused, const std::string& tex
   return statement;
 }
 
-/// Step 1: every rank writes its statement. Step 2: the first rank has written the report.
-ErrorCode Engine::exchange_statements(const RankStatement& own) {
+/// Step 1: every rank writes its statement. Step 2: the first rank has written the report. True if
+/// there is nothing to throw: see MismatchReport::only_checks_differ.
+bool Engine::exchange_statements(const RankStatement& own) {
   ControlBlock& mine = memory_.control();
   ControlBlock& first = memory_.first();
   std::memcpy(mine.text, own.text, kTextBytes);
@@ -394,13 +395,14 @@ ErrorCode Engine::exchange_statements(const RankStatement& own) {
     const std::size_t length = std::min(report.text.size(), kReportBytes - 1);
     std::memcpy(first.report_text, report.text.data(), length);
     first.report_text[length] = '\0';
-    first.report_code = static_cast<std::uint32_t>(report.code);
+    first.report_code =
+        report.only_checks_differ ? kOnlyChecksDiffer : static_cast<std::uint32_t>(report.code);
     call_.signal();
   } else {
     call_.wait_for(0, 2);
   }
   call_.mark(Phase::refused);
-  return static_cast<ErrorCode>(first.report_code);
+  return first.report_code == kOnlyChecksDiffer;
 }
 
 void Engine::throw_report() {

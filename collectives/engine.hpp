@@ -138,7 +138,7 @@ class Engine {
   [[nodiscard]] bool prepare(const Operation& operation);
   void require_mpi_types(const Operation& operation) const;
   [[nodiscard]] bool agree_between_nodes();
-  ErrorCode exchange_statements(const RankStatement& own);
+  [[nodiscard]] bool exchange_statements(const RankStatement& own);
   [[noreturn]] void throw_report();
   [[noreturn]] void fail_by_exception(const char* what);
   template <class Body>

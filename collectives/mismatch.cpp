@@ -54,7 +54,8 @@ MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
     return {code, names_of(topology, refused->ranks) + ": " + refused->statement->text};
   }
   if (only_checks_differ(statements)) {
-    return {ErrorCode::divergence, "call " + std::to_string(sequence) + ": the replicas differ"};
+    return {ErrorCode::divergence, "call " + std::to_string(sequence) + ": the replicas differ",
+            /*only_checks_differ=*/true};
   }
   const std::string call = "call " + std::to_string(sequence) + of_group(topology);
   if (parties.size() == 1) {

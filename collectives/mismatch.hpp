@@ -21,10 +21,13 @@ struct RankStatement {
   char text[kTextBytes];  ///< what is wrong, or the call in words
 };
 
-/// What all ranks throw after a disagreement; after ErrorCode::divergence the caller looks closer.
+/// What all ranks throw after a disagreement.
 struct MismatchReport {
   ErrorCode code;
   std::string text;
+  /// All made the same call, of which none was refused, and what they hold differs: nothing to
+  /// throw yet. Whoever made the call looks closer.
+  bool only_checks_differ = false;
 };
 
 /// The sentence that names the ranks and what each called. Statements are in the order of ranks.

@@ -163,7 +163,7 @@ struct ControlBlock {
 
   char text[kTextBytes] = {};     ///< this rank's call in words, after a disagreement
   std::uint32_t text_code = 0;    ///< its ErrorCode if it was refused
-  std::uint32_t report_code = 0;  ///< on the first rank: what all ranks throw
+  std::uint32_t report_code = 0;  ///< on the first rank: what all ranks throw, or kOnlyChecksDiffer
   char report_text[kReportBytes] = {};
 
   /// The offset of this rank's channels to its node, see Messages; 0 before its first message.
@@ -178,6 +178,8 @@ enum class MessageState : std::uint32_t { none, sends, receives };
 inline constexpr std::uint64_t kLeftByException = std::uint64_t{1} << 63;
 
 enum FailureState : std::uint32_t { kHealthy = 0, kRaising = 1, kRaised = 2 };
+/// A report_code that is no ErrorCode: see MismatchReport.
+inline constexpr std::uint32_t kOnlyChecksDiffer = 0;
 
 inline constexpr int kStepBits = 24;
 
