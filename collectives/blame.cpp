@@ -49,10 +49,11 @@ void Waiter::check_leavers(FunctionRef<std::vector<int>()> missing) {
   if (!has_local_leavers && left_elsewhere_.empty() && nodes_left_.empty()) return;
   std::vector<int> gone;
   bool by_exception = false;
+  const std::uint64_t needed = call_->sequence - (sender_may_leave_ ? 1 : 0);
   for (const int rank : missing()) {
     const std::uint64_t left = left_of(rank);
     const std::uint64_t sequence = left & ~kLeftByException;
-    if (left == 0 || sequence > call_->sequence) continue;
+    if (left == 0 || sequence > needed) continue;
     gone.push_back(rank);
     by_exception = by_exception || sequence != left;
   }

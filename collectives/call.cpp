@@ -96,6 +96,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
 void Call::prepare(const Operation& operation, bool wide) {
   operation_ = &operation;
   layout_.assign(operation.segments, wide);
+  require_steps();
   signature_ = sign(operation, layout_.total());
   is_inline_learnt_ =
       may_be_inline() && !has_single_sources(layout_) &&
@@ -105,6 +106,18 @@ void Call::prepare(const Operation& operation, bool wide) {
   if (fits_inline_) return;
   make_room_for_directory(sequence_ + 1);
   if (topology_.size > 1 && memory_.control().stage[0] == 0) make_slots();
+}
+
+/// A chunk takes two steps at most. Their number has few bits beside the call's: see signal().
+void Call::require_steps() const {
+  const std::size_t least =
+      fetch_bytes_ > 0 ? std::min(fetch_bytes_, tuning_.chunk_bytes) : tuning_.chunk_bytes;
+  constexpr std::size_t kMostChunks = (std::size_t{1} << kStepBits) / 4;
+  if (layout_.total() / kMostChunks < least) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::to_string(layout_.total()) + " bytes in chunks of " + std::to_string(least) +
+                  " are too many chunks for one call; raise TUTTI_CHUNK_BYTES, or make several "
+                  "calls");
 }
 
 bool Call::prepare_tiny(const Operation& operation) noexcept {

@@ -113,7 +113,8 @@ class Call {
        AllocateShared allocate_shared);
 
   /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
-  /// see FusedLayout. Errors: out_of_memory; a call without segments has none.
+  /// see FusedLayout. Errors: out_of_memory; invalid_argument, if chunks are so small that a call
+  /// would have millions of them. A call without segments has none.
   void prepare(const Operation& operation, bool wide);
   /// prepare() for a call of few segments, where what any rank gives fits into the first cache line
   /// of the announcement; such a call cannot fail here. False if this is another call.
@@ -318,6 +319,7 @@ class Call {
   [[nodiscard]] bool is_overwritten(const Segment& segment) const;
   [[nodiscard]] bool sums_one_segment() const;
   void make_slots();
+  void require_steps() const;
   void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();

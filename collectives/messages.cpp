@@ -370,6 +370,7 @@ void Messages::receive_between_nodes(int from_rank, const Message& message) {
     wait_for_messages(from_rank);
     throw_mismatch(from_rank, topology_.rank, header.sent, wanted);
   }
+  waiter_.let_sender_leave();
   const std::size_t first = std::min(kWithHeader, message.size());
   if (first > 0) std::memcpy(message.bytes, buffers_->header.data() + sizeof header, first);
   for (std::size_t done = first; done < message.size();) {

@@ -59,7 +59,13 @@ void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
   const Range share = share_of(all, ranks, call.memory().local_rank);
-  if (!fetches_inputs(call, path)) return reduce(share, Sources{all, 0, 0, ranks});
+  // A rank that was stopped and goes on hears of a failure before it has written much.
+  constexpr std::size_t kMostReduced = std::size_t{4} << 20;
+  if (!fetches_inputs(call, path)) {
+    return in_pieces(call, share, kMostReduced, [&](Range piece) {
+      reduce(piece, Sources{all, 0, 0, ranks});
+    });
+  }
   in_pieces(call, share, call.fetch_bytes(), [&](Range piece) {
     call.fetch(piece, /*own_only=*/false);
     reduce(piece, Sources{piece, 0, 0, ranks, piece});

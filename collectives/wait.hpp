@@ -138,7 +138,13 @@ class Waiter {
   }
 
   /// The call that later messages name; null after it. The callee must outlive the call.
-  void set_call(const CallInProgress* call) { call_ = call; }
+  void set_call(const CallInProgress* call) {
+    call_ = call;
+    sender_may_leave_ = false;
+  }
+  /// Of a message whose first part has come: its sender leaves when MPI has taken the rest, which
+  /// may come after the word of that.
+  void let_sender_leave() { sender_may_leave_ = true; }
 
   /// Once this flag says that the process is terminating, calls wait for Settings::grace only. Null
   /// to end that.
@@ -262,6 +268,7 @@ class Waiter {
   int fast_polls_;         ///< before the first look at the clock
   Log log_;
   const CallInProgress* call_ = nullptr;
+  bool sender_may_leave_ = false;
   const FunctionRef<void()>* poll_ = nullptr;
   Overdue overdue_;
   const StopFlag* stop_ = nullptr;
