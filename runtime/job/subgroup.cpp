@@ -86,15 +86,21 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
     parts = parent.parts_for(members, number);
     engine.memory().control().subgroup = parts->scratch->offset_of_control();
   });
+  std::optional<Error> failed;
   if (parts) {
     parts->scratch->share();
     const bool by_mpi = parts->tuning.exchange == collectives::Exchange::mpi;
     if (by_mpi && parts->topology.num_nodes() > 1) {
-      parts->transport->make_lane(parts->topology.lane());
+      try {
+        parts->transport->make_lane(parts->topology.lane());
+      } catch (const Error& error) {
+        failed = error;
+      }
     }
   }
   std::shared_ptr<Group> group;
   agree([&] {
+    if (failed) throw *failed;
     if (!parts) return;
     find_blocks(*parts, engine.memory());
     group = std::make_shared<Group>(std::move(*parts));

@@ -6,10 +6,13 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
 
+#include "tutti/error.hpp"
 #include "tutti/mpi_abi.hpp"
 
 #include "runtime/job/kernel_reader.hpp"
@@ -210,11 +213,22 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
   if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");
-  parts.transport->make_lane(parts.topology.lane());
+  std::optional<Error> failed;
+  try {
+    parts.transport->make_lane(parts.topology.lane());
+  } catch (const Error& error) {
+    failed = error;
+  }
+  ranks.agree("have a communicator for each share of the data", [&] {
+    if (failed) throw *failed;
+  });
 }
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
+
+// Without a deadline.
+constexpr Seconds kForAnotherMaker{60};
 
 Seconds processor_time() {
   timespec time{};
@@ -267,8 +281,14 @@ std::shared_ptr<Group> make_world_group(const Settings& settings) {
 std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   const CreationTime creation;
   EarlyCollectives ranks(comm, settings.timeout);
+  std::unique_lock<std::timed_mutex> only_maker;
   ranks.agree("look at their settings", [&] {
     require_valid(settings);
+    // The other ranks wait for the whole timeout.
+    const bool has_limit = settings.timeout.count() > 0;
+    if (ranks.size() > 1) {
+      only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
+    }
     if (ranks.size() > 1) watch_calls(settings.timeout, ranks.name());
   });
   require_equal_ranks(ranks, settings);
@@ -282,6 +302,7 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
     parts.topology.size = ranks.size();
     parts.topology.names = names_on_host(host);
     node = node_on_host(host, settings);
+    const Turn turn("MPI_Group_translate_ranks");
     check(calls().ranks_in_world(ranks.comm(), &parts.topology.job_ranks),
           "MPI_Group_translate_ranks");
   });

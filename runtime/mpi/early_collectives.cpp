@@ -84,21 +84,29 @@ Request EarlyCollectives::begin(const char* call, Start start) {
 
 EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
     : mpi_(calls()), timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
-  check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
-  check(mpi_.size(parent, &size_), "MPI_Comm_size");
+  {
+    const Turn turn("MPI_Comm_rank");
+    check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
+    check(mpi_.size(parent, &size_), "MPI_Comm_size");
+  }
   name_ = name_of_process(rank_);
   wait("begin to create their store or communicator", begin("MPI_Comm_idup", [&](Request* request) {
          return mpi_.start_duplicate(parent, &buffers_->copy, request);
        }));
+  return_errors(buffers_->copy);
   comm_ = buffers_->copy;
-  check(mpi_.return_errors(comm_), "MPI_Comm_set_errhandler");
+}
+
+void EarlyCollectives::return_errors(const Comm& comm) const {
+  const Turn turn("MPI_Comm_set_errhandler");
+  check(mpi_.return_errors(comm), "MPI_Comm_set_errhandler");
 }
 
 Comm EarlyCollectives::duplicate(const char* step) {
   wait(step, begin("MPI_Comm_idup", [&](Request* request) {
          return mpi_.start_duplicate(comm_, &buffers_->copy, request);
        }));
-  check(mpi_.return_errors(buffers_->copy), "MPI_Comm_set_errhandler");
+  return_errors(buffers_->copy);
   return buffers_->copy;
 }
 
@@ -107,12 +115,12 @@ void EarlyCollectives::barrier(const char* step) {
        begin("MPI_Ibarrier", [&](Request* request) { return mpi_.start_barrier(comm_, request); }));
 }
 
-/// The splits have no nonblocking form; all ranks are there when they begin. They take no turn: two
-/// threads that make groups at once would wait for each other's ranks.
+/// The splits have no nonblocking form; all ranks are there when they begin, and other threads hold
+/// a turn for a moment only.
 Comm EarlyCollectives::split_host(const char* step) {
   barrier(step);
   Comm host;
-  const InsideCall inside("MPI_Comm_split_type");
+  const Turn turn("MPI_Comm_split_type");
   check(mpi_.split_host(comm_, rank_, &host), "MPI_Comm_split_type");
   check(mpi_.return_errors(host), "MPI_Comm_set_errhandler");
   return host;
@@ -121,7 +129,7 @@ Comm EarlyCollectives::split_host(const char* step) {
 Comm EarlyCollectives::split(const char* step, bool takes_part) {
   barrier(step);
   Comm part;
-  const InsideCall inside("MPI_Comm_split");
+  const Turn turn("MPI_Comm_split");
   check(mpi_.split(comm_, rank_, takes_part, &part), "MPI_Comm_split");
   if (part.is_set()) check(mpi_.return_errors(part), "MPI_Comm_set_errhandler");
   return part;
@@ -140,7 +148,10 @@ void EarlyCollectives::minima(const char* step, std::span<std::uint64_t> values)
 std::span<const std::byte> EarlyCollectives::allgather_bytes(const char* step, const Comm& among,
                                                              std::span<const std::byte> own) {
   int count = 1;
-  check(mpi_.size(among, &count), "MPI_Comm_size");
+  {
+    const Turn turn("MPI_Comm_size");
+    check(mpi_.size(among, &count), "MPI_Comm_size");
+  }
   buffers_->sent.assign(own.begin(), own.end());
   buffers_->received.resize(own.size() * static_cast<std::size_t>(count));
   wait(step, begin("MPI_Iallgather", [&](Request* request) {
@@ -201,7 +212,10 @@ void EarlyCollectives::agree(const char* step, collectives::FunctionRef<void()> 
 
 void EarlyCollectives::test(Request& request, bool* done) {
   const Turn turn("MPI_Test");
-  check(mpi_.test(&request, done), "MPI_Test");
+  const int code = mpi_.test(&request, done);
+  if (code == 0) return;
+  collectives::leak_until_exit(buffers_);  // MPI may write to them still
+  throw_error(code, "MPI_Test");
 }
 
 /// The deadline counts time spent polling, so that a job that was suspended does not expire.

@@ -91,6 +91,7 @@ class EarlyCollectives {
   template <class Start>
   Request begin(const char* call, Start start);
   void test(Request& request, bool* done);
+  void return_errors(const Comm& comm) const;
   void tell(int to_rank, const char* step, bool asks);
   [[nodiscard]] std::string call_roll(const char* step);
   [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);

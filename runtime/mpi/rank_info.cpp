@@ -151,7 +151,7 @@ HostRanks meet_host(EarlyCollectives& ranks) {
 
 void free_part(Comm comm) {
   if (!comm.is_set()) return;
-  const InsideCall inside("MPI_Comm_free");
+  const Turn turn("MPI_Comm_free");
   check(calls().free(&comm), "MPI_Comm_free");
 }
 

@@ -48,7 +48,10 @@ void require_own_process() {
 /// tests/faults/README.md has how often.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
 /// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
+/// Once in a process, whoever begins the end: all ranks make one barrier.
 void wait_for_all_ranks() noexcept {
+  static std::atomic<bool> has_waited{false};
+  if (has_waited.exchange(true)) return;
   const Calls& mpi = calls();
   Request barrier;
   if (mpi.start_barrier(mpi.world(), &barrier) != 0) return;
@@ -177,22 +180,39 @@ namespace {
 
 /// Global, as MPI is.
 struct Turns {
-  std::once_flag once;
-  bool is_one_at_a_time = true;
+  enum class Kind { unknown, one_at_a_time, all_at_once };
+  std::atomic<Kind> kind{Kind::unknown};
   std::mutex mutex;
 };
+constinit Turns turns;
 
-Turns& turns() noexcept {
-  static Turns turns;
-  return turns;
+/// Asks MPI once, or once in several threads that begin together.
+Turns::Kind first_kind() {
+  const bool may_all = thread_level() == ThreadLevel::multiple;
+  const auto kind = may_all ? Turns::Kind::all_at_once : Turns::Kind::one_at_a_time;
+  turns.kind.store(kind, std::memory_order_relaxed);
+  return kind;
 }
 
 }  // namespace
 
 std::unique_lock<std::mutex> Turn::take() {
-  Turns& all = turns();
-  std::call_once(all.once, [&] { all.is_one_at_a_time = thread_level() != ThreadLevel::multiple; });
-  return all.is_one_at_a_time ? std::unique_lock(all.mutex) : std::unique_lock<std::mutex>();
+  auto kind = turns.kind.load(std::memory_order_relaxed);
+  if (kind == Turns::Kind::unknown) kind = first_kind();
+  if (kind == Turns::Kind::all_at_once) return {};
+  return std::unique_lock(turns.mutex);
+}
+
+std::unique_lock<std::timed_mutex> require_only_maker(std::chrono::duration<double> limit) {
+  static std::timed_mutex one_maker;
+  if (thread_level() == ThreadLevel::multiple) return {};
+  std::unique_lock lock(one_maker, limit);
+  if (lock.owns_lock()) return lock;
+  throw Error(ErrorCode::invalid_argument,
+              "another thread of this process makes a store or communicator, and has for " +
+                  std::to_string(static_cast<long>(limit.count())) +
+                  " s; let one thread make them all, or all ranks make them in the same order, or "
+                  "initialise MPI with MPI_THREAD_MULTIPLE");
 }
 
 void finalize_together() {

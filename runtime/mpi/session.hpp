@@ -3,6 +3,7 @@
 // one place with global effects.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,7 +54,8 @@ ThreadLevel thread_level();
 
 /// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
 /// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
-/// one thread do not nest, and none is held in a call of MPI that waits for other ranks.
+/// one thread do not nest. The calls that make communicators wait for other ranks in their turn: by
+/// then all of these have come, and one thread of a process makes groups at a time.
 class Turn {
  public:
   /// `call` is its name, a literal.
@@ -65,6 +67,11 @@ class Turn {
   std::unique_lock<std::mutex> lock_;
   InsideCall inside_;
 };
+
+/// This thread's alone to make groups, as long as it holds the lock; no lock where MPI lets threads
+/// do so at once. Errors: invalid_argument after `limit` seconds.
+[[nodiscard]] std::unique_lock<std::timed_mutex> require_only_maker(
+    std::chrono::duration<double> limit);
 
 /// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
 /// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.

@@ -2,6 +2,7 @@
 #include "runtime/mpi/transport.hpp"
 
 #include <new>
+#include <vector>
 
 #include "runtime/mpi/session.hpp"
 
@@ -19,7 +20,10 @@ MpiTransport::MpiTransport(const Comm& comm) : MpiTransport(comm, {}, 0) {}
 MpiTransport::MpiTransport(const Comm& comm, std::vector<int> members, int number)
     : mpi_(calls()), comm_(comm), members_(std::move(members)), first_tag_(number * kTagsPerGroup) {
   int limit = 0;
-  check(mpi_.tag_limit(&limit), "MPI_Comm_get_attr of MPI_TAG_UB");
+  {
+    const Turn turn("MPI_Comm_get_attr");
+    check(mpi_.tag_limit(&limit), "MPI_Comm_get_attr of MPI_TAG_UB");
+  }
   const int groups = limit / kTagsPerGroup;
   if (number >= groups) {
     throw Error(ErrorCode::invalid_argument, "this is group " + std::to_string(number) +
@@ -44,6 +48,11 @@ MpiTransport::~MpiTransport() {
   const Turn turn("MPI_Cancel");
   mpi_.cancel(&listening_);
   if (mpi_.wait(&listening_) == 0) delete incoming_;
+  forget_sent_notices();
+  for (SentNotice& sent : sent_notices_) {  // its receiver may never receive it
+    mpi_.release(&sent.request);
+    static_cast<void>(sent.bytes.release());
+  }
 }
 
 void MpiTransport::listen() {
@@ -91,7 +100,7 @@ collectives::Transport::Request MpiTransport::receive(int from_rank, int tag,
 
 void MpiTransport::make_lane(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
-  const InsideCall inside("MPI_Comm_create_group");  // no turn: as the splits of a group
+  const Turn turn("MPI_Comm_create_group");  // all of the lane have come: see Turn
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(in_comm(rank));
   check(mpi_.create_group(comm_, members, first_tag_ + kNoticeTag + 1, &lane_),
@@ -124,18 +133,30 @@ void MpiTransport::progress() {
   check(mpi_.probe(&from, kAnyTag, comm_, &found), "MPI_Iprobe");
 }
 
-/// The notice is sent from memory that is never freed: its receiver may never receive it. Without
-/// memory for it the others learn of a failure by their deadline.
+/// Without memory for it the others learn of a failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const Turn turn("MPI_Isend");
   if (!is_running()) return;
-  mpi::Request request;
-  const auto* kept = new (std::nothrow) collectives::Notice(notice);
-  if (kept == nullptr) return;
-  if (mpi_.send(kept, static_cast<int>(kept->size()), in_comm(to_rank), first_tag_ + kNoticeTag,
-                comm_, &request) == 0) {
-    mpi_.release(&request);
+  forget_sent_notices();
+  try {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&notice);
+    SentNotice& sent = sent_notices_.emplace_back();
+    sent.bytes = std::make_unique<std::vector<std::byte>>(bytes, bytes + notice.size());
+    if (mpi_.send(sent.bytes->data(), static_cast<int>(sent.bytes->size()), in_comm(to_rank),
+                  first_tag_ + kNoticeTag, comm_, &sent.request) != 0) {
+      sent_notices_.pop_back();
+    }
+  } catch (const std::bad_alloc&) {
+    if (!sent_notices_.empty() && sent_notices_.back().bytes == nullptr) sent_notices_.pop_back();
   }
+}
+
+/// In a turn.
+void MpiTransport::forget_sent_notices() noexcept {
+  std::erase_if(sent_notices_, [&](SentNotice& sent) {
+    bool complete = false;
+    return mpi_.test(&sent.request, &complete) == 0 && complete;
+  });
 }
 
 std::optional<collectives::Notice> MpiTransport::poll_notice() {

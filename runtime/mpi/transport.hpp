@@ -34,7 +34,14 @@ class MpiTransport final : public collectives::Transport {
   std::optional<collectives::Notice> poll_notice() override;
 
  private:
+  /// A notice that MPI may still read.
+  struct SentNotice {
+    std::unique_ptr<std::vector<std::byte>> bytes;
+    mpi::Request request;
+  };
+
   Request keep(const mpi::Request& request);
+  void forget_sent_notices() noexcept;
   void listen();
 
   [[nodiscard]] int in_comm(int rank) const { return members_.empty() ? rank : members_[rank]; }
@@ -46,6 +53,7 @@ class MpiTransport final : public collectives::Transport {
   Comm lane_;
   std::vector<mpi::Request> requests_;
   std::vector<Request> free_;
+  std::vector<SentNotice> sent_notices_;
   /// The notice that is listened for, on the heap, because MPI may outlive this object.
   collectives::Notice* incoming_;
   mpi::Request listening_;

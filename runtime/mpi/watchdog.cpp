@@ -168,8 +168,9 @@ void start_thread() {
 }  // namespace
 
 CallMark& call_mark() {
-  if (own_mark == nullptr) own_mark = first_mark();
-  return *own_mark;
+  CallMark*& mark = own_mark;  // looked up once: in a shared library that is a call
+  if (mark == nullptr) mark = first_mark();
+  return *mark;
 }
 
 void watch_calls(Seconds timeout, const std::string& rank) {

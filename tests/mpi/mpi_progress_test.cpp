@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wait in a collective call lets the application's own MPI messages move.
+// The library beside the application's own MPI: a wait in a collective call lets its messages move,
+// and threads make groups of its communicators.
+#include <array>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <mpi.h>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include <tutti/mpi.hpp>
 #include <tutti/tutti.hpp>
 
 #include "support/mpi_test.hpp"
@@ -32,4 +38,28 @@ TEST_CASE("a large MPI_Send completes while its receiver waits in a push") {
 
   CHECK(test::agree(kv.view(3).values<float>()[4] == static_cast<float>(test::size())));
   CHECK(test::agree(message.front() == 'x' && message.back() == 'x'));
+}
+
+// Each thread's first group is the other's second: without a limit they would wait for ever.
+TEST_CASE("threads that make groups in another order on other ranks do not hang") {
+  tutti::Settings settings = test::settings();
+  settings.timeout = std::chrono::seconds(2);
+  std::array<MPI_Comm, 2> comms{};
+  for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  std::array<bool, 2> has_ended{};
+  const auto make = [&](std::size_t which) {
+    try {
+      const tutti::Communicator made = tutti::communicator_from(comms[which], settings);
+    } catch (const tutti::Error& error) {
+      MESSAGE("refused: ", std::string(error.what()));
+    }
+    has_ended[which] = true;
+  };
+  const std::size_t first = test::rank() == 0 ? 0 : 1;
+  std::thread beside(make, first);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  make(1 - first);
+  beside.join();
+  CHECK(test::agree(has_ended[0] && has_ended[1]));
+  for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
