@@ -145,6 +145,11 @@ Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_
                                                      : address.name;
   const FileDescriptor file(retry_open(path.c_str(), O_RDWR));
   if (file.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
+  // In another namespace of processes the number is another one's, and its file may be anything.
+  struct stat found {};
+  const bool is_known = fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) &&
+                        found.st_size >= static_cast<off_t>(sizeof(collectives::ControlBlock));
+  if (!is_known) throw Error(ErrorCode::io, path + " is not a peer's memory");
   return Mapping(file.get(), rounded_up(bytes, kHugePage));
 }
 

@@ -83,7 +83,29 @@ void Group::adopt_known_paths() {
              (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
 
+void Group::throw_forked() const {
+  throw Error(
+      ErrorCode::invalid_argument,
+      "this process was forked by rank " + std::to_string(topology().rank) +
+          ", whose stores and communicators it may not use; make a \"local\" store here, or "
+          "make the calls in the rank itself");
+}
+
+/// In a forked process: its threads and messages are its parent's.
+void Group::leak() {
+  static_cast<void>(reports_.release());
+  static_cast<void>(observer_.release());
+  static_cast<void>(async_reduces_.release());
+  static_cast<void>(async_.release());
+  static_cast<void>(engine_.release());
+  static_cast<void>(new GroupParts(std::move(parts_)));
+}
+
 Group::~Group() {
+  if (is_forked()) {
+    leak();
+    return;
+  }
   async_->close();
   reports_->finish();
   observer_.reset();
@@ -137,6 +159,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
 }
 
 AsyncCalls& Group::async() {
+  require_own_process();
   if (has_engine()) engine_->complete_message();
   if (makes_async_calls_) return *async_;
   if (!parts_.why_not_async.empty()) {

@@ -12,6 +12,7 @@
 #include "tutti/tensor.hpp"
 
 #include "collectives/engine.hpp"
+#include "runtime/base/forks.hpp"
 #include "runtime/job/arena.hpp"
 #include "runtime/job/async_calls.hpp"
 #include "runtime/job/async_reduces.hpp"
@@ -65,7 +66,9 @@ class Group {
 
   /// For whoever makes a call now: returns when no asynchronous call is under way. The thread that
   /// carries out asynchronous calls does not wait.
+  /// Errors  invalid_argument: this process was forked by the one that made the group.
   [[nodiscard]] collectives::Engine& engine() {
+    require_own_process();
     await_async();
     return *engine_;
   }
@@ -90,7 +93,13 @@ class Group {
   [[nodiscard]] GroupParts parts_for(const std::vector<int>& members, int number) const;
 
   /// What follows waits for no asynchronous call.
-  void check_usable() { engine_->check_usable(); }
+  void check_usable() {
+    require_own_process();
+    engine_->check_usable();
+  }
+  /// True in a process that was forked by the one that made the group, whose peers and memory are
+  /// not its own.
+  [[nodiscard]] bool is_forked() const { return num_forks() != forks_; }
   [[nodiscard]] bool failed() const { return engine_->failed(); }
   /// The node fails with this text, after this rank's name. Other nodes are not told. Any thread.
   void fail_node(ErrorCode code, const std::string& text) const;
@@ -133,11 +142,17 @@ class Group {
   Tensor allocate(Shape shape, DType dtype);
 
  private:
+  void require_own_process() const {
+    if (is_forked()) throw_forked();
+  }
+  [[noreturn]] void throw_forked() const;
+  void leak();
   void copy_on_host(const TensorView& target, const ConstTensorView& source);
   void leave();
   void adopt_known_paths();
   void warn_of_unreadable() const;
 
+  unsigned forks_ = num_forks();
   GroupParts parts_;
   std::unique_ptr<collectives::Engine> engine_;
   bool makes_async_calls_ = false;  ///< has made one

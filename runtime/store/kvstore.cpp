@@ -31,7 +31,9 @@ AsyncPushes::Stays stays_of(const AsyncOptions& options) {
 KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KVStore::KVStore(KVStore&&) noexcept = default;
 KVStore& KVStore::operator=(KVStore&&) noexcept = default;
-KVStore::~KVStore() = default;
+KVStore::~KVStore() {
+  if (impl_ != nullptr && impl_->group->is_forked()) static_cast<void>(impl_.release());
+}
 
 KVStore::Impl& KVStore::impl() const {
   if (impl_ != nullptr) return *impl_;

@@ -4,11 +4,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
+
+#include "tutti/kvstore.hpp"
 
 #include "tests/mpi/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
@@ -240,6 +245,62 @@ TEST_CASE("agree: too little memory on one rank is out_of_memory on every rank")
         });
       },
       ErrorCode::out_of_memory, {"rank " + std::to_string(test::size() - 1), "no memory"}));
+}
+
+TEST_CASE("agree: replicas that differ, to one rank, are an error of every rank") {
+  Communicator world = new_world();
+  CHECK(test::throws_on_all(
+      [&] {
+        world.agree([&] {
+          if (test::rank() == test::size() - 1) {
+            throw tutti::Error(ErrorCode::divergence, "the loss is not finite");
+          }
+        });
+      },
+      ErrorCode::divergence,
+      {"rank " + std::to_string(test::size() - 1), "the loss is not finite"}));
+  world.barrier();
+}
+
+TEST_CASE("a call of more chunks than can be counted is refused on every rank") {
+  tutti::Settings settings = test::settings();
+  settings.chunk_bytes = 4096;
+  Communicator world = Communicator::world(settings);
+  float element = 0;
+  constexpr std::int64_t kCount = std::int64_t{1} << 34;  // of which nothing is read or written
+  const tutti::TensorView huge(reinterpret_cast<std::byte*>(&element), {kCount}, DType::float32);
+  CHECK(test::throws_on_all([&] { world.allreduce(huge); }, ErrorCode::invalid_argument,
+                            {"68719476736 bytes in chunks of ", "raise TUTTI_CHUNK_BYTES"}));
+  CHECK(test::agree(allreduce_is_right(world, 1031, DType::float32, ReduceOp::sum)));
+}
+
+// It ends without a word to the others, who would take a destructor's for the rank's own.
+TEST_CASE("a process that a rank forks may not make its calls, and says nothing in its name") {
+  auto world = std::make_unique<Communicator>(new_world());
+  auto kv = std::make_unique<tutti::KVStore>(tutti::KVStore::create("dist", test::settings()));
+  kv->init(0, Tensor::zeros({2}));
+  const pid_t child = fork();
+  if (child == 0) {
+    Tensor tensor = Tensor::ones({2});
+    const auto is_refused = [&](const auto& call) {
+      const auto error = test::error_of(call);
+      return error.has_value() && error->code() == ErrorCode::invalid_argument &&
+             std::string(error->what()).find("was forked by rank ") != std::string::npos;
+    };
+    const bool is_right = is_refused([&] { world->allreduce(tensor); }) &&
+                          is_refused([&] { world->allreduce_async(tensor); }) &&
+                          is_refused([&] { kv->push(0, tensor); }) &&
+                          is_refused([&] { kv->pull(0, tensor); });
+    kv.reset();
+    world.reset();
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(test::agree(status == 0));
+  CHECK(test::agree(allreduce_is_right(*world, 257, DType::float32, ReduceOp::sum)));
+  kv->push(0, Tensor::ones({2}));
+  kv->barrier();
 }
 
 TEST_CASE("agree: an exception of another type on one rank throws on every rank with its text") {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <doctest/doctest.h>
 #include <set>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <vector>
 
@@ -83,6 +84,23 @@ TEST_CASE("a peer's memory that cannot be opened is an error with its path") {
     CHECK(error.code() == ErrorCode::io);
     CHECK(std::string(error.what()).find("/proc/1/fd/12345") != std::string::npos);
   }
+}
+
+TEST_CASE("a file that is no peer's memory is an error, and is not looked into") {
+  const int file = memfd_create("somebody's", MFD_CLOEXEC);
+  ArenaAddress address;
+  address.process = getpid();
+  address.file = file;
+  const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" +
+                           std::to_string(file) + " is not a peer's memory";
+  try {
+    Arena::map_peer(Backing::memfd, address, kReserve);
+    FAIL("it was mapped");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::io);
+    CHECK(std::string(error.what()) == path);
+  }
+  close(file);
 }
 
 TEST_CASE("more than was reserved is refused with what to raise") {
