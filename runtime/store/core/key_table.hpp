@@ -16,6 +16,10 @@
 
 namespace tutti {
 
+namespace collectives {
+struct CallTotals;
+}
+
 /// One key: this rank's replica, and what its updater keeps for it.
 struct Entry {
   Key key;
@@ -34,6 +38,14 @@ struct Entry {
     std::size_t tensor = 0;  ///< where to go on: 0 is the replica, then the states
     std::size_t first = 0;   ///< the next byte of that tensor
   } verified{};
+
+  /// What pushes of this key by itself look up once.
+  struct Alone {
+    std::uint64_t digest = 0;                 ///< digest_of() it
+    collectives::CallTotals* push = nullptr;  ///< where they are counted; null before the first
+    const std::byte* known_apart = nullptr;   ///< a value that lay in no replica of the store
+    std::size_t keys_then = 0;                ///< when that was seen
+  } alone{};
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }

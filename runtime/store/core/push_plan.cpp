@@ -50,10 +50,52 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
   return true;
 }
 
+/// A push of one value of one key: what take() finds, without its lists.
+bool PushPlan::take_one(const Keys& keys, const Values& values) {
+  const auto tensors = values.flat();
+  if (keys.list().size() != 1 || values.is_nested() || tensors.size() != 1) return false;
+  const Key& key = keys.list().front();
+  const ConstTensorView& value = tensors.front();
+  drop();
+  require_usable(key, value);
+  Entry& entry = table_.at(key);
+  require_dense(entry);
+  require_like(entry, value);
+  Entry* const only = &entry;
+  Entry::Alone& alone = entry.alone;
+  if (alone.push == nullptr) {
+    alone.digest = digest_of({&only, 1});
+    alone.push = &totals_of(group_.engine().statistics(), "push", std::span(&only, 1));
+  }
+  items_.resize(1);
+  PushItem& item = items_.front();
+  item.entry = &entry;
+  item.values.clear();
+  item.values.emplace_back(value);
+  item.known_apart = alone.keys_then == table_.size() ? alone.known_apart : nullptr;
+  entries_.assign(1, &entry);
+  digest_ = alone.digest;
+  bytes_ = entry.replica.size_bytes();
+  is_on_gpu_ = entry.is_on_gpu();
+  totals_ = alone.push;
+  keys_.assign(1, key);
+  places_.assign(1, 0);
+  values_.clear();
+  values_.emplace_back(value);
+  return true;
+}
+
+void PushPlan::note_apart(PushItem& item, const std::byte* value) {
+  item.known_apart = value;
+  item.entry->alone.known_apart = value;
+  item.entry->alone.keys_then = table_.size();
+}
+
 void PushPlan::take(const Keys& keys, const Values& values) {
   has_same_keys_ = take_again(keys, values);
   if (has_same_keys_) return;
   is_reused_ = false;
+  if (take_one(keys, values)) return;
   keys_.clear();
   values_.clear();
   items_.clear();

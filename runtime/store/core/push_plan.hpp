@@ -6,6 +6,9 @@
 // and is good as long as the plan is: also the addresses that were found to lie in no replica
 // (PushItem::known_apart), and the launches of a push on GPUs (DevicePush).
 //
+// A loop that pushes key by key has another list each time. What such a push looks up is kept with
+// its key (Entry::alone).
+//
 // A push with a plan does not look at keys, their memory or the rule of update again. So
 // every call of the store drops the plan, unless it says that it keeps it: see CallScope.
 #pragma once
@@ -40,6 +43,8 @@ class PushPlan {
   void take(const Keys& keys, const Values& values);
   /// The items of an asynchronous call, one per key. Errors: as above.
   void take(std::vector<PushItem> items, const char* call);
+  /// The value of a key lies in no replica: until there is another key, it need not be looked for.
+  void note_apart(PushItem& item, const std::byte* value);
   /// The next push makes a new plan.
   void drop() { keys_.clear(); }
 
@@ -63,6 +68,7 @@ class PushPlan {
 
  private:
   bool take_again(const Keys& keys, const Values& values);
+  bool take_one(const Keys& keys, const Values& values);
   void remember(const Keys& keys, const Values& values);
   void arrange();
 

@@ -36,7 +36,10 @@ DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   const std::byte* value = on_host(item.values.front());
   if (item.values.size() == 1) {
     if (value == item.known_apart || value == entry.replica.bytes()) return {value};
-    if (!table_.holds(value)) return {item.known_apart = value};
+    if (!table_.holds(value)) {
+      plan_.note_apart(item, value);
+      return {value};
+    }
   }
   std::vector<const std::byte*>& sources = inputs_.emplace_back();
   sources.push_back(value);
