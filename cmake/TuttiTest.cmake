@@ -4,8 +4,9 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
-# -O1, because compiling the tests takes longer than running them. Another MPI than the build's has
-# a library of its own: cmake/TuttiTestMpis.cmake.
+# Compiling the tests takes longer than running them, so they are optimized little, and not at all
+# for sanitizers: that takes less than half the time. Another MPI than the build's has a library of
+# its own: cmake/TuttiTestMpis.cmake.
 function(tutti_test_options name)
   set(libraries tutti MPI::MPI_CXX)
   if(ARGN)
@@ -14,7 +15,7 @@ function(tutti_test_options name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${libraries} doctest::doctest)
   tutti_compile_options(${name})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
   if(TUTTI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # What tests do themselves is checked by calls, and not for null and alignment, which the
     # library's sources are: that takes half the time to compile.

@@ -19,7 +19,7 @@ using tutti::Tensor;
 namespace {
 
 /// Large for every dtype that is tested, and no multiple of anything.
-constexpr std::int64_t kOdd = test::kFewCases ? 200'003 : 300'007;
+constexpr std::int64_t kOdd = test::kFewRounds ? 200'003 : 300'007;
 constexpr int kThreads[] = {3, 2, 8};
 constexpr DType kDTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                              DType::int8,    DType::uint8,    DType::int32,   DType::int64};
@@ -108,7 +108,7 @@ std::vector<Bytes> among_ranks(const std::vector<int>& nodes, DType dtype, bool 
 
 TEST_CASE("sums of one and of several values have the same bits for every number of threads") {
   for (const DType dtype : kDTypes) {
-    if (test::kFewCases && dtype != DType::float32) continue;
+    if (test::kFewRounds && dtype != DType::float32) continue;
     CAPTURE(std::string(tutti::to_string(dtype)));
     for (const int values : {1, 2, 4, 11}) {
       CAPTURE(values);
@@ -122,10 +122,10 @@ TEST_CASE("sums of one and of several values have the same bits for every number
 }
 
 TEST_CASE("every optimizer gives the same bits for every number of threads") {
-  const auto all = std::span(kThreads).first(test::kFewCases ? 1 : std::size(kThreads));
+  const auto all = std::span(kThreads).first(test::kFewRounds ? 1 : std::size(kThreads));
   for (const std::string& name : test::optimizer_names()) {
     for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
-      if (test::kFewCases && dtype != DType::float32) continue;
+      if (test::kFewRounds && dtype != DType::float32) continue;
       const std::string text = text_of(name, dtype);
       CAPTURE(text);
       const Bytes expected = pushed_alone(text, dtype, 2, 1);
@@ -140,14 +140,14 @@ TEST_CASE("every optimizer gives the same bits for every number of threads") {
 TEST_CASE("ranks with threads hold the bits of ranks without, in every memory and layout") {
   for (const std::vector<int>& nodes : {std::vector{2}, {3}, {1, 1}, {2, 2}}) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
-      if (test::kFewCases && dtype != DType::float32) continue;
+      if (test::kFewRounds && dtype != DType::float32) continue;
       for (const bool in_arena : {true, false}) {
         CAPTURE(nodes.size());
         CAPTURE(nodes.front());
         const auto expected = among_ranks(nodes, dtype, in_arena, 1);
         for (const Bytes& one : expected) CHECK((one == expected.front()));
         for (const int threads : {2, 3}) {
-          if (test::kFewCases && threads == 2) continue;
+          if (test::kFewRounds && threads == 2) continue;
           CHECK((among_ranks(nodes, dtype, in_arena, threads) == expected));
         }
       }
