@@ -227,7 +227,11 @@ void Call::fill_directory() {
   if (segments.size() == 1) directory.only = shared_segment(segments.front());
   if (segments.size() < 2) return;
   const std::span<SharedSegment> table = tables_[sequence_ & 1];
-  std::transform(segments.begin(), segments.end(), table.begin(), shared_segment);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const SharedSegment now = shared_segment(segments[i]);
+    if (table[i] == now) continue;  // peers have the line in their caches still
+    table[i] = now;
+  }
   directory.table = memory_.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
 

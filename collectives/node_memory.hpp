@@ -60,6 +60,7 @@ struct SharedSegment {
   std::uint64_t input;
   std::uint64_t output;
   std::uint64_t second_output;
+  friend bool operator==(const SharedSegment&, const SharedSegment&) = default;
 };
 
 /// Room for data in the first cache line of an announcement.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <sys/prctl.h>
 #include <system_error>
 
 #include "collectives/fused_layout.hpp"
@@ -219,6 +220,7 @@ void AsyncCalls::await_all() {
 
 void AsyncCalls::help() {
   pthread_setname_np(pthread_self(), "tutti-async");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; by default naps of 50 us take twice as long
   const auto is_needed = [&] {
     return ends_ || (jobs_.load() != 0 && !is_driven_ && waiting_->patience.waiters.load() == 0);
   };
