@@ -20,7 +20,7 @@ namespace tutti {
 /// A borrowed, read-only tensor: dense and row-major.
 ///
 /// A view does not keep a caller's memory alive. A view into a store (KVStore::view) does keep the
-/// store's memory mapped.
+/// memory that it shows, also when the store is gone.
 class TUTTI_API ConstTensorView {
  public:
   ConstTensorView(const void* data, Shape shape, DType dtype, Device device = cpu(),
@@ -187,6 +187,8 @@ class TUTTI_API Tensor {
 
   [[nodiscard]] TensorView view() noexcept { return {bytes(), shape_, dtype_, device_}; }
   [[nodiscard]] ConstTensorView view() const noexcept { return {bytes(), shape_, dtype_, device_}; }
+  /// A view that keeps the memory, also when this tensor is gone.
+  [[nodiscard]] ConstTensorView shared() const { return {data_, shape_, dtype_, device_, owner_}; }
   operator TensorView() noexcept { return view(); }             // NOLINT: implicit on purpose
   operator ConstTensorView() noexcept { return view(); }        // NOLINT: implicit on purpose
   operator ConstTensorView() const noexcept { return view(); }  // NOLINT: implicit on purpose

@@ -93,14 +93,7 @@ void KVStore::row_sparse_pull(const Keys& keys, const RowSparseOutputs& outputs,
   impl().pull_rows(keys, outputs, row_ids);
 }
 
-ConstTensorView KVStore::view(const Key& key) const {
-  const Entry& entry = impl().entry(key);
-  const Tensor& replica = entry.replica;
-  std::shared_ptr<const void> memory = impl().group->arena();
-  if (entry.is_row_sparse()) memory = entry.pages;
-  if (entry.is_on_gpu()) memory = gpus::find_gpus();
-  return {replica.bytes(), replica.shape(), replica.dtype(), replica.device(), std::move(memory)};
-}
+ConstTensorView KVStore::view(const Key& key) const { return impl().entry(key).replica.shared(); }
 
 void KVStore::pushpull(const Keys& keys, const Values& values, const Outputs& outputs,
                        int /*priority*/) {
