@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/c/communicator.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "runtime/c_api/arguments.hpp"
 #include "runtime/c_api/handles.hpp"
 
@@ -98,12 +102,11 @@ int tutti_communicator_algorithms(tutti_communicator* communicator, const char**
   return guarded(__func__, [&](const Place& here) {
     tutti_communicator& handle = open(here, "communicator", communicator);
     const char*& found = required(here, "text", text);
-    if (handle.algorithms.empty()) {
-      for (const std::string& line : handle.communicator.algorithms()) {
-        handle.algorithms += line + "\n";
-      }
-    }
-    found = handle.algorithms.c_str();
+    std::string now;
+    for (const std::string& line : handle.communicator.algorithms()) now += line + "\n";
+    auto& told = handle.algorithms;
+    const auto same = std::ranges::find(told, now);
+    found = (same == told.end() ? told.insert(told.end(), std::move(now)) : same)->c_str();
   });
 }
 

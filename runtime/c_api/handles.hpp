@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -63,7 +64,7 @@ struct tutti_communicator {
   static constexpr auto kKind = tutti::c_api::Kind::communicator;
   tutti::c_api::Kind kind = kKind;
   tutti::Communicator communicator;
-  std::string algorithms{};
+  std::list<std::string> algorithms{};  ///< what has been told: all of it stays valid
 };
 
 struct tutti_optimizer {

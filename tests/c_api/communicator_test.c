@@ -105,6 +105,25 @@ static void check_all(void) {
   }
 }
 
+// What calls have learnt comes to the text; what was told before stays.
+static void check_algorithms(void) {
+  const char* before = NULL;
+  const char* now = NULL;
+  CHECK_OK(tutti_communicator_algorithms(world, &before));
+  char* const told = malloc(strlen(before) + 1);
+  strcpy(told, before);
+  const int64_t count = kMostElements;
+  const tutti_tensor values = vector(input, &count, TUTTI_UINT8);
+  memset(input, 0, kMostElements);
+  for (int i = 0; i < 2000; ++i) {
+    CHECK_OK(tutti_communicator_allreduce(world, &values, &values, TUTTI_SUM));
+  }
+  CHECK_OK(tutti_communicator_algorithms(world, &now));
+  const int is_same = strcmp(now, told) == 0;
+  CHECK(is_same == (test_size == 1) && strcmp(before, told) == 0);
+  free(told);
+}
+
 void test_collectives(void) {
   const int64_t bytes = kMostElements * 8 * kMostRanks;
   CHECK(test_size <= kMostRanks);
@@ -112,6 +131,7 @@ void test_collectives(void) {
   char* const memory = malloc((size_t)(2 * bytes));
   input = memory;
   output = memory + bytes;
+  check_algorithms();
   check_all();
 
   tutti_buffer* buffer = NULL;
