@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tutti/error.hpp"
+#include "tutti/gpu.hpp"
 
 #include "runtime/python/array.hpp"
 
@@ -61,18 +62,18 @@ std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) 
   }
 }
 
-[[noreturn]] void refuse_dtype(const std::string& where, const std::string& got) {
-  refuse(where + ": expected elements of " + kElements + "; got " + got);
+[[noreturn]] void refuse_dtype(const Where& where, const std::string& got) {
+  refuse(where() + ": expected elements of " + kElements + "; got " + got);
 }
 
-[[noreturn]] void refuse_strides(const std::string& where) {
-  refuse(where +
+[[noreturn]] void refuse_strides(const Where& where) {
+  refuse(where() +
          ": expected a dense row-major (C-contiguous) array; got one with gaps or in "
          "another order; pass a copy, numpy.ascontiguousarray(a) or a.contiguous()");
 }
 
-[[noreturn]] void refuse_read_only(const std::string& where) {
-  refuse(where + ": expected a writable array; got one that is read-only");
+[[noreturn]] void refuse_read_only(const Where& where) {
+  refuse(where() + ": expected a writable array; got one that is read-only");
 }
 
 bool is_row_major(const dlpack::Tensor& tensor) {
@@ -86,7 +87,7 @@ bool is_row_major(const dlpack::Tensor& tensor) {
   return true;
 }
 
-TensorView view_of(const dlpack::Tensor& tensor, const std::string& where) {
+TensorView view_of(const dlpack::Tensor& tensor, const Where& where) {
   const auto dtype = dlpack::dtype_of(tensor.dtype);
   if (!dtype) {
     refuse_dtype(where, "DLPack's type " + std::to_string(tensor.dtype.code) + " of " +
@@ -97,7 +98,7 @@ TensorView view_of(const dlpack::Tensor& tensor, const std::string& where) {
   if (tensor.device.kind == dlpack::kCuda) {
     device = gpu(tensor.device.index);
   } else if (tensor.device.kind != dlpack::kCpu && tensor.device.kind != dlpack::kCudaHost) {
-    refuse(where +
+    refuse(where() +
            ": expected an array in the host's memory or on a CUDA GPU; got one on DLPack's "
            "device type " +
            std::to_string(tensor.device.kind));
@@ -119,15 +120,48 @@ nb::object bits_of_bfloat16(nb::handle given) {
   return given.attr("view")("uint16");
 }
 
+/// The library reads and writes a GPU's memory in its own stream of the device, which the owner of
+/// the array lets wait for its work. The default stream is 1.
+nb::object stream_for(nb::handle given) {
+  if (num_gpus() == 0 || !nb::hasattr(given, "__dlpack_device__")) return {};
+  // Torch's tensors tell it in a hundredth of the time.
+  if (nb::hasattr(given, "is_cuda") && !nb::cast<bool>(given.attr("is_cuda"))) return {};
+  const nb::object device = given.attr("__dlpack_device__")();
+  if (nb::cast<int>(device[0]) != dlpack::kCuda) return {};
+  const int index = nb::cast<int>(device[1]);
+  if (index < 0 || index >= num_gpus()) return {};
+  const auto stream = reinterpret_cast<std::uintptr_t>(stream_of(gpu(index)));
+  return nb::int_(stream == 0 ? 1 : stream);
+}
+
 nb::object export_dlpack(nb::handle given) {
-  nb::dict versioned;
-  versioned["max_version"] = nb::make_tuple(1, 0);
+  nb::dict options;
+  const nb::object stream = stream_for(given);
+  if (stream.is_valid()) options["stream"] = stream;
+  options["max_version"] = nb::make_tuple(1, 0);
   try {
-    return given.attr("__dlpack__")(**versioned);
+    return given.attr("__dlpack__")(**options);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
-  return given.attr("__dlpack__")();  // a library of before DLPack 1.0
+  PyDict_DelItemString(options.ptr(), "max_version");
+  return given.attr("__dlpack__")(**options);  // a library of before DLPack 1.0
+}
+
+/// A list or a tuple, or another sequence that is not an array itself. Most are the first.
+bool is_list(nb::handle given) {
+  PyObject* const object = given.ptr();
+  if (PyList_Check(object) != 0 || PyTuple_Check(object) != 0) return true;
+  return PySequence_Check(object) != 0 && PyObject_CheckBuffer(object) == 0 &&
+         PyUnicode_Check(object) == 0 && !nb::hasattr(given, "__dlpack__") &&
+         !nb::hasattr(given, "keys");
+}
+
+/// A dict, or another mapping.
+bool is_mapping(nb::handle given) {
+  return PyDict_Check(given.ptr()) != 0 ||
+         (PyUnicode_Check(given.ptr()) == 0 && PyMapping_Check(given.ptr()) != 0 &&
+          nb::hasattr(given, "keys") && nb::hasattr(given, "values"));
 }
 
 std::string setting_text(const std::string& name, nb::handle value) {
@@ -202,7 +236,7 @@ Loans::Loans(Loans&& other) noexcept
       plain_(std::exchange(other.plain_, {})),
       versioned_(std::exchange(other.versioned_, {})) {}
 
-Loans::~Loans() {
+void Loans::give_back() noexcept {
   for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
   for (dlpack::Managed* const managed : plain_) {
     if (managed->destroy != nullptr) managed->destroy(managed);
@@ -210,26 +244,25 @@ Loans::~Loans() {
   for (dlpack::ManagedVersioned* const managed : versioned_) {
     if (managed->destroy != nullptr) managed->destroy(managed);
   }
+  buffers_.clear();
+  plain_.clear();
+  versioned_.clear();
 }
 
-namespace {
-
-void require_aligned(const TensorView& view, const std::string& where) {
+void require_aligned(const TensorView& view, const Where& where) {
   const std::size_t size = size_of(view.dtype());
   if (reinterpret_cast<std::uintptr_t>(view.bytes()) % size == 0) return;
-  refuse(where + ": expected memory that begins at a multiple of " + std::to_string(size) +
+  refuse(where() + ": expected memory that begins at a multiple of " + std::to_string(size) +
          " bytes, the size of its elements; give a copy, such as numpy.array(values)");
 }
 
-}  // namespace
-
-TensorView Loans::borrow(nb::handle given, Access access, const std::string& where) {
+TensorView Loans::borrow(nb::handle given, Access access, const Where& where) {
   const TensorView view = borrow_any(given, access, where);
   require_aligned(view, where);
   return view;
 }
 
-TensorView Loans::borrow_any(nb::handle given, Access access, const std::string& where) {
+TensorView Loans::borrow_any(nb::handle given, Access access, const Where& where) {
   try {
     if (nb::isinstance<Array>(given)) {
       const Array& own = *nb::inst_ptr<Array>(given);
@@ -238,30 +271,29 @@ TensorView Loans::borrow_any(nb::handle given, Access access, const std::string&
         return borrow_dlpack(given, access, where);
       }
     }
-    std::vector<TensorView> found;
-    if (PyObject_CheckBuffer(given.ptr()) != 0 && borrow_buffer(given, access, where, found)) {
-      return found.front();
+    if (PyObject_CheckBuffer(given.ptr()) != 0) {
+      if (const auto found = borrow_buffer(given, access, where)) return *found;
     }
     if (nb::hasattr(given, "__dlpack__")) return borrow_dlpack(given, access, where);
   } catch (nb::python_error& error) {
-    refuse(where + ": its " + name_of_type(given) +
+    refuse(where() + ": its " + name_of_type(given) +
            " does not give its memory away: " + text_of(nb::borrow(error.value())));
   }
-  refuse(where +
+  refuse(where() +
          ": expected an array that has the buffer protocol or DLPack, such as NumPy's or "
          "PyTorch's; got a " +
          name_of_type(given));
 }
 
-/// False if the array has no buffer, which DLPack may still have.
-bool Loans::borrow_buffer(nb::handle given, Access access, const std::string& where,
-                          std::vector<TensorView>& found) {
+/// Nothing if the array has no buffer; it may still have DLPack.
+std::optional<TensorView> Loans::borrow_buffer(nb::handle given, Access access,
+                                               const Where& where) {
   Py_buffer buffer;
   std::optional<DType> dtype;
   if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
     PyErr_Clear();
     const nb::object bits = bits_of_bfloat16(given);
-    if (!bits.is_valid()) return false;
+    if (!bits.is_valid()) return std::nullopt;
     if (PyObject_GetBuffer(bits.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
       throw nb::python_error();
     }
@@ -280,11 +312,10 @@ bool Loans::borrow_buffer(nb::handle given, Access access, const std::string& wh
   static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
   const std::span<const std::int64_t> dimensions(
       reinterpret_cast<const std::int64_t*>(buffer.shape), static_cast<std::size_t>(buffer.ndim));
-  found.push_back({buffer.buf, Shape(dimensions), *dtype});
-  return true;
+  return TensorView(buffer.buf, Shape(dimensions), *dtype);
 }
 
-TensorView Loans::borrow_dlpack(nb::handle given, Access access, const std::string& where) {
+TensorView Loans::borrow_dlpack(nb::handle given, Access access, const Where& where) {
   const nb::object capsule = export_dlpack(given);
   PyObject* const object = capsule.ptr();
   if (PyCapsule_IsValid(object, dlpack::kVersionedName) != 0) {
@@ -297,7 +328,7 @@ TensorView Loans::borrow_dlpack(nb::handle given, Access access, const std::stri
     return view_of(managed->tensor, where);
   }
   if (PyCapsule_IsValid(object, dlpack::kName) == 0) {
-    refuse(where + ": its __dlpack__() gave no capsule of DLPack");
+    refuse(where() + ": its __dlpack__() gave no capsule of DLPack");
   }
   auto* const managed = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(object, dlpack::kName));
   PyCapsule_SetName(object, dlpack::kUsedName);
@@ -317,7 +348,7 @@ bool is_bytes(nb::handle given) {
 
 Items::Items(nb::handle keys) {
   nb::object list = nb::borrow(keys);
-  if (nb::isinstance<nb::dict>(keys)) {
+  if (is_mapping(keys)) {
     of_dict_ = nb::steal(PyMapping_Values(keys.ptr()));
     list = nb::steal(PyMapping_Keys(keys.ptr()));
   } else if (PyUnicode_Check(keys.ptr()) != 0 || PyIndex_Check(keys.ptr()) != 0 || is_bytes(keys) ||
@@ -343,25 +374,22 @@ void Items::read(nb::handle given, const char* argument, Access access, List<Vie
     }
     given = of_dict_;
   }
-  const auto is_list = [](nb::handle item) {
-    return nb::isinstance<nb::list>(item) || nb::isinstance<nb::tuple>(item);
-  };
+  std::size_t index = 0;
+  const Where where = [&] { return place(argument, index); };
   if (!is_list(given)) {
-    into.flat.push_back(loans_.borrow(given, access, place(argument, 0)));
+    into.flat.push_back(loans_.borrow(given, access, where));
     return;
   }
   for (const nb::handle item : given) into.is_nested = into.is_nested || is_list(item);
-  std::size_t index = 0;
   for (const nb::handle item : given) {
-    const auto where = [&] { return place(argument, index); };
     if (!into.is_nested) {
-      into.flat.push_back(loans_.borrow(item, access, where()));
+      into.flat.push_back(loans_.borrow(item, access, where));
     } else {
       auto& group = into.nested.emplace_back();
       if (!is_list(item)) {
-        group.push_back(loans_.borrow(item, access, where()));
+        group.push_back(loans_.borrow(item, access, where));
       } else {
-        for (const nb::handle one : item) group.push_back(loans_.borrow(one, access, where()));
+        for (const nb::handle one : item) group.push_back(loans_.borrow(one, access, where));
       }
     }
     ++index;

@@ -2,8 +2,10 @@
 // Keys and arrays of Python, as the calls of a store take them.
 #pragma once
 
+#include <functional>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,12 @@ Key read_key(nb::handle given);
 /// "cpu", "gpu(1)" as arrays say it, or "cuda:1" as torch does: what str() makes of it.
 Device read_device(nb::handle given);
 
+/// What an argument is called in a message: made where there is something to say.
+using Where = std::function<std::string()>;
+
+/// Errors  invalid_argument: its elements lie at odd addresses.
+void require_aligned(const TensorView& view, const Where& where);
+
 /// Arrays of other libraries, without copies, as long as it lives. Made and destroyed with the
 /// interpreter's lock.
 class Loans {
@@ -34,17 +42,21 @@ class Loans {
   Loans() = default;
   Loans(Loans&& other) noexcept;
   Loans& operator=(Loans&&) = delete;
-  ~Loans();
+  ~Loans() { give_back(); }
 
+  /// The arrays are their owners' again.
+  void give_back() noexcept;
   /// Errors  invalid_argument, which says what `where` is: no array, another dtype, not
   ///         contiguous, read-only, elements at odd addresses.
-  TensorView borrow(nb::handle given, Access access, const std::string& where);
+  TensorView borrow(nb::handle given, Access access, const Where& where);
+  TensorView borrow(nb::handle given, Access access, const char* where) {
+    return borrow(given, access, [where] { return std::string(where); });
+  }
 
  private:
-  TensorView borrow_any(nb::handle given, Access access, const std::string& where);
-  bool borrow_buffer(nb::handle given, Access access, const std::string& where,
-                     std::vector<TensorView>& found);
-  TensorView borrow_dlpack(nb::handle given, Access access, const std::string& where);
+  TensorView borrow_any(nb::handle given, Access access, const Where& where);
+  std::optional<TensorView> borrow_buffer(nb::handle given, Access access, const Where& where);
+  TensorView borrow_dlpack(nb::handle given, Access access, const Where& where);
 
   std::vector<Py_buffer> buffers_;
   std::vector<dlpack::Managed*> plain_;
@@ -70,7 +82,11 @@ class Items {
   [[nodiscard]] bool is_single() const { return is_single_; }
   [[nodiscard]] bool has_values() const { return !values_.flat.empty(); }
   [[nodiscard]] const std::vector<Key>& key_list() const { return keys_; }
-  [[nodiscard]] Loans& loans() { return loans_; }
+  /// The arrays are their owners' again: the call is complete. With the interpreter's lock.
+  void give_back() noexcept {
+    loans_.give_back();
+    of_dict_.reset();
+  }
 
  private:
   template <class View>

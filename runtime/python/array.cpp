@@ -21,6 +21,12 @@ const char* format_of(DType dtype) {
   return kFormats[static_cast<std::size_t>(dtype)];
 }
 
+/// As DLPack has it.
+std::pair<std::int32_t, std::int32_t> device_of(const Array& array) {
+  const bool is_gpu = array.device().kind == DeviceKind::gpu;
+  return {is_gpu ? dlpack::kCuda : dlpack::kCpu, is_gpu ? array.device().index : 0};
+}
+
 /// One view of an array that another library holds.
 struct Held {
   std::vector<std::int64_t> shape;
@@ -38,9 +44,9 @@ struct Held {
   }
 
   [[nodiscard]] dlpack::Tensor tensor() {
-    const bool is_gpu = array.device().kind == DeviceKind::gpu;
+    const auto [kind, index] = device_of(array);
     return {array.view().bytes(),
-            {is_gpu ? dlpack::kCuda : dlpack::kCpu, is_gpu ? array.device().index : 0},
+            {kind, index},
             static_cast<std::int32_t>(shape.size()),
             dlpack::type_of(array.dtype()),
             shape.data(),
@@ -84,8 +90,21 @@ std::string repr(const Array& array) {
          to_string(array.device()) + (array.is_writable() ? ">" : ", read-only>");
 }
 
+void require_device(const Array& array, const nb::object& asked) {
+  if (asked.is_none()) return;
+  const auto [kind, index] = device_of(array);
+  if (asked.equal(nb::make_tuple(kind, index))) return;
+  const std::string text = "an array on " + to_string(array.device()) +
+                           " goes to no other device; expected dl_device None or (" +
+                           std::to_string(kind) + ", " + std::to_string(index) + "), got " +
+                           repr_of(asked);
+  throw nb::buffer_error(text.c_str());
+}
+
 nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
-                         const nb::object& max_version) {
+                         const nb::object& max_version, const nb::object& dl_device,
+                         const nb::object& copy) {
+  require_device(array, dl_device);
   if (array.device().kind == DeviceKind::gpu) {
     const nb::gil_scoped_release released;
     synchronize(array.device());
@@ -96,7 +115,8 @@ nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
        !nb::try_cast(max_version[nb::int_(0)], major))) {
     throw nb::type_error("max_version: expected two numbers, (1, 0), or None");
   }
-  return array.to_dlpack(major >= 1);
+  const bool is_copied = !copy.is_none() && nb::cast<bool>(copy);
+  return is_copied ? array.copy().to_dlpack(major >= 1, true) : array.to_dlpack(major >= 1);
 }
 
 }  // namespace
@@ -148,6 +168,12 @@ Array Array::bits() const {
   return other;
 }
 
+Array Array::copy() const {
+  Tensor other = Tensor::empty(shape_, dtype_, device_);
+  other.view().copy_from(view());
+  return of(std::move(other));
+}
+
 TensorView Array::view() const {
   require_lease();
   return {data_, shape_, dtype_, device_};
@@ -195,12 +221,13 @@ int Array::fill(PyObject* self, Py_buffer* buffer, int flags) const {
   return 0;
 }
 
-nb::object Array::to_dlpack(bool is_versioned) const {
+nb::object Array::to_dlpack(bool is_versioned, bool is_copied) const {
   require_lease();
   auto* const held = new Held(*this);
   PyObject* capsule = nullptr;
   if (is_versioned) {
-    const std::uint64_t flags = is_writable_ ? 0 : dlpack::kReadOnly;
+    const std::uint64_t flags =
+        (is_writable_ ? 0 : dlpack::kReadOnly) | (is_copied ? dlpack::kIsCopied : 0);
     held->versioned = {1,     0,
                        held,  [](dlpack::ManagedVersioned* self) { Held::destroy(self->owner); },
                        flags, held->tensor()};
@@ -251,7 +278,8 @@ Shape read_shape(nb::handle given) {
     const std::int64_t only = length(given);
     return Shape(std::span(&only, 1));
   }
-  if (!nb::isinstance<nb::tuple>(given) && !nb::isinstance<nb::list>(given)) {
+  if (PySequence_Check(given.ptr()) == 0 || PyUnicode_Check(given.ptr()) != 0 ||
+      PyBytes_Check(given.ptr()) != 0 || PyByteArray_Check(given.ptr()) != 0) {
     throw Error(ErrorCode::invalid_argument,
                 "shape: expected whole numbers, such as (2, 3); got " + repr_of(given));
   }
@@ -290,18 +318,13 @@ void bind_array(nb::module_& module) {
       .def_prop_ro(
           "ndim", [](const Array& array) { return array.shape().dimensions().size(); },
           "Number of dimensions.")
-      .def(
-          "__dlpack__",
-          [](const Array& array, const nb::object& stream, const nb::object& max_version,
-             const nb::object&,
-             const nb::object&) { return export_dlpack(array, stream, max_version); },
-          nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
-          nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
+      .def("__dlpack__", export_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
+           nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
+           nb::arg("copy") = nb::none())
       .def("__dlpack_device__",
            [](const Array& array) {
-             const bool is_gpu = array.device().kind == DeviceKind::gpu;
-             return nb::make_tuple(is_gpu ? dlpack::kCuda : dlpack::kCpu,
-                                   is_gpu ? array.device().index : 0);
+             const auto [kind, index] = device_of(array);
+             return nb::make_tuple(kind, index);
            })
       .def(
           "_bits", [](const Array& array) { return array.bits(); },

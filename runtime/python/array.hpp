@@ -43,7 +43,9 @@ class Array {
   int fill(PyObject* self, Py_buffer* buffer, int flags) const;
   /// The same memory as float16.
   [[nodiscard]] Array bits() const;
-  [[nodiscard]] nb::object to_dlpack(bool is_versioned) const;
+  /// In memory of its own, and writable.
+  [[nodiscard]] Array copy() const;
+  [[nodiscard]] nb::object to_dlpack(bool is_versioned, bool is_copied = false) const;
 
  private:
   void require_lease() const;

@@ -28,9 +28,10 @@ std::atomic<unsigned>& fork_counter() noexcept {
 }
 
 /// The exception that a handler of Python raised stays in this thread's state, where blocking()
-/// finds it. Python runs handlers on its main thread alone.
+/// finds it. Python runs handlers on its main thread alone. When Python ends, a thread that asks
+/// for its lock never comes back.
 bool signal_raised() noexcept {
-  if (!is_blocking) return false;
+  if (!is_blocking || Py_IsInitialized() == 0) return false;
   const nb::gil_scoped_acquire acquired;
   return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
 }
@@ -97,8 +98,8 @@ InCallback::InCallback(const Occupancy* store) noexcept
     : store_(store), outer_(std::exchange(innermost_callback, this)) {}
 InCallback::~InCallback() { innermost_callback = outer_; }
 
-void Occupancy::require_own_process(const char* what) const {
-  if (!is_inherited()) return;
+void require_own_process(const char* what, unsigned forks) {
+  if (forks == num_forks()) return;
   throw Error(ErrorCode::invalid_argument,
               std::string(what) +
                   ": this process was forked after the store or communicator was made, and is no "
@@ -106,11 +107,15 @@ void Occupancy::require_own_process(const char* what) const {
                   "more, make a store of its own with tutti.create(\"local\")");
 }
 
-void Occupancy::require_free(const char* what) const {
-  bool is_in_use = owner_ != std::thread::id();
+bool Occupancy::is_in_callback() const noexcept {
   for (auto callback = innermost_callback; callback != nullptr; callback = callback->outer_) {
-    is_in_use = is_in_use || callback->store_ == this;
+    if (callback->store_ == this) return true;
   }
+  return false;
+}
+
+void Occupancy::require_free(const char* what) const {
+  const bool is_in_use = owner_ != std::thread::id() || is_in_callback();
   if (is_inherited() || !is_in_use) return;
   throw Error(ErrorCode::invalid_argument,
               std::string(what) +
@@ -120,7 +125,7 @@ void Occupancy::require_free(const char* what) const {
 
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
   occupancy.require_own_process(what);
-  if (innermost_callback != nullptr) return;
+  if (occupancy.owner_ == std::this_thread::get_id() || occupancy.is_in_callback()) return;
   if (occupancy.owner_ != std::thread::id()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(what) +

@@ -30,6 +30,9 @@ std::string text_of_exception(const nb::python_error& raised);
 void watch_forks();
 unsigned num_forks() noexcept;
 
+/// Errors  invalid_argument: this process was forked after there had been `forks` of them.
+void require_own_process(const char* what, unsigned forks);
+
 /// Owns an object of the library that a forked process must not destroy: there it is leaked, as
 /// what it would free, end or tell belongs to the process that made it.
 template <class Object>
@@ -71,7 +74,8 @@ class InCallback {
   const InCallback* outer_;
 };
 
-/// One thread at a time is in the object; a callback may call what its caller is in.
+/// One thread at a time is in the object; a callback may call what its caller is in, and what it is
+/// the callback of.
 class Occupancy {
  public:
   class Turn {
@@ -90,12 +94,15 @@ class Occupancy {
   /// True in a process that was forked after the object was made.
   [[nodiscard]] bool is_inherited() const noexcept { return forks_ != num_forks(); }
   /// Errors  invalid_argument: this process was forked after the object was made.
-  void require_own_process(const char* what) const;
+  void require_own_process(const char* what) const { python::require_own_process(what, forks_); }
   /// For what ends the object. Errors  invalid_argument: a call of it is under way, or this thread
   ///         is in its updater.
   void require_free(const char* what) const;
 
  private:
+  /// True if this thread runs a callback of the object.
+  [[nodiscard]] bool is_in_callback() const noexcept;
+
   unsigned forks_ = num_forks();
   std::thread::id owner_{};  // read and written with the interpreter's lock
 };

@@ -38,6 +38,7 @@ void allreduce_at(PyCommunicator& self, std::uintptr_t address, nb::handle shape
   Communicator& ranks = self.get();
   const TensorView tensor(reinterpret_cast<void*>(address), read_shape(shape), parse_dtype(dtype));
   const ReduceOp chosen = read_operation(op);
+  read_on_all(ranks, [&] { require_aligned(tensor, [] { return std::string("input"); }); });
   blocking([&] { ranks.allreduce(tensor, chosen); });
 }
 
@@ -120,7 +121,7 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
         items->has_values() ? items->values().flat().front() : ConstTensorView(target);
     return ranks.allreduce_async(source, target, chosen, {.priority = priority, .borrow = true});
   });
-  PyPending call{pending, std::move(items)};
+  PyPending call(pending, std::move(items));
   self.under_way().add(call);
   return call;
 }
@@ -157,7 +158,8 @@ PyCommunicator from_mpi(const nb::object& given, const nb::kwargs& settings) {
   const Handle comm = handle_of(given);
   const Settings chosen = read_settings(settings);
   return PyCommunicator(
-      blocking([&] { return communicator_from_address(comm.address, comm.abi, chosen); }));
+      blocking([&] { return communicator_from_address(comm.address, comm.abi, chosen); }),
+      chosen.asynchronous);
 }
 
 void agree(PyCommunicator& self, const nb::object& body) {
@@ -182,13 +184,17 @@ void bind_pending(nb::module_& module) {
   nb::class_<PyPending>(module, "Pending",
                         "An asynchronous call. `wait()` it, ask `ready()`, or `await` it.")
       .def(
-          "ready", [](const PyPending& self) { return self.pending.ready(); },
+          "ready",
+          [](const PyPending& self) {
+            if (self.ready()) return true;
+            self.require_own_process("ready");
+            return false;
+          },
           "True once the call is complete or has failed. Local.")
-      .def(
-          "wait", [](const PyPending& self) { blocking([&] { self.pending.wait(); }); },
-          "Returns when the call is complete on this rank, and raises what it failed with.")
+      .def("wait", &PyPending::wait,
+           "Returns when the call is complete on this rank, and raises what it failed with.")
       .def("__repr__", [](const PyPending& self) {
-        return self.pending.ready() ? "<tutti.Pending complete>" : "<tutti.Pending under way>";
+        return self.ready() ? "<tutti.Pending complete>" : "<tutti.Pending under way>";
       });
 }
 
@@ -244,7 +250,8 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
           "world",
           [](const nb::kwargs& settings) {
             const Settings chosen = read_settings(settings);
-            return PyCommunicator(blocking([&] { return Communicator::world(chosen); }));
+            return PyCommunicator(blocking([&] { return Communicator::world(chosen); }),
+                                  chosen.asynchronous);
           },
           nb::arg("settings"),
           "All ranks of the job of mpirun; else this process alone. Collective.")
@@ -252,7 +259,8 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
           "self",
           [](const nb::kwargs& settings) {
             const Settings chosen = read_settings(settings);
-            return PyCommunicator(blocking([&] { return Communicator::self(chosen); }));
+            return PyCommunicator(blocking([&] { return Communicator::self(chosen); }),
+                                  chosen.asynchronous);
           },
           nb::arg("settings"), "This process alone. Never touches MPI.")
       .def_static("from_mpi", from_mpi, nb::arg("comm").none(), nb::arg("settings"),
@@ -262,7 +270,8 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
           [](PyCommunicator& self, int color, int key) {
             const Occupancy::Turn turn(self.occupancy(), "split");
             const Communicator& ranks = self.get();
-            return PyCommunicator(blocking([&] { return ranks.split(color, key); }));
+            return PyCommunicator(blocking([&] { return ranks.split(color, key); }),
+                                  self.is_asynchronous());
           },
           nb::arg("color"), nb::arg("key") = 0,
           "The group of all ranks that give the same colour, in the order of (key, rank). "
@@ -274,7 +283,8 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
             const Communicator& ranks = self.get();
             auto group = blocking([&] { return ranks.subgroup(list); });
             if (!group) return std::optional<PyCommunicator>();
-            return std::optional<PyCommunicator>(PyCommunicator(std::move(*group)));
+            return std::optional<PyCommunicator>(
+                PyCommunicator(std::move(*group), self.is_asynchronous()));
           },
           nb::arg("ranks"),
           "The group of these ranks, in this order; None on the others, which call it too. "
@@ -284,7 +294,8 @@ void bind_groups(nb::class_<PyCommunicator>& type) {
           [](PyCommunicator& self, const std::vector<int>& list) {
             const Occupancy::Turn turn(self.occupancy(), "create_group");
             const Communicator& ranks = self.get();
-            return PyCommunicator(blocking([&] { return ranks.create_group(list); }));
+            return PyCommunicator(blocking([&] { return ranks.create_group(list); }),
+                                  self.is_asynchronous());
           },
           nb::arg("ranks"),
           "The group of these ranks, in this order, which alone call it. Collective over them.");
@@ -360,15 +371,17 @@ void bind_communicator(nb::module_& module) {
       .def(
           "algorithms",
           [](const PyCommunicator& self) {
-            self.occupancy().require_own_process("algorithms");
-            return self.get().algorithms();
+            const Occupancy::Turn turn(self.occupancy(), "algorithms");
+            const Communicator& ranks = self.get();
+            return blocking([&] { return ranks.algorithms(); });
           },
           "How this communicator's calls move data, as text. Local.")
       .def(
           "statistics",
           [](const PyCommunicator& self) {
-            self.occupancy().require_own_process("statistics");
-            return to_python(blocking([&] { return self.get().statistics(); }));
+            const Occupancy::Turn turn(self.occupancy(), "statistics");
+            const Communicator& ranks = self.get();
+            return to_python(blocking([&] { return ranks.statistics(); }));
           },
           "What the calls of this rank have cost so far. Local.")
       .def(

@@ -15,8 +15,9 @@ namespace tutti::python {
 /// A communicator as Python has it. Its destruction may wait for a thread that runs Python code.
 class PyCommunicator {
  public:
-  explicit PyCommunicator(Communicator communicator)
-      : communicator_(std::make_unique<Communicator>(std::move(communicator))) {}
+  PyCommunicator(Communicator communicator, bool is_asynchronous)
+      : communicator_(std::make_unique<Communicator>(std::move(communicator))),
+        is_asynchronous_(is_asynchronous) {}
   PyCommunicator(PyCommunicator&&) = default;
   PyCommunicator& operator=(PyCommunicator&&) = delete;
   ~PyCommunicator() { close(); }
@@ -28,18 +29,24 @@ class PyCommunicator {
       static_cast<void>(communicator_.release());
       return;
     }
-    const nb::gil_scoped_release released;
-    communicator_.reset();
+    {
+      const nb::gil_scoped_release released;
+      communicator_.reset();
+    }
+    under_way_.leave();
   }
   /// Errors  invalid_argument once it is closed.
   [[nodiscard]] Communicator& get() const;
   [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
   [[nodiscard]] UnderWay& under_way() { return under_way_; }
+  /// Settings::asynchronous, of stores over it too.
+  [[nodiscard]] bool is_asynchronous() const { return is_asynchronous_; }
 
  private:
   std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
   UnderWay under_way_;  // its arrays outlive the calls
   std::unique_ptr<Communicator> communicator_;
+  bool is_asynchronous_;
 };
 
 /// Reads arguments; what is wrong with them on this rank becomes an error of all ranks. What code

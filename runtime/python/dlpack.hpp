@@ -42,6 +42,7 @@ struct Managed {
 };
 
 inline constexpr std::uint64_t kReadOnly = 1;
+inline constexpr std::uint64_t kIsCopied = 2;
 
 struct ManagedVersioned {
   std::uint32_t major;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module tutti._core; tutti/__init__.py has what programs see.
+#include <cstdint>
 #include <memory>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,6 +17,7 @@
 #include "tutti/preemption.hpp"
 #include "tutti/program.hpp"
 
+#include "runtime/python/arguments.hpp"
 #include "runtime/python/array.hpp"
 #include "runtime/python/calls.hpp"
 #include "runtime/python/communicator.hpp"
@@ -80,6 +83,24 @@ void bind_program(nb::module_& module) {
   module.def("version", version);
   module.def("build_info", build_info, "Library version, compiler, MPI and vector instructions.");
   module.def("num_gpus", num_gpus, "How many GPUs this process can use.");
+  module.def(
+      "set_stream",
+      [](nb::handle device, std::uintptr_t stream) {
+        const Device asked = read_device(device);
+        blocking([&] { set_stream(asked, reinterpret_cast<void*>(stream)); });
+      },
+      nb::arg("device"), nb::arg("stream"),
+      "Work with arrays on this GPU goes into this stream: torch.cuda.current_stream().cuda_stream "
+      "for example; 0 is the default stream, which it is until one is set.");
+  module.def(
+      "synchronize",
+      [](nb::handle device) {
+        const Device asked = read_device(device);
+        blocking([&] { synchronize(asked); });
+      },
+      nb::arg("device"),
+      "Returns when all that the library has put into the GPU's stream has run. Raises what a push "
+      "that is in the stream failed with.");
   module.def("describe_gpus", describe_gpus, "The GPUs, or why there are none.");
   module.attr("EXIT_REQUEUE") = kExitRequeue;
 }
@@ -92,6 +113,16 @@ void bind_optimizers(nb::module_& module) {
       .def_prop_ro("name", &Optimizer::name, "As optimizer() was called with.")
       .def_prop_rw("learning_rate", &Optimizer::learning_rate, &Optimizer::set_learning_rate,
                    "The rate before schedule and multipliers.")
+      .def_prop_ro(
+          "weight_decay", [](const Optimizer& self) { return self.options().weight_decay; },
+          "The option, before multipliers.")
+      .def_prop_ro(
+          "schedule",
+          [](const Optimizer& self) -> std::optional<std::string> {
+            if (!self.options().schedule) return std::nullopt;
+            return name_of(*self.options().schedule);
+          },
+          "The name of its schedule, which decides the rate; None without.")
       .def(
           "set_lr_mult",
           [](Optimizer& self, nb::handle key, double factor) {

@@ -2,37 +2,88 @@
 // Asynchronous calls, and the arrays that they may still read or write.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <nanobind/nanobind.h>
 #include <utility>
+#include <vector>
 
 #include "tutti/pending.hpp"
 
 #include "runtime/python/arguments.hpp"
+#include "runtime/python/calls.hpp"
 
 namespace tutti::python {
 
 /// The handle that a program has. The arrays are kept by the store as well, so that a handle may be
-/// dropped while its call is under way.
-struct PyPending {
-  Pending pending;
-  std::shared_ptr<Items> items;
+/// dropped while its call is under way. All of it with the interpreter's lock.
+class PyPending {
+ public:
+  PyPending(Pending pending, std::shared_ptr<Items> items)
+      : pending_(std::move(pending)), items_(std::move(items)) {}
+
+  /// Its arrays are the program's again once it is true.
+  [[nodiscard]] bool ready() const {
+    give_back();
+    return pending_.ready();
+  }
+  /// Nothing of it goes on in a process that was forked.
+  void require_own_process(const char* what) const { python::require_own_process(what, forks_); }
+  void wait() const {
+    if (!ready()) require_own_process("wait");
+    try {
+      blocking([&] { pending_.wait(); });
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    give_back();
+  }
+
+ private:
+  void give_back() const {
+    if (pending_.ready()) items_->give_back();
+  }
+
+  Pending pending_;
+  std::shared_ptr<Items> items_;
+  unsigned forks_ = num_forks();
 };
 
 /// The calls of one store or communicator that may be under way.
 class UnderWay {
  public:
+  UnderWay() = default;
+  UnderWay(UnderWay&&) = default;
+  UnderWay& operator=(UnderWay&&) = delete;
+  ~UnderWay() { leave(); }
+
   void add(const PyPending& call) {
-    drop_complete();
+    drop_complete(left_behind());
+    drop_complete(calls_);
     calls_.push_back(call);
   }
-  void drop_complete() {
-    std::erase_if(calls_, [](const PyPending& call) { return call.pending.ready(); });
+  /// The object is gone. Another one may keep the group, whose helper still reads and writes the
+  /// arrays of what is not complete.
+  void leave() {
+    auto& left = left_behind();
+    left.insert(left.end(), calls_.begin(), calls_.end());
+    calls_.clear();
+    drop_complete(left);
   }
 
  private:
-  std::deque<PyPending> calls_;
+  using Calls = std::vector<PyPending>;
+
+  static void drop_complete(Calls& calls) {
+    std::erase_if(calls, [](const PyPending& call) { return call.ready(); });
+  }
+  /// One per process, which never ends: Python may have ended before it.
+  static Calls& left_behind() {
+    static auto* const calls = new Calls;
+    return *calls;
+  }
+
+  Calls calls_;
 };
 
 }  // namespace tutti::python

@@ -98,7 +98,7 @@ PyPending push_async(PyStore& self, nb::handle keys, nb::handle values, int prio
     return store.push_async(items->keys(), items->values(),
                             {.priority = priority, .borrow = borrow});
   });
-  PyPending call{pending, std::move(items)};
+  PyPending call(pending, std::move(items));
   self.under_way().add(call);
   return call;
 }
@@ -114,7 +114,7 @@ PyPending pushpull_async(PyStore& self, nb::handle keys, nb::handle values, nb::
     return store.pushpull_async(items->keys(), items->values(), items->outputs(),
                                 {.priority = priority, .borrow = borrow});
   });
-  PyPending call{pending, std::move(items)};
+  PyPending call(pending, std::move(items));
   self.under_way().add(call);
   return call;
 }
@@ -377,6 +377,7 @@ void bind_job(nb::class_<PyStore>& type) {
       .def_prop_ro(
           "type", [](const PyStore& self) { return std::string(self.get().type()); },
           "\"local\", \"device\" or \"dist\".")
+      .def_prop_ro("_is_asynchronous", &PyStore::is_asynchronous)
       .def(
           "is_capable",
           [](const PyStore& self, const std::string& capability) {
@@ -436,13 +437,17 @@ void bind_store(nb::module_& module) {
       "create",
       [](const std::string& name, const nb::kwargs& settings) {
         const Settings chosen = read_settings(settings);
-        return PyStore(blocking([&] { return KVStore::create(name, chosen); }));
+        return PyStore(blocking([&] { return KVStore::create(name, chosen); }),
+                       chosen.asynchronous);
       },
       nb::arg("type") = "local", nb::arg("settings"));
   module.def(
       "create_over",
       [](const PyCommunicator& ranks) {
-        return PyStore(blocking([&] { return KVStore::create(ranks.get()); }));
+        const Occupancy::Turn turn(ranks.occupancy(), "create");
+        const Communicator& communicator = ranks.get();
+        return PyStore(blocking([&] { return KVStore::create(communicator); }),
+                       ranks.is_asynchronous());
       },
       nb::arg("communicator"));
 }

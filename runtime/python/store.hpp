@@ -17,7 +17,8 @@ namespace tutti::python {
 /// A store as Python has it.
 class PyStore {
  public:
-  explicit PyStore(KVStore store) : store_(std::make_unique<KVStore>(std::move(store))) {}
+  PyStore(KVStore store, bool is_asynchronous)
+      : store_(std::make_unique<KVStore>(std::move(store))), is_asynchronous_(is_asynchronous) {}
   PyStore(PyStore&&) = default;
   PyStore& operator=(PyStore&&) = delete;
   ~PyStore() { close(); }
@@ -29,8 +30,11 @@ class PyStore {
       static_cast<void>(store_.release());
       return;
     }
-    const nb::gil_scoped_release released;  // a thread of the library may run an updater
-    store_.reset();
+    {
+      const nb::gil_scoped_release released;  // a thread of the library may run an updater
+      store_.reset();
+    }
+    under_way_.leave();
   }
   [[nodiscard]] KVStore& get() const {
     if (store_) return *store_;
@@ -38,6 +42,8 @@ class PyStore {
   }
   [[nodiscard]] Occupancy& occupancy() const { return *occupancy_; }
   [[nodiscard]] UnderWay& under_way() { return under_way_; }
+  /// True if push() may return before the push is complete: Settings::asynchronous.
+  [[nodiscard]] bool is_asynchronous() const { return is_asynchronous_; }
   /// What the store runs, if that is an optimizer.
   void keep(std::shared_ptr<Optimizer> optimizer) { optimizer_ = std::move(optimizer); }
   [[nodiscard]] std::shared_ptr<Optimizer> optimizer() const { return optimizer_; }
@@ -46,6 +52,7 @@ class PyStore {
   std::unique_ptr<Occupancy> occupancy_ = std::make_unique<Occupancy>();
   UnderWay under_way_;  // its arrays outlive the store's calls
   std::unique_ptr<KVStore> store_;
+  bool is_asynchronous_;
   std::shared_ptr<Optimizer> optimizer_;
 };
 

@@ -15,9 +15,16 @@ namespace tutti::python {
 
 namespace {
 
-/// Lends an updater's arrays, and takes them back.
+/// Lends an updater's arrays, and takes them back, also of one that raises.
 class Lending {
  public:
+  Lending() = default;
+  ~Lending() {
+    for (const auto& lease : leases_) lease->is_over = true;
+  }
+  Lending(const Lending&) = delete;
+  Lending& operator=(const Lending&) = delete;
+
   nb::object lend(Array array) {
     leases_.push_back(array.lease());
     return nb::cast(std::move(array));

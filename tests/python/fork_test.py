@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -79,6 +80,21 @@ def test_a_communicator_says_so_too():
                  world.request_stop, lambda: world.allocate(3), lambda: world.split(0)):
         assert "this process was forked" in in_child(call)
     world.barrier()
+
+
+def test_a_child_makes_no_store_over_a_communicator_and_awaits_nothing():
+    ranks = tutti.Communicator.self()
+    assert "create: this process was forked" in in_child(lambda: tutti.create(ranks))
+    kv = tutti.create(ranks)
+    kv.init("w", np.ones(3, np.float32))
+    is_open = threading.Event()
+    kv.set_updater(lambda key, merged, stored: is_open.wait(60))
+    handle = kv.push_async("w", np.ones(3, np.float32))
+    assert "wait: this process was forked" in in_child(handle.wait)
+    assert "ready: this process was forked" in in_child(handle.ready)
+    is_open.set()
+    handle.wait()
+    assert in_child(lambda: (handle.ready(), handle.wait())) == "(True, None)"
 
 
 def test_a_child_may_have_a_local_store_and_no_other():

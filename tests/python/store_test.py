@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: values in and out, updaters, optimizers, files, rows, asynchronous pushes."""
 
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -145,6 +152,130 @@ def test_a_handle_may_be_dropped_and_its_arrays_too(kv):
     for _ in range(20):
         kv.push_async(0, np.ones(100000, np.float32), borrow=True)
     assert (kv.view(0).numpy() == kv.num_workers).all()
+
+
+class Gate:
+    """An updater that waits until it is opened."""
+
+    def __init__(self):
+        self.is_open, self.is_reached = threading.Event(), threading.Event()
+
+    def __call__(self, key, merged, stored):
+        self.is_reached.set()
+        assert self.is_open.wait(60)
+
+
+def test_arrays_of_a_call_that_is_complete_are_the_programs():
+    with tutti.create("local") as kv:
+        kv.init(0, ones())
+        for call in (lambda value: kv.push_async(0, value, borrow=True),
+                     lambda value: kv.push_async({0: value}, borrow=True)):
+            value = ones()
+            alive = weakref.ref(value)
+            handle = call(value)
+            del value
+            handle.wait()
+            assert alive() is None
+        gate = Gate()
+        kv.set_updater(gate)
+        value = ones()
+        alive = weakref.ref(value)
+        handle = kv.push_async(0, value, borrow=True)
+        del value
+        assert gate.is_reached.wait(60) and not handle.ready()
+        gc.collect()
+        assert alive() is not None
+        gate.is_open.set()
+
+
+def test_arrays_outlive_a_communicator_whose_group_a_store_keeps():
+    ranks = tutti.Communicator.self()
+    kv = tutti.create(ranks)
+    kv.init(0, ones())
+    kv.set_updater(gate := Gate())
+    pushed = kv.push_async(0, ones())
+    assert gate.is_reached.wait(60)
+    value = ones()
+    alive = weakref.ref(value)
+    ranks.allreduce_async(value)
+    ranks.close()
+    del ranks, value
+    gc.collect()
+    assert alive() is not None
+    gate.is_open.set()
+    pushed.wait()
+    kv.barrier()
+    kv.push_async(0, ones()).wait()
+    assert alive() is None
+
+
+def test_one_thread_at_a_time_is_in_a_store_also_beside_an_updater():
+    busy, kv = tutti.create("local"), tutti.create("local")
+    for store in (busy, kv):
+        store.init(0, ones())
+    busy.set_updater(gate := Gate())
+    thread = threading.Thread(target=busy.push, args=(0, ones()))
+    thread.start()
+    try:
+        assert gate.is_reached.wait(60)
+        kv.set_updater(lambda key, merged, stored: busy.view(0))
+        with pytest.raises(tutti.UserCodeError, match="view: another thread is in a call"):
+            kv.push(0, ones())
+    finally:
+        gate.is_open.set()
+        thread.join()
+    with tutti.create("local") as other:
+        other.init(0, ones())
+        busy.set_updater(lambda key, merged, stored: other.push(0, busy.view(0).numpy().copy()))
+        busy.push(0, ones())
+        assert (other.view(0).numpy() == 1).all()
+
+
+def test_what_a_communicator_tells_waits_without_the_interpreter():
+    program = textwrap.dedent("""
+        import threading, time
+        import numpy as np
+        import tutti
+        ranks = tutti.Communicator.self()
+        kv = tutti.create(ranks)
+        kv.init(0, np.ones(3, np.float32))
+        is_reached = threading.Event()
+        kv.set_updater(lambda key, merged, stored: (is_reached.set(), time.sleep(0.3)))
+        pushed = kv.push_async(0, np.ones(3, np.float32))
+        assert is_reached.wait(60)  # by the library's thread
+        assert ranks.algorithms() and ranks.statistics()["calls"]
+        pushed.wait()
+        print("told")
+    """)
+    variables = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("OMPI_", "PMI_", "PMIX_"))}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, text=True, timeout=30,
+                          capture_output=True)
+    assert done.stdout == "told\n", done.stderr
+
+
+def test_objects_travel_pickled():
+    ranks = tutti.Communicator.world()
+    for root in (0, ranks.size - 1):
+        given = {"rank": ranks.rank, "text": "x" * 100000 * ranks.rank}
+        assert ranks.broadcast_object(given if ranks.rank == root else None, root)["rank"] == root
+    found = ranks.allgather_object(("y" * ranks.rank, None))
+    assert found == [("y" * rank, None) for rank in range(ranks.size)]
+    unfit = (lambda: 0) if ranks.rank == ranks.size - 1 else 3
+    with pytest.raises(tutti.UserCodeError, match=f"rank {ranks.size - 1} cannot pickle") as raised:
+        ranks.allgather_object(unfit)
+    assert raised.value.agreed and raised.value.reporter == (ranks.rank == ranks.size - 1)
+    with pytest.raises(tutti.UserCodeError, match="rank 0 cannot pickle"):
+        ranks.broadcast_object((lambda: 0) if ranks.rank == 0 else None)
+    assert ranks.allgather_object(ranks.rank) == list(range(ranks.size))
+
+
+def test_streams_are_of_gpus():
+    for call in (lambda device: tutti.set_stream(device, 0), tutti.synchronize):
+        with pytest.raises(tutti.InvalidArgumentError, match="gpu.1000"):
+            call("cuda:1000")
+        with pytest.raises(tutti.InvalidArgumentError, match="device: expected"):
+            call("tpu")
 
 
 def test_a_handle_can_be_awaited(kv):

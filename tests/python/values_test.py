@@ -52,6 +52,37 @@ def test_a_view_shares_the_memory_and_keeps_it(kv):
     assert (shown == 4).all()
 
 
+def test_a_view_keeps_its_memory_from_stores_that_come_later():
+    ranks = tutti.Communicator.self()
+    shown = []
+    for value in range(4):
+        kv = tutti.create(ranks)
+        kv.init("w", np.full(5000, value, np.float32))
+        kv.init_row_sparse("rows", np.full((5000, 2), value, np.float32))
+        shown += [np.asarray(kv.view("w")), np.asarray(kv.view("rows"))]
+        kv.close()
+    assert [int(one.min()) for one in shown] == [int(one.max()) for one in shown]
+    assert [int(one.max()) for one in shown] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_copy_is_one_and_other_devices_are_refused(kv):
+    view = kv.view("w")
+    for versions in ({}, {"max_version": (1, 0)}):
+        class Copied:
+            def __dlpack__(self, **_):
+                return view.__dlpack__(copy=True, dl_device=(1, 0), **versions)
+
+            def __dlpack_device__(self):
+                return view.__dlpack_device__()
+
+        copied = np.from_dlpack(Copied())
+        assert not np.shares_memory(copied, np.asarray(view)) and (copied == 0).all()
+    assert copied.flags.writeable
+    for device in ((2, 0), (1, 1), "cpu"):
+        with pytest.raises(BufferError, match="goes to no other device.*got"):
+            view.__dlpack__(dl_device=device)
+
+
 def test_an_allocated_array_is_written_in_place(kv):
     own = kv.allocate((2, 3))
     assert (own.numpy() == 0).all() and not own.readonly
@@ -95,6 +126,23 @@ def test_a_value_that_does_not_fit_is_one_sentence(kv, value, text):
         kv.push("w", value)
     assert raised.value.key == "w" and raised.value.recoverable
     kv.push("w", np.ones((2, 3), np.float32))
+
+
+def test_other_sequences_and_mappings_are_lists_and_dicts(kv):
+    import collections
+    import types
+
+    values = collections.UserDict({"a": np.ones(3, np.float32), "b": np.ones(2, np.float32)})
+    kv.init(values)
+    kv.push(types.MappingProxyType({"a": collections.UserList([np.full(3, 2, np.float32)] * 2)}))
+    assert kv.view("a").numpy().tolist() == [4, 4, 4]
+    out = collections.UserList([np.zeros(3, np.float32), np.zeros(2, np.float32)])
+    kv.pull(collections.deque(["a", "b"]), out)
+    assert out[0].tolist() == [4, 4, 4] and out[1].tolist() == [1, 1]
+    assert kv.allocate(range(2, 4)).shape == (2, 3)
+    for shape in (b"ab", "ab", {2}, 2.0):
+        with pytest.raises(tutti.InvalidArgumentError, match="shape: expected whole numbers"):
+            kv.allocate(shape)
 
 
 def test_an_output_is_writable(kv):
@@ -156,11 +204,16 @@ def test_what_an_updater_was_given_is_not_kept(kv):
 
 
 def test_what_an_updater_raises_comes_out_with_its_traceback(kv):
+    kept = []
+
     def update(key, merged, stored):
+        kept.append(stored)
         raise KeyError("oops")
 
     kv.set_updater(update)
     with pytest.raises(tutti.UserCodeError, match="oops") as raised:
         kv.push("w", np.ones((2, 3), np.float32))
     assert isinstance(raised.value.__cause__, KeyError) and not raised.value.recoverable
+    with pytest.raises((tutti.InvalidArgumentError, BufferError), match="updater"):
+        kept[0].numpy()
     assert raised.value.__cause__.__traceback__.tb_frame.f_code.co_name == "update"
