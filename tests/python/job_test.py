@@ -144,6 +144,19 @@ def test_a_batch_script_is_no_job(variables, is_launched):
     assert done.returncode == (2 if is_launched else 1)
 
 
+def test_an_output_that_nobody_reads_does_not_keep_a_job():
+    done = run("""
+        import sys, tutti
+        class Closed:
+            def flush(self):
+                raise BrokenPipeError("nobody reads")
+        sys.stdout = Closed()
+        raise KeyError("oops")
+    """, OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
+    assert done.returncode == 2 and "KeyError: 'oops'" in done.stderr
+    assert "excepthook" not in done.stderr
+
+
 needs_mpirun = pytest.mark.skipif("MPIRUN" not in os.environ, reason="MPIRUN names no launcher")
 
 

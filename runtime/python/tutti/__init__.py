@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _array, _core, _end
+from . import _array, _core, _end, _objects
 from ._core import (
     EXIT_REQUEUE,
     Array,
@@ -28,6 +28,8 @@ from ._core import (
     optimizer,
     optimizer_help,
     optimizer_names,
+    set_stream,
+    synchronize,
 )
 from ._end import PreemptionSignals
 from ._errors import (
@@ -50,7 +52,7 @@ __all__ = [
     "DivergenceError", "Error", "InvalidArgumentError", "IoError", "KVStore", "MismatchError",
     "Optimizer", "OutOfMemoryError", "Pending", "PreemptionSignals", "TimeoutError",
     "UserCodeError", "build_info", "create", "describe_gpus", "num_gpus", "optimizer",
-    "optimizer_help", "optimizer_names",
+    "optimizer_help", "optimizer_names", "set_stream", "synchronize",
 ]
 
 

@@ -44,7 +44,8 @@ def _on_exception(kind: type[BaseException], error: BaseException,
     if is_ours and error.agreed:  # type: ignore[attr-defined]
         return  # every rank raises it, and ends by itself
     _flush_captured()
-    sys.stdout.flush()
+    with contextlib.suppress(Exception):  # a pipe that nobody reads, or a file that is closed
+        sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "python"
     code = error.code if is_ours else ""  # type: ignore[attr-defined]
     reporter = error.reporter if is_ours else True  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import torch.distributed as _dist
 
+from ._buffers import broadcast_buffers
 from ._group import ProcessGroup
 from ._hooks import AllreduceState, allreduce_hook
 from ._job import create_group as _create_group
@@ -22,7 +23,8 @@ from ._job import find_job as _find_job
 from ._job import world
 from ._optimizer import Optimizer
 
-__all__ = ["AllreduceState", "Optimizer", "ProcessGroup", "allreduce_hook", "world"]
+__all__ = ["AllreduceState", "Optimizer", "ProcessGroup", "allreduce_hook", "broadcast_buffers",
+           "world"]
 
 if not hasattr(_dist.Backend, "TUTTI"):
     _dist.Backend.register_backend("tutti", _create_group, extended_api=True, devices=["cpu"])
