@@ -62,6 +62,15 @@ def test_a_lost_rank_is_named():
     assert re.search(r"rank 2 \(host \S+, pid \d+\)|signal 9", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("per_node", ["1", "2"])
+def test_a_rank_that_never_comes_to_a_backward_pass_is_named(per_node):
+    done = job(2, HERE / "torch_worker.py", "late", TUTTI_TIMEOUT="2",
+               TUTTI_RANKS_PER_NODE=per_node)
+    assert done.returncode in (2, 4), done.stderr
+    assert "Traceback" in done.stderr and "signal" not in done.stderr, done.stderr
+    assert re.search(r"waited \d+ s for rank 1 \(", done.stderr), done.stderr
+
+
 @needs_images
 @pytest.mark.parametrize("model", ["mlp", "resnet"])
 def test_the_same_script_runs_over_both_backends(model):

@@ -5,6 +5,7 @@
                                     writes the mean loss of each step into FILE
     torch_worker.py gloo FILE       the same over gloo, with the rest alike
     torch_worker.py lost            the last rank is killed before an all_reduce
+    torch_worker.py late            the last rank never comes to a backward pass of DDP
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -36,7 +38,9 @@ model = torch.nn.parallel.DistributedDataParallel(
     bucket_cap_mb=0.01)
 optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
 losses = []
-for _ in range(200):
+for step in range(200):
+    if what == "late" and step == 3 and rank == ranks - 1:
+        time.sleep(3600)  # until the job ends
     kinds = torch.randint(10, (8 * ranks,))
     batch = centres[kinds] + 2 * torch.randn(8 * ranks, 50)
     mine = slice(8 * rank, 8 * rank + 8)
