@@ -2,8 +2,11 @@
 """torch.distributed over the backend tutti: alone, and on the ranks of a job."""
 
 import datetime
+import os
 import re
+import time
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +116,32 @@ def test_a_future_has_the_sum(rank, ranks):
     tensor = torch.full((1000,), float(rank))
     future = dist.all_reduce(tensor, async_op=True).get_future()
     assert same(future.wait()[0], ranks * (ranks - 1) / 2)
+
+
+def test_a_sum_that_failed_says_so(rank, ranks):
+    if ranks == 1:
+        pytest.skip("one rank agrees with itself")
+    work = dist.all_reduce(torch.ones(3 if rank == 0 else 2), async_op=True)
+    with pytest.raises(tutti.MismatchError):
+        work.wait()
+    assert work.is_completed() and not work.is_success()
+    assert isinstance(work.exception(), tutti.MismatchError)
+
+
+def test_a_wait_ends_after_its_timeout(rank, ranks, tmp_path):
+    file = [str(tmp_path / "given up")]
+    dist.broadcast_object_list(file, 0)
+    if rank != 0:
+        while not os.path.exists(file[0]):
+            time.sleep(0.01)
+    work = dist.all_reduce(tensor := torch.ones(2), async_op=True)
+    if rank == 0 and ranks > 1:
+        with pytest.raises(tutti.TimeoutError, match="expected the sum within 0.05 s"):
+            work.wait(datetime.timedelta(milliseconds=50))
+        assert not work.is_success() and work.exception() is None
+    Path(file[0]).touch()
+    assert work.wait(datetime.timedelta(seconds=60)) and work.is_success()
+    assert same(tensor, ranks)
 
 
 def test_blocks_go_where_they_belong(rank, ranks):
@@ -267,6 +296,8 @@ REFUSED = [
     (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "got torch.int16; convert it"),
     (lambda: dist.all_reduce(torch.eye(3).to_sparse(), ReduceOp.MAX), "expected SUM or AVG"),
     (lambda: dist.all_reduce(torch.eye(3).to_sparse_csr()), "expected a dense tensor"),
+    (lambda: dist.all_reduce(torch.frombuffer(bytearray(9), offset=1, dtype=torch.float32)),
+     "input: expected memory that begins at a multiple of 4"),
     (lambda: dist.broadcast(torch.ones(4, 4).t(), 0), "expected a dense row-major"),
     (lambda: dist.broadcast(torch.ones(4, 4, dtype=torch.int16).t(), 0), "expected a contiguous"),
     (lambda: dist.isend(torch.ones(2), (dist.get_rank() + 1) % dist.get_world_size(), tag=-5),
@@ -398,69 +429,6 @@ def test_rates_follow_torchs_schedules_and_groups(overlap, rank, ranks):
     stored = train(network(), lambda groups: tutti.torch.Optimizer(groups, learning_rate=0.1,
                                                                    overlap=overlap))
     assert torch.allclose(stored, plain, atol=1e-6)
-
-
-def test_a_first_group_that_stands_still_stops_no_other():
-    model = network()
-    groups = [{"params": model[0].parameters(), "lr": 0.0},
-              {"params": model[2].parameters(), "lr": 0.5}]
-    optimizer = tutti.torch.Optimizer(groups, learning_rate=0.1, overlap=False)
-    before = [weight.detach().clone() for weight in model.parameters()]
-    model(torch.ones(1, 20)).sum().backward()
-    optimizer.step()
-    moved = [not torch.equal(weight, old) for weight, old in zip(model.parameters(), before)]
-    assert moved == [False, False, True, True]
-
-
-def test_gradients_are_the_mean_over_the_stores_ranks(rank, ranks):
-    model = network()
-    optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0,
-                                      store=tutti.create("local"))
-    before = model[2].bias.detach().clone()
-    model(torch.ones(1, 20)).sum().backward()
-    optimizer.step()
-    assert torch.allclose(before - model[2].bias.detach(), torch.ones(5))
-
-
-def test_clipping_needs_all_gradients_together():
-    with pytest.raises(tutti.InvalidArgumentError, match="overlap=False"):
-        tutti.torch.Optimizer(network().parameters(), clip_global_norm=1.0, overlap=True)
-
-
-def test_passes_add_up_under_no_push(rank, ranks):
-    for overlap in (False, True):
-        model = network()
-        optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0, overlap=overlap)
-        before = model[2].bias.detach().clone()
-        for index in range(2):
-            inside = optimizer.no_push() if index == 0 else torch.enable_grad()
-            with inside:
-                model(torch.ones(1, 20)).sum().backward()
-        optimizer.step()
-        assert torch.allclose(before - model[2].bias.detach(), torch.full((5,), 2.0))
-
-
-def test_a_parameter_without_a_gradient_stays(rank):
-    model = network()
-    optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=1.0, overlap=False)
-    model(torch.ones(1, 20)).sum().backward()
-    optimizer.step()
-    before = [weight.detach().clone() for weight in model.parameters()]
-    optimizer.zero_grad()
-    model[2](torch.ones(1, 30)).sum().backward()
-    optimizer.step()
-    moved = [not torch.equal(weight, old) for weight, old in zip(model.parameters(), before)]
-    assert moved == [False, False, True, True]
-
-
-def test_a_step_without_its_gradients_says_so(ranks):
-    model = network()
-    optimizer = tutti.torch.Optimizer(model.parameters(), overlap=True)
-    with pytest.raises(tutti.InvalidArgumentError, match="expected one backward pass"):
-        optimizer.step()
-    model[0].weight.requires_grad_(False)
-    with pytest.raises(tutti.InvalidArgumentError, match="that requires a gradient"):
-        tutti.torch.Optimizer(model.parameters())
 
 
 def test_checkpoints_bring_parameters_back(tmp_path_factory, ranks):

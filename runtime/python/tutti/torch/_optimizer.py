@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import weakref
 from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
 from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer
 from ._job import world
+
+_OF_GROUPS = {"params", "param_names", "lr", "weight_decay", "initial_lr"}
+_open: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
 def _error_of(pending: Pending) -> Error | None:
@@ -19,6 +24,19 @@ def _error_of(pending: Pending) -> Error | None:
     except Error as error:
         return error
     return None
+
+
+def _remove(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()
+    hooks.clear()
+
+
+def _runs_optimizer(store: KVStore) -> bool:
+    try:
+        return store.optimizer is not None
+    except InvalidArgumentError:
+        return False
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -36,18 +54,34 @@ class Optimizer(torch.optim.Optimizer):
     them there and to add to zero. The model needs no DistributedDataParallel. A gradient is the
     mean over the store's ranks.
 
-    params: named_parameters(), parameters(), or groups of them. Names become keys.
+    params: named_parameters(), parameters(), or groups of them. Names become keys. A group may have
+        its own lr and weight_decay.
     name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3,
         weight_decay=0.01.
-        learning_rate is also param_groups[i]["lr"], which schedules of torch may change.
-    store: one that exists and has none of the keys; a new one over all ranks without it.
+        learning_rate is also param_groups[i]["lr"], which schedules of torch may change. With the
+        option schedule it is not: that decides the rate of all groups.
+    store: one that exists, has none of the keys and runs no optimizer; a new one over all ranks
+        without it.
     overlap: True pushes each gradient as soon as it is there, with the priority of its layer, while
         the backward pass goes on; for jobs of several nodes, where it is the default but with
         clip_global_norm or loss_scale. A rate counts from the next backward pass on.
 
-    Write to parameters on all ranks alike, or not at all: they are replicas. The states, such as
-    momentum, are the store's: save() keeps them, and state_dict() has the rates alone. Collective.
+    Write to parameters on all ranks alike, or not at all: they are replicas. With multi_precision
+    the store's float32 weights, of which parameters of 16 bits are rounded copies, replace at the
+    next step what was written after the first one; load() sets both. What changes gradients between
+    backward() and step(), such as clip_grad_norm_, sees those of this rank, before the mean, and is
+    refused with overlap; clip_global_norm clips the mean. A GradScaler is refused: take loss_scale.
+
+    The states, such as momentum, are the store's: save() keeps them, and state_dict() has the rates
+    alone. Buffers, such as those of BatchNorm, and parameters that require no gradient are neither
+    spread nor saved: see broadcast_buffers(). Parameters have one optimizer: a new one closes that
+    which had them. Collective.
     """
+
+    # What a GradScaler has found comes to step(), which refuses it: a rank alone would skip a step.
+    _step_supports_amp_scaling = True
+    _is_made = False
+    _is_closed = False
 
     def __init__(self, params: Any, name: str = "sgd", *, store: KVStore | None = None,
                  overlap: bool | None = None, **options: Any):
@@ -57,32 +91,77 @@ class Optimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "Optimizer: clip_global_norm and loss_scale are for all gradients of a step "
                 "together, and overlap=True pushes them one by one; take overlap=False")
-        self.store = create(world()) if store is None else store
-        ranks = self.store.num_workers
-        rule = optimizer(name, **{"rescale_grad": 1.0 / ranks, **options})
-        super().__init__(params, {"lr": rule.learning_rate})
+        if store is not None and _runs_optimizer(store):
+            raise InvalidArgumentError(
+                "Optimizer: expected a store that runs no optimizer; a store runs one for all of "
+                "its keys; give all parameters to one Optimizer, in groups, or take a store each")
+        ranks = world().size if store is None else store.num_workers
+        params = params if isinstance(params, torch.Tensor) else list(params)
+        options = {"rescale_grad": 1.0 / ranks, **options}
+        rule = optimizer(name, **options)
+        rates = {"lr": rule.learning_rate, "weight_decay": rule.weight_decay}
+        decay = max((float(group.get("weight_decay", 0)) for group in params
+                     if isinstance(group, dict)), default=0.0)
+        if rule.weight_decay == 0 and decay > 0:  # of which those of groups are parts
+            rule = optimizer(name, **{**options, "weight_decay": decay})
+        super().__init__(params, rates)
         self._rule = rule
-        self._rates = [group["lr"] for group in self.param_groups]
         self._params: list[torch.nn.Parameter] = []
         self._keys: list[int | str] = []
         self._arrays: list[Any] = []
         self._gradients: list[torch.Tensor] = []
         self._pending: list[Pending] = []
+        self._hooks: list[Any] = []
         for group in self.param_groups:
             names = group.get("param_names", [None] * len(group["params"]))
             for given, param in zip(names, group["params"]):
                 self._keys.append(given if given is not None else len(self._params))
                 self._params.append(param)
+        self._versions: list[int | None] = [None] * len(self._params)  # of gradients, at their push
         self._check()
+        self._factors = [(1.0, 1.0)] * len(self.param_groups)
+        self._set_rates()
+        self.store = create(world()) if store is None else store
+        self._close_others()
         with torch.no_grad():
             self._move()
         self.store.set_optimizer(self._rule)
-        self._set_rates()
+        self._goes_on = self.store._is_asynchronous and not is_scaled
         pays = world().num_nodes > 1 and ranks == world().size and not is_scaled
         self._overlaps = pays if overlap is None else overlap
         if self._overlaps:
-            for index, param in enumerate(self._params):
-                param.register_post_accumulate_grad_hook(self._hook(index))
+            self._hooks += [param.register_post_accumulate_grad_hook(self._hook(index))
+                            for index, param in enumerate(self._params)]
+        weakref.finalize(self, _remove, self._hooks).atexit = False
+        _open.add(self)
+        self._is_made = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused once the optimizer is made: its store has the parameters of that time."""
+        if self._is_made:
+            raise InvalidArgumentError(
+                "Optimizer.add_param_group: its store has the parameters that it was made with; "
+                "give all groups when it is made, with lr=0 for those that come later")
+        unknown = set(param_group) - _OF_GROUPS if isinstance(param_group, dict) else None
+        if unknown:
+            raise InvalidArgumentError(
+                "Optimizer: expected groups with params, lr and weight_decay; got "
+                f"{', '.join(sorted(unknown))}; all other options are those of all groups")
+        super().add_param_group(param_group)
+
+    def _close_others(self) -> None:
+        own = set(map(id, self._params))
+        for other in list(_open):
+            if not own.isdisjoint(map(id, other._params)):
+                other.close()
+
+    def close(self) -> None:
+        """Pushes under way end, and later backward passes push no more. Parameters stay as they
+        are, and the store is open. Local."""
+        _remove(self._hooks)
+        _open.discard(self)
+        self._is_closed = True
+        self._await_pushes()
 
     def _check(self) -> None:
         for key, param in zip(self._keys, self._params):
@@ -104,15 +183,27 @@ class Optimizer(torch.optim.Optimizer):
             self._gradients.append(gradient)
 
     def _hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
+        """It does not keep the optimizer."""
+        owner = weakref.ref(self)
+
         def push(_: torch.nn.Parameter) -> None:
-            if self._overlaps:
-                if not self._pending:  # else the pushes under way read the rates
-                    self._set_new_rates()
-                with torch.no_grad():
-                    self._take_gradients([index])
-                self._pending.append(self.store.push_async(
-                    self._keys[index], self._arrays[index], priority=-index))
+            found = owner()
+            if found is not None and found._overlaps:
+                found._push(index)
         return push
+
+    def _push(self, index: int) -> None:
+        if not self._pending:  # else the pushes under way read the rates
+            self._set_new_rates()
+        with torch.no_grad():
+            self._take_gradients([index])
+        self._versions[index] = self._gradients[index]._version
+        self._pending.append(self.store.push_async(self._keys[index], self._arrays[index],
+                                                   priority=-index))
+
+    def _await_pushes(self) -> None:
+        for pending in self._pending:
+            _error_of(pending)
 
     def _take_gradients(self, indices: Iterable[int]) -> None:
         """What the backward pass or the program put in their place comes to the store's memory."""
@@ -122,6 +213,8 @@ class Optimizer(torch.optim.Optimizer):
             given = param.grad
             if given is None:
                 gradient.zero_()
+            elif given.layout is not torch.strided:
+                gradient.copy_(given.to_dense())
             elif given is not gradient and given.data_ptr() != gradient.data_ptr():
                 copied.append(given)
                 copies.append(gradient)
@@ -138,21 +231,66 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             self._overlaps = before
 
+    def _asked(self) -> list[tuple[float, float]]:
+        """The rate and the weight decay of each group, as they are now."""
+        return [(float(group["lr"]), float(group.get("weight_decay", self._rule.weight_decay)))
+                for group in self.param_groups]
+
     def _set_rates(self) -> None:
-        rates = [group["lr"] for group in self.param_groups]
-        base = max(rates)  # not zero unless all are
-        self._rule.learning_rate = base
-        index = 0
-        for group, rate in zip(self.param_groups, rates):
-            for _ in group["params"]:
-                if len(rates) > 1:
-                    self._rule.set_lr_mult(self._keys[index], rate / base if base else 1.0)
-                index += 1
-        self._rates = rates
+        asked, rule = self._asked(), self._rule
+        base = max(rate for rate, _ in asked)  # not zero unless all are
+        if rule.schedule is not None:
+            base = rule.learning_rate
+            if any(rate != base for rate, _ in asked):
+                raise InvalidArgumentError(
+                    f"Optimizer: schedule={rule.schedule} decides the rate of all groups, from "
+                    f"learning_rate={base:g} on; got groups with lr={[rate for rate, _ in asked]}; "
+                    "leave lr as it is, or take a schedule of torch")
+        decay = rule.weight_decay
+        if decay == 0 and any(own != 0 for _, own in asked):
+            raise InvalidArgumentError(
+                "Optimizer: the weight decay of groups is a factor of the option weight_decay, "
+                "which is 0; give that when it is made")
+        if base != rule.learning_rate:
+            rule.learning_rate = base
+        self._set_factors([(rate / base if base else 1.0, own / decay if decay else 1.0)
+                           for rate, own in asked])
+        self._rates = asked
+
+    def _set_factors(self, factors: list[tuple[float, float]]) -> None:
+        keys = iter(self._keys)
+        for group, before, now in zip(self.param_groups, self._factors, factors):
+            for key in itertools.islice(keys, len(group["params"])):
+                if now[0] != before[0]:
+                    self._rule.set_lr_mult(key, now[0])
+                if now[1] != before[1]:
+                    self._rule.set_wd_mult(key, now[1])
+        self._factors = factors
 
     def _set_new_rates(self) -> None:
-        if any(group["lr"] != rate for group, rate in zip(self.param_groups, self._rates)):
+        if self._asked() != self._rates:
             self._set_rates()
+
+    @contextlib.contextmanager
+    def _without_rates(self) -> Iterator[None]:
+        """Factors of rates are no part of a checkpoint, as the rate itself is none."""
+        self._await_pushes()  # they read the factors
+        factors = self._factors
+        self._set_factors([(1.0, decay) for _, decay in factors])
+        try:
+            yield
+        finally:
+            self._set_factors(factors)
+
+    def _refuse_scaler(self) -> None:
+        found = [name for name in ("grad_scale", "found_inf") if name in self.__dict__]
+        for name in found:
+            delattr(self, name)
+        if found:
+            raise InvalidArgumentError(
+                "Optimizer.step: a GradScaler looks at the gradients of this rank, and would skip "
+                "the step of one rank alone; take the option loss_scale=\"dynamic\", and multiply "
+                "the loss by optimizer.store.loss_scale")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -160,25 +298,44 @@ class Optimizer(torch.optim.Optimizer):
 
         A parameter without a gradient counts as one whose gradient is zero.
         """
+        self._refuse_scaler()
+        if self._is_closed:
+            raise InvalidArgumentError(
+                "Optimizer.step: it is closed, by close() or by a newer Optimizer of one of its "
+                "parameters; make one for all of them")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if self._overlaps:
-            pushed, self._pending = self._pending, []
-            errors = [error for error in map(_error_of, pushed) if error is not None]
-            if errors:
-                raise errors[0]
-            if len(pushed) != len(self._keys):
-                raise InvalidArgumentError(
-                    f"Optimizer.step: expected one backward pass, in which every parameter gets a "
-                    f"gradient, {len(self._keys)} in all; got {len(pushed)}; put all passes but "
-                    "the last under no_push(), or create it with overlap=False")
+            self._end_pushes()
+            return loss
+        self._set_new_rates()
+        self._take_gradients(range(len(self._params)))
+        if self._goes_on:
+            self.store.push_async(self._keys, self._arrays).wait()
         else:
-            self._set_new_rates()
-            self._take_gradients(range(len(self._params)))
             self.store.push(self._keys, self._arrays)
         return loss
+
+    def _end_pushes(self) -> None:
+        pushed, self._pending = self._pending, []
+        versions, self._versions = self._versions, [None] * len(self._params)
+        errors = [error for error in map(_error_of, pushed) if error is not None]
+        if errors:
+            raise errors[0]
+        if len(pushed) != len(self._keys):
+            raise InvalidArgumentError(
+                f"Optimizer.step: expected one backward pass, in which every parameter gets a "
+                f"gradient, {len(self._keys)} in all; got {len(pushed)}; put all passes but "
+                "the last under no_push(), or create it with overlap=False")
+        for key, param, gradient, version in zip(self._keys, self._params, self._gradients,
+                                                 versions):
+            if param.grad is not gradient or gradient._version != version:
+                raise InvalidArgumentError(
+                    f"Optimizer.step: the gradient of parameter {key} was changed after its push, "
+                    "which went on meanwhile; take the option clip_global_norm or loss_scale, or "
+                    "create it with overlap=False")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients; or, with `set_to_none` False, they are zero and stay."""
@@ -192,11 +349,15 @@ class Optimizer(torch.optim.Optimizer):
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
         """Parameters and the optimizer's states as a generation of a checkpoint. Collective."""
-        self.store.save(directory, metadata or {})
+        with self._without_rates():
+            self.store.save(directory, metadata or {})
 
-    def load(self, directory: str, may_be_absent: bool = False) -> dict[str, Any]:
+    def load(self, directory: str, may_be_absent: bool = False,
+             other_options: bool = False) -> dict[str, Any]:
         """The newest whole generation, as KVStore.load() gives it. Collective."""
-        found = self.store.load(directory, may_be_absent=may_be_absent)
+        with self._without_rates():
+            found = self.store.load(directory, may_be_absent=may_be_absent,
+                                    other_options=other_options)
         for key, param in zip(self._keys, self._params):
             param.data = torch.from_dlpack(self.store.view(key))
         return dict(found)
