@@ -144,6 +144,27 @@ def test_a_batch_script_is_no_job(variables, is_launched):
     assert done.returncode == (2 if is_launched else 1)
 
 
+def test_threads_that_wait_when_python_ends_stay_where_they_are():
+    done = run("""
+        import ctypes, sys, threading, time
+        import numpy as np, tutti
+        kv = tutti._core.create("local")
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kv))  # nothing closes it
+        kv.init(0, np.ones(3, np.float32))
+        is_reached = threading.Event()
+        kv.set_updater(lambda key, merged, stored: (is_reached.set(), time.sleep(3600)))
+        pushed = kv.push_async(0, np.ones(3, np.float32))
+        assert is_reached.wait(60)
+        for _ in range(4):
+            threading.Thread(target=pushed.wait, daemon=True).start()
+        class Slow:
+            def __del__(self, sleep=time.sleep):
+                sleep(0.5)  # their waits look for signals meanwhile
+        sys.slow = Slow()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_output_that_nobody_reads_does_not_keep_a_job():
     done = run("""
         import sys, tutti
