@@ -123,13 +123,18 @@ nb::object bits_of_bfloat16(nb::handle given) {
 /// The library reads and writes a GPU's memory in its own stream of the device, which the owner of
 /// the array lets wait for its work. The default stream is 1.
 nb::object stream_for(nb::handle given) {
-  if (num_gpus() == 0 || !nb::hasattr(given, "__dlpack_device__")) return {};
   // Torch's tensors tell it in a hundredth of the time.
-  if (nb::hasattr(given, "is_cuda") && !nb::cast<bool>(given.attr("is_cuda"))) return {};
+  const bool is_elsewhere =
+      nb::hasattr(given, "is_cuda") && nb::object(given.attr("is_cuda")).is(nb::bool_(false));
+  if (is_elsewhere || !nb::hasattr(given, "__dlpack_device__")) return {};
   const nb::object device = given.attr("__dlpack_device__")();
-  if (nb::cast<int>(device[0]) != dlpack::kCuda) return {};
-  const int index = nb::cast<int>(device[1]);
-  if (index < 0 || index >= num_gpus()) return {};
+  int kind = 0;
+  int index = 0;
+  if (!nb::isinstance<nb::tuple>(device) || nb::len(device) != 2 ||
+      !nb::try_cast(device[0], kind) || !nb::try_cast(device[1], index) || kind != dlpack::kCuda ||
+      index < 0 || index >= num_gpus()) {
+    return {};
+  }
   const auto stream = reinterpret_cast<std::uintptr_t>(stream_of(gpu(index)));
   return nb::int_(stream == 0 ? 1 : stream);
 }
@@ -350,7 +355,9 @@ Items::Items(nb::handle keys) {
   nb::object list = nb::borrow(keys);
   if (is_mapping(keys)) {
     of_dict_ = nb::steal(PyMapping_Values(keys.ptr()));
+    if (!of_dict_.is_valid()) throw nb::python_error();
     list = nb::steal(PyMapping_Keys(keys.ptr()));
+    if (!list.is_valid()) throw nb::python_error();
   } else if (PyUnicode_Check(keys.ptr()) != 0 || PyIndex_Check(keys.ptr()) != 0 || is_bytes(keys) ||
              PyObject_HasAttrString(keys.ptr(), "__iter__") == 0) {
     is_single_ = true;
