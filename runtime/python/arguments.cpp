@@ -241,17 +241,18 @@ Loans::Loans(Loans&& other) noexcept
       plain_(std::exchange(other.plain_, {})),
       versioned_(std::exchange(other.versioned_, {})) {}
 
+/// Owners may run code that uses these loans again.
 void Loans::give_back() noexcept {
-  for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
-  for (dlpack::Managed* const managed : plain_) {
+  auto buffers = std::exchange(buffers_, {});
+  const auto plain = std::exchange(plain_, {});
+  const auto versioned = std::exchange(versioned_, {});
+  for (Py_buffer& buffer : buffers) PyBuffer_Release(&buffer);
+  for (dlpack::Managed* const managed : plain) {
     if (managed->destroy != nullptr) managed->destroy(managed);
   }
-  for (dlpack::ManagedVersioned* const managed : versioned_) {
+  for (dlpack::ManagedVersioned* const managed : versioned) {
     if (managed->destroy != nullptr) managed->destroy(managed);
   }
-  buffers_.clear();
-  plain_.clear();
-  versioned_.clear();
 }
 
 void require_aligned(const TensorView& view, const Where& where) {

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/arguments.hpp"
@@ -85,7 +86,7 @@ class Items {
   /// The arrays are their owners' again: the call is complete. With the interpreter's lock.
   void give_back() noexcept {
     loans_.give_back();
-    of_dict_.reset();
+    const nb::object values = std::move(of_dict_);
   }
 
  private:

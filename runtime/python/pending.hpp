@@ -15,16 +15,18 @@
 namespace tutti::python {
 
 /// The handle that a program has. The arrays are kept by the store as well, so that a handle may be
-/// dropped while its call is under way. All of it with the interpreter's lock.
+/// dropped while its call is under way. It is used with the interpreter's lock.
 class PyPending {
  public:
   PyPending(Pending pending, std::shared_ptr<Items> items)
       : pending_(std::move(pending)), items_(std::move(items)) {}
 
+  [[nodiscard]] bool is_under_way() const { return !pending_.ready(); }
   /// Its arrays are the program's again once it is true.
   [[nodiscard]] bool ready() const {
-    give_back();
-    return pending_.ready();
+    const bool is_complete = pending_.ready();
+    if (is_complete) items_->give_back();
+    return is_complete;
   }
   /// Nothing of it goes on in a process that was forked.
   void require_own_process(const char* what) const { python::require_own_process(what, forks_); }
@@ -33,17 +35,13 @@ class PyPending {
     try {
       blocking([&] { pending_.wait(); });
     } catch (...) {
-      give_back();
+      static_cast<void>(ready());
       throw;
     }
-    give_back();
+    items_->give_back();
   }
 
  private:
-  void give_back() const {
-    if (pending_.ready()) items_->give_back();
-  }
-
   Pending pending_;
   std::shared_ptr<Items> items_;
   unsigned forks_ = num_forks();
@@ -74,8 +72,15 @@ class UnderWay {
  private:
   using Calls = std::vector<PyPending>;
 
+  /// What owns their arrays may run code that makes calls, so it goes when the list is whole again.
   static void drop_complete(Calls& calls) {
-    std::erase_if(calls, [](const PyPending& call) { return call.ready(); });
+    Calls complete;
+    std::erase_if(calls, [&](const PyPending& call) {
+      if (call.is_under_way()) return false;
+      complete.push_back(call);
+      return true;
+    });
+    for (const PyPending& call : complete) static_cast<void>(call.ready());
   }
   /// One per process, which never ends: Python may have ended before it.
   static Calls& left_behind() {

@@ -102,7 +102,7 @@ class Optimizer(torch.optim.Optimizer):
         rates = {"lr": rule.learning_rate, "weight_decay": rule.weight_decay}
         decay = max((float(group.get("weight_decay", 0)) for group in params
                      if isinstance(group, dict)), default=0.0)
-        if rule.weight_decay == 0 and decay > 0:  # of which those of groups are parts
+        if rule.weight_decay == 0 and decay > 0:  # the largest: groups have parts of it
             rule = optimizer(name, **{**options, "weight_decay": decay})
         super().__init__(params, rates)
         self._rule = rule
@@ -117,7 +117,8 @@ class Optimizer(torch.optim.Optimizer):
             for given, param in zip(names, group["params"]):
                 self._keys.append(given if given is not None else len(self._params))
                 self._params.append(param)
-        self._versions: list[int | None] = [None] * len(self._params)  # of gradients, at their push
+        # What torch counts of writes to each gradient, as it was at the push.
+        self._versions: list[int | None] = [None] * len(self._params)
         self._check()
         self._factors = [(1.0, 1.0)] * len(self.param_groups)
         self._set_rates()
@@ -126,6 +127,7 @@ class Optimizer(torch.optim.Optimizer):
         with torch.no_grad():
             self._move()
         self.store.set_optimizer(self._rule)
+        # Where push() itself would return before the parameters are updated.
         self._goes_on = self.store._is_asynchronous and not is_scaled
         pays = world().num_nodes > 1 and ranks == world().size and not is_scaled
         self._overlaps = pays if overlap is None else overlap
