@@ -169,29 +169,39 @@ AsyncCalls& Group::async() {
   return *async_;
 }
 
-void Group::copy(const TensorView& target, const ConstTensorView& source) {
+void Group::copy(const TensorView& target, const ConstTensorView& source, std::size_t together) {
   const auto on_gpu = [](Device device) { return device.kind == DeviceKind::gpu; };
-  if (!on_gpu(target.device()) && !on_gpu(source.device())) return copy_on_host(target, source);
+  if (!on_gpu(target.device()) && !on_gpu(source.device()))
+    return copy_on_host(target, source, together);
   gpus::copy(target, source, [&](const std::function<bool()>& ready, const std::string& what) {
     engine().await(ready, [&] { return what; });
   });
 }
 
 /// memcpy takes each range for small and writes it to the caches; the reduction does as it is told.
-void Group::copy_on_host(const TensorView& target, const ConstTensorView& source) {
+void Group::copy_on_host(const TensorView& target, const ConstTensorView& source,
+                         std::size_t together) {
+  using collectives::WritePolicy;
+  constexpr std::size_t kLeastStreamed = std::size_t{16} << 10;
   if (!has_engine()) return target.copy_from(source);  // its threads are at work
   collectives::Workers& workers = engine_->workers();
   const std::byte* from = source.bytes();
   std::byte* to = target.bytes();
   const bool overlap = from < to + target.size_bytes() && to < from + source.size_bytes();
-  if (!workers.splits(target.size_bytes()) || !(target.shape() == source.shape()) || overlap) {
+  const DType dtype = target.dtype();
+  const WritePolicy stores = engine_->tuning().output_writes(
+      std::max(together, target.size_bytes()), topology().local_size());
+  const bool streams = stores == WritePolicy::streaming && dtype == source.dtype() &&
+                       target.size_bytes() >= kLeastStreamed;
+  if ((!workers.splits(target.size_bytes()) && !streams) || !(target.shape() == source.shape()) ||
+      overlap) {
     return target.copy_from(source);
   }
-  const DType dtype = target.dtype();
   if (dtype == source.dtype()) {
-    const auto stores = engine_->tuning().output_writes(target.size_bytes(), 1);
-    return workers.reduce({ReduceOp::sum, dtype, dtype}, std::span(&from, 1), std::span(&to, 1),
-                          target.count(), stores);
+    workers.reduce({ReduceOp::sum, dtype, dtype}, std::span(&from, 1), std::span(&to, 1),
+                   target.count(), stores);
+    if (stores == WritePolicy::streaming) collectives::streaming_fence();
+    return;
   }
   workers.over(target.count(), size_of(dtype), [&](std::size_t first, std::size_t count) {
     const Shape shape{static_cast<std::int64_t>(count)};

@@ -131,8 +131,10 @@ class Group {
   [[nodiscard]] const std::string& why_unreadable() const { return parts_.why_unreadable; }
 
   /// TensorView::copy_from, between any devices, by this rank's threads or a GPU, which hears of
-  /// failures while it waits for a GPU. Local. Errors: timeout, communication (failed).
-  void copy(const TensorView& target, const ConstTensorView& source);
+  /// failures while it waits for a GPU. `together` is the size of all targets that are written with
+  /// this one: what does not stay in the caches goes past them. Local. Errors: timeout,
+  /// communication (failed).
+  void copy(const TensorView& target, const ConstTensorView& source, std::size_t together = 0);
 
   /// The sum of values in the host's memory, in the canonical order, by this rank's threads.
   /// `total` says how many elements each has. Local.
@@ -147,7 +149,7 @@ class Group {
   }
   [[noreturn]] void throw_forked() const;
   void leak();
-  void copy_on_host(const TensorView& target, const ConstTensorView& source);
+  void copy_on_host(const TensorView& target, const ConstTensorView& source, std::size_t together);
   void leave();
   void adopt_known_paths();
   void warn_of_unreadable() const;

@@ -247,10 +247,14 @@ void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& gro
 
 /// The first `written` outputs of each key have their values already.
 void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written) {
+  std::size_t together = 0;
+  for (const auto& [key, outputs] : groups) {
+    for (const TensorView& output : outputs) together += output.size_bytes();
+  }
   for (const auto& [key, outputs] : groups) {
     const Entry& entry = table_.at(key);
     for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica);
+      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica, together);
     }
   }
   copies_.run();
