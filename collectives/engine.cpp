@@ -133,13 +133,15 @@ void Engine::require_mpi_types(const Operation& operation) const {
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
-/// step, which will not come.
+/// step, which will not come. An error that code of the program throws may be known to the ranks of
+/// another group, and is news to this one.
 template <class Body>
 auto Engine::or_fail(Body body) {
   try {
     return body();
   } catch (const Error& error) {
-    fail(error);
+    if (error.scope() == ErrorScope::failed && failed()) throw;
+    fail(LocalError{error.code(), error.what()});
   } catch (const std::exception& error) {
     fail_by_exception(error.what());
   } catch (...) {
@@ -149,14 +151,16 @@ auto Engine::or_fail(Body body) {
 
 bool Engine::finish() {
   OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
-  return or_fail([&] {
+  const Outcome outcome = or_fail([&] {
     if (is_one_node_ && !logs_calls_ && call_.finds_all_alike()) {
       end.set_time(complete_small());
-      return true;
+      return Outcome::done;
     }
     const NamedCall named(waiter_, call_);
     return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   });
+  if (outcome == Outcome::refused) throw_report();
+  return outcome == Outcome::done;
 }
 
 /// What is left of a small call in one node once all ranks are there. When it ended, in ticks; 0 if
@@ -227,15 +231,16 @@ void Engine::watch(const StopFlag& stop) {
   waiter_.watch(&stop);
 }
 
-bool Engine::carry_out_logged() {
+Engine::Outcome Engine::carry_out_logged() {
   const auto begin = std::chrono::steady_clock::now();
-  const bool done = carry_out();
+  const Outcome outcome = carry_out();
+  if (outcome == Outcome::refused) return outcome;
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
   char text[40];
   std::snprintf(text, sizeof text, ": %.1f us", time.count());
   log().write(LogLevel::debug, "call " + std::to_string(call_.sequence()) + ", " +
                                    call_.operation().describe() + text);
-  return done;
+  return outcome;
 }
 
 bool Engine::meet() {
@@ -253,16 +258,15 @@ bool Engine::meet() {
   return agreed;
 }
 
-bool Engine::carry_out() {
+Engine::Outcome Engine::carry_out() {
   if (!meet()) {
     const RankStatement own = statement_of(0, call_.operation().describe());
-    if (exchange_statements(own)) return false;
-    throw_report();
+    return exchange_statements(own) ? Outcome::differs : Outcome::refused;
   }
   call_.mark(Phase::moving);
   if (call_.layout().total() > 0) reduce();
   call_.mark(Phase::done);
-  return true;
+  return Outcome::done;
 }
 
 void Engine::reduce() {

@@ -130,8 +130,10 @@ class Engine {
  private:
   [[nodiscard]] bool announces_inputs();
   [[nodiscard]] Agreement::Payload payload_of_handshakes() const;
-  bool carry_out();
-  bool carry_out_logged();
+  /// How a call ends that does not fail the group: `refused` has a report, which all ranks throw.
+  enum class Outcome { done, differs, refused };
+  [[nodiscard]] Outcome carry_out();
+  [[nodiscard]] Outcome carry_out_logged();
   /// Waits for all ranks' announcements; true if all are of one call.
   [[nodiscard]] bool meet();
   std::uint64_t complete_small();

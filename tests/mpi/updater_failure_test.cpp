@@ -3,8 +3,10 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/mpi/store_fixture.hpp"
@@ -43,18 +45,31 @@ bool names_key_and_rank(const tutti::Error& error) {
 /// An optimizer of the program's, called in pieces or for the whole sum.
 class Throwing final : public tutti::Optimizer {
  public:
-  explicit Throwing(bool elementwise)
-      : Optimizer("throwing", {.learning_rate = 1}), elementwise_(elementwise) {}
+  explicit Throwing(bool elementwise, std::optional<tutti::Error> error = {})
+      : Optimizer("throwing", {.learning_rate = 1}),
+        elementwise_(elementwise),
+        error_(std::move(error)) {}
   int num_states() const override { return 0; }
   bool elementwise() const override { return elementwise_; }
   bool updates_rows() const override { return true; }
   void update(const tutti::UpdateStep&, const tutti::ElementRange<float>&) const override {
+    if (error_) throw tutti::Error(*error_);
     throw std::runtime_error("disk is full");
   }
   void update(const tutti::UpdateStep&, const tutti::ElementRange<double>&) const override {}
 
  private:
   bool elementwise_;
+  std::optional<tutti::Error> error_;
+};
+
+/// Leaves the weights alone.
+class Quiet final : public tutti::Optimizer {
+ public:
+  Quiet() : Optimizer("throwing", {.learning_rate = 1}) {}
+  int num_states() const override { return 0; }
+  void update(const tutti::UpdateStep&, const tutti::ElementRange<float>&) const override {}
+  void update(const tutti::UpdateStep&, const tutti::ElementRange<double>&) const override {}
 };
 
 bool is_failed(const std::optional<tutti::Error>& error, const std::string& word) {
@@ -136,6 +151,24 @@ TEST_CASE("an optimizer of the program's that throws fails its store as an updat
     kv.set_optimizer(std::make_shared<Throwing>(elementwise));
     CHECK(test::agree(original_of([&] { kv.push(3, filled(1)); }) == "disk is full"));
     CHECK(test::agree(is_failed(test::error_of([&] { (void)kv.view(3); }), "disk is full")));
+  }
+}
+
+TEST_CASE(
+    "an optimizer that throws what another group has agreed on fails its store all the same") {
+  for (const tutti::ErrorScope scope : {tutti::ErrorScope::agreed, tutti::ErrorScope::failed}) {
+    for (const bool elementwise : {true, false}) {
+      CAPTURE(elementwise);
+      const tutti::Error other(tutti::ErrorCode::io, "no weights file", scope);
+      KVStore kv = test::dist();
+      kv.init(3, filled(1));
+      if (test::is_last()) {
+        kv.set_optimizer(std::make_shared<Throwing>(elementwise, other));
+      } else {
+        kv.set_optimizer(std::make_shared<Quiet>());
+      }
+      CHECK(test::agree(is_failed(first_error(kv), "no weights file")));
+    }
   }
 }
 

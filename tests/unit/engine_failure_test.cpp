@@ -185,6 +185,54 @@ TEST_CASE("agree throws the lowest failing rank's error on all ranks") {
   CHECK(fine == 4);
 }
 
+TEST_CASE("agree: what ranks of another group have agreed on reaches all ranks") {
+  for (const auto& nodes : {std::vector{3}, {1, 2}}) {
+    std::atomic<int> fine{0};
+    test::as_ranks(nodes, with_timeout(test::kShortDeadline.count()), [&](Communicator& comm) {
+      Communicator part = comm.split(comm.rank() == 0 ? 0 : 1);
+      try {
+        comm.agree([&] {
+          if (comm.rank() == 0) return;
+          part.agree([&] {
+            if (comm.rank() == 2) throw Error(ErrorCode::io, "no such file");
+          });
+        });
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::io && error.scope() == ErrorScope::agreed &&
+            error.reporter() == (comm.rank() == 0) && contains(error, "no such file") &&
+            still_works(comm) && still_works(part)) {
+          ++fine;
+        }
+      }
+    });
+    CHECK(fine == 3);
+  }
+}
+
+TEST_CASE("agree: what a call of the group itself in it throws is an error of all ranks") {
+  std::atomic<int> fine{0};
+  test::as_ranks({3}, with_timeout(test::kShortDeadline.count()), [&](Communicator& comm) {
+    for (const int catches : {3, 1}) {  // no rank, or rank 1
+      try {
+        comm.agree([&] {
+          try {
+            Tensor data = Tensor::ones({comm.rank() == 2 ? 7 : 5});
+            comm.allreduce(data);
+          } catch (const Error&) {
+            if (comm.rank() != catches) throw;
+          }
+        });
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::mismatch && error.scope() == ErrorScope::agreed &&
+            error.reporter() == (comm.rank() == 0) && still_works(comm)) {
+          ++fine;
+        }
+      }
+    }
+  });
+  CHECK(fine == 6);
+}
+
 TEST_CASE("a rank that does not come is named when the deadline passes") {
   for (const auto& nodes : kLayouts) {
     std::atomic<int> fine{0};
