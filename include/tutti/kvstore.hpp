@@ -88,11 +88,12 @@ class TUTTI_API KVStore {
   /// above 1e154) updates nothing. Both are for dense keys without compression, and not for
   /// push_async(): a push is then a blocking one whatever Settings::asynchronous says.
   ///
-  /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if keys and
-  /// values are in the host's memory; all values are copied. pull() and view() wait for their keys,
-  /// so a view from before the push must be asked for again. What a push failed with is
-  /// thrown by the next collective call, or by a later push, which has been made then. Without,
-  /// `priority` has no effect.
+  /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if the keys
+  /// are in the host's memory; values are copied at once, also from GPUs. pull() and view() wait
+  /// for their keys, so a view from before the push must be asked for again. What a push failed
+  /// with comes out where ranks are at one point of the program: a pull or view of the key throws
+  /// it, once, and the next collective call that waits does on all ranks, whoever has pulled. The
+  /// pushes after it are made. Without, `priority` has no effect.
   void push(const Keys& keys, const Values& values, int priority = 0);
   /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
@@ -114,8 +115,8 @@ class TUTTI_API KVStore {
   /// Errors  at once, on this rank alone: an unknown key, numbers that do not fit, no memory for a
   ///         copy, an optimizer with clip_global_norm or loss_scale, MPI without
   ///         MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all ranks: what push()
-  ///         throws, and invalid_argument for keys or values on a GPU. A key that another rank does
-  ///         not push is a timeout, which names key and ranks.
+  ///         throws, and invalid_argument for keys or values on a GPU; the other keys of a list are
+  ///         pushed. A key that another rank does not push is a timeout, which names key and ranks.
   Pending push_async(const Keys& keys, const Values& values, const AsyncOptions& options = {});
   /// push_async(), whose outputs get the new value of their key before the call is complete. They
   /// belong to the store until then.

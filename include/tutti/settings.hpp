@@ -38,8 +38,8 @@ struct TUTTI_API Settings {
   /// nodes, at the price of more bytes between nodes. Default 0.
   bool reproducible = false;
 
-  /// TUTTI_ASYNC: 1 makes KVStore::push() of tensors in the host's memory asynchronous, as in
-  /// MXNet: it returns at once, and pull() waits for its keys. Default 0.
+  /// TUTTI_ASYNC: 1 makes KVStore::push() to keys in the host's memory asynchronous, as in MXNet:
+  /// it returns at once, and pull() waits for its keys. Default 0.
   bool asynchronous = false;
 
   /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces what cannot be reduced in place; in a

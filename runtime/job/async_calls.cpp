@@ -439,36 +439,26 @@ void AsyncCalls::carry_out(const Batch& batch) {
   step_.busy += collectives::ticks() - begun;
   if (error != nullptr && engine_.failed()) std::rethrow_exception(error);
   if (error != nullptr) confirm(batch.places);
+  if (error != nullptr && batch.places.size() > 1) return carry_out_apart(batch.places);
   if (error != nullptr || is_complete) end(batch.places, error);
 }
 
-/// All ranks have failed with an error that leaves the group as it is. They go on only if they take
-/// the same jobs from their queues.
-void AsyncCalls::confirm(std::span<const Place> batch) {
-  const Patiently patiently(engine_, waiting_->patience, is_beside_);
-  Digest digest;
-  for (const Place& place : batch) {
-    digest.add(std::uint64_t{place.client}).add(std::uint64_t{place.queue});
-  }
-  const auto describe = [&] {
-    return "asynchronous call of " + this->describe(batch) +
-           ", whose turn it was here (every rank gives a call equal priority)";
-  };
-  engine_.run({.kind = collectives::Kind::agreement,
-               .digest = digest.value(),
-               .segments = {},
-               .describe = describe});
+/// After an error that has changed nothing. Which jobs share a batch is by chance: those that do
+/// not have the error are done.
+void AsyncCalls::carry_out_apart(std::span<const Place> batch) {
+  for (const Place& place : batch) carry_out({.places = {place}});
 }
 
 /// Jobs are gone before anybody finds them complete: they refer to the program's data.
 void AsyncCalls::end(std::span<const Place> batch, const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
+    if (error != nullptr) ++failures_;
     for (const Place& place : batch) {
       const std::shared_ptr<AsyncState> state = at(place).front()->state;
       step_.bytes += at(place).front()->bytes;
       at(place).pop_front();
-      state->end_part(error);
+      state->end_part(error, failures_);
     }
     step_.calls += batch.size();
     if (jobs_.load() == batch.size()) step_.end = collectives::ticks();
@@ -489,7 +479,8 @@ void AsyncCalls::fail_all(const std::exception_ptr& error) {
       }
     }
     jobs_.store(0);
-    for (const auto& state : states) state->end_part(error);
+    ++failures_;
+    for (const auto& state : states) state->end_part(error, failures_);
   }
   done_.notify_all();
 }

@@ -24,7 +24,9 @@
 // long: jobs of one queue have an order, so none overtakes.
 //
 // What fails on all ranks alike and takes the same jobs from all queues is an error of these jobs
-// alone. Anything else fails the group: queues that are out of step would pair the wrong jobs.
+// alone. Of several, each is then carried out by itself, so that those that have no part in the
+// error are done. Anything else fails the group: queues that are out of step would pair the wrong
+// jobs.
 //
 // While the program's thread computes, the helper does not spin: it sleeps where other ranks wake
 // it, and naps between looks at messages, about as long as what is under way takes. In a node whose
@@ -73,7 +75,8 @@ class AsyncClient {
   /// A queue in messages: "key 3".
   [[nodiscard]] virtual std::string name_of_queue(std::size_t queue) const = 0;
   /// Carries out the first job of each of these queues as one call, on the thread that drives.
-  /// Collective. What it throws is the error of all of them.
+  /// Collective. Where it throws what leaves the group usable, nothing has changed, and each of
+  /// several jobs is carried out once more, by itself.
   virtual void carry_out(std::span<AsyncJob* const> jobs) = 0;
   /// Carries out the next slice of a job, from job.done on, and with the last what is left to do
   /// for the whole. Collective. What it throws ends the job, on all ranks.
@@ -180,7 +183,9 @@ class AsyncCalls {
   void begin_step();
   void tell_step();
   void carry_out(const Batch& batch);
+  void carry_out_apart(std::span<const Place> batch);
   void confirm(std::span<const Place> batch);
+  /// Failures are numbered in the order in which they come, which is the same on all ranks.
   void end(std::span<const Place> batch, const std::exception_ptr& error);
   std::uint64_t count_waits();
   void fail_all(const std::exception_ptr& error);
@@ -213,6 +218,7 @@ class AsyncCalls {
   std::atomic<std::size_t> jobs_{0};
   std::uint64_t submissions_ = 0;
   std::exception_ptr failure_;  ///< of the group
+  std::uint64_t failures_ = 0;  ///< of batches, so far
   bool ends_ = false;
   bool is_idle_ = true;     ///< the helper sleeps until it is woken
   bool is_driven_ = false;  ///< some thread has the engine

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asynchronous calls that ranks do not have in common: naps, and the report when the deadline
-// passes; and how fast the link is, which naps depend on.
+// passes; whose turn it was, where a batch fails; and how fast the link is, which naps depend on.
 #include <algorithm>
 
 #include "collectives/fused_layout.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/job/async_calls.hpp"
 
 namespace tutti {
@@ -43,6 +44,24 @@ void AsyncCalls::napped_in_vain(Clock::time_point begin) {
         ErrorCode::communication,
         "a wait for asynchronous calls that other ranks have not made was interrupted"});
   }
+}
+
+/// All ranks have failed with an error that leaves the group as it is. They go on only if they take
+/// the same jobs from their queues.
+void AsyncCalls::confirm(std::span<const Place> batch) {
+  const Patiently patiently(engine_, waiting_->patience, is_beside_);
+  Digest digest;
+  for (const Place& place : batch) {
+    digest.add(std::uint64_t{place.client}).add(std::uint64_t{place.queue});
+  }
+  const auto describe = [&] {
+    return "asynchronous call of " + this->describe(batch) +
+           ", whose turn it was here (every rank gives a call equal priority)";
+  };
+  engine_.run({.kind = collectives::Kind::agreement,
+               .digest = digest.value(),
+               .segments = {},
+               .describe = describe});
 }
 
 /// All ranks are here, and some rank has waited for too long. They tell each other what they have,

@@ -34,12 +34,20 @@ void AsyncState::wait() {
   std::rethrow_exception(error_);
 }
 
-void AsyncState::end_part(const std::exception_ptr& error) {
+void AsyncState::end_part(const std::exception_ptr& error, std::uint64_t failure) {
   if (error != nullptr) {
     const std::lock_guard lock(mutex_);
-    if (error_ == nullptr) error_ = error;
+    if (error_ == nullptr) {
+      error_ = error;
+      failure_ = failure;
+    }
   }
   left_.fetch_sub(1);
+}
+
+std::uint64_t AsyncState::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 bool Pending::ready() const noexcept { return state_ == nullptr || state_->ready(); }

@@ -97,14 +97,17 @@ class AsyncState {
 
   [[nodiscard]] bool ready() const { return left_.load(std::memory_order_acquire) == 0; }
   void wait();
-  /// A part is done; the first error of any part is the call's.
-  void end_part(const std::exception_ptr& error);
+  /// A part is done; the first error of any part is the call's. `failure`: see AsyncCalls::end().
+  void end_part(const std::exception_ptr& error, std::uint64_t failure);
+  /// The number of the failure, once the call is ready; 0 if it has not failed.
+  [[nodiscard]] std::uint64_t failure() const;
 
  private:
   std::shared_ptr<AsyncWaiting> waiting_;
   std::string what_;  ///< "push_async of key 3"
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::exception_ptr error_;
+  std::uint64_t failure_ = 0;
   bool error_was_seen_ = false;
   std::atomic<std::uint32_t> left_;
 };

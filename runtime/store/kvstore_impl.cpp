@@ -46,6 +46,10 @@ class KVStore::Impl::CallScope {
     bool keeps_plan = false;  ///< keys, their memory and the way to update stay as they are
     bool is_counted = true;
   };
+  /// Those of a call that goes on when it returns.
+  static Traits of_async_call() {
+    return {.waits = false, .keeps_plan = true, .is_counted = false};
+  }
 
   CallScope(Impl& store, const char* call) : CallScope(store, call, Traits{}) {}
   CallScope(Impl& store, const char* call, Traits traits)
@@ -69,7 +73,7 @@ class KVStore::Impl::CallScope {
     const bool comes_last = traits.is_collective && traits.waits;
     if (comes_last) store.group->await_async();
     store.group->check_usable();
-    if (comes_last) store.throw_unreported();
+    if (comes_last) store.unheld_.throw_of_all();
     if (!traits.keeps_plan) store.push_plan_.drop();
     is_counted_ = is_counted_ && store.group->has_engine();
     store_.thread_ = std::this_thread::get_id();
@@ -174,48 +178,30 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
 
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
                                   int priority, AsyncPushes::Stays stays) {
-  const CallScope scope(*this, "push_async",
-                        {.waits = false, .keeps_plan = true, .is_counted = false});
+  const CallScope scope(*this, "push_async", CallScope::of_async_call());
   return locally(outputs == nullptr ? "push_async" : "pushpull_async",
                  [&] { return async_pushes_->push(keys, values, outputs, priority, stays); });
 }
 
-bool KVStore::Impl::is_all_on_host(const Keys& keys, const Values& values) {
-  const auto is_on_host = [](const ConstTensorView& value) {
-    return value.device().kind == DeviceKind::cpu;
-  };
-  const auto is_key_on_gpu = [&](const Key& key) {
+/// All ranks have a key in the same kind of memory, wherever their values are.
+bool KVStore::Impl::has_key_on_gpu(const Keys& keys) {
+  return std::ranges::any_of(keys.list(), [&](const Key& key) {
     const Entry* entry = table_.find(key);
     return entry != nullptr && entry->is_on_gpu();
-  };
-  return std::ranges::all_of(values.flat(), is_on_host) &&
-         std::ranges::none_of(keys.list(), is_key_on_gpu);
+  });
 }
 
 void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int priority) {
   const bool is_blocking = !group->settings().asynchronous || rule_.scaler != nullptr;
-  if (is_blocking || !is_all_on_host(keys, values)) {
-    return push(keys, values, nullptr);
-  }
-  unreported_.push_back(push_async(keys, values, nullptr, priority, AsyncPushes::Stays::none));
-  constexpr std::size_t kMostUnreported = 64;
-  if (unreported_.size() > kMostUnreported) throw_unreported();
+  if (is_blocking || has_key_on_gpu(keys)) return push(keys, values, nullptr);
+  const CallScope scope(*this, "push", CallScope::of_async_call());
+  locally("push_async", [&] { async_pushes_->push_unheld(keys, values, priority, unheld_); });
 }
 
-/// What pushes that are through have failed with: the first, once. The newest push has been made by
-/// then, as it has on the other ranks, whichever of their pushes throws.
-void KVStore::Impl::throw_unreported() {
-  std::exception_ptr first;
-  std::erase_if(unreported_, [&](const Pending& pending) {
-    if (!pending.ready()) return false;
-    try {
-      pending.wait();
-    } catch (const Error&) {
-      if (first == nullptr) first = std::current_exception();
-    }
-    return true;
-  });
-  if (first != nullptr) std::rethrow_exception(first);
+/// Not in an updater, which pulls while the program pushes.
+void KVStore::Impl::throw_failed(const Key& key) {
+  if (group->is_async_thread()) return;
+  if (const Entry* entry = table_.find(key)) unheld_.throw_of(*entry);
 }
 
 void KVStore::Impl::await(const Key& key) {
@@ -293,6 +279,7 @@ void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) 
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   for (const Key& key : keys.list()) await(key);
   const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
+  for (const Key& key : keys.list()) throw_failed(key);
   locally("pull", [&] {
     auto groups = resolve(keys, outputs);
     std::erase_if(groups, [&](const auto& group_of_key) {
@@ -311,6 +298,7 @@ const Entry& KVStore::Impl::entry(const Key& key) {
   await(key);
   const CallScope scope(*this, "view",
                         {.is_collective = false, .keeps_plan = true, .is_counted = false});
+  throw_failed(key);
   return locally("view", [&]() -> const Entry& { return table_.at(key); });
 }
 
@@ -382,6 +370,7 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
                               const Values& row_ids) {
   group->await_async();
   const CallScope scope(*this, "row_sparse_pull", {.is_collective = false, .keeps_plan = true});
+  for (const Key& key : keys.list()) throw_failed(key);
   locally("row_sparse_pull", [&] {
     const std::uint64_t bytes = row_pull_.run(table_, keys, outputs, row_ids);
     device_push_.check();  // a sum that was aborted ends, too, and leaves what it has

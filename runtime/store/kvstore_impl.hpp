@@ -55,7 +55,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
   Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
                      AsyncPushes::Stays stays);
-  /// What push() is: with Settings::asynchronous one that goes on, if the host has keys and values.
+  /// What push() is: with Settings::asynchronous one that goes on, if its keys are on the host.
   void push_as_set(const Keys& keys, const Values& values, int priority);
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);
   void init_rows(const Key& key, const Shape& shape, DType dtype, Device device);
@@ -97,9 +97,10 @@ class TUTTI_INTERNAL KVStore::Impl {
   VerifyResult compare(std::span<Entry* const> entries);
   /// Returns when no push of a key is under way.
   void await(const Key& key);
-  void throw_unreported();
+  /// In a pull: throws what pushes of the key have failed with, see UnheldPushes.
+  void throw_failed(const Key& key);
   void fold_pulls();
-  [[nodiscard]] bool is_all_on_host(const Keys& keys, const Values& values);
+  [[nodiscard]] bool has_key_on_gpu(const Keys& keys);
 
   KeyTable table_;
   UpdateRule rule_;
@@ -114,8 +115,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   std::set<Key> ignored_;    ///< row-sparse keys with a warning that pull() ignores them
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
-  std::uint64_t healed_ = 0;         ///< chunks, without those that pushes healed
-  std::vector<Pending> unreported_;  ///< pushes that nobody has a handle of
+  std::uint64_t healed_ = 0;  ///< chunks, without those that pushes healed
+  UnheldPushes unheld_;
   struct {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;

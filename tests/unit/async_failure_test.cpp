@@ -221,6 +221,109 @@ TEST_CASE("with TUTTI_ASYNC=1 what a push failed with is thrown once, and each p
   CHECK(told == 6);
 }
 
+namespace {
+
+/// True if the call throws what the push of key 1 has failed with, and the store goes on.
+bool tells_of_key_1(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.recoverable() && std::string(error.what()).find("key 1 (50)") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "with TUTTI_ASYNC=1 no push throws, whatever the ranks' timing, and one collective does") {
+  Settings settings;
+  settings.asynchronous = true;
+  std::atomic<int> told{0};
+  std::atomic<int> thrown{0};
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init({1, 2}, {Tensor::full({50}, 0), Tensor::full({50}, 0)});
+    for (int round = 0; round < 3; ++round) {
+      const bool is_late = comm.rank() == round % 2;
+      kv.push(1, Tensor::full({comm.rank() == 1 ? 51 : 50}, 1));
+      for (int i = 0; i < 100; ++i) {
+        if (is_late && i % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (tells_of_key_1([&] { kv.push(2, Tensor::full({50}, i)); })) ++thrown;
+      }
+      if (!is_late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      for (int i = 0; i < 100; ++i) {
+        if (tells_of_key_1([&] { kv.push(2, Tensor::full({50}, i)); })) ++thrown;
+      }
+      if (tells_of_key_1([&] { kv.barrier(); })) ++told;
+      kv.barrier();
+    }
+    if (kv.view(2).value<float>(0) == 2 * 99) ++told;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(thrown == 0);
+  CHECK(told == 8);
+}
+
+TEST_CASE("with TUTTI_ASYNC=1 a pull of the key throws, and all ranks' next collective call does") {
+  Settings settings;
+  settings.asynchronous = true;
+  std::atomic<int> told{0};
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init({1, 2}, {Tensor::full({50}, 3), Tensor::full({50}, 0)});
+    kv.push(1, Tensor::full({comm.rank() == 1 ? 51 : 50}, 1));
+    kv.push(2, Tensor::full({50}, 1));
+    Tensor pulled = Tensor::zeros({50});
+    if (comm.rank() == 0) {
+      kv.pull(2, pulled);  // another key
+      if (tells_of_key_1([&] { kv.pull(1, pulled); })) ++told;
+      kv.pull(1, pulled);  // it has been told
+      if (pulled.value<float>(7) == 3 && kv.view(1).value<float>(7) == 3) ++told;
+    }
+    if (tells_of_key_1([&] { kv.barrier(); })) ++told;
+    kv.barrier();
+    if (comm.rank() == 1 && kv.view(1).value<float>(7) == 3) ++told;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(told == 5);
+}
+
+TEST_CASE("ranks throw the error of the same push, in whatever order they have pushed") {
+  Settings settings;
+  settings.asynchronous = true;
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init({1, 2}, {Tensor::full({50}, 3), Tensor::full({50}, 0)});
+    const Tensor wrong = Tensor::full({51}, 1);
+    for (const int key : {1 + comm.rank(), 2 - comm.rank()}) kv.push(key, wrong);
+    kv.barrier();
+  });
+  REQUIRE((outcomes[0] && outcomes[1]));
+  CHECK(std::string(outcomes[0]->what()) == outcomes[1]->what());
+}
+
+TEST_CASE("a push that does not fit leaves those that share its batch as they should be") {
+  std::atomic<int> right{0};
+  for (const auto& layout : {std::vector{2}, {1, 1}}) {
+    const auto outcomes = test::as_ranks(layout, {}, [&](Communicator& comm) {
+      KVStore kv = KVStore::create(comm);
+      const Tensor zeros = Tensor::full({50}, 0);
+      kv.init({1, 2, 3}, {zeros, zeros, zeros});
+      const Tensor ones = Tensor::full({50}, 1);
+      const Tensor wrong = Tensor::full({comm.rank() == 1 ? 51 : 50}, 1);
+      const Pending sent = kv.push_async({2, 1, 3}, {ones, wrong, ones});
+      if (tells_of_key_1([&] { sent.wait(); })) ++right;
+      if (kv.view(2).value<float>(0) == 2 && kv.view(3).value<float>(49) == 2) ++right;
+      if (kv.view(1).value<float>(0) == 0) ++right;
+      kv.push_async(1, ones).wait();
+      if (kv.view(1).value<float>(0) == 2) ++right;
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+  CHECK(right == 16);
+}
+
 TEST_CASE("an updater that waits for another push is an error, not a hang") {
   const auto outcomes = test::as_ranks({2}, {}, [](Communicator& comm) {
     KVStore kv = KVStore::create(comm);

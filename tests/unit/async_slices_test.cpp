@@ -205,6 +205,23 @@ TEST_CASE("an error of one rank's large value is thrown on all ranks, and the st
   CHECK(right == 4);
 }
 
+TEST_CASE("what a push in slices heals is counted") {
+  Settings settings;
+  settings.verify = Verify::full;
+  settings.log = LogLevel::quiet;
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({1, 1, 1}, settings, [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    kv.init(1, Tensor::zeros({kLarge}));
+    if (comm.rank() == 2) const_cast<std::byte*>(kv.view(1).bytes())[5] ^= std::byte{1};
+    kv.push_async(1, Tensor::ones({kLarge})).wait();
+    const VerifyResult found = kv.verify();
+    if (found.healed == 0 && found.healed_since_creation == 1) ++right;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(right == 3);
+}
+
 TEST_CASE("what an updater throws after the last slice fails all ranks") {
   const auto outcomes = test::as_ranks({1, 1}, {}, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);

@@ -161,6 +161,27 @@ TEST_CASE("a key on a GPU on one rank and on the cpu on another is an error, and
   }
 }
 
+TEST_CASE("with TUTTI_ASYNC=1 the keys decide whether a push goes on, wherever its values are") {
+  const test::FakeGpus gpus(2);
+  Settings settings = test::by("auto");
+  settings.asynchronous = true;
+  const auto outcomes = test::as_ranks({2}, settings, [&](Communicator& communicator) {
+    auto kv = KVStore::create(communicator);
+    kv.init({1, 2}, {Tensor::zeros({100}), Tensor::zeros({100})});
+    const Device mine = communicator.rank() == 0 ? gpu(0) : cpu();
+    Tensor value = ramp(100, DType::float32, communicator.rank(), mine);
+    const std::vector<Key> order =
+        communicator.rank() == 0 ? std::vector<Key>{1, 2} : std::vector<Key>{2, 1};
+    for (const Key& key : order) kv.push(key, value);
+    value.fill(7);  // it has been copied
+    for (const int key : {1, 2}) {
+      test::require_equal(pulled<float>(kv, key, 100)[5], 11.0f, "key[5]");
+    }
+    kv.barrier();
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("a push that differs between ranks is refused before anything is enqueued") {
   const test::FakeGpus gpus(2);
   const auto outcomes = test::as_ranks({2}, test::by("auto"), [&](Communicator& communicator) {

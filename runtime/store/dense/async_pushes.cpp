@@ -65,12 +65,17 @@ void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) {
 
 /// A push that goes in slices: it is under way while others overtake it.
 struct AsyncPushes::Slices {
+  AsyncPushes& store;
   PushPlan plan;
   DensePush push;
 
-  explicit Slices(AsyncPushes& store)
-      : plan(store.group_, store.table_),
-        push(store.group_, plan, store.table_, store.rule_, store.compression_) {}
+  explicit Slices(AsyncPushes& of)
+      : store(of),
+        plan(of.group_, of.table_),
+        push(of.group_, plan, of.table_, of.rule_, of.compression_) {}
+  ~Slices() { store.healed_in_slices_ += push.healed(); }
+  Slices(const Slices&) = delete;
+  Slices& operator=(const Slices&) = delete;
 };
 
 /// The push of one key.
@@ -104,7 +109,8 @@ AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
 
 /// A value that is a replica is what the pushes before this one leave there.
 ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays stays) {
-  if (value.device().kind != DeviceKind::cpu) return value;  // refused later, on all ranks
+  const bool is_on_gpu = value.device().kind == DeviceKind::gpu;
+  if (is_on_gpu && stays != Stays::none) return value;  // refused later, on all ranks
   const bool is_replica = table_.holds(value.bytes());
   if (is_replica) calls_.await_all();
   const bool is_in_arena = group_.arena()->holds(value.bytes());
@@ -114,8 +120,9 @@ ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays 
   return job.copies.back();
 }
 
-Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
-                          int priority, Stays stays) {
+std::vector<AsyncCalls::Placed> AsyncPushes::jobs_of(const Keys& keys, const Values& values,
+                                                     const Outputs* outputs, int priority,
+                                                     Stays stays) {
   if (rule_.scaler != nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 scaler_refusal("for all keys of a push together, and an asynchronous push goes key "
@@ -128,7 +135,6 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
     for (auto& [key, tensors] : resolve(keys, *outputs)) destinations[key] = std::move(tensors);
   }
   std::vector<AsyncCalls::Placed> jobs;
-  std::vector<Entry*> entries;
   for (const auto& [key, tensors] : groups) {
     Entry& entry = table_.at(key);
     auto job = std::make_unique<Job>(entry, staged_);
@@ -140,14 +146,35 @@ Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs*
     job->copies.reserve(tensors.size());
     for (const auto& value : tensors) job->values.push_back(keep(*job, value, stays));
     if (outputs != nullptr) job->outputs = std::move(destinations[key]);
-    entries.push_back(&entry);
     jobs.push_back({entry.order, std::move(job)});
   }
+  return jobs;
+}
+
+Pending AsyncPushes::push(const Keys& keys, const Values& values, const Outputs* outputs,
+                          int priority, Stays stays) {
+  std::vector<AsyncCalls::Placed> jobs = jobs_of(keys, values, outputs, priority, stays);
+  std::vector<Entry*> entries;
+  for (const auto& placed : jobs) entries.push_back(static_cast<Job&>(*placed.job).entry);
   auto state = std::make_shared<AsyncState>(calls_.waiting(), call_to_string(kCall, entries),
                                             static_cast<std::uint32_t>(jobs.size()));
   for (const auto& placed : jobs) placed.job->state = state;
   calls_.submit(number_, std::move(jobs));
   return Pending(std::move(state));
+}
+
+void AsyncPushes::push_unheld(const Keys& keys, const Values& values, int priority,
+                              UnheldPushes& unheld) {
+  std::vector<AsyncCalls::Placed> jobs = jobs_of(keys, values, nullptr, priority, Stays::none);
+  std::vector<std::pair<Entry*, std::shared_ptr<AsyncState>>> pushes;
+  for (const auto& placed : jobs) {
+    Entry* const entry = static_cast<Job&>(*placed.job).entry;
+    placed.job->state =
+        std::make_shared<AsyncState>(calls_.waiting(), call_to_string(kCall, {&entry, 1}), 1);
+    pushes.emplace_back(entry, placed.job->state);
+  }
+  calls_.submit(number_, std::move(jobs));
+  for (auto& [entry, state] : pushes) unheld.add(*entry, std::move(state));
 }
 
 // --- the thread that drives ----------------------------------------------------------------------

@@ -18,6 +18,7 @@
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/resolve.hpp"
 #include "runtime/store/dense/dense_push.hpp"
+#include "runtime/store/dense/unheld_pushes.hpp"
 
 namespace tutti {
 
@@ -53,10 +54,13 @@ class AsyncPushes : public AsyncClient {
   /// that do not fit together; what is wrong with a value is an error on all ranks, at wait().
   Pending push(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
                Stays stays);
+  /// The same without a handle, and all values are copied, from GPUs too. See UnheldPushes.
+  void push_unheld(const Keys& keys, const Values& values, int priority, UnheldPushes& unheld);
   /// Returns when no push of this key is under way.
   void await(const Entry& entry) { calls_.await_queue(number_, entry.order); }
 
-  [[nodiscard]] std::uint64_t healed() const { return push_.healed(); }
+  /// Chunks of replicas healed so far, while no push is under way.
+  [[nodiscard]] std::uint64_t healed() const { return push_.healed() + healed_in_slices_; }
 
   [[nodiscard]] std::size_t queues() const override { return table_.size(); }
   [[nodiscard]] std::string name_of_queue(std::size_t queue) const override;
@@ -66,6 +70,9 @@ class AsyncPushes : public AsyncClient {
  private:
   struct Job;
   struct Slices;
+  [[nodiscard]] std::vector<AsyncCalls::Placed> jobs_of(const Keys& keys, const Values& values,
+                                                        const Outputs* outputs, int priority,
+                                                        Stays stays);
   [[nodiscard]] static PushItem item_of(const Job& job);
   void begin_slices(Job& job);
   void complete(Job& job);
@@ -79,6 +86,7 @@ class AsyncPushes : public AsyncClient {
   PushPlan plan_;
   DensePush push_;
   std::shared_ptr<StagedValues> staged_;
+  std::uint64_t healed_in_slices_ = 0;  ///< by pushes that are complete
   std::size_t number_;
 };
 
