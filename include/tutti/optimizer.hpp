@@ -55,10 +55,13 @@ struct ElementRange {
   std::size_t first = 0;
 };
 
+class OptimizerUses;  // the implementation: runtime/optimizers/uses.hpp
+
 /// How weights follow from gradients. The store keeps the state tensors (same shape as the weight;
 /// same dtype, or float32 for 16-bit weights) and the update counts: these and the options are all
 /// that an update depends on. Options changed later take effect at the next push; all ranks must
-/// change them alike (the store compares).
+/// change them alike (the store compares). What changes an option waits for the asynchronous pushes
+/// under way of the stores that run the optimizer, as a call of these stores would.
 class TUTTI_API Optimizer {
  public:
   /// Errors  invalid_argument: a value out of its range.
@@ -122,6 +125,7 @@ class TUTTI_API Optimizer {
     double learning_rate = 1.0;
     double weight_decay = 1.0;
   };
+  friend class OptimizerUse;
   void set_factors(const Key& key, const Factors& factors);
   [[nodiscard]] Factors factors_of(const Key& key) const;
 
@@ -129,6 +133,7 @@ class TUTTI_API Optimizer {
   OptimizerOptions options_;
   std::unordered_map<Key, Factors> factors_;
   std::uint64_t factors_digest_ = 0;  ///< a sum over keys, whatever their order
+  std::shared_ptr<OptimizerUses> uses_;
 };
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include "runtime/base/digest.hpp"
 #include "runtime/optimizers/option_fields.hpp"
+#include "runtime/optimizers/uses.hpp"
 
 namespace tutti {
 
@@ -22,7 +23,9 @@ void require_finite(const std::string& owner, const char* what, const Key& key, 
 }  // namespace
 
 Optimizer::Optimizer(std::string name, OptimizerOptions options)
-    : name_(std::move(name)), options_(std::move(options)) {
+    : name_(std::move(name)),
+      options_(std::move(options)),
+      uses_(std::make_shared<OptimizerUses>()) {
   for (const OptionField& field : optimizer::common_fields(options_)) {
     check_field("optimizer " + name_, field);
   }
@@ -39,11 +42,13 @@ void Optimizer::set_learning_rate(double learning_rate) {
                     "it) first");
   }
   check_field(owner, {"learning_rate", &learning_rate, &bounds::kNotNegative});
+  uses_->wait();
   options_.learning_rate = learning_rate;
 }
 
 void Optimizer::set_schedule(std::optional<Schedule> schedule) {
   if (schedule) optimizer::check_schedule("optimizer " + name_, *schedule, options_.learning_rate);
+  uses_->wait();
   options_.schedule = std::move(schedule);
 }
 
@@ -54,6 +59,7 @@ Optimizer::Factors Optimizer::factors_of(const Key& key) const {
 }
 
 void Optimizer::set_factors(const Key& key, const Factors& factors) {
+  uses_->wait();
   const auto digest = [&](const Factors& of) {
     return of.learning_rate == 1.0 && of.weight_decay == 1.0
                ? 0

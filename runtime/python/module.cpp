@@ -111,8 +111,12 @@ void bind_optimizers(nb::module_& module) {
   nb::class_<Optimizer>(module, "Optimizer",
                         "How weights follow from gradients. All ranks change its options alike.")
       .def_prop_ro("name", &Optimizer::name, "As optimizer() was called with.")
-      .def_prop_rw("learning_rate", &Optimizer::learning_rate, &Optimizer::set_learning_rate,
-                   "The rate before schedule and multipliers.")
+      .def_prop_rw(
+          "learning_rate", &Optimizer::learning_rate,
+          [](Optimizer& self, double learning_rate) {
+            blocking([&] { self.set_learning_rate(learning_rate); });
+          },
+          "The rate before schedule and multipliers.")
       .def_prop_ro(
           "weight_decay", [](const Optimizer& self) { return self.options().weight_decay; },
           "The option, before multipliers.")
@@ -126,13 +130,15 @@ void bind_optimizers(nb::module_& module) {
       .def(
           "set_lr_mult",
           [](Optimizer& self, nb::handle key, double factor) {
-            self.set_lr_mult(read_key(key), factor);
+            const Key named = read_key(key);
+            blocking([&] { self.set_lr_mult(named, factor); });
           },
           nb::arg("key"), nb::arg("factor"), "A factor of one key's learning rate.")
       .def(
           "set_wd_mult",
           [](Optimizer& self, nb::handle key, double factor) {
-            self.set_wd_mult(read_key(key), factor);
+            const Key named = read_key(key);
+            blocking([&] { self.set_wd_mult(named, factor); });
           },
           nb::arg("key"), nb::arg("factor"), "A factor of one key's weight decay.")
       .def("__repr__",

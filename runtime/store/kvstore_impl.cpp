@@ -305,6 +305,12 @@ const Entry& KVStore::Impl::entry(const Key& key) {
 void KVStore::Impl::set_rule(UpdateRule rule) {
   const CallScope scope(*this, "set_updater");
   rule_ = std::move(rule);
+  use_.reset();
+  if (const Optimizer* optimizer = rule_.optimizer()) {
+    use_.emplace(*optimizer, [members = std::weak_ptr<Group>(group)] {
+      if (const auto there = members.lock()) there->await_async();
+    });
+  }
   for (auto& [key, entry] : table_) {
     entry.updates = 0;
     entry.states.clear();

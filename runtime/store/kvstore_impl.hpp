@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "tutti/kvstore.hpp"
 
 #include "runtime/job/group.hpp"
+#include "runtime/optimizers/uses.hpp"
 #include "runtime/store/core/key_table.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/replica.hpp"
@@ -105,6 +107,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   KeyTable table_;
   UpdateRule rule_;
   GradientCompression compression_;
+  std::optional<OptimizerUse> use_;  ///< of the rule's optimizer
   PushPlan push_plan_;
   DensePush dense_push_;
   DevicePush device_push_;

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "tutti/kvstore.hpp"
+#include "tutti/optimizers.hpp"
 
 #include "unit/threads.hpp"
 
@@ -134,6 +136,72 @@ TEST_CASE("a store may end while the pushes of another one go on") {
       });
   CHECK(test::all_returned(outcomes));
   CHECK(right == 40);
+}
+
+TEST_CASE("an optimizer that is changed by its own handle waits for the pushes under way") {
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    Communicator other = comm.split(0);
+    KVStore kv = KVStore::create(comm);
+    KVStore second = KVStore::create(other);
+    const auto sgd = optimizer::sgd({.learning_rate = 1});
+    for (KVStore* store : {&kv, &second}) {
+      store->init(1, Tensor::zeros({50}));
+      store->set_optimizer(sgd);
+    }
+    const Tensor ones = Tensor::ones({50});
+    const std::vector<std::function<void()>> changes = {
+        [&] { sgd->set_learning_rate(0.5); }, [&] { sgd->set_lr_mult(1, 2); },
+        [&] { sgd->set_wd_mult(1, 0.5); },
+        [&] { sgd->set_schedule(Schedule(schedule::Factor{.step = 1, .factor = 0.5})); }};
+    for (const auto& change : changes) {
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const Pending one = kv.push_async(1, ones);
+      const Pending another = second.push_async(1, ones);
+      change();
+      if (one.ready() && another.ready()) ++right;
+      one.wait();
+      another.wait();
+    }
+    const float expected = -2 * (1 + 0.5f + 1 + 1);
+    for (KVStore* store : {&kv, &second}) {
+      if (store->view(1).value<float>(7) == expected) ++right;
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(right == 2 * (4 + 2));
+}
+
+TEST_CASE("an optimizer may be changed in an updater, and when its stores are gone") {
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({2}, {}, [&](Communicator& comm) {
+    const auto sgd = optimizer::sgd({.learning_rate = 1});
+    {
+      KVStore kv = KVStore::create(comm);
+      KVStore other = KVStore::create(comm);
+      kv.init(1, Tensor::zeros({50}));
+      other.init(1, Tensor::zeros({50}));
+      kv.set_optimizer(sgd);
+      other.set_updater([&](const Key&, ConstTensorView, TensorView) {
+        sgd->set_learning_rate(sgd->learning_rate() / 2);
+      });
+      const Tensor ones = Tensor::ones({50});
+      for (int i = 0; i < 3; ++i) {
+        const Pending changing = other.push_async(1, ones);
+        const Pending changed = kv.push_async(1, ones);
+        changing.wait();
+        changed.wait();
+      }
+      kv.set_updater(nullptr);  // and runs it no more
+      const Pending pushed = kv.push_async(1, ones);
+      sgd->set_learning_rate(3);
+      pushed.wait();
+    }
+    sgd->set_learning_rate(4);
+    if (sgd->learning_rate() == 4) ++right;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(right == 2);
 }
 
 TEST_CASE("ranks that give a push different priorities fail together, and say why") {

@@ -12,6 +12,7 @@ extern "C" {
 
 /// A handle of an optimizer. Nothing here is collective; but all ranks change their optimizers
 /// alike, since a store compares them at its next push; a difference is an error on all ranks.
+/// What changes one waits for the asynchronous pushes under way of the stores that run it.
 typedef struct tutti_optimizer tutti_optimizer;
 
 /// Makes an optimizer from its name and options: "sgd,learning_rate=0.1,momentum=0.9",

@@ -24,9 +24,8 @@ collectives::Operation PushAnnouncement::operation(const char* call,
                                                    std::uint64_t digest) {
   call_ = call;
   entries_ = entries;
-  const std::uint64_t fingerprint = rule_.fingerprint() ^ compression_.fingerprint();
   return {.kind = collectives::Kind::allreduce,
-          .digest = Digest().add(fingerprint).add(digest).value(),
+          .digest = Digest().add(fingerprint_).add(digest).value(),
           .segments = {},
           .describe = describe_,
           .first_key = entries.empty() ? nullptr : &entries[0]->key,

@@ -64,6 +64,8 @@ class PushAnnouncement {
   PushAnnouncement(const PushAnnouncement&) = delete;
   PushAnnouncement& operator=(const PushAnnouncement&) = delete;
 
+  /// Notes how the push updates and compresses. Where its steps are taken from the optimizer.
+  void take() { fingerprint_ = rule_.fingerprint() ^ compression_.fingerprint(); }
   /// An operation without data, equal on all ranks that make the same push. `digest` is digest_of()
   /// the entries, which must outlive the operation, as this must.
   [[nodiscard]] collectives::Operation operation(const char* call, std::span<Entry* const> entries,
@@ -77,6 +79,7 @@ class PushAnnouncement {
 
   const UpdateRule& rule_;
   const GradientCompression& compression_;
+  std::uint64_t fingerprint_ = 0;
   const char* call_ = nullptr;
   std::span<Entry* const> entries_;
   Describe describe_{*this};

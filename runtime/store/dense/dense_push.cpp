@@ -144,6 +144,7 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   consumer_.reset();
   const Optimizer* optimizer = rule_.optimizer();
   require_unscaled(rule_, compression_);
+  announcement_.take();
   if (optimizer != nullptr)
     consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
   if (needs_whole_sums() && !has_slices_) put_sums(scratch(bytes));

@@ -119,6 +119,7 @@ bool DevicePush::takes_launches_again() {
 }
 
 void DevicePush::take() {
+  announcement_.take();
   take_launches();
   if (compressed_push_.is_on()) stage_compressed();
 }

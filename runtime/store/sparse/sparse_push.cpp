@@ -33,6 +33,7 @@ RowSparseView SparsePush::readable(const RowSparseView& value) {
 }
 
 void SparsePush::take(const Keys& keys, const RowSparseValues& values) {
+  announcement_.take();
   readable_.clear();
   sample_.settle();
   items_.clear();

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which stores run an optimizer: pushes that are under way read its options, so who changes these
+// waits for them first.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tutti/optimizer.hpp"
+
+namespace tutti {
+
+/// Any thread.
+class OptimizerUses {
+ public:
+  using Wait = std::function<void()>;
+
+  void add(const std::shared_ptr<const Wait>& wait);
+  /// Returns when no push of any store is under way. Called by a push itself, it does not wait.
+  void wait() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<const Wait>> waits_;  ///< empty once the use has ended
+};
+
+/// A store runs the optimizer while this lives. `wait` returns when none of its pushes is under
+/// way, and may be called when the store is gone.
+class OptimizerUse {
+ public:
+  OptimizerUse(const Optimizer& optimizer, OptimizerUses::Wait wait)
+      : wait_(std::make_shared<const OptimizerUses::Wait>(std::move(wait))) {
+    optimizer.uses_->add(wait_);
+  }
+
+ private:
+  std::shared_ptr<const OptimizerUses::Wait> wait_;
+};
+
+}  // namespace tutti
