@@ -141,8 +141,43 @@ TensorFile read_part(Communicator& ranks, const fs::path& folder, const Manifest
   return file;
 }
 
+bool is_damage(const Error& error) {
+  return error.code() == ErrorCode::corrupt_file && error.scope() == ErrorScope::agreed;
+}
+
+/// Whose residuals a generation has: what the header of rank 0's says.
+std::string owner_of_residuals(Communicator& ranks, const fs::path& folder, const Wanted& wanted) {
+  const fs::path path = folder / residuals_of(0);
+  ranks.agree([&] {
+    if (ranks.rank() == 0) require_there(path);
+  });
+  const Header header = TensorFile::read_header(ranks, path);
+  std::string owner;
+  ranks.agree([&] { in_place(path.string(), [&] { owner = header.text(wanted.owner_name); }); });
+  return owner;
+}
+
+/// Reads none that would be thrown away: there may be many, of many ranks. Those of another number
+/// of ranks are no part of what has to be whole, so damage of them is none of the generation.
+void read_residuals(Communicator& ranks, const fs::path& folder, const Manifest& manifest,
+                    const Wanted& wanted, LoadedStore& loaded) {
+  int count = 0;
+  while (manifest.files.contains(residuals_of(count))) ++count;
+  if (count == 0) return;
+  try {
+    loaded.residuals_owner = owner_of_residuals(ranks, folder, wanted);
+  } catch (const Error& error) {
+    if (!is_damage(error) || count == ranks.size()) throw;
+    loaded.residuals_owner = std::to_string(count) + " ranks";
+  }
+  if (loaded.residuals_owner != wanted.owner) return;
+  for (int rank = 0; rank < count; ++rank) {
+    loaded.residuals.push_back(read_part(ranks, folder, manifest, residuals_of(rank)));
+  }
+}
+
 LoadedStore read_generation(Communicator& ranks, const Generations& generations,
-                            std::uint64_t generation, bool weights_only) {
+                            std::uint64_t generation, const Wanted& wanted) {
   const fs::path folder = generations.folder(generation);
   const fs::path path = folder / kManifest;
   const std::string text = text_of_first(ranks, [&] {
@@ -154,18 +189,14 @@ LoadedStore read_generation(Communicator& ranks, const Generations& generations,
   LoadedStore loaded{.weights = read_part(ranks, folder, manifest, kWeights),
                      .optimizer = {},
                      .residuals = {},
+                     .residuals_owner = {},
                      .result = {generation, manifest.metadata}};
-  if (!weights_only && manifest.files.contains(kOptimizer)) {
+  if (wanted.weights_only) return loaded;
+  if (manifest.files.contains(kOptimizer)) {
     loaded.optimizer = read_part(ranks, folder, manifest, kOptimizer);
   }
-  for (int rank = 0; !weights_only && manifest.files.contains(residuals_of(rank)); ++rank) {
-    loaded.residuals.push_back(read_part(ranks, folder, manifest, residuals_of(rank)));
-  }
+  read_residuals(ranks, folder, manifest, wanted, loaded);
   return loaded;
-}
-
-bool is_damage(const Error& error) {
-  return error.code() == ErrorCode::corrupt_file && error.scope() == ErrorScope::agreed;
 }
 
 }  // namespace
@@ -194,7 +225,8 @@ std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreCo
   return generation;
 }
 
-std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory, bool weights_only) {
+std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,
+                                const Wanted& wanted) {
   const Generations generations(directory);
   const std::string numbers = text_of_first(ranks, [&] {
     std::string text;
@@ -207,7 +239,7 @@ std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory, 
   std::istringstream newest_first(numbers);
   for (std::uint64_t generation = 0; newest_first >> generation;) {
     try {
-      LoadedStore loaded = read_generation(ranks, generations, generation, weights_only);
+      LoadedStore loaded = read_generation(ranks, generations, generation, wanted);
       loaded.result.damaged = std::move(damaged);
       return loaded;
     } catch (const Error& error) {

@@ -28,7 +28,17 @@ struct LoadedStore {
   TensorFile weights;
   std::optional<TensorFile> optimizer;
   std::vector<TensorFile> residuals;  ///< one for each rank that saved, or none
+  std::string residuals_owner;        ///< whose were saved; empty if none were, or none are wanted
   LoadResult result;
+};
+
+/// What of a generation is read, and so has to be whole. Nobody looks at the data of what is left
+/// out.
+struct Wanted {
+  bool weights_only = false;
+  /// A text that the header of residuals has, and what it says of those that are wanted.
+  std::string owner_name;
+  std::string owner;
 };
 
 /// Writes a new generation, and removes all but two: the new one and `good`, the one that is known
@@ -39,7 +49,8 @@ std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreCo
 
 /// Reads the newest generation that is not damaged. Empty if there is none at all. Collective.
 /// Errors  agreed: io; corrupt_file if all are damaged, with the reason of each.
-std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory, bool weights_only);
+std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,
+                                const Wanted& wanted);
 
 /// One tensor file alone, written beside its place and then renamed. Collective. Errors: as save.
 void save_file(Communicator& ranks, const fs::path& path, const Content& content);

@@ -87,28 +87,50 @@ std::optional<File> same_file(const fs::path& path, const std::string& head,
   return std::nullopt;
 }
 
+/// How rank 0's file begins, and how large it is, on every rank. `file` is rank 0's own.
+struct Head {
+  std::string text;
+  std::uint64_t file_bytes = 0;
+  std::optional<File> file;
+};
+
+Head head_of_first(Communicator& ranks, const fs::path& path) {
+  Head head;
+  head.text = text_of_first(ranks, [&] {
+    std::string text;
+    head.file = File::open(path);
+    in_place(path.string(), [&] { text = read_head(*head.file); });
+    return text;
+  });
+  auto file_bytes = static_cast<std::int64_t>(head.file ? head.file->size() : 0);
+  ranks.broadcast(view(&file_bytes, {1}), 0);
+  head.file_bytes = static_cast<std::uint64_t>(file_bytes);
+  return head;
+}
+
+Header check_together(Communicator& ranks, const fs::path& path, const Head& head) {
+  Header header;
+  ranks.agree(
+      [&] { in_place(path.string(), [&] { header = check_head(head.text, head.file_bytes); }); });
+  return header;
+}
+
 }  // namespace
+
+Header TensorFile::read_header(Communicator& ranks, const fs::path& path) {
+  return check_together(ranks, path, head_of_first(ranks, path));
+}
 
 TensorFile TensorFile::read(Communicator& ranks, const fs::path& path) {
   TensorFile result;
   result.path_ = path;
-  std::optional<File> file;
-  const std::string head = text_of_first(ranks, [&] {
-    std::string text;
-    file = File::open(path);
-    in_place(path.string(), [&] { text = read_head(*file); });
-    return text;
-  });
-  auto file_bytes = static_cast<std::int64_t>(file ? file->size() : 0);
-  ranks.broadcast(view(&file_bytes, {1}), 0);
-  result.summary_.bytes = static_cast<std::uint64_t>(file_bytes);
-  if (!file) file = same_file(path, head, result.summary_.bytes);
-  result.readers_ = ranks_where(ranks, file.has_value());
-  ranks.agree([&] {
-    in_place(path.string(), [&] { result.header_ = check_head(head, result.summary_.bytes); });
-  });
-  result.summary_.seal = head.substr(kSealPosition, kUnsealed.size());
-  result.read_share(ranks, file, head.size());
+  Head head = head_of_first(ranks, path);
+  result.summary_.bytes = head.file_bytes;
+  if (!head.file) head.file = same_file(path, head.text, head.file_bytes);
+  result.readers_ = ranks_where(ranks, head.file.has_value());
+  result.header_ = check_together(ranks, path, head);
+  result.summary_.seal = head.text.substr(kSealPosition, kUnsealed.size());
+  result.read_share(ranks, head.file, head.text.size());
   return result;
 }
 

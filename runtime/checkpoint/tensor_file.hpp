@@ -53,6 +53,9 @@ class TensorFile {
   /// Errors  agreed: io; corrupt_file, naming the tensors that are hit.
   static TensorFile read(Communicator& ranks, const fs::path& path);
 
+  /// The header alone, which is verified; no data is looked at. Collective. Errors: as read().
+  static Header read_header(Communicator& ranks, const fs::path& path);
+
   [[nodiscard]] const Header& header() const { return header_; }
   [[nodiscard]] const FileSummary& summary() const { return summary_; }
 

@@ -326,7 +326,7 @@ void KVStore::Impl::set_compression(const Compression& options) {
                 "share a node; with TUTTI_REPRODUCIBLE=1 use leg=all");
   }
   compression_ = std::move(chosen);
-  for (auto& [key, entry] : table_) entry.residual.reset();
+  for (auto& [key, entry] : table_) entry.drop_residual();
 }
 
 void KVStore::Impl::barrier() {
@@ -428,10 +428,12 @@ VerifyResult KVStore::Impl::verify() {
   return compare(entries);
 }
 
-/// A push that was refused before its first update may have made them on some ranks alone.
+/// A push that was refused before its first update may have made them on some ranks alone, and so
+/// may one that was refused before it was compressed have made residuals.
 void KVStore::Impl::drop_unused_states() {
   for (auto& [key, entry] : table_) {
     if (entry.updates == 0) entry.states.clear();
+    if (!entry.has_sent) entry.drop_residual();
   }
 }
 

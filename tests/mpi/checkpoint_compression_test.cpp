@@ -109,6 +109,60 @@ TEST_CASE("residuals of lanes belong to the nodes") {
   });
 }
 
+TEST_CASE("residuals that would be thrown away are not read, and their damage is none") {
+  test::with_folder([](const test::fs::path& folder) {
+    KVStore kv = store("2bit", test::one_node());
+    train(kv, 0, 1);
+    kv.save(folder / "run", {{"step", "1"}});
+    train(kv, 1, 2);
+    kv.save(folder / "run", {{"step", "2"}});
+    const auto is_newest = [&](KVStore other, const std::string& words) {
+      other.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.1, .momentum = 0.9}));
+      const auto loaded = other.load(folder / "run");
+      return test::agree(loaded.metadata.at("step") == "2" && loaded.damaged.empty() &&
+                         loaded.reset_residuals.find(words) != std::string::npos);
+    };
+    const auto local = [] {
+      tutti::Settings settings = test::settings();
+      settings.log = tutti::LogLevel::quiet;
+      KVStore alone = KVStore::create("local", settings);
+      alone.set_gradient_compression("2bit");
+      return alone;
+    };
+    const std::string saved = "2bit,threshold=0.5,leg=all on " + std::to_string(test::size());
+    const auto newest = test::generation(folder / "run", 2);
+    test::damage(newest / "residuals-0.safetensors", 5000);
+    CHECK(is_newest(store("1bit", test::one_node()), saved));
+    if (test::size() == 1) return;
+    CHECK(is_newest(local(), saved));
+    test::damage(newest / "residuals-0.safetensors", 60);  // of the header, which would say whose
+    CHECK(is_newest(local(), "of " + std::to_string(test::size()) + " ranks"));
+    if (test::rank() == 0) test::fs::remove(newest / "residuals-0.safetensors");
+    CHECK(test::agree(true));
+    CHECK(is_newest(local(), "of " + std::to_string(test::size()) + " ranks"));
+  });
+}
+
+TEST_CASE("after a first compressed push that was refused the store is saved as any other") {
+  for (const char* compression : {"2bit", "2bit,leg=between"}) {
+    CAPTURE(std::string(compression));
+    test::with_folder([&](const test::fs::path& folder) {
+      KVStore kv = store(compression, test::Layout(static_cast<std::size_t>(test::size()), 1));
+      const auto push = [&] { kv.push(5, test::filled(1, {test::is_last() ? 99 : 100})); };
+      CHECK(test::throws_on_all(push, tutti::ErrorCode::invalid_argument, {"key 5"}));
+      kv.save(folder / "run");
+      kv.save_optimizer_states(folder / "states");
+      train(kv, 0, 1);
+      CHECK(test::throws_on_all(push, tutti::ErrorCode::invalid_argument, {"key 5"}));
+      kv.save(folder / "run");
+      KVStore other = store(compression, test::Layout(static_cast<std::size_t>(test::size()), 1));
+      CHECK(test::agree(other.load(folder / "run").reset_residuals.empty()));
+      for (KVStore* each : {&kv, &other}) train(*each, 3, 5);
+      CHECK(are_equal(kv, other));
+    });
+  }
+}
+
 TEST_CASE("a damaged byte of a rank's residuals is found, and the generation before is taken") {
   test::with_folder([](const test::fs::path& folder) {
     KVStore kv = store("2bit", test::one_node());

@@ -30,6 +30,7 @@ struct Entry {
   std::optional<Tensor>
       sum{};  ///< where several values of one push are summed; made when first needed
   std::optional<Tensor> residual{};  ///< what gradient compression has yet to send from this rank
+  bool has_sent = false;             ///< a compressed push is complete, on all ranks
   std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
 
   /// Up to where ranks have compared this key: see Sample.
@@ -49,6 +50,10 @@ struct Entry {
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
   [[nodiscard]] DType dtype() const { return replica.dtype(); }
+  void drop_residual() {
+    residual.reset();
+    has_sent = false;
+  }
   [[nodiscard]] bool is_row_sparse() const { return pages != nullptr; }
   [[nodiscard]] bool is_on_gpu() const { return replica.device().kind == DeviceKind::gpu; }
 };

@@ -43,4 +43,9 @@ void CompressedSum::apply(collectives::Operation& operation) {
   operation.consumer = &packed_sum_;
 }
 
+void CompressedSum::commit(std::span<Entry* const> entries) const {
+  if (!is_on()) return;
+  for (Entry* entry : entries) entry->has_sent = true;
+}
+
 }  // namespace tutti

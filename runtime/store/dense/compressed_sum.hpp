@@ -34,6 +34,8 @@ class CompressedSum {
                                         std::span<const collectives::Segment> segments);
   /// Changes the operation that sums these segments as the compression needs it.
   void apply(collectives::Operation& operation);
+  /// After an operation that has been compressed: the residuals are what is left to send.
+  void commit(std::span<Entry* const> entries) const;
 
  private:
   Group& group_;

@@ -178,6 +178,7 @@ void DensePush::sum() {
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
   run_verified(operation);
   sample_.commit();
+  compressed_sum_.commit(plan_.entries());
 }
 
 void DensePush::sum_slice(std::size_t first, std::size_t count) {

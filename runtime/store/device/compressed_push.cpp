@@ -40,10 +40,11 @@ void CompressedPush::stage(std::span<Entry* const> entries) {
   packing_.bring(compressed_sum_.stage_packed(entries, segments_));
 }
 
-void CompressedPush::sum(collectives::Operation operation) {
+void CompressedPush::sum(collectives::Operation operation, std::span<Entry* const> entries) {
   operation.segments = segments_;
   compressed_sum_.apply(operation);
   group_.engine().run(operation);
+  compressed_sum_.commit(entries);
 }
 
 void CompressedPush::finish() {

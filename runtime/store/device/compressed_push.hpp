@@ -47,8 +47,8 @@ class CompressedPush {
   /// Packs the gradients of these entries, one for each add(). Local. Errors: as take_bucket().
   void stage(std::span<Entry* const> entries);
 
-  /// Sums over the ranks. Collective: the operation carries the agreement of a push.
-  void sum(collectives::Operation operation);
+  /// Sums over the ranks. Collective: the operation carries the agreement of a push of the entries.
+  void sum(collectives::Operation operation, std::span<Entry* const> entries);
   /// After the sum, in the order of the GPUs' streams: takes what was sent from the residuals that
   /// are there, and puts the sums into the buckets. Errors: as take_bucket().
   void finish();

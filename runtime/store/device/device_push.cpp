@@ -206,7 +206,8 @@ void DevicePush::stage_compressed() {
 void DevicePush::sum_compressed() {
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
   group_.engine().statistics().count_as(plan_.totals(), plan_.bytes());
-  compressed_push_.sum(announcement_.operation("push", plan_.entries(), plan_.digest()));
+  compressed_push_.sum(announcement_.operation("push", plan_.entries(), plan_.digest()),
+                       plan_.entries());
   fail_together(group_.engine(), [&] { compressed_push_.finish(); });
 }
 

@@ -9,8 +9,6 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* kOwnerName = "tutti.residuals";
-
 /// "0 1 | 2 3".
 std::string nodes_to_string(const collectives::Nodes& nodes) {
   std::string text;
@@ -46,11 +44,11 @@ std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entr
   return content;
 }
 
-StagedResiduals::StagedResiduals(const std::vector<checkpoint::TensorFile>& files,
+StagedResiduals::StagedResiduals(const checkpoint::LoadedStore& loaded,
                                  std::span<Entry* const> entries, const std::string& owner)
-    : files_(files), entries_(entries) {
-  if (files.empty()) return;
-  const std::string& saved = files.front().header().text(kOwnerName);
+    : files_(loaded.residuals), entries_(entries) {
+  const std::string& saved = loaded.residuals_owner;
+  if (saved.empty()) return;
   if (saved != owner) {
     refusal_ = "its residuals of gradient compression are of " + saved +
                ", this store's would be of " + owner + ": they begin at zero";
@@ -58,7 +56,7 @@ StagedResiduals::StagedResiduals(const std::vector<checkpoint::TensorFile>& file
   }
   std::unordered_map<std::string, Entry*> by_name;
   for (Entry* entry : entries) by_name.emplace(to_string(entry->key), entry);
-  for (const checkpoint::TensorInfo& tensor : files.front().header().tensors) {
+  for (const checkpoint::TensorInfo& tensor : files_.front().header().tensors) {
     const auto place = by_name.find(tensor.name);
     if (place == by_name.end() || !(place->second->shape() == tensor.shape) ||
         tensor.dtype != DType::float32) {
@@ -82,8 +80,11 @@ void StagedResiduals::deliver(Communicator& ranks) {
 }
 
 void StagedResiduals::commit() {
-  for (Entry* entry : entries_) entry->residual.reset();
-  for (Staged& staged : staged_) staged.entry->residual = std::move(staged.own);
+  for (Entry* entry : entries_) entry->drop_residual();
+  for (Staged& staged : staged_) {
+    staged.entry->residual = std::move(staged.own);
+    staged.entry->has_sent = true;
+  }
 }
 
 }  // namespace tutti

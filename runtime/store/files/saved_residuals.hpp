@@ -7,13 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/tensor_file.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/host_copies.hpp"
 #include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
+
+/// The text of a header that says whose residuals are in the file.
+inline constexpr const char* kOwnerName = "tutti.residuals";
 
 /// The compression and ranks that residuals belong to, as text: "2bit,threshold=0.5,leg=all on 2
 /// ranks". Residuals with another text cannot be used. With leg=between the text also has the nodes
@@ -29,9 +32,9 @@ std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entr
 /// Residuals that are about to arrive, beside those of the store until commit().
 class StagedResiduals {
  public:
-  /// `files` are of each rank that saved, none if nothing was compressed.
-  /// Errors  out_of_memory; corrupt_file: a residual of no key.
-  StagedResiduals(const std::vector<checkpoint::TensorFile>& files, std::span<Entry* const> entries,
+  /// `owner` is whose residuals this store has. Errors  out_of_memory; corrupt_file: a residual of
+  /// no key.
+  StagedResiduals(const checkpoint::LoadedStore& loaded, std::span<Entry* const> entries,
                   const std::string& owner);
 
   /// Why the residuals that were saved are not taken; empty if they are, or if there are none.

@@ -188,7 +188,9 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group_);
-  auto loaded = checkpoint::load(ranks, directory, options.weights_only);
+  auto loaded = checkpoint::load(
+      ranks, directory,
+      {.weights_only = options.weights_only, .owner_name = kOwnerName, .owner = owner});
   if (!loaded && options.may_be_absent) return {};
 
   std::vector<Entry> created;
@@ -208,7 +210,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     }
     host_copies.emplace(*group_, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
-    residuals.emplace(loaded->residuals, entries, owner);
+    residuals.emplace(*loaded, entries, owner);
     if (!loads_states(loaded->optimizer.has_value(), rule_.optimizer(), options.weights_only)) {
       return;
     }
