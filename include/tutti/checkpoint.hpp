@@ -16,8 +16,9 @@ struct LoadOptions {
   /// Takes the values alone, whatever updated them; an optimizer of this store starts without
   /// states.
   bool weights_only = false;
-  /// Takes the states of an optimizer of the same name whose options differ from this store's. The
-  /// learning rate may always differ: a checkpoint never changes it.
+  /// Takes the states of an optimizer of the same name whose options differ from this store's. A
+  /// learning rate that is not the base of a schedule may differ without this. A checkpoint never
+  /// changes options.
   bool other_options = false;
   /// Where there is no checkpoint, the result is empty; without this it is an error.
   bool may_be_absent = false;

@@ -157,6 +157,57 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "the generation that was loaded is kept, however its directory is spelt or it was loaded") {
+  for (const bool weights_only : {false, true}) {
+    CAPTURE(weights_only);
+    with_folder([&](const path& folder) {
+      KVStore kv = saved_twice(folder / "c");
+      damage(generation(folder / "c", 2) / "weights.safetensors", kAnywhere);
+      const path other = folder / "." / "c" / "";
+      CHECK(test::agree(kv.load(other, {.weights_only = weights_only}).generation == 1));
+      kv.save(folder / "c");
+      CHECK(test::agree(!test::fs::exists(generation(folder / "c", 2))));
+      CHECK(test::agree(test::fs::exists(generation(folder / "c", 1))));
+    });
+  }
+}
+
+TEST_CASE("weights alone do not make a generation the one to keep before one that is known whole") {
+  with_folder([](const path& folder) {
+    KVStore kv = store_with_keys();
+    kv.set_optimizer(tutti::optimizer::sgd({.momentum = 0.9}));
+    for (int i = 0; i < 2; ++i) {
+      kv.push(5, filled(0, {400}));
+      kv.save(folder / "c");
+    }
+    damage(generation(folder / "c", 2) / "optimizer.safetensors", kAnywhere);
+    CHECK(test::agree(kv.load(folder / "c").generation == 1));
+    CHECK(test::agree(kv.load(folder / "c", {.weights_only = true}).generation == 2));
+    kv.save(folder / "c");
+    CHECK(test::agree(test::fs::exists(generation(folder / "c", 1))));
+    CHECK(test::agree(!test::fs::exists(generation(folder / "c", 2))));
+  });
+}
+
+TEST_CASE("a rank that runs another optimizer than others, or none, is found before a save") {
+  if (test::size() == 1) return;
+  with_folder([](const path& folder) {
+    for (const char* name : {"sgd,learning_rate=0.5", "adam", ""}) {
+      KVStore kv = store_with_keys();
+      if (!test::is_last()) {
+        kv.set_optimizer(tutti::optimizer::create("sgd,learning_rate=0.25"));
+      } else if (name[0] != 0) {
+        kv.set_optimizer(tutti::optimizer::create(name));
+      } else {
+        kv.set_updater([](const Key&, tutti::ConstTensorView, tutti::TensorView) {});
+      }
+      CHECK(throws_on_all([&] { kv.save(folder / "c"); }, ErrorCode::mismatch, {"save to"}));
+      CHECK(test::agree(!test::fs::exists(folder / "c")));
+    }
+  });
+}
+
 TEST_CASE("damage names the tensors it hits, truncation and missing files are told apart") {
   with_folder([](const path& folder) {
     KVStore kv = saved_twice(folder / "c");

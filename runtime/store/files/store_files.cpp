@@ -44,9 +44,9 @@ void require_utf8(const Metadata& metadata) {
 }
 
 std::uint64_t digest_of(const std::filesystem::path& path, std::span<Entry* const> entries,
-                        const Metadata& metadata) {
+                        const UpdateRule& rule, const Metadata& metadata) {
   Digest digest;
-  digest.add(std::string_view(path.native()));
+  digest.add(std::string_view(path.native())).add(rule.fingerprint());
   for (const Entry* entry : entries) {
     digest.add(entry->key).add(entry->shape(), entry->dtype()).add(entry->updates);
     digest.add(std::uint64_t{entry->residual.has_value()});
@@ -136,6 +136,15 @@ bool loads_states(bool is_saved, const Optimizer* running, bool weights_only) {
   return is_saved;
 }
 
+/// The same for all ways to spell the path of a directory.
+std::filesystem::path one_name_of(const std::filesystem::path& directory) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(directory, error);
+  std::filesystem::path name = std::filesystem::weakly_canonical(absolute, error);
+  if (error) name = absolute.lexically_normal();
+  return name.has_filename() ? name : name.parent_path();
+}
+
 /// A warning if something of the checkpoint could not be used.
 void log_load(const collectives::Log& log, const std::filesystem::path& directory,
               const LoadResult& result) {
@@ -170,12 +179,12 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     if (rule_.optimizer() != nullptr) content.optimizer = optimizer_content(rule_, entries);
     content.residuals = residual_content(entries, owner, residuals);
   });
-  const std::uint64_t digest = digest_of(directory, entries, metadata);
+  const std::uint64_t digest = digest_of(directory, entries, rule_, metadata);
   agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
   if (compare(entries) > 0) fail_together(group_->engine(), [&] { host_copies->write_back(); });
   Communicator ranks(group_);
-  std::uint64_t& good = good_[std::filesystem::absolute(directory)];
+  std::uint64_t& good = good_[one_name_of(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
   good = checkpoint::save(ranks, directory, content, known);
   if (ranks.rank() != 0) return;
@@ -230,12 +239,18 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   fail_together(group_->engine(), [&] { host_copies->write_back(); });
   host_copies.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
-  if (!options.weights_only) {
-    good_[std::filesystem::absolute(directory)] = loaded->result.generation;
-  }
+  remember(directory, loaded->result.generation, options.weights_only);
   loaded->result.reset_residuals = residuals->refusal();
   if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
   return loaded->result;
+}
+
+/// What has good weights may have damaged states. So it does not take the place of an older
+/// generation that is known as a whole; a newer one has been passed over.
+void StoreFiles::remember(const std::filesystem::path& directory, std::uint64_t generation,
+                          bool weights_only) {
+  std::uint64_t& good = good_[one_name_of(directory)];
+  if (!weights_only || good == 0 || good > generation) good = generation;
 }
 
 void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
@@ -248,7 +263,7 @@ void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
     content = optimizer_content(rule_, entries);
   });
   agree_on(group_->engine(), collectives::Verb::save, "save_optimizer_states to " + path.string(),
-           digest_of(path, entries, {}));
+           digest_of(path, entries, rule_, {}));
   Communicator ranks(group_);
   checkpoint::save_file(ranks, path, content);
 }

@@ -38,6 +38,8 @@ class StoreFiles {
  private:
   /// Errors: invalid_argument if the store runs none.
   void require_optimizer() const;
+  void remember(const std::filesystem::path& directory, std::uint64_t generation,
+                bool weights_only);
 
   std::shared_ptr<Group> group_;
   KeyTable& table_;
