@@ -157,6 +157,23 @@ TEST_CASE("optimizers update keys on a GPU as they do on the cpu") {
   }
 }
 
+TEST_CASE("keys of one push that are on two GPUs have one place in the schedule") {
+  const test::FakeGpus gpus(2);
+  auto there = KVStore::create("device");
+  auto here = KVStore::create("local");
+  for (KVStore* kv : {&there, &here}) {
+    const auto on_gpu = [&](int device, const std::vector<float>& values) {
+      return on(kv == &there ? gpu(device) : cpu(), values);
+    };
+    kv->set_optimizer(
+        tutti::optimizer::create("sgd,learning_rate=1,schedule=factor,step=1,factor=0.5"));
+    kv->init({1, 2}, {on_gpu(0, {0, 0}), on_gpu(1, {0, 0})});
+    kv->push(2, on_gpu(1, {1, 1}));  // the key that is looked at last has the most updates
+    for (int step = 0; step < 3; ++step) kv->push({1, 2}, {on_gpu(0, {1, 2}), on_gpu(1, {3, 4})});
+  }
+  for (const int key : {1, 2}) CHECK(pulled(there, key, 2) == pulled(here, key, 2));
+}
+
 TEST_CASE("16-bit weights on a GPU keep their float32 copy there") {
   const test::FakeGpus gpus(1);
   auto kv = KVStore::create("device");

@@ -247,6 +247,7 @@ void DevicePush::sum() {
 }
 
 void DevicePush::update() {
+  most_updates_ = most_updates();
   in_range([&] {
     const bool is_skipped = rule_.scaler != nullptr && !scale_gradients();
     for (auto& [device, work] : work_) {
@@ -333,6 +334,15 @@ void DevicePush::launch_update(int device, Work& work) {
   for (Entry* entry : work.entries) ++entry->updates;
 }
 
+/// What a schedule goes by, before any key of the push is updated, whichever GPU it is on.
+std::uint64_t DevicePush::most_updates() const {
+  const Optimizer* optimizer = rule_.optimizer();
+  if (optimizer == nullptr || !optimizer->options().schedule) return 0;
+  std::uint64_t most = table_.most_updates();
+  for (const Entry* entry : plan_.entries()) most = std::max(most, entry->updates + 1);
+  return most;
+}
+
 /// Without a schedule only the counts change from push to push, unless the program changes the
 /// optimizer.
 void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
@@ -346,10 +356,8 @@ void DevicePush::set_steps(const Optimizer& optimizer, Work& work) {
   }
   work.optimizer = fingerprint;
   work.steps.clear();
-  std::uint64_t most = has_schedule ? table_.most_updates() : 0;
-  for (const Entry* entry : work.entries) most = std::max(most, entry->updates + 1);
   for (const Entry* entry : work.entries) {
-    work.steps.push_back(optimizer.step(entry->key, entry->updates + 1, most));
+    work.steps.push_back(optimizer.step(entry->key, entry->updates + 1, most_updates_));
   }
 }
 

@@ -128,6 +128,7 @@ class DevicePush {
   void await_squares(int device, const DeviceSquares& squares);
   void update_on(int device, Work& work);
   void launch_update(int device, Work& work);
+  [[nodiscard]] std::uint64_t most_updates() const;
   void set_steps(const Optimizer& optimizer, Work& work);
   void call_updater(const Updater& updater, int device, Work& work);
 
@@ -142,11 +143,12 @@ class DevicePush {
   std::shared_ptr<gpus::Gpus> gpus_;
   std::optional<gpus::NamedRange> range_;
   std::map<int, Work> work_;
-  double gradient_factor_ = 1;  ///< of the GradientScaler
-  bool has_launches_ = false;   ///< the plan's launches stand; false if a value had to be moved
-  gpus::SumTraits traits_;      ///< that keys are laid out for
-  bool may_shrink_ = false;     ///< the bucket, which had large keys
-  KeyTable::Gap gap_;           ///< memory that is part of no replica, while the plan is good
+  double gradient_factor_ = 1;      ///< of the GradientScaler
+  std::uint64_t most_updates_ = 0;  ///< of any key, with this push; 0 without a schedule
+  bool has_launches_ = false;       ///< the plan's launches stand; false if a value had to be moved
+  gpus::SumTraits traits_;          ///< that keys are laid out for
+  bool may_shrink_ = false;         ///< the bucket, which had large keys
+  KeyTable::Gap gap_;               ///< memory that is part of no replica, while the plan is good
 };
 
 }  // namespace tutti
