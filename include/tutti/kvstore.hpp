@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tutti/arguments.hpp"
 #include "tutti/checkpoint.hpp"
@@ -216,6 +217,8 @@ class TUTTI_API KVStore {
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int num_workers() const noexcept;
+  /// The keys that it holds, ascending; after a load() those of the checkpoint. Local.
+  [[nodiscard]] std::vector<Key> keys() const;
   /// The name it was created with, aliases resolved.
   [[nodiscard]] std::string_view type() const noexcept;
   /// True for "optimizer": the store can run one, so workers need not.

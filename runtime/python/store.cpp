@@ -379,6 +379,18 @@ void bind_job(nb::class_<PyStore>& type) {
           "\"local\", \"device\" or \"dist\".")
       .def_prop_ro("_is_asynchronous", &PyStore::is_asynchronous)
       .def(
+          "keys",
+          [](PyStore& self) {
+            const std::vector<Key> keys =
+                simple(self, "keys", [](const KVStore& store) { return store.keys(); });
+            nb::list list;
+            for (const Key& key : keys) {
+              key.is_string() ? list.append(key.text()) : list.append(key.number());
+            }
+            return list;
+          },
+          "The keys that the store holds, ascending; after a load those of the checkpoint. Local.")
+      .def(
           "is_capable",
           [](const PyStore& self, const std::string& capability) {
             return self.get().is_capable(capability);

@@ -185,6 +185,7 @@ Tensor KVStore::allocate(Shape shape, DType dtype) { return impl().group->alloca
 
 int KVStore::rank() const noexcept { return impl().group->topology().rank; }
 int KVStore::num_workers() const noexcept { return impl().group->topology().size; }
+std::vector<Key> KVStore::keys() const { return impl().keys(); }
 std::string_view KVStore::type() const noexcept { return impl().type; }
 bool KVStore::is_capable(std::string_view capability) const noexcept {
   return capability == "optimizer";

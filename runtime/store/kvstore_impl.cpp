@@ -302,6 +302,14 @@ const Entry& KVStore::Impl::entry(const Key& key) {
   return locally("view", [&]() -> const Entry& { return table_.at(key); });
 }
 
+/// Keys come by collective calls alone, which wait for pushes under way.
+std::vector<Key> KVStore::Impl::keys() {
+  std::vector<Key> keys;
+  for (const auto& [key, entry] : table_) keys.push_back(key);
+  std::ranges::sort(keys);
+  return keys;
+}
+
 void KVStore::Impl::set_rule(UpdateRule rule) {
   const CallScope scope(*this, "set_updater");
   rule_ = std::move(rule);

@@ -64,6 +64,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   void push_rows(const Keys& keys, const RowSparseValues& values);
   void pull_rows(const Keys& keys, const RowSparseOutputs& outputs, const Values& row_ids);
   const Entry& entry(const Key& key);
+  [[nodiscard]] std::vector<Key> keys();
   void set_rule(UpdateRule rule);
   [[nodiscard]] UpdateRule& rule() { return rule_; }
   void set_compression(const Compression& options);
@@ -106,8 +107,8 @@ class TUTTI_INTERNAL KVStore::Impl {
 
   KeyTable table_;
   UpdateRule rule_;
-  GradientCompression compression_;
   std::optional<OptimizerUse> use_;  ///< of the rule's optimizer
+  GradientCompression compression_;
   PushPlan push_plan_;
   DensePush dense_push_;
   DevicePush device_push_;

@@ -136,6 +136,37 @@ def test_rows_are_pulled_to_the_device_that_is_named(kv):
         assert (ids.device, rows.device, rows.shape) == ("cpu(0)", "gpu(0)", (1, 4))
 
 
+def test_keys_are_listed_in_order(kv):
+    assert kv.keys() == []
+    kv.init([7, 3], [ones(0), ones(0)])
+    kv.init(5, ones(0))
+    assert kv.keys() == [3, 5, 7]
+    words = tutti.create("local")
+    words.init(["weight", "bias"], [ones(0), ones(0)])
+    assert words.keys() == ["bias", "weight"]
+
+
+def test_an_optimizer_is_changed_while_an_updater_in_python_runs():
+    world = tutti.Communicator.world()
+    changed, slow = tutti.create(world), tutti.create(world)
+    for store in (changed, slow):
+        store.init(0, ones(0))
+    changed.set_optimizer("sgd", learning_rate=0.5)
+    slow.set_updater(lambda key, merged, stored: time.sleep(0.05))
+    optimizer = changed.optimizer
+    handles = [slow.push_async(0, ones()), changed.push_async(0, ones())]
+    time.sleep(0.02)  # the updater runs on a thread of the library
+    optimizer.learning_rate = 0.25
+    assert all(handle.ready() for handle in handles)
+    handles = [slow.push_async(0, ones()), changed.push_async(0, ones())]
+    time.sleep(0.02)
+    optimizer.set_lr_mult(0, 2.0)
+    assert all(handle.ready() for handle in handles)
+    assert (changed.view(0) == -(0.5 + 0.25) * world.size).all()
+    slow.close()
+    changed.close()
+
+
 def test_asynchronous_pushes_are_handles(kv):
     kv.init([0, 1], [ones(0), ones(0)])
     handles = [kv.push_async(key, ones(), priority=-key) for key in (1, 0)]
