@@ -323,6 +323,7 @@ void KVStore::Impl::set_rule(UpdateRule rule) {
     entry.updates = 0;
     entry.states.clear();
   }
+  table_.recount();
 }
 
 void KVStore::Impl::set_compression(const Compression& options) {

@@ -112,10 +112,13 @@ void KeyTable::insert(Entry entry) {
   entries_.emplace(key, std::move(entry));
 }
 
-std::uint64_t KeyTable::most_updates() const {
-  std::uint64_t most = 0;
-  for (const auto& [key, entry] : entries_) most = std::max(most, entry.updates);
-  return most;
+void KeyTable::count_updates(std::span<Entry* const> entries) {
+  for (Entry* entry : entries) most_updates_ = std::max(most_updates_, ++entry->updates);
+}
+
+void KeyTable::recount() {
+  most_updates_ = 0;
+  for (const auto& [key, entry] : entries_) most_updates_ = std::max(most_updates_, entry.updates);
 }
 
 KeyTable::Gap KeyTable::gap_around(const std::byte* memory) const {

@@ -97,7 +97,11 @@ class KeyTable {
   [[nodiscard]] std::vector<Entry*> in_order();
 
   /// The largest update count of all keys: what a schedule goes by.
-  [[nodiscard]] std::uint64_t most_updates() const;
+  [[nodiscard]] std::uint64_t most_updates() const { return most_updates_; }
+  /// Keys of this table have been updated once more.
+  void count_updates(std::span<Entry* const> entries);
+  /// Counts were set otherwise.
+  void recount();
 
   /// Memory that is part of no key's replica, as far as it goes around an address; empty if that is
   /// in one. Good until a key is added.
@@ -118,6 +122,7 @@ class KeyTable {
   void require_kind(const Key& key) const;
 
   std::unordered_map<Key, Entry> entries_;
+  std::uint64_t most_updates_ = 0;
   std::map<const std::byte*, const std::byte*> extents_;  ///< begin of a replica -> its end
 };
 

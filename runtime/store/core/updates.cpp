@@ -184,11 +184,6 @@ void OptimizerConsumer::update_whole(std::span<const collectives::Segment> segme
   } else {
     for (std::size_t i = 0; i < segments.size(); ++i) update(i);
   }
-  commit();
-}
-
-void OptimizerConsumer::commit() {
-  for (Entry* entry : entries_) ++entry->updates;
 }
 
 }  // namespace tutti

@@ -48,8 +48,8 @@ void require_kernels(const Optimizer& optimizer, const Entry& entry);
 class OptimizerConsumer final : public collectives::Consumer {
  public:
   /// `most_updates` is the largest update count of the store's keys before this push.
-  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates. Nothing is
-  /// counted until the updates are done.
+  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates. Updates
+  /// are the caller's to count, once they are done.
   OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
                     std::uint64_t most_updates);
 
@@ -61,11 +61,9 @@ class OptimizerConsumer final : public collectives::Consumer {
   /// What gradients are multiplied by besides rescale_grad; for update_whole().
   void scale_by(double factor);
 
-  /// After all pieces have come: counts the updates.
-  void commit();
-  /// Instead of pieces: updates from the segments' outputs, which it may change, then counts. Keys
-  /// share no element, so each thread takes whole ones: norms are summed as by one thread. 16-bit
-  /// weights share a buffer, and one thread.
+  /// Instead of pieces: updates from the segments' outputs, which it may change. Keys share no
+  /// element, so each thread takes whole ones: norms are summed as by one thread. 16-bit weights
+  /// share a buffer, and one thread.
   void update_whole(std::span<const collectives::Segment> segments, collectives::Workers& workers);
 
  private:

@@ -211,9 +211,8 @@ void DensePush::update() {
     run_user_code(
         group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
         [&] { consumer_->update_whole(segments_, group_.engine().workers()); });
-  } else if (consumer_) {
-    consumer_->commit();
   }
+  if (consumer_) table_.count_updates(plan_.entries());
   if (const Updater* updater = rule_.updater()) call_updater(*updater);
 }
 

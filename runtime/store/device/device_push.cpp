@@ -331,7 +331,7 @@ void DevicePush::launch_update(int device, Work& work) {
           kernels.update(stream, table, rows, *optimizer, steps);
         });
   }
-  for (Entry* entry : work.entries) ++entry->updates;
+  table_.count_updates(work.entries);
 }
 
 /// What a schedule goes by, before any key of the push is updated, whichever GPU it is on.

@@ -239,6 +239,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   fail_together(group_->engine(), [&] { host_copies->write_back(); });
   host_copies.reset();
   for (Entry& entry : created) table_.insert(std::move(entry));
+  table_.recount();
   remember(directory, loaded->result.generation, options.weights_only);
   loaded->result.reset_residuals = residuals->refusal();
   if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
@@ -284,6 +285,7 @@ void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
   });
   file.deliver(ranks, states->destinations());
   states->commit();
+  table_.recount();
   fail_together(group_->engine(), [&] { host_copies->write_back(); });
 }
 

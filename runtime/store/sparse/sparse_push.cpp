@@ -211,7 +211,7 @@ void SparsePush::update() {
   });
   device_rows_.run();
   if (rule_.optimizer() == nullptr) return;
-  for (Entry* entry : entries_) ++entry->updates;
+  table_.count_updates(entries_);
 }
 
 void SparsePush::leak_until_exit() {
