@@ -153,20 +153,16 @@ nb::object export_dlpack(nb::handle given) {
   return given.attr("__dlpack__")(**options);  // a library of before DLPack 1.0
 }
 
-/// A list or a tuple, or another sequence that is not an array itself. Most are the first.
-bool is_list(nb::handle given) {
-  PyObject* const object = given.ptr();
-  if (PyList_Check(object) != 0 || PyTuple_Check(object) != 0) return true;
-  return PySequence_Check(object) != 0 && PyObject_CheckBuffer(object) == 0 &&
-         PyUnicode_Check(object) == 0 && !nb::hasattr(given, "__dlpack__") &&
-         !nb::hasattr(given, "keys");
+bool has_method(nb::handle given, const char* name) {
+  const nb::object found = nb::getattr(given, name, nb::none());
+  return PyCallable_Check(found.ptr()) != 0;
 }
 
 /// A dict, or another mapping.
 bool is_mapping(nb::handle given) {
   return PyDict_Check(given.ptr()) != 0 ||
          (PyUnicode_Check(given.ptr()) == 0 && PyMapping_Check(given.ptr()) != 0 &&
-          nb::hasattr(given, "keys") && nb::hasattr(given, "values"));
+          has_method(given, "keys") && has_method(given, "values"));
 }
 
 std::string setting_text(const std::string& name, nb::handle value) {
@@ -194,6 +190,13 @@ std::string utf8_of(PyObject* text) {
 }
 
 }  // namespace
+
+bool is_list(nb::handle given) {
+  PyObject* const object = given.ptr();
+  if (PyList_Check(object) != 0 || PyTuple_Check(object) != 0) return true;
+  return PySequence_Check(object) != 0 && PyObject_CheckBuffer(object) == 0 &&
+         PyUnicode_Check(object) == 0 && !nb::hasattr(given, "__dlpack__") && !is_mapping(given);
+}
 
 std::string text_of(nb::handle object) { return utf8_of(PyObject_Str(object.ptr())); }
 std::string repr_of(nb::handle object) { return utf8_of(PyObject_Repr(object.ptr())); }

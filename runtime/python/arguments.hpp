@@ -114,6 +114,9 @@ class Items {
   List<TensorView> outputs_;
 };
 
+/// A list or a tuple, or another sequence that is not an array itself. Most are the first.
+[[nodiscard]] bool is_list(nb::handle given);
+
 /// Settings of the environment, and what keyword arguments say instead: `timeout=60`.
 Settings read_settings(const nb::kwargs& given);
 

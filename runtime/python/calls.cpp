@@ -27,11 +27,18 @@ std::atomic<unsigned>& fork_counter() noexcept {
   return counter;
 }
 
+/// Python's.
+std::atomic<unsigned long>& main_thread() noexcept {
+  static std::atomic<unsigned long> main_thread{0};
+  return main_thread;
+}
+
 /// The exception that a handler of Python raised stays in this thread's state, where blocking()
-/// finds it. Python runs handlers on its main thread alone. When Python ends, a thread that asks
-/// for its lock never comes back.
+/// finds it. Python runs handlers on its main thread alone. When Python ends, another thread that
+/// asks for its lock never comes back.
 bool signal_raised() noexcept {
-  if (!is_blocking || Py_IsInitialized() == 0) return false;
+  if (!is_blocking || PyThread_get_thread_ident() != main_thread().load()) return false;
+  if (Py_IsInitialized() == 0) return false;
   const nb::gil_scoped_acquire acquired;
   return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
 }
@@ -61,7 +68,11 @@ void raise(const Error& error) {
 
 }  // namespace
 
-void watch_signals() { set_interrupt_check(signal_raised); }
+void watch_signals() {
+  const nb::object thread = nb::module_::import_("threading").attr("main_thread")();
+  main_thread() = nb::cast<unsigned long>(thread.attr("ident"));
+  set_interrupt_check(signal_raised);
+}
 
 void translate_errors(nb::module_& /*module*/) {
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
@@ -125,7 +136,14 @@ void Occupancy::require_free(const char* what) const {
 
 Occupancy::Turn::Turn(Occupancy& occupancy, const char* what) : occupancy_(occupancy) {
   occupancy.require_own_process(what);
-  if (occupancy.owner_ == std::this_thread::get_id() || occupancy.is_in_callback()) return;
+  const bool is_own = occupancy.owner_ == std::this_thread::get_id();
+  if ((is_own && innermost_callback != nullptr) || occupancy.is_in_callback()) return;
+  if (is_own) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(what) +
+                    ": this thread is in a call of this object, which a signal's handler or the "
+                    "code of an argument has interrupted; make this one when that has returned");
+  }
   if (occupancy.owner_ != std::thread::id()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(what) +

@@ -103,7 +103,7 @@ PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const n
   read_on_all(ranks, [&] {
     chosen = read_operation(op);
     for (const nb::handle given : {nb::handle(input), nb::handle(out)}) {
-      if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) continue;
+      if (!is_list(given)) continue;
       throw Error(ErrorCode::invalid_argument,
                   "allreduce_async: expected one array for input and out; got a list");
     }

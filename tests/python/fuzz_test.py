@@ -4,6 +4,7 @@
 import random
 import resource
 import sys
+from collections import UserList, deque
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ THINGS = [None, True, 0, -1, 2**70, 1.5, "", "w", "\ud800", b"", b"12", object()
           {"w": 1}, {1: None}, [], [[]], [[], [1]], (), ((),), [None], range(3), slice(1), 1j,
           np.float32(1), np.zeros(0), np.zeros((2, 3), np.float32), np.zeros((1,) * 9),
           np.zeros((2, 3)), np.array(["a"]), np.array([None]), np.zeros(3, "i4,f4"),
+          range(0), deque(), UserList([]), UserList([np.zeros(3, np.float32)] * 2),
           np.datetime64("2020"), np.zeros((3, 2), np.float32).T, memoryview(b"abc"), float("nan")]
 NAMES = ["keys", "values", "out", "priority", "borrow", "cast", "shape", "dtype", "op", "root",
          "timeout", "threads", "learning_rate", "metadata", "stream", "max_version", "type", ""]

@@ -64,7 +64,7 @@ def test_a_lost_rank_is_named():
 
 @pytest.mark.parametrize("per_node", ["1", "2"])
 def test_a_rank_that_never_comes_to_a_backward_pass_is_named(per_node):
-    done = job(2, HERE / "torch_worker.py", "late", TUTTI_TIMEOUT="2",
+    done = job(2, HERE / "torch_worker.py", "late", TUTTI_TIMEOUT="15",
                TUTTI_RANKS_PER_NODE=per_node)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" in done.stderr and "signal" not in done.stderr, done.stderr

@@ -75,10 +75,22 @@ def test_groups_have_a_weight_decay_of_their_own(base, own, overlap, ranks):
 def test_options_of_groups_that_would_be_ignored_are_refused():
     with pytest.raises(tutti.InvalidArgumentError, match="got betas, momentum; all other options"):
         tutti.torch.Optimizer(groups_of(network(), {"momentum": 0.9, "betas": (0.9, 0.99)}, {}))
+    with pytest.raises(tutti.InvalidArgumentError, match="got momentum; all other options"):
+        tutti.torch.Optimizer(groups_of(network(), {"momentum": 0}, {}), momentum=0.9)
     optimizer = tutti.torch.Optimizer(network().parameters(), overlap=False)
     optimizer.param_groups[0]["weight_decay"] = 0.1
     with pytest.raises(tutti.InvalidArgumentError, match="a factor of the option weight_decay"):
         optimizer.step()
+
+
+def test_what_groups_say_for_the_program_alone_stays_there(ranks):
+    model = network()
+    groups = groups_of(model, {"lr_scale": 0.5}, {"name": "head"})
+    torch.optim.SGD(groups, lr=0.1)  # it writes its defaults into the groups
+    optimizer = tutti.torch.Optimizer(groups, learning_rate=0.1)
+    assert optimizer.param_groups[0]["lr_scale"] == 0.5
+    assert optimizer.param_groups[1]["name"] == "head"
+    train(model, optimizer)
 
 
 def test_parameters_that_come_later_are_refused():
@@ -238,6 +250,15 @@ def test_an_optimizer_that_is_dropped_leaves_no_hooks():
     assert hooks_of(model) == [0] * 4
 
 
+def test_pushes_of_an_optimizer_that_is_dropped_end_well(ranks):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.parameters(), overlap=True)
+    backward(model)
+    del optimizer
+    gc.collect()
+    ranks.barrier()  # which fails where a store gave up its pushes
+
+
 def test_a_store_has_one_optimizer():
     store = tutti.create("dist")
     first, second = network(), network()
@@ -246,6 +267,16 @@ def test_a_store_has_one_optimizer():
         tutti.torch.Optimizer([(f"b.{name}", weight) for name, weight in second.named_parameters()],
                               "adam", store=store)
     assert store.optimizer.name == optimizer._rule.name == "sgd"
+
+
+def test_an_optimizer_that_cannot_be_made_leaves_the_one_before():
+    model = network()
+    store = tutti.create("dist")
+    store.init(3, torch.zeros(2).numpy())
+    optimizer = tutti.torch.Optimizer(model.parameters(), learning_rate=0.1)
+    with pytest.raises(tutti.InvalidArgumentError, match="key 3 .*exists already"):
+        tutti.torch.Optimizer(model.parameters(), store=store)
+    train(model, optimizer)
 
 
 def test_a_model_outlives_its_optimizer():

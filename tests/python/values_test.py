@@ -3,6 +3,7 @@
 
 import array as arrays
 import gc
+from collections import UserList, deque
 
 import numpy as np
 import pytest
@@ -217,3 +218,28 @@ def test_what_an_updater_raises_comes_out_with_its_traceback(kv):
     with pytest.raises((tutti.InvalidArgumentError, BufferError), match="updater"):
         kept[0].numpy()
     assert raised.value.__cause__.__traceback__.tb_frame.f_code.co_name == "update"
+
+
+@pytest.mark.parametrize("given", [deque(), range(0), UserList([]),
+                                   UserList([np.ones(2, np.float32)] * 2)])
+def test_an_asynchronous_sum_takes_one_array(given):
+    ranks = tutti.Communicator.world()
+    with pytest.raises(tutti.InvalidArgumentError, match="expected one array for input and out"):
+        ranks.allreduce_async(given)
+
+
+class Nested:
+    """An array whose reading makes a call of the communicator that is to take it."""
+
+    def __init__(self, ranks):
+        self.ranks = ranks
+
+    def __dlpack__(self, **options):
+        self.ranks.barrier()
+
+
+def test_a_call_inside_a_call_is_refused():
+    ranks = tutti.Communicator.world()
+    with pytest.raises(tutti.InvalidArgumentError, match="has interrupted; make this one when"):
+        ranks.allreduce(Nested(ranks))
+    ranks.barrier()

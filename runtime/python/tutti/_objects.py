@@ -55,7 +55,8 @@ def _allgather_object(self: Communicator, value: Any) -> list[Any]:
     counts = array("q", bytes(8 * self.size))
     self.allgather(array("q", [len(memory) if reason is None else _NONE]), counts)
     if _NONE in counts:
-        raise _refusal("allgather_object", counts.index(_NONE), reason)
+        failed = counts.index(_NONE) if reason is None else self.rank
+        raise _refusal("allgather_object", failed, reason)
     everything = bytearray(sum(counts))
     self.allgatherv(memory, everything, list(counts))
     objects, end = [], 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import weakref
 from typing import Any, Callable, Iterable, Iterator
 
@@ -13,7 +14,13 @@ import torch
 from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer
 from ._job import world
 
-_OF_GROUPS = {"params", "param_names", "lr", "weight_decay", "initial_lr"}
+# Options of optimizers, here or in torch, that all groups have alike. What else a group says, such
+# as its name, is the program's own.
+_OF_ALL_GROUPS = {
+    "alpha", "amsgrad", "beta", "beta1", "beta2", "betas", "bias_correction", "centered",
+    "clip_global_norm", "clip_gradient", "dampening", "eps", "epsilon", "eta", "lambda", "lambda1",
+    "learning_rate", "loss_scale", "maximize", "momentum", "multi_precision", "nesterov",
+    "rescale_grad", "rho", "schedule", "schedule_decay", "seed", "wd_lh"}
 _open: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
@@ -30,6 +37,14 @@ def _remove(hooks: list[Any]) -> None:
     for hook in hooks:
         hook.remove()
     hooks.clear()
+
+
+def _end(hooks: list[Any], pending: list[Pending]) -> None:
+    """Of an optimizer that is dropped, whose store is still there. Pushes that a store gave up
+    would end the calls of all ranks."""
+    _remove(hooks)
+    for push in pending:
+        _error_of(push)
 
 
 def _runs_optimizer(store: KVStore) -> bool:
@@ -104,6 +119,7 @@ class Optimizer(torch.optim.Optimizer):
                      if isinstance(group, dict)), default=0.0)
         if rule.weight_decay == 0 and decay > 0:  # the largest: groups have parts of it
             rule = optimizer(name, **{**options, "weight_decay": decay})
+        self._options = options
         super().__init__(params, rates)
         self._rule = rule
         self._params: list[torch.nn.Parameter] = []
@@ -123,10 +139,14 @@ class Optimizer(torch.optim.Optimizer):
         self._factors = [(1.0, 1.0)] * len(self.param_groups)
         self._set_rates()
         self.store = create(world()) if store is None else store
-        self._close_others()
+        others = self._others()
+        for other in others:
+            other._await_pushes()
         with torch.no_grad():
             self._move()
         self.store.set_optimizer(self._rule)
+        for other in others:
+            other.close()
         # Where push() itself would return before the parameters are updated.
         self._goes_on = self.store._is_asynchronous and not is_scaled
         pays = world().num_nodes > 1 and ranks == world().size and not is_scaled
@@ -134,7 +154,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._overlaps:
             self._hooks += [param.register_post_accumulate_grad_hook(self._hook(index))
                             for index, param in enumerate(self._params)]
-        weakref.finalize(self, _remove, self._hooks).atexit = False
+        weakref.finalize(self, _end, self._hooks, self._pending).atexit = False
         _open.add(self)
         self._is_made = True
 
@@ -144,18 +164,18 @@ class Optimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "Optimizer.add_param_group: its store has the parameters that it was made with; "
                 "give all groups when it is made, with lr=0 for those that come later")
-        unknown = set(param_group) - _OF_GROUPS if isinstance(param_group, dict) else None
-        if unknown:
+        names = _OF_ALL_GROUPS & set(param_group) if isinstance(param_group, dict) else set()
+        refused = [name for name in sorted(names) if param_group[name] or self._options.get(name)]
+        if refused:
             raise InvalidArgumentError(
                 "Optimizer: expected groups with params, lr and weight_decay; got "
-                f"{', '.join(sorted(unknown))}; all other options are those of all groups")
+                f"{', '.join(refused)}; all other options are those of all groups")
         super().add_param_group(param_group)
 
-    def _close_others(self) -> None:
+    def _others(self) -> list[Optimizer]:
+        """Those that have one of its parameters."""
         own = set(map(id, self._params))
-        for other in list(_open):
-            if not own.isdisjoint(map(id, other._params)):
-                other.close()
+        return [other for other in _open if not own.isdisjoint(map(id, other._params))]
 
     def close(self) -> None:
         """Pushes under way end, and later backward passes push no more. Parameters stay as they
@@ -261,7 +281,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _set_factors(self, factors: list[tuple[float, float]]) -> None:
         keys = iter(self._keys)
-        for group, before, now in zip(self.param_groups, self._factors, factors):
+        known = self._factors
+        self._factors = [(math.nan, math.nan)] * len(known)  # should a call raise: all anew
+        for group, before, now in zip(self.param_groups, known, factors):
             for key in itertools.islice(keys, len(group["params"])):
                 if now[0] != before[0]:
                     self._rule.set_lr_mult(key, now[0])
@@ -278,8 +300,8 @@ class Optimizer(torch.optim.Optimizer):
         """Factors of rates are no part of a checkpoint, as the rate itself is none."""
         self._await_pushes()  # they read the factors
         factors = self._factors
-        self._set_factors([(1.0, decay) for _, decay in factors])
         try:
+            self._set_factors([(1.0, decay) for _, decay in factors])
             yield
         finally:
             self._set_factors(factors)
@@ -321,7 +343,8 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def _end_pushes(self) -> None:
-        pushed, self._pending = self._pending, []
+        pushed = list(self._pending)
+        self._pending.clear()
         versions, self._versions = self._versions, [None] * len(self._params)
         errors = [error for error in map(_error_of, pushed) if error is not None]
         if errors:
@@ -337,7 +360,8 @@ class Optimizer(torch.optim.Optimizer):
                 raise InvalidArgumentError(
                     f"Optimizer.step: the gradient of parameter {key} was changed after its push, "
                     "which went on meanwhile; take the option clip_global_norm or loss_scale, or "
-                    "create it with overlap=False")
+                    "create it with overlap=False; for the norm alone take "
+                    "torch.nn.utils.get_total_norm")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients; or, with `set_to_none` False, they are zero and stay."""
@@ -356,7 +380,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def load(self, directory: str, may_be_absent: bool = False,
              other_options: bool = False) -> dict[str, Any]:
-        """The newest whole generation, as KVStore.load() gives it. Collective."""
+        """The newest whole generation, as KVStore.load() gives it. Collective.
+
+        Groups have the weight decay that they were saved with, or `other_options` is True.
+        """
         with self._without_rates():
             found = self.store.load(directory, may_be_absent=may_be_absent,
                                     other_options=other_options)
