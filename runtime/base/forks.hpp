@@ -9,4 +9,7 @@ namespace tutti {
 /// by one that it came from. Any thread.
 [[nodiscard]] unsigned num_forks() noexcept;
 
+/// Throws invalid_argument: what this rank has made is not for the processes that it forks.
+[[noreturn]] void throw_forked(int rank);
+
 }  // namespace tutti

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <span>
 #include <string>
 
@@ -70,15 +71,20 @@ void require_one_order(Gpus& gpus, int device, const void* user);
 /// host's memory, and then abort() ends what is in streams.
 template <class Body, class Abort>
 void carry_out(Group& group, Body body, Abort abort) {
-  try {
-    body();
-  } catch (const Error& error) {
+  const auto fail = [&](const Error& error) {
     try {
       group.engine().fail(error);
     } catch (...) {
       abort();
       throw;
     }
+  };
+  try {
+    body();
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::bad_alloc&) {
+    fail(Error(ErrorCode::out_of_memory, "no memory for a sum over GPUs"));
   }
 }
 

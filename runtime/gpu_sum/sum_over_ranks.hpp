@@ -26,6 +26,12 @@ struct SumTraits {
 class SumOverRanks {
  public:
   explicit SumOverRanks(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  SumOverRanks(const SumOverRanks&) = delete;
+  SumOverRanks& operator=(const SumOverRanks&) = delete;
+  /// A forked process has neither the GPUs nor the threads of its parent.
+  ~SumOverRanks() {
+    if (group_ != nullptr && group_->is_forked()) static_cast<void>(reducer_.release());
+  }
 
   /// Sums parts in memory of this rank's `device`, in place: see Reducer::allreduce. Collective.
   /// Errors, on all ranks alike: invalid_argument if two ranks of a node share a GPU and NCCL was

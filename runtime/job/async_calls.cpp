@@ -82,6 +82,7 @@ std::size_t AsyncCalls::add(AsyncClient& client) {
 }
 
 void AsyncCalls::remove(std::size_t client) {
+  if (forks_ != num_forks()) return;  // its jobs are the parent's
   std::unique_lock lock(mutex_);
   const auto has_jobs = [&] {
     return std::ranges::any_of(clients_[client].queues,
@@ -153,6 +154,7 @@ void AsyncCalls::start_helper() {
 /// holds.
 template <class Ready>
 void AsyncCalls::await(const Ready& ready) {
+  if (forks_ != num_forks()) throw_forked(engine_.topology().rank);  // nobody here goes on with it
   std::unique_lock lock(mutex_);
   if (ready()) return;
   if (is_driver()) {

@@ -50,6 +50,7 @@
 #include <vector>
 
 #include "collectives/engine.hpp"
+#include "runtime/base/forks.hpp"
 #include "runtime/job/async_state.hpp"
 
 namespace tutti {
@@ -205,6 +206,7 @@ class AsyncCalls {
   void watch_driver(std::unique_lock<std::mutex>& lock, const Ready& ready);
 
   collectives::Engine& engine_;
+  unsigned forks_ = num_forks();
   Clock::duration deadline_;  ///< the largest duration for none
   bool has_network_;
   bool begins_late_;  ///< the helper, because the program's threads have all cores

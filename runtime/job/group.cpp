@@ -83,14 +83,6 @@ void Group::adopt_known_paths() {
              (parts_.why_unreadable.empty() ? "" : ": " + parts_.why_unreadable));
 }
 
-void Group::throw_forked() const {
-  throw Error(
-      ErrorCode::invalid_argument,
-      "this process was forked by rank " + std::to_string(topology().rank) +
-          ", whose stores and communicators it may not use; make a \"local\" store here, or "
-          "make the calls in the rank itself");
-}
-
 /// In a forked process: its threads and messages are its parent's.
 void Group::leak() {
   static_cast<void>(reports_.release());
@@ -233,6 +225,7 @@ std::vector<int> Group::ended_local_ranks() const {
 }
 
 Tensor Group::allocate(Shape shape, DType dtype) {
+  require_own_process();  // the list of what is free is a copy here
   const std::optional<std::size_t> bytes = bytes_of(shape, dtype);
   if (!bytes) {
     throw Error(ErrorCode::out_of_memory,

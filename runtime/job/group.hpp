@@ -75,6 +75,7 @@ class Group {
   /// Asks all ranks to stop. Waits for nothing, whatever is under way.
   void request_stop() noexcept { engine_->request_stop(); }
   void await_async() {
+    require_own_process();
     if (!has_engine()) async_->await_all();
   }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
@@ -145,9 +146,8 @@ class Group {
 
  private:
   void require_own_process() const {
-    if (is_forked()) throw_forked();
+    if (is_forked()) throw_forked(topology().rank);
   }
-  [[noreturn]] void throw_forked() const;
   void leak();
   void copy_on_host(const TensorView& target, const ConstTensorView& source, std::size_t together);
   void leave();

@@ -342,7 +342,10 @@ Communicator communicator_from_address(const void* comm, MpiAbi abi, const Setti
   const mpi::Comm given = calls.comm_at(comm);
   const bool is_null = calls.is_null(given);
   bool between = false;
-  if (!is_null) mpi::check(calls.is_intercommunicator(given, &between), "MPI_Comm_test_inter");
+  if (!is_null) {
+    const mpi::Turn turn("MPI_Comm_test_inter");
+    mpi::check(calls.is_intercommunicator(given, &between), "MPI_Comm_test_inter");
+  }
   if (is_null || between) {
     throw Error(ErrorCode::invalid_argument,
                 std::string("communicator_from: expected the ranks of one group, got ") +

@@ -126,7 +126,10 @@ std::string version() { return short_version(load_or_throw().version()); }
 void require_launch(const Settings& settings) {
   if (settings.launcher == "ignore") return;
   int size = 0;
-  check(calls().size(calls().world(), &size), "MPI_Comm_size");
+  {
+    const Turn turn("MPI_Comm_size");
+    check(calls().size(calls().world(), &size), "MPI_Comm_size");
+  }
   const std::optional<Launch> launch = find_launch();
   const std::string text = launch_mismatch(launch, size, short_version(calls().version()));
   if (text.empty()) return;
@@ -218,6 +221,7 @@ std::unique_lock<std::timed_mutex> require_only_maker(std::chrono::duration<doub
 void finalize_together() {
   static std::once_flag once;
   std::call_once(once, [] {
+    const Turn turn("MPI_Comm_set_attr");
     check(calls().call_at_finalize(wait_at_finalize, nullptr), "MPI_Comm_set_attr");
   });
 }
@@ -245,6 +249,7 @@ void duplicate_world_to_address(void* comm, MpiAbi abi) {
   mpi::require_abi(abi, "duplicate_world");
   mpi::ensure_initialized();
   mpi::Comm copy;
+  const mpi::Turn turn("MPI_Comm_dup");
   mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");
   mpi::check(calls.return_errors(copy), "MPI_Comm_set_errhandler");
   calls.store_comm(copy, comm);

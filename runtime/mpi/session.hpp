@@ -55,7 +55,8 @@ ThreadLevel thread_level();
 /// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
 /// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
 /// one thread do not nest. The calls that make communicators wait for other ranks in their turn: by
-/// then all of these have come, and one thread of a process makes groups at a time.
+/// then all of these have come, and one thread of a process makes groups at a time. The program
+/// sees to that for duplicate_world() and for groups of some ranks whose lanes are MPI's.
 class Turn {
  public:
   /// `call` is its name, a literal.

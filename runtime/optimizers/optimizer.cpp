@@ -42,13 +42,13 @@ void Optimizer::set_learning_rate(double learning_rate) {
                     "it) first");
   }
   check_field(owner, {"learning_rate", &learning_rate, &bounds::kNotNegative});
-  uses_->wait();
+  const auto lock = uses_->wait();
   options_.learning_rate = learning_rate;
 }
 
 void Optimizer::set_schedule(std::optional<Schedule> schedule) {
   if (schedule) optimizer::check_schedule("optimizer " + name_, *schedule, options_.learning_rate);
-  uses_->wait();
+  const auto lock = uses_->wait();
   options_.schedule = std::move(schedule);
 }
 
@@ -59,7 +59,7 @@ Optimizer::Factors Optimizer::factors_of(const Key& key) const {
 }
 
 void Optimizer::set_factors(const Key& key, const Factors& factors) {
-  uses_->wait();
+  const auto lock = uses_->wait();
   const auto digest = [&](const Factors& of) {
     return of.learning_rate == 1.0 && of.weight_decay == 1.0
                ? 0

@@ -10,7 +10,7 @@ void OptimizerUses::add(const std::shared_ptr<const Wait>& wait) {
 }
 
 /// Without the lock: a push that is waited for may end a use.
-void OptimizerUses::wait() const {
+std::unique_lock<std::mutex> OptimizerUses::wait() const {
   std::vector<std::shared_ptr<const Wait>> waits;
   {
     const std::lock_guard lock(mutex_);
@@ -19,6 +19,7 @@ void OptimizerUses::wait() const {
   for (const auto& wait : waits) {
     if (wait != nullptr) (*wait)();
   }
+  return std::unique_lock(changing_);
 }
 
 }  // namespace tutti

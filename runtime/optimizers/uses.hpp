@@ -18,11 +18,13 @@ class OptimizerUses {
   using Wait = std::function<void()>;
 
   void add(const std::shared_ptr<const Wait>& wait);
-  /// Returns when no push of any store is under way. Called by a push itself, it does not wait.
-  void wait() const;
+  /// Returns when no push of any store is under way. Called by a push of the same group, it does
+  /// not wait for that. Options are the caller's alone to change as long as it holds the lock.
+  [[nodiscard]] std::unique_lock<std::mutex> wait() const;
 
  private:
   mutable std::mutex mutex_;
+  mutable std::mutex changing_;
   std::vector<std::weak_ptr<const Wait>> waits_;  ///< empty once the use has ended
 };
 

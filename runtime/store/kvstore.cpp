@@ -30,7 +30,11 @@ AsyncPushes::Stays stays_of(const AsyncOptions& options) {
 
 KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KVStore::KVStore(KVStore&&) noexcept = default;
-KVStore& KVStore::operator=(KVStore&&) noexcept = default;
+KVStore& KVStore::operator=(KVStore&& other) noexcept {
+  KVStore before(std::move(other));  // ends what this one had
+  impl_.swap(before.impl_);
+  return *this;
+}
 KVStore::~KVStore() {
   if (impl_ != nullptr && impl_->group->is_forked()) static_cast<void>(impl_.release());
 }

@@ -316,7 +316,8 @@ void KVStore::Impl::set_rule(UpdateRule rule) {
   use_.reset();
   if (const Optimizer* optimizer = rule_.optimizer()) {
     use_.emplace(*optimizer, [members = std::weak_ptr<Group>(group)] {
-      if (const auto there = members.lock()) there->await_async();
+      const auto there = members.lock();
+      if (there != nullptr && !there->is_forked()) there->await_async();
     });
   }
   for (auto& [key, entry] : table_) {

@@ -43,7 +43,7 @@ TEST_CASE("a large MPI_Send completes while its receiver waits in a push") {
 // Each thread's first group is the other's second: without a limit they would wait for ever.
 TEST_CASE("threads that make groups in another order on other ranks do not hang") {
   tutti::Settings settings = test::settings();
-  settings.timeout = std::chrono::seconds(2);
+  settings.timeout = std::chrono::seconds(8);
   std::array<MPI_Comm, 2> comms{};
   for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   std::array<bool, 2> has_ended{};
@@ -57,7 +57,7 @@ TEST_CASE("threads that make groups in another order on other ranks do not hang"
   };
   const std::size_t first = test::rank() == 0 ? 0 : 1;
   std::thread beside(make, first);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
   make(1 - first);
   beside.join();
   CHECK(test::agree(has_ended[0] && has_ended[1]));

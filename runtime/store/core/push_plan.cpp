@@ -56,7 +56,7 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
   if (keys.list().size() != 1 || values.is_nested() || tensors.size() != 1) return false;
   const Key& key = keys.list().front();
   const ConstTensorView& value = tensors.front();
-  drop();
+  keys_.clear();
   require_usable(key, value);
   Entry& entry = table_.at(key);
   require_dense(entry);
@@ -83,6 +83,13 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
   values_.clear();
   values_.emplace_back(value);
   return true;
+}
+
+void PushPlan::drop() {
+  keys_.clear();
+  values_.clear();
+  items_.clear();
+  entries_.clear();
 }
 
 void PushPlan::note_apart(PushItem& item, const std::byte* value) {

@@ -45,8 +45,8 @@ class PushPlan {
   void take(std::vector<PushItem> items, const char* call);
   /// The value of a key lies in no replica: until there is another key, it need not be looked for.
   void note_apart(PushItem& item, const std::byte* value);
-  /// The next push makes a new plan.
-  void drop() { keys_.clear(); }
+  /// The next push makes a new plan. What values keep is let go.
+  void drop();
 
   [[nodiscard]] std::span<PushItem> items() { return items_; }
   [[nodiscard]] std::span<const PushItem> items() const { return items_; }
