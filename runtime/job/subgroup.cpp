@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -86,21 +87,21 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
     parts = parent.parts_for(members, number);
     engine.memory().control().subgroup = parts->scratch->offset_of_control();
   });
-  std::optional<Error> failed;
+  std::exception_ptr failed;
   if (parts) {
     parts->scratch->share();
     const bool by_mpi = parts->tuning.exchange == collectives::Exchange::mpi;
     if (by_mpi && parts->topology.num_nodes() > 1) {
       try {
         parts->transport->make_lane(parts->topology.lane());
-      } catch (const Error& error) {
-        failed = error;
+      } catch (const Error&) {
+        failed = std::current_exception();
       }
     }
   }
   std::shared_ptr<Group> group;
   agree([&] {
-    if (failed) throw *failed;
+    if (failed != nullptr) std::rethrow_exception(failed);
     if (!parts) return;
     find_blocks(*parts, engine.memory());
     group = std::make_shared<Group>(std::move(*parts));

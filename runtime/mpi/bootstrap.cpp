@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -213,14 +214,14 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
   if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");
-  std::optional<Error> failed;
+  std::exception_ptr failed;
   try {
     parts.transport->make_lane(parts.topology.lane());
-  } catch (const Error& error) {
-    failed = error;
+  } catch (const Error&) {
+    failed = std::current_exception();
   }
   ranks.agree("have a communicator for each share of the data", [&] {
-    if (failed) throw *failed;
+    if (failed != nullptr) std::rethrow_exception(failed);
   });
 }
 

@@ -153,7 +153,7 @@ TEST_CASE("an optimizer that is changed by its own handle waits for the pushes u
     const std::vector<std::function<void()>> changes = {
         [&] { sgd->set_learning_rate(0.5); }, [&] { sgd->set_lr_mult(1, 2); },
         [&] { sgd->set_wd_mult(1, 0.5); },
-        [&] { sgd->set_schedule(Schedule(schedule::Factor{.step = 1, .factor = 0.5})); }};
+        [&] { sgd->set_schedule(Schedule{schedule::Factor{.step = 1, .factor = 0.5}}); }};
     for (const auto& change : changes) {
       if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const Pending one = kv.push_async(1, ones);
