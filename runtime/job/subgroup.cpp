@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -87,21 +86,17 @@ std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int 
     parts = parent.parts_for(members, number);
     engine.memory().control().subgroup = parts->scratch->offset_of_control();
   });
-  std::exception_ptr failed;
+  std::optional<collectives::LocalError> failed;
   if (parts) {
     parts->scratch->share();
     const bool by_mpi = parts->tuning.exchange == collectives::Exchange::mpi;
     if (by_mpi && parts->topology.num_nodes() > 1) {
-      try {
-        parts->transport->make_lane(parts->topology.lane());
-      } catch (const Error&) {
-        failed = std::current_exception();
-      }
+      failed = collectives::caught([&] { parts->transport->make_lane(parts->topology.lane()); });
     }
   }
   std::shared_ptr<Group> group;
   agree([&] {
-    if (failed != nullptr) std::rethrow_exception(failed);
+    if (failed) throw Error(failed->code, failed->text);
     if (!parts) return;
     find_blocks(*parts, engine.memory());
     group = std::make_shared<Group>(std::move(*parts));

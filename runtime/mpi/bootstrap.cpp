@@ -5,10 +5,8 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "tutti/error.hpp"
 #include "tutti/mpi_abi.hpp"
 
+#include "collectives/local_error.hpp"
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"
@@ -214,14 +213,10 @@ void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   const bool by_mpi = parts.tuning.exchange == collectives::Exchange::mpi;
   if (!by_mpi || parts.topology.num_nodes() == 1) return;
   ranks.barrier("make a communicator for each share of the data");
-  std::exception_ptr failed;
-  try {
-    parts.transport->make_lane(parts.topology.lane());
-  } catch (const Error&) {
-    failed = std::current_exception();
-  }
+  const auto failed =
+      collectives::caught([&] { parts.transport->make_lane(parts.topology.lane()); });
   ranks.agree("have a communicator for each share of the data", [&] {
-    if (failed != nullptr) std::rethrow_exception(failed);
+    if (failed) throw Error(failed->code, failed->text);
   });
 }
 
