@@ -35,6 +35,16 @@ bool are_equal(const KVStore& left, const KVStore& right) {
                      test::same_bits(left.view(5), right.view(5)));
 }
 
+/// A compressing store with two generations, of steps 1 and 2.
+KVStore saved_twice(const test::fs::path& directory) {
+  KVStore kv = store("2bit", test::one_node());
+  for (int step = 0; step < 2; ++step) {
+    train(kv, step, step + 1);
+    kv.save(directory, {{"step", std::to_string(step + 1)}});
+  }
+  return kv;
+}
+
 }  // namespace
 
 TEST_CASE("a compressed run goes on from a checkpoint with the same bits, in every layout") {
@@ -111,11 +121,7 @@ TEST_CASE("residuals of lanes belong to the nodes") {
 
 TEST_CASE("residuals that would be thrown away are not read, and their damage is none") {
   test::with_folder([](const test::fs::path& folder) {
-    KVStore kv = store("2bit", test::one_node());
-    train(kv, 0, 1);
-    kv.save(folder / "run", {{"step", "1"}});
-    train(kv, 1, 2);
-    kv.save(folder / "run", {{"step", "2"}});
+    KVStore kv = saved_twice(folder / "run");
     const auto is_newest = [&](KVStore other, const std::string& words) {
       other.set_optimizer(tutti::optimizer::sgd({.learning_rate = 0.1, .momentum = 0.9}));
       const auto loaded = other.load(folder / "run");
@@ -165,11 +171,7 @@ TEST_CASE("after a first compressed push that was refused the store is saved as 
 
 TEST_CASE("a damaged byte of a rank's residuals is found, and the generation before is taken") {
   test::with_folder([](const test::fs::path& folder) {
-    KVStore kv = store("2bit", test::one_node());
-    train(kv, 0, 1);
-    kv.save(folder / "run", {{"step", "1"}});
-    train(kv, 1, 2);
-    kv.save(folder / "run", {{"step", "2"}});
+    KVStore kv = saved_twice(folder / "run");
     const std::string name = "residuals-" + std::to_string(test::size() - 1) + ".safetensors";
     test::damage(test::generation(folder / "run", 2) / name, 5000);
     const auto loaded = kv.load(folder / "run");
