@@ -278,15 +278,16 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
   const CreationTime creation;
   EarlyCollectives ranks(comm, settings.timeout);
   std::unique_lock<std::timed_mutex> only_maker;
-  ranks.agree("look at their settings", [&] {
+  ranks.agree("begin to create their store or communicator", [&] {
     require_valid(settings);
+    if (ranks.size() == 1) return;
     // The other ranks wait for the whole timeout.
     const bool has_limit = settings.timeout.count() > 0;
-    if (ranks.size() > 1) {
-      only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
-    }
-    if (ranks.size() > 1) watch_calls(settings.timeout, ranks.name());
+    only_maker = require_only_maker(has_limit ? settings.timeout / 2 : kForAnotherMaker);
+    watch_calls(settings.timeout, ranks.name());
   });
+  // Only now: some MPIs complete no communicator before those that were begun earlier.
+  ranks.leave_parent("make a communicator of their own");
   require_equal_ranks(ranks, settings);
   const HostRanks host = meet_host(ranks);
 

@@ -83,18 +83,16 @@ Request EarlyCollectives::begin(const char* call, Start start) {
 }
 
 EarlyCollectives::EarlyCollectives(const Comm& parent, Seconds timeout)
-    : mpi_(calls()), timeout_(timeout), buffers_(std::make_shared<Buffers>()) {
-  {
-    const Turn turn("MPI_Comm_rank");
-    check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
-    check(mpi_.size(parent, &size_), "MPI_Comm_size");
-  }
+    : mpi_(calls()), timeout_(timeout), comm_(parent), buffers_(std::make_shared<Buffers>()) {
+  const Turn turn("MPI_Comm_rank");
+  check(mpi_.rank(parent, &rank_), "MPI_Comm_rank");
+  check(mpi_.size(parent, &size_), "MPI_Comm_size");
   name_ = name_of_process(rank_);
-  wait("begin to create their store or communicator", begin("MPI_Comm_idup", [&](Request* request) {
-         return mpi_.start_duplicate(parent, &buffers_->copy, request);
-       }));
-  return_errors(buffers_->copy);
-  comm_ = buffers_->copy;
+}
+
+void EarlyCollectives::leave_parent(const char* step) {
+  comm_ = duplicate(step);
+  is_own_ = true;
 }
 
 void EarlyCollectives::return_errors(const Comm& comm) const {
@@ -233,6 +231,7 @@ void EarlyCollectives::wait(const char* step, Request request) {
     pause(waited);
   }
   seen_at_.clear();  // all have come to this step
+  have_met_ = true;
 }
 
 // --- who does not come --------------------------------------------------------------------------
@@ -250,7 +249,7 @@ void EarlyCollectives::tell(int to_rank, const char* step, bool asks) {
 
 /// A rank that waits says so to those who ask, and remembers who did.
 void EarlyCollectives::answer_roll_calls(const char* step) {
-  if (!comm_.is_set()) return;
+  if (!is_own_) return;
   for (;;) {
     int from = kAnyRank;
     bool found = false;
@@ -293,13 +292,17 @@ std::string EarlyCollectives::call_roll(const char* step) {
 }
 
 /// Before there is a communicator of our own, a question could meet a receive of the program's.
+std::string EarlyCollectives::missing(const char* step) {
+  if (is_own_) return call_roll(step);
+  if (have_met_) return "all had come before this, and some have given up since; see their errors";
+  return "which of them have not come cannot be seen from here";
+}
+
 void EarlyCollectives::expire(const char* step, Seconds waited) {
   collectives::leak_until_exit(buffers_);
-  const std::string missing =
-      !comm_.is_set() ? "which of them have not come cannot be seen from here" : call_roll(step);
   throw Error(ErrorCode::timeout,
               name_ + " waited " + in_seconds(waited) + " for all ranks to " + step + ": " +
-                  missing + "; see what they are doing, or raise TUTTI_TIMEOUT",
+                  missing(step) + "; see what they are doing, or raise TUTTI_TIMEOUT",
               ErrorScope::failed);
 }
 

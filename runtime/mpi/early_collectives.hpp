@@ -20,8 +20,8 @@
 namespace tutti::mpi {
 
 /// `step` completes the sentence "waited for all ranks to ..." of the deadline's error. All calls
-/// are collective, but for wait(). Errors: timeout, with the ranks that do not answer, after which
-/// nothing here may be called; communication.
+/// are collective, but for wait(). Errors: timeout, in a communicator of our own with the ranks
+/// that do not answer, after which nothing here may be called; communication.
 ///
 /// Memory does not grow with the number of ranks, but where these are asked who is there.
 ///
@@ -29,10 +29,15 @@ namespace tutti::mpi {
 /// to MPI where a deadline has passed.
 class EarlyCollectives {
  public:
-  /// Duplicates `parent`; MPI_Finalize frees the copy. No deadline if `timeout` is 0.
+  /// The ranks of `parent`. No deadline if `timeout` is 0. Local.
   EarlyCollectives(const Comm& parent, std::chrono::duration<double> timeout);
 
-  /// A communicator of our own, which returns errors.
+  /// From here on the ranks meet in a communicator of their own, which returns errors, and may send
+  /// messages in it; MPI_Finalize frees it. What has to hold before MPI makes any communicator is
+  /// agreed on before.
+  void leave_parent(const char* step);
+
+  /// The parent, or since leave_parent() our own.
   [[nodiscard]] const Comm& comm() const { return comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -94,11 +99,14 @@ class EarlyCollectives {
   void return_errors(const Comm& comm) const;
   void tell(int to_rank, const char* step, bool asks);
   [[nodiscard]] std::string call_roll(const char* step);
+  [[nodiscard]] std::string missing(const char* step);
   [[noreturn]] void expire(const char* step, std::chrono::duration<double> waited);
 
   const Calls& mpi_;
   std::chrono::duration<double> timeout_;
   Comm comm_;
+  bool is_own_ = false;
+  bool have_met_ = false;  ///< in some step
   int rank_ = 0;
   int size_ = 1;
   std::string name_;  ///< this rank's, for messages

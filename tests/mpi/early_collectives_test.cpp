@@ -43,6 +43,12 @@ bool says(const std::optional<tutti::Error>& error, ErrorCode code, ErrorScope s
 const Calls& mpi() { return tutti::mpi::load_or_throw(); }
 tutti::mpi::Comm world() { return mpi().world(); }
 
+EarlyCollectives in_own_communicator(std::chrono::duration<double> timeout) {
+  EarlyCollectives ranks(world(), timeout);
+  ranks.leave_parent("make a communicator of their own");
+  return ranks;
+}
+
 /// True if `body` is so on every rank, once in three times: who asks where the others are waits for
 /// half a second, in which a rank may have no core to answer.
 bool any_roll_call(const std::function<bool()>& body) {
@@ -55,7 +61,7 @@ bool any_roll_call(const std::function<bool()>& body) {
 }  // namespace
 
 TEST_CASE("every rank learns what the others have") {
-  EarlyCollectives ranks(world(), kLong);
+  EarlyCollectives ranks = in_own_communicator(kLong);
   const std::vector<int> all = ranks.allgather("exchange numbers", ranks.comm(), 10 + test::rank());
   bool is_right = all.size() == static_cast<std::size_t>(test::size());
   for (int rank = 0; rank < test::size(); ++rank) is_right = is_right && all[rank] == 10 + rank;
@@ -70,7 +76,7 @@ TEST_CASE("every rank learns what the others have") {
 }
 
 TEST_CASE("some of the ranks exchange parts of any length while the others go on") {
-  EarlyCollectives ranks(world(), kLong);
+  EarlyCollectives ranks = in_own_communicator(kLong);
   const bool takes_part = test::rank() % 2 == 0;
   const tutti::mpi::Comm some = ranks.split("choose some", takes_part);
   CHECK(test::agree(some.is_set() == takes_part));
@@ -95,7 +101,7 @@ TEST_CASE("some of the ranks exchange parts of any length while the others go on
 
 TEST_CASE("what one rank throws, of whatever type, all throw") {
   struct Unknown {};
-  EarlyCollectives ranks(world(), kLong);
+  EarlyCollectives ranks = in_own_communicator(kLong);
   const auto outcome = [&](auto fault) {
     return test::error_of([&] {
       ranks.agree("do something", [&] {
@@ -121,7 +127,7 @@ TEST_CASE("a rank that stays away from a step is named, with the step") {
                                           "for all ranks to meet here: rank 1 did not come;",
                                           "TUTTI_TIMEOUT"};
   CHECK(any_roll_call([&] {
-    EarlyCollectives ranks(world(), is_missing ? kLong : kBrief);
+    EarlyCollectives ranks = in_own_communicator(is_missing ? kLong : kBrief);
     if (is_missing) return true;
     const auto error = test::error_of([&] { ranks.agree("meet here", [] {}); });
     return says(error, ErrorCode::timeout, ErrorScope::failed, words);
@@ -130,7 +136,7 @@ TEST_CASE("a rank that stays away from a step is named, with the step") {
 
 TEST_CASE("a rank that waits in another step is not said to be missing") {
   CHECK(any_roll_call([&] {
-    EarlyCollectives ranks(world(), test::rank() == kMissing ? kLong : kBrief);
+    EarlyCollectives ranks = in_own_communicator(test::rank() == kMissing ? kLong : kBrief);
     Request request;
     if (test::rank() == kMissing) {
       // Nobody sends this message until the others have given up.
@@ -163,6 +169,8 @@ TEST_CASE("a rank that creates its communicator too late keeps the others no lon
   CHECK(test::agree(test::rank() == kMissing || is_told));
   // It finds what the others had begun, and then that they have gone.
   if (test::rank() == kMissing) error = test::error_of(create);
-  const bool is_late = says(error, ErrorCode::timeout, ErrorScope::failed, {"rank 0"});
+  const bool is_late =
+      says(error, ErrorCode::timeout, ErrorScope::failed,
+           {"for all ranks to make a communicator of their own", "have given up since"});
   CHECK(test::agree(test::rank() != kMissing || is_late));
 }

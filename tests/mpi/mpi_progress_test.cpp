@@ -5,6 +5,7 @@
 #include <chrono>
 #include <doctest/doctest.h>
 #include <mpi.h>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,26 +41,52 @@ TEST_CASE("a large MPI_Send completes while its receiver waits in a push") {
   CHECK(test::agree(message.front() == 'x' && message.back() == 'x'));
 }
 
-// Each thread's first group is the other's second: without a limit they would wait for ever.
-TEST_CASE("threads that make groups in another order on other ranks do not hang") {
+namespace {
+
+/// When a rank's threads begin to make the first group and the second.
+using Starts = std::array<std::chrono::milliseconds, 2>;
+
+/// Makes both at once, a thread each. Which of them were made, and not refused.
+std::array<bool, 2> make_two_groups(const Starts& starts) {
   tutti::Settings settings = test::settings();
   settings.timeout = std::chrono::seconds(8);
   std::array<MPI_Comm, 2> comms{};
   for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  std::array<bool, 2> has_ended{};
+  std::array<bool, 2> is_made{};
   const auto make = [&](std::size_t which) {
+    std::this_thread::sleep_for(starts[which]);
     try {
       const tutti::Communicator made = tutti::communicator_from(comms[which], settings);
+      is_made[which] = true;
     } catch (const tutti::Error& error) {
       MESSAGE("refused: ", std::string(error.what()));
     }
-    has_ended[which] = true;
   };
-  const std::size_t first = test::rank() == 0 ? 0 : 1;
-  std::thread beside(make, first);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  make(1 - first);
+  std::thread beside(make, 1);
+  make(0);
   beside.join();
-  CHECK(test::agree(has_ended[0] && has_ended[1]));
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+  return is_made;
+}
+
+}  // namespace
+
+// Each thread's first group is the other's second: without a limit they would wait for ever.
+TEST_CASE("threads that make groups in another order on other ranks do not hang") {
+  using std::chrono::milliseconds;
+  const bool is_first = test::rank() == 0;
+  const Starts starts = is_first ? Starts{milliseconds(0), milliseconds(1)}
+                                 : Starts{milliseconds(1), milliseconds(0)};
+  const std::array<bool, 2> is_made = make_two_groups(starts);
+  CHECK(test::same_on_all(std::as_bytes(std::span(is_made))));
+}
+
+// Open MPI gives numbers to new communicators in the order of their parents, also while a later one
+// waits for a rank that has not begun it.
+TEST_CASE("a group that waits for a late rank does not keep another from being made") {
+  using std::chrono::milliseconds;
+  const bool is_late = test::rank() != 0;
+  const Starts starts = is_late ? Starts{milliseconds(400), milliseconds(900)}
+                                : Starts{milliseconds(0), milliseconds(200)};
+  CHECK(test::agree(make_two_groups(starts) == std::array{true, true}));
 }
