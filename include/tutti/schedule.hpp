@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -58,6 +60,17 @@ struct Schedule {
   std::variant<schedule::Factor, schedule::MultiFactor, schedule::Poly, schedule::Cosine> decay;
   schedule::Warmup warmup{};
 };
+
+namespace schedule {
+
+/// Makes a schedule from its name and options, which are the fields of the structs above and of
+/// Warmup: "cosine,max_update=10000,warmup_steps=100", "multifactor,steps=1000:2000,factor=0.1".
+/// Empty for "none". Errors  invalid_argument: an unknown name or option, with the nearest and all
+/// known ones; an option given twice; a value that cannot be read. Values out of their range are
+/// errors of Optimizer::set_schedule().
+TUTTI_API std::optional<Schedule> create(std::string_view text);
+
+}  // namespace schedule
 
 /// "factor", "multifactor", "poly" or "cosine".
 TUTTI_API std::string name_of(const Schedule& schedule);

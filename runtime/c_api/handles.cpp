@@ -81,6 +81,16 @@ int tutti_optimizer_set_learning_rate(tutti_optimizer* optimizer, double learnin
   });
 }
 
+int tutti_optimizer_set_schedule(tutti_optimizer* optimizer, const char* schedule) {
+  return guarded(__func__, [&](const Place& here) {
+    auto& changed = *open(here, "optimizer", optimizer).optimizer;
+    in_place({&here, "schedule"}, [&] {
+      const bool is_none = schedule == nullptr;
+      changed.set_schedule(is_none ? std::nullopt : tutti::schedule::create(schedule));
+    });
+  });
+}
+
 int tutti_optimizer_learning_rate(const tutti_optimizer* optimizer, double* learning_rate) {
   return guarded(__func__, [&](const Place& here) {
     const auto& found = *open(here, "optimizer", optimizer).optimizer;

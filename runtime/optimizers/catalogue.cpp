@@ -61,6 +61,32 @@ std::optional<Schedule> read_schedule(OptionWords& words) {
   words.throw_invalid_argument(unknown_name("schedule", *name, names_of_schedules()));
 }
 
+}  // namespace tutti::optimizer
+
+namespace tutti::schedule {
+
+std::optional<Schedule> create(std::string_view text) {
+  const std::string name(text.substr(0, text.find(',')));
+  OptionWords words("schedule " + name, text.substr(name.size()), "");
+  std::optional<Schedule> created;
+  for (const Schedule& kind : optimizer::kinds_of_schedule()) {
+    if (name_of(kind) != name) continue;
+    created = kind;
+    words.read(optimizer::fields_of(*created));
+  }
+  if (!created && name != "none") {
+    std::vector<std::string> names = optimizer::names_of_schedules();
+    names.emplace_back("none");
+    throw Error(ErrorCode::invalid_argument, unknown_name("schedule", name, names));
+  }
+  words.require_all_read();
+  return created;
+}
+
+}  // namespace tutti::schedule
+
+namespace tutti::optimizer {
+
 std::optional<LossScale> read_loss_scale(OptionWords& words) {
   const auto text = words.take("loss_scale");
   if (!text || *text == "none") return std::nullopt;

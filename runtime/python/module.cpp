@@ -128,6 +128,17 @@ void bind_optimizers(nb::module_& module) {
           },
           "The name of its schedule, which decides the rate; None without.")
       .def(
+          "set_schedule",
+          [](Optimizer& self, const std::optional<std::string>& name, const nb::kwargs& options) {
+            const auto schedule = schedule::create(option_text(name.value_or("none"), options));
+            blocking([&] { self.set_schedule(schedule); });
+          },
+          nb::arg("name").none(), nb::arg("options"),
+          "The schedule from the next push on: set_schedule(\"cosine\", max_update=10000). None is "
+          "none; the rate is then learning_rate.\n\nRaises InvalidArgumentError for an unknown "
+          "name "
+          "or option, or a value out of its range.")
+      .def(
           "set_lr_mult",
           [](Optimizer& self, nb::handle key, double factor) {
             const Key named = read_key(key);

@@ -167,6 +167,26 @@ def test_an_optimizer_is_changed_while_an_updater_in_python_runs():
     changed.close()
 
 
+def test_a_schedule_is_set_between_pushes(kv):
+    kv.init(0, ones(0))
+    kv.set_optimizer("sgd", learning_rate=0.5)
+    optimizer = kv.optimizer
+    optimizer.set_schedule("factor", step=1, factor=0.5)
+    assert optimizer.schedule == "factor"
+    kv.push(0, ones())
+    kv.push(0, ones())
+    assert (kv.view(0) == -0.75 * kv.num_workers).all()
+    optimizer.set_schedule(None)
+    assert optimizer.schedule is None
+    kv.push(0, ones())
+    assert (kv.view(0) == -1.25 * kv.num_workers).all()
+    with pytest.raises(tutti.InvalidArgumentError, match="unknown schedule 'cosin'.*cosine"):
+        optimizer.set_schedule("cosin")
+    with pytest.raises(tutti.InvalidArgumentError, match="max_update=0"):
+        optimizer.set_schedule("cosine", max_update=0)
+    assert optimizer.schedule is None
+
+
 def test_asynchronous_pushes_are_handles(kv):
     kv.init([0, 1], [ones(0), ones(0)])
     handles = [kv.push_async(key, ones(), priority=-key) for key in (1, 0)]

@@ -146,6 +146,30 @@ TEST_CASE("set_learning_rate is refused while a schedule decides; set_schedule r
   CHECK(optimizer->step(3, 1, 3).learning_rate == 0.25);
 }
 
+TEST_CASE("a schedule is made from text, as an optimizer's is") {
+  const auto optimizer = tutti::optimizer::sgd();
+  const auto same = [&](const std::string& text) {
+    optimizer->set_schedule(schedule::create(text));
+    const auto made = tutti::optimizer::create("sgd,schedule=" + text);
+    return optimizer->fingerprint() == made->fingerprint();
+  };
+  CHECK(same("cosine,max_update=100,warmup_steps=10,warmup_begin_lr=0.01,warmup_mode=constant"));
+  CHECK(same("multifactor,steps=10:20,factor=0.1"));
+  CHECK(same("poly,max_update=100,power=3,final_lr=0.01"));
+  CHECK(same("factor,step=5,factor=0.5,stop_factor_lr=0.001"));
+  CHECK(same("none"));
+  CHECK_FALSE(schedule::create("none"));
+  const auto refused = [](const char* text, const std::vector<std::string>& words) {
+    test::expect_error([&] { (void)schedule::create(text); }, test::kInvalid, words);
+  };
+  refused("", {"unknown schedule ''", "cosine", "none"});
+  refused("cosin", {"unknown schedule 'cosin', did you mean cosine?"});
+  refused("cosine,power=2", {"schedule cosine", "power", "max_update"});
+  refused("cosine,max_update=x", {"schedule cosine", "max_update=x"});
+  refused("cosine,max_update=1,max_update=2", {"schedule cosine", "max_update", "twice"});
+  refused("none,max_update=1", {"schedule none", "max_update"});
+}
+
 TEST_CASE(
     "a warm-up may begin at the base rate, and where it has no steps its rate is not looked at") {
   for (const char* warmup : {"warmup_steps=2,warmup_begin_lr=0.1", "warmup_begin_lr=0.5"}) {
