@@ -25,6 +25,7 @@
 #include "tutti/c/gpu.h"
 #include "tutti/c/key.h"
 #include "tutti/c/kvstore.h"
+#include "tutti/c/observe.h"
 #include "tutti/c/optimizer.h"
 #include "tutti/c/pending.h"
 #include "tutti/c/preemption.h"

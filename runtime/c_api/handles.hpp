@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "tutti/c/kvstore.h"
 #include "tutti/c/pending.h"
@@ -58,6 +59,11 @@ struct tutti_kvstore {
   std::atomic<std::thread::id> updating{};  ///< the thread that runs an updater, if any
   tutti::LoadResult loaded{};               ///< what the last load found
   std::string warnings{};
+  struct Keys {
+    std::vector<tutti::Key> keys;  ///< hold the texts of the structs
+    std::vector<tutti_key> as_structs;
+  } keys{};
+  std::string statistics{};
 };
 
 struct tutti_communicator {
@@ -65,6 +71,7 @@ struct tutti_communicator {
   tutti::c_api::Kind kind = kKind;
   tutti::Communicator communicator;
   std::list<std::string> algorithms{};  ///< what has been told: all of it stays valid
+  std::string statistics{};
 };
 
 struct tutti_optimizer {
