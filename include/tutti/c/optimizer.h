@@ -28,9 +28,9 @@ TUTTI_API int tutti_optimizer_destroy(tutti_optimizer* optimizer);
 /// the rate.
 TUTTI_API int tutti_optimizer_set_learning_rate(tutti_optimizer* optimizer, double learning_rate);
 
-/// The schedule from the next push on, "cosine,max_update=10000,warmup_steps=100". NULL or "none" is
-/// none: the learning rate is then that before the schedule.
-/// Errors  invalid_argument: an unknown name or option; a value that is no number or out of its
+/// The schedule from the next push on, as "cosine,max_update=10000,warmup_steps=100". NULL or
+/// "none" is none; the learning rate is then that before the schedule. Errors  invalid_argument: an
+/// unknown name or option; a value that is no number or out of its
 ///         range; a warm-up that begins above the learning rate. The schedule is as it was.
 TUTTI_API int tutti_optimizer_set_schedule(tutti_optimizer* optimizer, const char* schedule);
 
