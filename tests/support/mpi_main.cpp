@@ -4,10 +4,12 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <iostream>
 #include <mpi.h>
 #include <sstream>
+#include <thread>
 
 #include "tests/support/mpi_test.hpp"
 
@@ -27,6 +29,29 @@ void print_output() {
   other_ranks_output.str("");
 }
 
+// MPI's own waits keep a core, which the ranks that are waited for could use: tests have more ranks
+// than cores.
+void wait_for(MPI_Request request) {
+  constexpr std::chrono::milliseconds kInStep{5};
+  constexpr std::chrono::microseconds kNap{200};
+  const auto begun = std::chrono::steady_clock::now();
+  for (int is_done = 0;;) {
+    MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+    if (is_done != 0) return;
+    if (std::chrono::steady_clock::now() - begun < kInStep) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+void allreduce(void* values, int count, MPI_Datatype type, MPI_Op op) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(MPI_IN_PLACE, values, count, type, op, verdicts, &request);
+  wait_for(request);
+}
+
 [[noreturn]] void end_out_of_step(const std::string& place) {
   print_output();
   std::cout << "[rank " + std::to_string(test::rank()) +
@@ -40,7 +65,7 @@ void print_output() {
 // The smallest of the ranks' verdicts, if all give it at the same line.
 bool agree_at(bool mine, const char* file, int line) {
   std::array<long, 3> values = {mine ? 1 : 0, line, -line};
-  MPI_Allreduce(MPI_IN_PLACE, values.data(), 3, MPI_LONG, MPI_MIN, verdicts);
+  allreduce(values.data(), 3, MPI_LONG, MPI_MIN);
   if (values[1] != -values[2]) end_out_of_step(file + (":" + std::to_string(line)));
   return values[0] == 1;
 }
@@ -109,14 +134,16 @@ bool agree(bool mine, Place where) {
 }
 
 double largest(double mine) {
-  MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_MAX, verdicts);
+  allreduce(&mine, 1, MPI_DOUBLE, MPI_MAX);
   return mine;
 }
 
 bool same_on_all(std::span<const std::byte> bytes, Place where) {
   const std::uint64_t mine = digest(bytes);
   std::uint64_t first = mine;
-  MPI_Bcast(&first, 1, MPI_UINT64_T, 0, verdicts);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(&first, 1, MPI_UINT64_T, 0, verdicts, &request);
+  wait_for(request);
   return agree(first == mine, where);
 }
 
