@@ -35,6 +35,7 @@ void check_launch(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_settings(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_processors(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings& findings);
+void check_pages(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_reading(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_limits(const std::vector<RankInfo>& ranks, Findings& findings);
 void check_segments(const std::vector<RankInfo>& ranks, Findings& findings);

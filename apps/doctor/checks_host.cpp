@@ -247,6 +247,23 @@ void check_memory(const std::vector<RankInfo>& ranks, const Plan& plan, Findings
       {Level::ok, "memory", "at least " + size_text(least) + " for each rank" + asked, ""});
 }
 
+/// No warning, because hardly any host is set up so; what is gained is said all the same.
+void check_pages(const std::vector<RankInfo>& ranks, Findings& findings) {
+  std::vector<std::string> small;
+  std::string text = "the kernel may give node-shared memory huge pages";
+  for (const Host& host : by_host(ranks)) {
+    const std::string& setting = host.first().huge_pages;
+    if (setting.empty()) text = "the kernel does not say whether node-shared memory gets huge ones";
+    if (setting == "never" || setting == "deny") small.push_back(host.name);
+  }
+  if (!small.empty()) {
+    text = list_text(small) +
+           ": small ones for node-shared memory; large calls can be faster after "
+           "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  }
+  findings.push_back({Level::ok, "pages", text, ""});
+}
+
 /// A rank that was refused says what the kernel says; the others say that it was.
 void check_reading(const std::vector<RankInfo>& ranks, Findings& findings) {
   const std::string topic = "reading";

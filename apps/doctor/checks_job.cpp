@@ -345,6 +345,7 @@ Findings check_all(const std::vector<RankInfo>& ranks, const Plan& plan) {
   check_hosts(ranks, findings);
   check_processors(ranks, findings);
   check_memory(ranks, plan, findings);
+  check_pages(ranks, findings);
   check_reading(ranks, findings);
   check_limits(ranks, findings);
   check_segments(ranks, findings);

@@ -92,6 +92,29 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return words;
 }
 
+/// This process's cgroup of version 2, and those above it.
+std::vector<fs::path> cgroups() {
+  const fs::path root = "/sys/fs/cgroup";
+  std::vector<fs::path> found;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::")) continue;
+    for (fs::path group = line.substr(3); group.has_relative_path(); group = group.parent_path()) {
+      found.push_back(root / group.relative_path());
+    }
+  }
+  found.push_back(root);
+  return found;
+}
+
+/// Processors that a cgroup allows; 0: no limit.
+double quota_of(const fs::path& group) {
+  std::istringstream limit(first_line(group / "cpu.max"));
+  double quota = 0;
+  double period = 0;
+  return limit >> quota >> period && period > 0 ? quota / period : 0;
+}
+
 void read_processors(RankInfo& info) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -101,10 +124,10 @@ void read_processors(RankInfo& info) {
     }
   }
   info.host_processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  std::istringstream limit(first_line("/sys/fs/cgroup/cpu.max"));
-  double quota = 0;
-  double period = 0;
-  if (limit >> quota >> period && period > 0) info.quota = quota / period;
+  for (const fs::path& group : cgroups()) {
+    const double quota = quota_of(group);
+    if (quota > 0) info.quota = info.quota > 0 ? std::min(info.quota, quota) : quota;
+  }
   std::istringstream(first_line("/proc/loadavg")) >> info.load;
 }
 
@@ -132,15 +155,17 @@ std::uint64_t left_in(const fs::path& group) {
 
 /// The least that this process's cgroup, and those above it, leave.
 std::uint64_t cgroup_memory() {
-  std::ifstream file("/proc/self/cgroup");
   std::uint64_t least = kUnlimited;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::")) continue;  // version 2
-    for (fs::path group = line.substr(3); group.has_relative_path(); group = group.parent_path()) {
-      least = std::min(least, left_in("/sys/fs/cgroup" + group.string()));
-    }
-  }
-  return std::min(least, left_in("/sys/fs/cgroup"));
+  for (const fs::path& group : cgroups()) least = std::min(least, left_in(group));
+  return least;
+}
+
+/// The word in brackets of a line such as "always [never] advise", empty if there is none.
+std::string chosen_word(const std::string& line) {
+  const auto begin = line.find('[');
+  const auto end = line.find(']');
+  if (begin == line.npos || end == line.npos || end < begin) return "";
+  return line.substr(begin + 1, end - begin - 1);
 }
 
 std::uint64_t limit_of(int resource) {
@@ -166,6 +191,7 @@ void read_memory(RankInfo& info) {
   }
   info.cgroup_memory = cgroup_memory();
   info.shm_free = free_of("/dev/shm");
+  info.huge_pages = chosen_word(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   info.address_space = limit_of(RLIMIT_AS);
   info.open_files = limit_of(RLIMIT_NOFILE);
   const int probe = memfd_create("tutti-doctor", MFD_CLOEXEC);
@@ -262,9 +288,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, network)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, host, pid, library, mpi, mpi_of_build,
                                    world_size, thread_level, launch, settings, processors,
                                    host_processors, quota, load, memory, cgroup_memory, shm_free,
-                                   has_memfd, address_space, open_files, stale_segments, interfaces,
-                                   tcp_include, tcp_exclude, clock_offset_s, gpus, my_gpus,
-                                   restricts_gpus, usable_gpus, gpu_text, has_directory,
+                                   has_memfd, huge_pages, address_space, open_files, stale_segments,
+                                   interfaces, tcp_include, tcp_exclude, clock_offset_s, gpus,
+                                   my_gpus, restricts_gpus, usable_gpus, gpu_text, has_directory,
                                    directory_error, directory_free, directory_device,
                                    allocated_hosts, node, why_unreadable)
 

@@ -42,6 +42,7 @@ struct RankInfo {
   std::uint64_t cgroup_memory = kUnlimited;
   std::uint64_t shm_free = 0;  ///< free in /dev/shm
   bool has_memfd = true;
+  std::string huge_pages;  ///< for shared memory: "never", "advise", ...; empty: not known
   std::uint64_t address_space = kUnlimited;  ///< ulimit -v
   std::uint64_t open_files = kUnlimited;     ///< ulimit -n
   std::vector<std::string> stale_segments;   ///< files of ended processes in /dev/shm

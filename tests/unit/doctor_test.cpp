@@ -77,7 +77,7 @@ bool finds(Level level, const std::string& topic, const std::vector<std::string>
 TEST_CASE("a healthy job has no complaint, and a line for every check") {
   CHECK(complaints_after([](auto&, auto&) {}).empty());
   const Findings all = check_all(healthy(), {});
-  CHECK(all.size() == 13);
+  CHECK(all.size() == 14);
   CHECK_FALSE(has_error(all));
   CHECK(apps::doctor::verdict(all) == "0 errors, 0 warnings");
 }
@@ -232,6 +232,26 @@ TEST_CASE("limits of the process are found") {
   CHECK(finds(Level::error, "limits",
               {"b: ulimit -n allows 60 open files", "2 ranks need about 72"},
               [](auto& ranks, auto&) { ranks[2].open_files = 60; }));
+}
+
+TEST_CASE("hosts whose kernel gives shared memory small pages are told, without a warning") {
+  std::vector<RankInfo> ranks = healthy();
+  const auto text = [&] {
+    Findings findings;
+    check_pages(ranks, findings);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings.front().level == Level::ok);
+    return findings.front().text;
+  };
+  CHECK(text().starts_with("the kernel does not say"));
+  for (RankInfo& info : ranks) info.huge_pages = "advise";
+  CHECK(text() == "the kernel may give node-shared memory huge pages");
+  ranks[2].huge_pages = "never";
+  CHECK(text() ==
+        "b: small ones for node-shared memory; large calls can be faster after "
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  ranks[0].huge_pages = "deny";
+  CHECK(text().starts_with("a and b: small ones"));
 }
 
 TEST_CASE("segments of ended jobs are found") {
