@@ -103,6 +103,7 @@ void Call::prepare(const Operation& operation, bool wide) {
       (tuning_.tries_inline(layout_.total()) || tuning_.may_be_halved(layout_.total()));
   fits_inline_ = fits_inline();
   tiny_ = false;
+  find_places();
   if (fits_inline_) return;
   make_room_for_directory(sequence_ + 1);
   if (topology_.size > 1 && memory_.control().stage[0] == 0) make_slots();
@@ -133,6 +134,7 @@ bool Call::prepare_tiny(const Operation& operation) noexcept {
   signature_ = sign(operation, layout_.total());
   fits_inline_ = true;
   tiny_ = true;
+  places_.clear();
   return true;
 }
 
@@ -180,6 +182,7 @@ std::uint32_t Call::memory_flags() const {
   const bool consumed = operation_->consumer != nullptr;
   std::uint32_t flags = kInputsShared | kInputsPrivate | kInputsApart;
   flags |= consumed ? kConsumed : kOutputsInPlace;
+  if (!places_.empty()) flags |= kSharesUpdates;
   const auto is_mapped = [&](const std::byte* address) {
     return memory_.is_mapped(memory_.offset_of(address));
   };
@@ -278,6 +281,7 @@ void Call::announce(bool with_inputs) noexcept {
   if ((flags & kPayload) != 0) fill_payload();
   // Ranks in other memory may want it otherwise; then the call is not inline.
   fill_directory();
+  fill_places();
   publish(flags);
 }
 
@@ -396,6 +400,7 @@ CallClass Call::class_of(std::uint32_t flags, bool consumed) const {
           .inputs = location(),
           .in_place = (flags & kOutputsInPlace) != 0,
           .consumed = consumed,
+          .shares_updates = (flags & kSharesUpdates) != 0,
           .apart = (flags & kInputsApart) != 0,
           .size = static_cast<std::uint8_t>(std::bit_width(layout_.total()) - 1)};
 }

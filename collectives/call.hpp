@@ -49,6 +49,13 @@ constexpr bool moves_blocks(Kind kind) noexcept {
 /// The kind's own name.
 Verb of_kind(Kind kind) noexcept;
 
+/// Memory that an update of elements writes: so many bytes for each element of a segment, from
+/// `begin` on.
+struct Place {
+  std::byte* begin;
+  std::size_t width;
+};
+
 /// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
 /// them written to the outputs: an optimizer's update, for example.
 class Consumer {
@@ -60,6 +67,11 @@ class Consumer {
                        const std::byte* reduced) = 0;
   /// True if elements may come in any order instead, and from several threads at a time.
   [[nodiscard]] virtual bool takes_any_order() const { return false; }
+  /// All that consume() writes for a segment, where that follows from the reduced elements and from
+  /// what is there. Then one rank can update for all ranks of its node, and copy what it wrote to
+  /// their places. Ranks whose calls agree have equally many, of the same widths. Empty: each rank
+  /// has to update for itself.
+  [[nodiscard]] virtual std::span<const Place> places(std::size_t /*segment*/) const { return {}; }
 };
 
 /// How the float32 sums of an allreduce are packed between nodes: with what their ranks' lanes have
@@ -230,6 +242,9 @@ class Call {
   void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
   void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
+  /// Reduces for this rank's consumer, and copies what that wrote to the places of all other ranks
+  /// of the node. Only where the call's class says that updates can be shared.
+  void update_for_all(Range range, const Sources& sources, WritePolicy stores);
   /// Copies what this rank wants of other ranks' inputs to its outputs, where each segment has one
   /// source: from arenas, or through the kernel without a buffer between. Errors: communication.
   void copy_to_self(WritePolicy stores);
@@ -323,6 +338,12 @@ class Call {
   void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();
+  void find_places();
+  void fill_places();
+  void update_tiles(const FusedLayout::Part& part, std::size_t first, std::size_t count,
+                    WritePolicy stores) const;
+  void copy_places(std::size_t segment, std::size_t first, std::size_t count,
+                   WritePolicy stores) const;
   template <class Address>
   void gather(const Segment& segment, int first, int count, Address address);
   void gather_inputs(const FusedLayout::Part& part, const Sources& sources);
@@ -378,6 +399,8 @@ class Call {
   std::vector<PeerReader::Piece> pieces_;      ///< of one rank's memory
   std::vector<const std::byte*> sources_;      ///< what the part is reduced from
   std::vector<std::byte*> destinations_;       ///< the same; at most two for each local rank
+  std::vector<std::uint64_t> places_;          ///< offsets of what updates write; empty: not shared
+  std::vector<std::size_t> first_places_;      ///< of each segment, among them
 };
 
 }  // namespace tutti::collectives

@@ -138,8 +138,7 @@ Learner::Class Learner::make_class(const CallClass& call) const {
     return made;
   }
   for (Path path : paths_of(call, bytes)) {
-    path.slots = first.slots;
-    path.outputs = first.outputs;
+    if (!call.between_nodes) tuning_.choose_writes(path, bytes, ranks_);
     if (path != first) made.candidates.push_back({.path = path});
   }
   return made;
@@ -257,7 +256,8 @@ void Learner::add_variants(Class& known) const {
   if (uses_slots(best, known.call) && known.bytes >= kLeastStreamedSlots) add(slots);
   Path outputs = best;
   outputs.outputs = other(best.outputs);
-  if (!known.call.consumed && known.bytes >= kLeastStreamedOutputs) add(outputs);
+  const bool writes_outputs = !known.call.consumed || best.results == Results::updated;
+  if (writes_outputs && known.bytes >= kLeastStreamedOutputs) add(outputs);
 }
 
 /// Another job on the machine, or other data beside this: what was learnt may no longer hold.

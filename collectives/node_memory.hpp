@@ -82,7 +82,8 @@ union SegmentDirectory {
 /// fast rank may already have announced k + 1 (in the other line).
 ///
 /// The first 64 bytes are all that a tiny call moves, or one without a payload. A larger payload
-/// starts a cache line.
+/// starts a cache line. In its place, a large call whose updates are shared has the offsets of what
+/// they write.
 struct alignas(kLineBytes) AnnounceLine {
   std::atomic<std::uint64_t> sequence{0};
   Signature signature;
@@ -96,14 +97,15 @@ static_assert(offsetof(AnnounceLine, directory) + sizeof(SegmentDirectory) <= 64
 static_assert(offsetof(AnnounceLine, payload) == 64);
 
 enum AnnounceFlags : std::uint16_t {
-  kRefused = 1,         ///< this rank's call is invalid; its text says why
-  kInputsShared = 2,    ///< all inputs lie in the arena
-  kInputsPrivate = 4,   ///< no input lies in the arena
-  kPayload = 16,        ///< the inputs are in the line
-  kOutputsInPlace = 8,  ///< all outputs lie in the arena and peers may write them
-  kStopRequested = 32,  ///< this rank has been asked to stop
-  kInputsApart = 64,    ///< no output of a segment is its input
-  kConsumed = 128,      ///< the results go to a consumer
+  kRefused = 1,          ///< this rank's call is invalid; its text says why
+  kInputsShared = 2,     ///< all inputs lie in the arena
+  kInputsPrivate = 4,    ///< no input lies in the arena
+  kPayload = 16,         ///< the inputs are in the line
+  kOutputsInPlace = 8,   ///< all outputs lie in the arena and peers may write them
+  kStopRequested = 32,   ///< this rank has been asked to stop
+  kInputsApart = 64,     ///< no output of a segment is its input
+  kConsumed = 128,       ///< the results go to a consumer
+  kSharesUpdates = 256,  ///< and peers may update for it; the places to write are in the line
 };
 
 /// What the first rank of a node passes on from other nodes: their agreement, whether a rank of any

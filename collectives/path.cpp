@@ -28,6 +28,8 @@ const char* name_of(Results results) {
       return "own";
     case Results::fetched:
       return "fetched";
+    case Results::updated:
+      return "updated";
   }
   return "unknown";
 }
@@ -58,6 +60,8 @@ bool may_take(const CallClass& call, bool can_fetch, const Path& path) {
     case Results::fetched:
       return can_fetch && (all_shared || path.inputs == Inputs::fetched) &&
              call.kind == Kind::allreduce && !call.consumed && !call.in_place;
+    case Results::updated:
+      return call.shares_updates;
   }
   return false;
 }
@@ -74,7 +78,10 @@ std::string to_string(const LearntPath& learnt) {
   const char* memory = call.inputs == Location::shared     ? "the store's memory"
                        : call.inputs == Location::ordinary ? "ordinary memory"
                                                            : "memory of both kinds";
-  const char* goal = call.consumed ? " for an optimizer" : call.in_place ? " in place" : "";
+  const char* goal = call.shares_updates ? " for shared updates"
+                     : call.consumed     ? " for an optimizer"
+                     : call.in_place     ? " in place"
+                                         : "";
   char margin[64];
   std::snprintf(margin, sizeof margin, ": %.2f times the speed of the static choice",
                 learnt.margin);
@@ -89,7 +96,8 @@ std::string to_string(const LearntPath& learnt) {
 std::vector<Path> possible_paths(const CallClass& call, bool can_fetch) {
   std::vector<Path> paths;
   for (const Inputs inputs : {Inputs::announced, Inputs::fetched, Inputs::staged}) {
-    for (const Results results : {Results::fetched, Results::own, Results::spread}) {
+    for (const Results results :
+         {Results::fetched, Results::own, Results::updated, Results::spread}) {
       const Path path{.inputs = inputs, .results = results};
       if (may_take(call, can_fetch, path)) paths.push_back(path);
     }

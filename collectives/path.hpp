@@ -23,9 +23,10 @@ enum class Inputs : std::uint8_t {
 
 /// Who sums what, and how the results reach their outputs.
 enum class Results : std::uint8_t {
-  spread,  ///< each rank sums a share, and writes it to all outputs or result slots
-  own,     ///< each rank sums all that it wants, for itself
-  fetched  ///< each rank sums a share into its own output, and fetches the other shares
+  spread,   ///< each rank sums a share, and writes it to all outputs or result slots
+  own,      ///< each rank sums all that it wants, for itself
+  fetched,  ///< each rank sums a share into its own output, and fetches the other shares
+  updated   ///< each rank sums a share, updates it, and writes what it updated to all ranks
 };
 
 const char* name_of(Inputs inputs);
@@ -60,9 +61,10 @@ enum class Location : std::uint8_t { shared, ordinary, mixed };
 struct CallClass {
   Kind kind{};
   Location inputs = Location::shared;
-  bool in_place = false;  ///< all outputs lie in arenas and are written there
-  bool consumed = false;  ///< some rank takes the results piece by piece instead
-  bool apart = false;     ///< no output, or what is updated instead, is an input
+  bool in_place = false;        ///< all outputs lie in arenas and are written there
+  bool consumed = false;        ///< some rank takes the results piece by piece instead
+  bool shares_updates = false;  ///< and a rank may update for all: see Consumer::places()
+  bool apart = false;           ///< no output, or what is updated instead, is an input
   bool between_nodes = false;
   bool may_be_inline = false;  ///< between nodes: inputs may travel with the handshakes
   bool may_be_halved = false;  ///< between nodes: halves of sums may
@@ -76,7 +78,8 @@ struct CallClass {
     return *this == other;
   }
   [[nodiscard]] std::uint32_t number() const {
-    return static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 13 |
+    return static_cast<std::uint32_t>(shares_updates) << 24 |
+           static_cast<std::uint32_t>(kind) << 16 | static_cast<std::uint32_t>(inputs) << 13 |
            static_cast<std::uint32_t>(may_be_halved) << 15 |
            static_cast<std::uint32_t>(may_be_inline) << 12 |
            static_cast<std::uint32_t>(between_nodes) << 11 |

@@ -20,6 +20,10 @@
 // cache and sum it there. Results can travel likewise: each rank sums its share into its own
 // output, and fetches the other shares from the outputs of the others.
 //
+// Updated: where ranks may update for each other, nothing but what an update writes goes back. Each
+// rank sums a tile of its share, updates weights and states there, and copies these to the same
+// places of the others, all of it in its first-level cache.
+//
 // Cost per rank, of n bytes on P ranks, in bytes read + written, and waits:
 //   direct                        n + n                  2
 //   staged, spread                n + n, and 4n          2 per chunk (n in and out of each slot)
@@ -28,6 +32,8 @@
 //   fetched, own                  P n + n, and 2(P-1)n   1
 //   fetched, own, one source each n + n                  1
 //   fetched, and results fetched  n + n/P, and 4n(P-1)/P 2
+//   updated, of s bytes of places n + s/P + s            1
+// What an update reads and writes, 2s bytes, comes on top of all but the last.
 // Which is the fastest depends on the machine, the size and the number of ranks: see Learner.
 //
 // Slots are reused without further waiting: a rank that writes slot k % 2 of chunk k + 2 has seen
@@ -75,6 +81,15 @@ void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
 void reduce_direct(Call& call, const Path& path) {
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
     call.reduce_to_all(piece, sources, path.outputs);
+  });
+  call.signal();
+  call.wait_for_all();
+}
+
+/// The wait is for those who still update for this rank.
+void reduce_and_update(Call& call, const Path& path) {
+  reduce_share(call, path, [&](Range piece, const Sources& sources) {
+    call.update_for_all(piece, sources, path.outputs);
   });
   call.signal();
   call.wait_for_all();
@@ -135,6 +150,8 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
     const Range part = part_of(call, path, chunk);
     if (path.results == Results::own) {
       call.reduce_to_self(part, sources, path.outputs);
+    } else if (path.results == Results::updated) {
+      call.update_for_all(part, sources, path.outputs);
     } else {
       call.reduce_to_all(part, sources, call.in_place() ? path.outputs : path.slots);
       call.signal();
@@ -143,8 +160,10 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
     }
     slot ^= 1;
   });
-  if (path.results != Results::own || !reads_where_they_are(path, call.call_class())) return;
-  call.signal();  // peers may still read this rank's inputs
+  const bool is_read =
+      path.results == Results::own && reads_where_they_are(path, call.call_class());
+  if (!is_read && path.results != Results::updated) return;
+  call.signal();  // peers may still read this rank's inputs, or update for it
   call.wait_for_all();
 }
 
@@ -157,6 +176,9 @@ void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
   if (copies && call.operation().consumer == nullptr) return copy_fetched(call, path);
   if (path.results == Results::spread && call.in_place() && (call.inputs_shared() || fetches)) {
     return reduce_direct(call, path);
+  }
+  if (path.results == Results::updated && (call.inputs_shared() || fetches)) {
+    return reduce_and_update(call, path);
   }
   std::size_t bytes = tuning.chunk_bytes;
   if (fetches) {  // what this rank sums of a chunk is fetched at once

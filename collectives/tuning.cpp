@@ -170,7 +170,8 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
     } else if (name == "inputs") {
       tuning.inputs = one_of(word, value, {Inputs::announced, Inputs::staged, Inputs::fetched});
     } else if (name == "results") {
-      tuning.results = one_of(word, value, {Results::spread, Results::own, Results::fetched});
+      tuning.results =
+          one_of(word, value, {Results::spread, Results::own, Results::fetched, Results::updated});
     } else if (name == "paths") {
       if (value != "in-turn") throw_invalid_argument(word, "in-turn");
       tuning.paths_in_turn = true;
@@ -196,7 +197,7 @@ void override_choices(Tuning& tuning, std::string_view overrides) {
           word,
           "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, "
           "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
-          "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
+          "inputs=announced|staged|fetched, results=spread|own|fetched|updated, paths=in-turn, "
           "wait-group=RANKS, "
           "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
           "handshakes=direct|doubling or "
@@ -363,9 +364,15 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   };
   const auto asked = std::find_if(possible.begin(), possible.end(), fits);
   if (asked != possible.end()) first = *asked;
-  first.slots = slot_writes(bytes);
-  first.outputs = output_writes(bytes, ranks_of_node);
+  choose_writes(first, bytes, ranks_of_node);
   return first;
+}
+
+/// What is updated for another rank is written as a slot is: that rank may have read it since.
+void Tuning::choose_writes(Path& path, std::size_t bytes, int ranks_of_node) const {
+  path.slots = slot_writes(bytes);
+  path.outputs =
+      path.results == Results::updated ? path.slots : output_writes(bytes, ranks_of_node);
 }
 
 /// As many bytes as with one piece, but two chunks at least: one is summed while another travels.

@@ -114,6 +114,8 @@ struct Tuning {
     return chunk_bytes * path.pieces;
   }
   [[nodiscard]] std::size_t chunks_in_flight_of(const Path& path) const;
+  /// Chooses how a path of a node writes slots and outputs in a call of this size.
+  void choose_writes(Path& path, std::size_t bytes, int ranks_of_node) const;
   /// How a call writes its outputs: `bytes` is the size of one rank's data.
   [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "tutti/error.hpp"
 
@@ -41,11 +43,17 @@ constexpr std::array<Named<RowKind>, 9> kKinds = {{{"allreduce", Kind::allreduce
                                                    {"sum-of-gpus", std::nullopt}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
+/// Whether results go to a consumer, and whether that one's updates are shared.
+using Consumed = std::pair<bool, bool>;
+constexpr std::array<Named<Consumed>, 3> kConsumed = {
+    {{"no", {false, false}}, {"yes", {true, false}}, {"shared", {true, true}}}};
 constexpr std::array<Named<bool>, 2> kAnswers = {{{"no", false}, {"yes", true}}};
 constexpr std::array<Named<Inputs>, 3> kInputs = {
     {{"announced", Inputs::announced}, {"staged", Inputs::staged}, {"fetched", Inputs::fetched}}};
-constexpr std::array<Named<Results>, 3> kResults = {
-    {{"spread", Results::spread}, {"own", Results::own}, {"fetched", Results::fetched}}};
+constexpr std::array<Named<Results>, 4> kResults = {{{"spread", Results::spread},
+                                                     {"own", Results::own},
+                                                     {"fetched", Results::fetched},
+                                                     {"updated", Results::updated}}};
 constexpr std::array<Named<WritePolicy>, 2> kWrites = {
     {{"cached", WritePolicy::cached}, {"streamed", WritePolicy::streaming}}};
 
@@ -124,7 +132,7 @@ TuningRow read_row(Words words) {
   call.kind = *kind;
   call.inputs = words.one_of("data", kLocations);
   call.in_place = words.one_of("in-place", kAnswers);
-  call.consumed = words.one_of("consumed", kAnswers);
+  std::tie(call.consumed, call.shares_updates) = words.one_of("consumed", kConsumed);
   call.apart = words.one_of("apart", kAnswers);
   const auto bytes = words.number<std::uint64_t>("bytes", 1, "a number above 0");
   call.size = static_cast<std::uint8_t>(std::bit_width(bytes) - 1);
@@ -149,7 +157,7 @@ std::string text_of(const TuningRow& row) {
   return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, RowKind(call.kind)) +
          " data=" + name_in(kLocations, call.inputs) +
          " in-place=" + name_in(kAnswers, call.in_place) +
-         " consumed=" + name_in(kAnswers, call.consumed) +
+         " consumed=" + name_in(kConsumed, Consumed(call.consumed, call.shares_updates)) +
          " apart=" + name_in(kAnswers, call.apart) +
          " bytes=" + std::to_string(std::uint64_t{1} << call.size) + " " +
          to_string(row.learnt.path) + " margin=" + margin.data() + "\n";

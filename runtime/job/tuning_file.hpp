@@ -6,9 +6,10 @@
 //   row     := name "=" value { " " name "=" value } newline
 //
 // The names of a row, each once, but for kind=sum-of-gpus: ranks (of the node), kind (allreduce
-// ...), data (shared, ordinary, mixed: where the inputs lie), in-place, consumed, apart (yes, no:
-// see CallClass), bytes (the least of the class, a power of two), inputs, results, slots, outputs
-// (the path), margin (how many times faster than the static choice it was).
+// ...), data (shared, ordinary, mixed: where the inputs lie), in-place, apart (yes, no: see
+// CallClass), consumed (yes, no, or shared: ranks may share updates), bytes (the least of the
+// class, a power of two), inputs, results, slots, outputs (the path), margin (how many times faster
+// than the static choice it was).
 //
 // A row of kind=sum-of-gpus has ranks, and peers: the most bytes that are summed over the GPUs of a
 // node by kernels that read them all, where TUTTI_GPU_PATH=auto; 0 for none. NCCL sums what is

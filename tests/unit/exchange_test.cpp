@@ -423,7 +423,7 @@ TEST_CASE("an override that does not exist or fit is refused, with what is known
   CHECK(refused("ring=1") ==
         "TUTTI_ALGORITHMS: 'ring=1': expected inline-shared=BYTES, inline-private=BYTES, "
         "streamed-slots=BYTES, streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
-        "inputs=announced|staged|fetched, results=spread|own|fetched, paths=in-turn, "
+        "inputs=announced|staged|fetched, results=spread|own|fetched|updated, paths=in-turn, "
         "wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
         "handshakes=direct|doubling or exchange=direct|halving|mpi, separated by commas");
   CHECK(refused("wait-group=2,exchange=ring") ==

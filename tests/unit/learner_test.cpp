@@ -356,8 +356,32 @@ TEST_CASE("results are fetched from outputs only where every rank has its own, w
   CHECK_FALSE(may(call, Inputs::fetched, Results::fetched));
 }
 
+TEST_CASE("a rank updates for all only where all of them can be written") {
+  CallClass call = ordinary();
+  call.consumed = true;
+  const auto may_update = [&](Inputs inputs) { return may(call, inputs, Results::updated); };
+  CHECK_FALSE(may_update(Inputs::staged));
+  call.shares_updates = true;
+  CHECK(may_update(Inputs::staged));
+  CHECK(may_update(Inputs::fetched));
+  CHECK_FALSE(may_update(Inputs::announced));
+  call.inputs = Location::shared;
+  CHECK(may_update(Inputs::staged));  // read where they are
+  CHECK_FALSE(may_update(Inputs::fetched));
+}
+
+TEST_CASE("calls whose updates can be shared are a class of their own") {
+  CallClass call = ordinary();
+  call.consumed = true;
+  CallClass shared = call;
+  shared.shares_updates = true;
+  CHECK(call.number() != shared.number());
+  CHECK_FALSE(call.is_like(shared));
+}
+
 TEST_CASE("without leave of the kernel nothing is fetched") {
-  for (const Results results : {Results::spread, Results::own, Results::fetched}) {
+  for (const Results results :
+       {Results::spread, Results::own, Results::fetched, Results::updated}) {
     CHECK_FALSE(may(ordinary(), Inputs::fetched, results, /*can_fetch=*/false));
   }
 }

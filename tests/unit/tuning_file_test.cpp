@@ -51,13 +51,15 @@ TEST_CASE("the rows of a tuning file are those that were written") {
                           Kind::allgather, Kind::gather, Kind::scatter, Kind::alltoall}) {
     for (const Location where : {Location::shared, Location::ordinary, Location::mixed}) {
       for (const Inputs inputs : {Inputs::announced, Inputs::staged, Inputs::fetched}) {
-        for (const Results results : {Results::spread, Results::own, Results::fetched}) {
+        for (const Results results :
+             {Results::spread, Results::own, Results::fetched, Results::updated}) {
           const bool flag = rows.size() % 2 == 0;
           TuningRow row{.ranks = static_cast<int>(rows.size()) + 1, .learnt = {}};
           row.learnt.call = {.kind = kind,
                              .inputs = where,
                              .in_place = flag,
                              .consumed = !flag,
+                             .shares_updates = results == Results::updated && !flag,
                              .apart = flag,
                              .size = static_cast<std::uint8_t>(rows.size() % 64)};
           row.learnt.path = {.inputs = inputs,
