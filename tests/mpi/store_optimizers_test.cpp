@@ -39,6 +39,25 @@ std::vector<Tensor> run(KVStore& kv, const std::string& text, std::int64_t count
   return weights;
 }
 
+/// Of large keys, where the layout and the optimizer allow it.
+tutti::Settings sharing_updates() {
+  tutti::Settings settings = test::settings();
+  settings.verify = tutti::Verify::off;
+  settings.algorithms = "results=updated";
+  return settings;
+}
+
+void check_shared(const std::string& text, std::int64_t count, DType dtype) {
+  KVStore kv = test::dist();
+  const auto expected = run(kv, text, count, dtype);
+  KVStore shared = KVStore::create("dist", sharing_updates());
+  const auto found = run(shared, text, count, dtype);
+  CHECK(test::agree(shared.verify().healed == 0));  // the states, too
+  for (int step = 0; step < kSteps; ++step) {
+    REQUIRE(test::agree(test::same_bits(found[step], expected[step])));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("every optimizer sees the sum over the ranks, and all ranks get the same weights") {
@@ -72,6 +91,31 @@ TEST_CASE("16-bit weights with multi_precision are the same on all ranks, with e
       run(kv, name + ",multi_precision=true", 10007, dtype);
     }
   }
+}
+
+TEST_CASE("every optimizer gives the same bits where ranks share its updates, if they can") {
+  for (const std::string& name : test::optimizer_names()) {
+    for (const std::int64_t count : {0, 1, 67, 30001}) {
+      for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+        CAPTURE(name);
+        CAPTURE(count);
+        check_shared(name + ",multi_precision=true", count, dtype);
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks that cannot share updates say what differs, as others do") {
+  if (test::size() < 2) return;
+  KVStore kv = KVStore::create("dist", sharing_updates());
+  kv.set_optimizer(tutti::optimizer::create("adam"));
+  const tutti::Shape shape = {30001};
+  kv.init({1, 2}, {test::filled(1, shape), test::filled(1, shape)});
+  CHECK(test::throws_on_all([&] { kv.push(test::rank() == 0 ? 1 : 2, test::filled(1, shape)); },
+                            tutti::ErrorCode::mismatch, {"key 1", "key 2"}));
+  kv.push({1, 2}, {test::filled(1, shape), test::filled(1, shape)});
+  CHECK(test::same_on_all(test::bytes_of(test::stored(kv, 1))));
+  CHECK(test::same_on_all(test::bytes_of(test::stored(kv, 2))));
 }
 
 TEST_CASE("virtual nodes of equal powers of two give the weights of one node") {

@@ -22,6 +22,11 @@ bool is_rounded(const Entry& entry) { return size_of(entry.dtype()) == 2; }
 
 DType state_dtype(const Entry& entry) { return is_rounded(entry) ? DType::float32 : entry.dtype(); }
 
+/// One of this library's.
+bool follows_rule(const Optimizer& optimizer) {
+  return dynamic_cast<const optimizer::FollowsRule*>(&optimizer) != nullptr;
+}
+
 void convert(const std::byte* from, DType from_type, void* to, DType to_type, std::size_t count) {
   auto* target = static_cast<std::byte*>(to);
   collectives::reduce({ReduceOp::sum, from_type, to_type}, std::span(&from, 1),
@@ -68,20 +73,30 @@ std::string UpdateRule::describe() const {
   return updater() != nullptr ? " with an updater" : "";
 }
 
-std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry) {
+bool may_share_updates(const Group& group, const Optimizer& optimizer) {
+  const collectives::Topology& topology = group.topology();
+  return topology.num_nodes() == 1 && topology.size > 1 &&
+         group.settings().verify != Verify::sampled && optimizer.elementwise() &&
+         follows_rule(optimizer);
+}
+
+std::vector<Tensor> new_states(Group& group, const Optimizer& optimizer, const Entry& entry) {
   const int all = optimizer.num_states() + (is_rounded(entry) ? 1 : 0);
+  const bool is_on_cpu = !entry.is_on_gpu();
+  const bool has_pages = is_on_cpu && entry.is_row_sparse();
+  const bool is_shared = is_on_cpu && !entry.is_row_sparse() && may_share_updates(group, optimizer);
+  const DType dtype = state_dtype(entry);
   std::vector<Tensor> states;
   for (int i = 0; i < all; ++i) {
-    const bool has_pages = entry.is_row_sparse() && !entry.is_on_gpu();
-    states.push_back(
-        has_pages ? zero_table(entry.shape(), state_dtype(entry)).tensor
-                  : Tensor::zeros(entry.shape(), state_dtype(entry), entry.replica.device()));
+    states.push_back(is_shared   ? group.allocate(entry.shape(), dtype)
+                     : has_pages ? zero_table(entry.shape(), dtype).tensor
+                                 : Tensor::zeros(entry.shape(), dtype, entry.replica.device()));
   }
   return states;
 }
 
-void start_states(const Optimizer& optimizer, Entry& entry) {
-  if (entry.states.empty()) entry.states = new_states(optimizer, entry);
+void start_states(Group& group, const Optimizer& optimizer, Entry& entry) {
+  if (entry.states.empty()) entry.states = new_states(group, optimizer, entry);
   const auto own = static_cast<std::size_t>(optimizer.num_states());
   for (std::size_t i = 0; i < entry.states.size(); ++i) {
     const bool is_copy = i >= own || optimizer.starts_as_weight(static_cast<int>(i));
@@ -89,16 +104,16 @@ void start_states(const Optimizer& optimizer, Entry& entry) {
   }
 }
 
-OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
-                                     std::uint64_t most_updates)
-    : optimizer_(optimizer),
-      entries_(entries),
-      any_order_(dynamic_cast<const optimizer::FollowsRule*>(&optimizer) != nullptr) {
+OptimizerConsumer::OptimizerConsumer(Group& group, const Optimizer& optimizer,
+                                     std::span<Entry* const> entries, std::uint64_t most_updates)
+    : optimizer_(optimizer), entries_(entries), any_order_(follows_rule(optimizer)) {
   steps_.reserve(entries.size());
   std::size_t widest = 0;
+  std::size_t bytes = 0;
   for (Entry* entry : entries) {
+    bytes += entry->replica.size_bytes();
     require_updatable(optimizer, *entry);
-    if (entry->updates == 0) start_states(optimizer, *entry);
+    if (entry->updates == 0) start_states(group, optimizer, *entry);
     if (is_rounded(*entry)) widest = std::max(widest, entry->shape().count());
     most_updates = std::max(most_updates, entry->updates + 1);
   }
@@ -106,6 +121,26 @@ OptimizerConsumer::OptimizerConsumer(const Optimizer& optimizer, std::span<Entry
     steps_.push_back(optimizer.step(entry->key, entry->updates + 1, most_updates));
   }
   if (!optimizer.elementwise()) wide_.resize(widest);
+  const bool is_small = bytes <= collectives::kInlineInNode;  // then nobody would ask for them
+  if (!is_small && may_share_updates(group, optimizer)) find_places();
+}
+
+void OptimizerConsumer::find_places() {
+  const auto add = [this](Tensor& tensor) {
+    places_.push_back({tensor.bytes(), size_of(tensor.dtype())});
+  };
+  for (Entry* entry : entries_) {
+    first_places_.push_back(places_.size());
+    add(entry->replica);
+    for (Tensor& state : entry->states) add(state);
+  }
+  first_places_.push_back(places_.size());
+}
+
+std::span<const collectives::Place> OptimizerConsumer::places(std::size_t segment) const {
+  if (places_.empty()) return {};
+  const std::size_t first = first_places_[segment];
+  return std::span(places_).subspan(first, first_places_[segment + 1] - first);
 }
 
 /// An optimizer of the program's knows rescale_grad alone.

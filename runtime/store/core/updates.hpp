@@ -11,6 +11,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "collectives/call.hpp"
+#include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_scaler.hpp"
 #include "runtime/store/core/key_table.hpp"
 
@@ -32,12 +33,18 @@ struct UpdateRule {
   [[nodiscard]] std::string describe() const;
 };
 
-/// The state tensors that an optimizer needs for a weight, all zero: its own, and at the end the
-/// float32 copy of a 16-bit weight.
-std::vector<Tensor> new_states(const Optimizer& optimizer, const Entry& entry);
+/// True if a rank may update dense keys on the cpu for all ranks of its node. Then their states lie
+/// in the arena. Not where samples of the replicas are compared: what one rank's memory got wrong
+/// would be on all ranks before a sample comes there.
+bool may_share_updates(const Group& group, const Optimizer& optimizer);
 
-/// Gives the entry its states before its first update, on the device of its replica.
-void start_states(const Optimizer& optimizer, Entry& entry);
+/// The state tensors that an optimizer needs for a weight, all zero: its own, and at the end the
+/// float32 copy of a 16-bit weight. Errors: out_of_memory.
+std::vector<Tensor> new_states(Group& group, const Optimizer& optimizer, const Entry& entry);
+
+/// Gives the entry its states before its first update, on the device of its replica. Errors:
+/// out_of_memory.
+void start_states(Group& group, const Optimizer& optimizer, Entry& entry);
 /// Errors: invalid_argument if the optimizer does not update the entry's dtype.
 void require_updatable(const Optimizer& optimizer, const Entry& entry);
 /// The entry is on a GPU. Errors: invalid_argument if the optimizer has no kernels for it.
@@ -48,15 +55,17 @@ void require_kernels(const Optimizer& optimizer, const Entry& entry);
 class OptimizerConsumer final : public collectives::Consumer {
  public:
   /// `most_updates` is the largest update count of the store's keys before this push.
-  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates. Updates
-  /// are the caller's to count, once they are done.
-  OptimizerConsumer(const Optimizer& optimizer, std::span<Entry* const> entries,
+  /// Errors: invalid_argument if an entry's dtype is not one that the optimizer updates;
+  /// out_of_memory. Updates are the caller's to count, once they are done.
+  OptimizerConsumer(Group& group, const Optimizer& optimizer, std::span<Entry* const> entries,
                     std::uint64_t most_updates);
 
   void consume(std::size_t segment, std::size_t first, std::size_t count,
                const std::byte* reduced) override;
   /// An optimizer of the program's may not be made for several threads.
   [[nodiscard]] bool takes_any_order() const override { return any_order_; }
+  /// The weights, then the states.
+  [[nodiscard]] std::span<const collectives::Place> places(std::size_t segment) const override;
 
   /// What gradients are multiplied by besides rescale_grad; for update_whole().
   void scale_by(double factor);
@@ -72,11 +81,14 @@ class OptimizerConsumer final : public collectives::Consumer {
               Tensor& weight) const;
   void update_rounded(std::size_t segment, std::size_t first, std::size_t count,
                       const std::byte* reduced, std::span<float> wide) const;
+  void find_places();
 
   const Optimizer& optimizer_;
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
-  double factor_ = 1;        ///< that a program's own optimizer does not apply
+  std::vector<collectives::Place> places_;  ///< of all entries, if they may share updates
+  std::vector<std::size_t> first_places_;   ///< of each entry, then the number of all
+  double factor_ = 1;                       ///< that a program's own optimizer does not apply
   std::vector<float> wide_;  ///< the whole sum of a key with 16-bit weights, if it is needed
   bool any_order_;
 };

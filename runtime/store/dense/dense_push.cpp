@@ -146,7 +146,7 @@ void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
   require_unscaled(rule_, compression_);
   announcement_.take();
   if (optimizer != nullptr)
-    consumer_.emplace(*optimizer, plan_.entries(), most_updates(*optimizer));
+    consumer_.emplace(group_, *optimizer, plan_.entries(), most_updates(*optimizer));
   if (needs_whole_sums() && !has_slices_) put_sums(scratch(bytes));
   compressed_sum_.stage(plan_.entries(), segments_, piecewise_consumer());
 }

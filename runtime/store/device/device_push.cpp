@@ -159,7 +159,7 @@ void DevicePush::start(Work& work) {
   if (optimizer == nullptr) return;
   for (std::size_t i = 0; i < work.entries.size(); ++i) {
     Entry& entry = *work.entries[i];
-    if (entry.updates == 0) start_states(*optimizer, entry);
+    if (entry.updates == 0) start_states(group_, *optimizer, entry);
     for (std::size_t s = 0; s < entry.states.size(); ++s) {
       work.updates[i].states[s] = entry.states[s].bytes();
     }

@@ -141,9 +141,9 @@ checkpoint::Content optimizer_content(const UpdateRule& rule, std::span<Entry* c
   return content;
 }
 
-StagedStates::StagedStates(const checkpoint::Header& header, const UpdateRule& rule,
+StagedStates::StagedStates(Group& group, const checkpoint::Header& header, const UpdateRule& rule,
                            std::span<Entry* const> entries, bool other_options)
-    : scaler_(rule.scaler), scaling_(scaling_in(header)) {
+    : group_(group), scaler_(rule.scaler), scaling_(scaling_in(header)) {
   Optimizer& optimizer = *rule.optimizer();
   require_same_optimizer(json_in(header, kOptimizerName), optimizer, other_options);
   const Json updates = json_in(header, kUpdatesName);
@@ -173,7 +173,7 @@ StagedStates::StagedStates(const checkpoint::Header& header, const UpdateRule& r
 void StagedStates::stage(Entry& entry, std::uint64_t updates, const SavedTensors& saved,
                          const Optimizer& optimizer) {
   Staged staged{&entry, updates, {}};
-  std::vector<Tensor> states = new_states(optimizer, entry);
+  std::vector<Tensor> states = new_states(group_, optimizer, entry);
   std::size_t found = 0;
   for (std::size_t i = 0; i < states.size(); ++i) {
     const std::string name = state_name(entry, i);

@@ -34,9 +34,9 @@ checkpoint::Content optimizer_content(const UpdateRule& rule, std::span<Entry* c
 class StagedStates {
  public:
   /// Errors  invalid_argument: another optimizer, or other options without `other_options`; other
-  ///         keys or shapes than the entries'.
+  ///         keys or shapes than the entries'. out_of_memory.
   /// The rule runs an optimizer. A scale that the file does not have starts anew.
-  StagedStates(const checkpoint::Header& header, const UpdateRule& rule,
+  StagedStates(Group& group, const checkpoint::Header& header, const UpdateRule& rule,
                std::span<Entry* const> entries, bool other_options);
 
   /// For each tensor of the file.
@@ -54,6 +54,7 @@ class StagedStates {
   void stage(Entry& entry, std::uint64_t updates, const SavedTensors& saved,
              const Optimizer& optimizer);
 
+  Group& group_;
   std::shared_ptr<GradientScaler> scaler_;
   std::optional<GradientScaling> scaling_;
   std::vector<Staged> staged_;

@@ -223,7 +223,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     if (!loads_states(loaded->optimizer.has_value(), rule_.optimizer(), options.weights_only)) {
       return;
     }
-    states.emplace(loaded->optimizer->header(), rule_, entries, options.other_options);
+    states.emplace(*group_, loaded->optimizer->header(), rule_, entries, options.other_options);
   });
 
   if (states) loaded->optimizer->deliver(ranks, states->destinations());
@@ -281,7 +281,7 @@ void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
   throw_together(group_->engine(), "load_optimizer_states", [&] {
     host_copies.emplace(*group_, entries);
     require_optimizer();
-    states.emplace(file.header(), rule_, entries, options.other_options);
+    states.emplace(*group_, file.header(), rule_, entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();

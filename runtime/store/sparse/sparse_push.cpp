@@ -139,7 +139,7 @@ void SparsePush::prepare() {
 void SparsePush::start_states(const Optimizer& optimizer) {
   most_updates_ = optimizer.options().schedule ? table_.most_updates() : 0;
   for (Entry* entry : entries_) {
-    if (entry->updates == 0) tutti::start_states(optimizer, *entry);
+    if (entry->updates == 0) tutti::start_states(group_, optimizer, *entry);
     most_updates_ = std::max(most_updates_, entry->updates + 1);
   }
 }
