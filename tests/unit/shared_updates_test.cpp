@@ -6,6 +6,7 @@
 #include <cstring>
 #include <doctest/doctest.h>
 #include <filesystem>
+#include <stdexcept>
 
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
@@ -142,6 +143,44 @@ TEST_CASE("a small update is made by each rank") {
   }
 }
 
+namespace {
+
+/// Has places, and throws or does nothing.
+struct Thrower final : collectives::Consumer {
+  static constexpr std::int64_t kCount = 5003;
+
+  Thrower(Group& group, bool does_throw)
+      : weight(group.allocate({kCount}, DType::float32)),
+        place{weight.bytes(), sizeof(float)},
+        throws(does_throw) {}
+  void consume(std::size_t, std::size_t, std::size_t, const std::byte*) override {
+    if (throws) throw std::runtime_error("no more");
+  }
+  [[nodiscard]] bool takes_any_order() const override { return true; }
+  [[nodiscard]] std::span<const Place> places(std::size_t) const override { return {&place, 1}; }
+
+  Tensor weight;
+  Place place;
+  bool throws;
+};
+
+}  // namespace
+
+TEST_CASE("what a consumer throws in a shared update, all ranks throw") {
+  const auto outcomes = test::as_ranks({3}, sharing(kUpdated), [&](Communicator& comm) {
+    Thrower consumer(*comm.group(), comm.rank() == 1);
+    const Tensor input = Tensor::ones({Thrower::kCount});
+    const collectives::Segment segment{input.bytes(), consumer.weight.bytes(),
+                                       static_cast<std::size_t>(Thrower::kCount), DType::float32};
+    const auto text = [] { return std::string("a sum"); };
+    comm.group()->engine().run({.kind = collectives::Kind::allreduce,
+                                .segments = {&segment, 1},
+                                .consumer = &consumer,
+                                .describe = text});
+  });
+  CHECK(test::all_say(outcomes, ErrorCode::user_code, "no more"));
+}
+
 // --- pushes --------------------------------------------------------------------------------------
 
 namespace {
@@ -232,12 +271,16 @@ namespace {
 
 constexpr std::int64_t kElements = 6000;
 
+/// For what a memory error does.
+float* writable(const KVStore& kv, const Key& key) {
+  return reinterpret_cast<float*>(const_cast<std::byte*>(kv.view(key).bytes()));
+}
+
 /// Changes the first element on the last rank and pushes. True if the push wrote it, because the
 /// first rank updates it for all.
 bool is_shared(KVStore& kv, const Communicator& comm) {
   constexpr float kWrong = 1e6F;
-  auto* const weights =
-      reinterpret_cast<float*>(const_cast<std::byte*>(kv.view(1).bytes()));  // a memory error
+  float* const weights = writable(kv, 1);
   const float right = *weights;
   if (comm.rank() == comm.size() - 1) *weights = kWrong;
   kv.push(1, Tensor::zeros({kElements}));
@@ -274,6 +317,30 @@ TEST_CASE("updates that need whole tensors, or scaled gradients, are not shared"
   }
 }
 
+TEST_CASE("a list with more weights and states than an announcement names is not shared") {
+  constexpr std::int64_t kKeys = 6000;  // with adam three places each; 131,072 bytes name 16,384
+  const auto outcomes = test::as_ranks({2}, sharing(kUpdated), [&](Communicator& comm) {
+    KVStore kv = KVStore::create(comm);
+    std::vector<Key> keys;
+    std::vector<Tensor> values;
+    for (std::int64_t key = 0; key < kKeys; ++key) {
+      keys.emplace_back(key);
+      values.push_back(Tensor::full({3}, static_cast<double>(key)));
+    }
+    kv.init(keys, values);
+    kv.set_optimizer(optimizer::create("adam,learning_rate=0.5"));
+    kv.push(keys, values);
+    kv.push(keys, values);
+    CHECK(kv.verify().healed == 0);
+    CHECK(kv.view(kKeys - 1).values<float>()[2] == doctest::Approx(kKeys - 2));
+    float* const weights = writable(kv, 0);
+    if (comm.rank() == 1) *weights = 7;  // a shared update would write 0
+    kv.push(keys, values);
+    CHECK(*weights == (comm.rank() == 1 ? 7 : 0));
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("what a bit did in one replica is found before it is shared, if all is compared") {
   Settings settings = sharing(kUpdated, Verify::full);
   settings.log = LogLevel::quiet;
@@ -282,7 +349,7 @@ TEST_CASE("what a bit did in one replica is found before it is shared, if all is
     kv.init(1, Tensor::full({kElements}, 1));
     kv.set_optimizer(optimizer::create("adam"));
     kv.push(1, Tensor::zeros({kElements}));
-    if (comm.rank() == 0) *reinterpret_cast<float*>(const_cast<std::byte*>(kv.view(1).bytes())) = 7;
+    if (comm.rank() == 0) *writable(kv, 1) = 7;
     kv.push(1, Tensor::zeros({kElements}));
     CHECK(kv.view(1).values<float>()[0] == 1);
     CHECK(kv.verify().healed_since_creation == 1);
