@@ -95,7 +95,7 @@ TEST_CASE("16-bit weights with multi_precision are the same on all ranks, with e
 
 TEST_CASE("every optimizer gives the same bits where ranks share its updates, if they can") {
   for (const std::string& name : test::optimizer_names()) {
-    for (const std::int64_t count : {0, 1, 67, 30001}) {
+    for (const std::int64_t count : {67, 30001}) {  // a small key is not shared
       for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
         CAPTURE(name);
         CAPTURE(count);
