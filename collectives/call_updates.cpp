@@ -79,12 +79,11 @@ void Call::update_tiles(const FusedLayout::Part& part, std::size_t first, std::s
 }
 
 /// What this rank has just updated, to the same elements of the others. One after the other, so
-/// that a write past the caches fills whole lines.
+/// that a write past the caches fills whole lines, and each rank begins with the one after it.
 void Call::copy_places(std::size_t segment, std::size_t first, std::size_t count,
                        WritePolicy stores) const {
   const auto own = operation_->consumer->places(segment);
-  for (int step = 1; step < memory_.size();
-       ++step) {  // no two ranks write to the same one at first
+  for (int step = 1; step < memory_.size(); ++step) {
     const int peer = (memory_.local_rank + step) % memory_.size();
     const auto* const theirs = reinterpret_cast<const std::uint64_t*>(payload_of(peer));
     for (std::size_t i = 0; i < own.size(); ++i) {

@@ -74,7 +74,11 @@ class KVStore::Impl::CallScope {
     if (comes_last) store.group->await_async();
     store.group->check_usable();
     if (comes_last) store.unheld_.throw_of_all();
-    if (!traits.keeps_plan) store.push_plan_.drop();
+    if (!traits.keeps_plan) {
+      store.push_plan_.drop();
+      store.outputs_.drop();
+      store.pull_plan_.drop();
+    }
     is_counted_ = is_counted_ && store.group->has_engine();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
@@ -144,7 +148,8 @@ void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage
     const auto destinations = resolve(keys, *outputs);  // in the order of `groups`
     for (std::size_t i = 0; i < entries.size(); ++i) {
       for (const TensorView& output : destinations[i].tensors) {
-        require_output(entries[i], output, Cast::no);
+        require_shape(entries[i], output, "an output");
+        require_dtype(entries[i], output, "an output");
       }
     }
   });
@@ -156,21 +161,16 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   const CallScope scope(*this, "push", {.keeps_plan = true});
   const char* call = outputs == nullptr ? "push" : "pushpull";
   const auto together = [&](auto&& step) { throw_together(engine(), call, step); };
-  std::vector<KeyGroup<TensorView>> destinations;
   together([&] {
     push_plan_.take(keys, values);
-    if (outputs != nullptr) {
-      destinations = resolve(keys, *outputs);
-      require_outputs(destinations, Cast::no);
-    }
+    if (outputs != nullptr) outputs_.take(keys, *outputs, Cast::no, /*skip_sparse=*/false);
+    const PullPlan* const destinations = outputs == nullptr ? nullptr : &outputs_;
     push_plan_.is_on_gpu() ? device_push_.take() : dense_push_.take(destinations);
   });
-  if (push_plan_.is_on_gpu()) {
-    carry_out(device_push_, together);
-    return copy_out(destinations, 0);
-  }
-  carry_out(dense_push_, together);
-  copy_out(destinations, dense_push_.writes_outputs() ? 1 : 0);
+  const bool is_on_gpu = push_plan_.is_on_gpu();
+  is_on_gpu ? carry_out(device_push_, together) : carry_out(dense_push_, together);
+  if (outputs == nullptr) return;
+  copy_out(outputs_, !is_on_gpu && dense_push_.writes_outputs() ? 1 : 0);
 }
 
 // --- asynchronous pushes
@@ -200,7 +200,7 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
 
 /// Not in an updater, which pulls while the program pushes.
 void KVStore::Impl::throw_failed(const Key& key) {
-  if (group->is_async_thread()) return;
+  if (group->is_async_thread() || unheld_.is_empty()) return;
   if (const Entry* entry = table_.find(key)) unheld_.throw_of(*entry);
 }
 
@@ -218,29 +218,11 @@ void KVStore::Impl::fold_pulls() {
   uncounted_pulls_ = {};
 }
 
-void KVStore::Impl::require_output(const Entry& entry, const TensorView& output, Cast cast) {
-  require_shape(entry, output, "an output");
-  if (cast == Cast::no) require_dtype(entry, output, "an output");
-}
-
-void KVStore::Impl::require_outputs(const std::vector<KeyGroup<TensorView>>& groups,
-                                    Cast cast) const {
-  for (const auto& [key, outputs] : groups) {
-    const Entry& entry = table_.at(key);
-    for (const TensorView& output : outputs) require_output(entry, output, cast);
-  }
-}
-
 /// The first `written` outputs of each key have their values already.
-void KVStore::Impl::copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written) {
-  std::size_t together = 0;
-  for (const auto& [key, outputs] : groups) {
-    for (const TensorView& output : outputs) together += output.size_bytes();
-  }
-  for (const auto& [key, outputs] : groups) {
-    const Entry& entry = table_.at(key);
+void KVStore::Impl::copy_out(const PullPlan& plan, std::size_t written) {
+  for (const auto& [entry, outputs] : plan.items()) {
     for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry.replica, output)) group->copy(output, entry.replica, together);
+      if (!copies_.add(entry->replica, output)) group->copy(output, entry->replica, plan.bytes());
     }
   }
   copies_.run();
@@ -259,38 +241,32 @@ void KVStore::Impl::warn_of_ignored(const Entry& entry) {
                     "ignore_sparse = false");
 }
 
-void KVStore::Impl::count_pull(const std::vector<KeyGroup<TensorView>>& groups) {
-  std::uint64_t bytes = 0;
-  for (const auto& [key, outputs] : groups) {
-    for (const TensorView& output : outputs) bytes += output.size_bytes();
-  }
+void KVStore::Impl::count_pull(PullPlan& plan) {
   if (group->is_async_thread()) return;
   if (!group->has_engine()) {
     ++uncounted_pulls_.calls;
-    uncounted_pulls_.bytes += bytes;
+    uncounted_pulls_.bytes += plan.bytes();
     return;
   }
-  engine().statistics().count_as(
-      totals_of(engine().statistics(), "pull", groups,
-                [](const KeyGroup<TensorView>& one) -> const Key& { return one.key; }),
-      bytes);
+  if (plan.totals == nullptr) {
+    plan.totals = &totals_of(engine().statistics(), "pull", plan.items(),
+                             [](const PullItem& item) -> const Key& { return item.entry->key; });
+  }
+  engine().statistics().count_as(*plan.totals, plan.bytes());
 }
 
+/// An updater of an asynchronous push may pull while the program does.
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   for (const Key& key : keys.list()) await(key);
   const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
   for (const Key& key : keys.list()) throw_failed(key);
+  PullPlan beside(table_);
+  PullPlan& plan = group->is_async_thread() ? beside : pull_plan_;
   locally("pull", [&] {
-    auto groups = resolve(keys, outputs);
-    std::erase_if(groups, [&](const auto& group_of_key) {
-      const Entry& entry = table_.at(group_of_key.key);
-      const bool is_ignored = options.ignore_sparse && entry.is_row_sparse();
-      if (is_ignored) warn_of_ignored(entry);
-      return is_ignored;
-    });
-    require_outputs(groups, options.cast);
-    count_pull(groups);
-    copy_out(groups, 0);
+    plan.take(keys, outputs, options.cast, options.ignore_sparse);
+    for (const Entry* entry : plan.skipped()) warn_of_ignored(*entry);
+    count_pull(plan);
+    copy_out(plan, 0);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/job/group.hpp"
 #include "runtime/optimizers/uses.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/pull_plan.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/replica.hpp"
 #include "runtime/store/core/resolve.hpp"
@@ -34,6 +35,8 @@ class TUTTI_INTERNAL KVStore::Impl {
       : type(std::move(store_type)),
         group(std::move(members)),
         push_plan_(*group, table_),
+        outputs_(table_),
+        pull_plan_(table_),
         dense_push_(*group, push_plan_, table_, rule_, compression_),
         device_push_(group, push_plan_, table_, rule_, compression_),
         sparse_push_(*group, table_, rule_),
@@ -87,10 +90,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   template <class Body>
   decltype(auto) locally(const char* call, Body body) const;
   void warn_of_ignored(const Entry& entry);
-  static void require_output(const Entry& entry, const TensorView& output, Cast cast);
-  void require_outputs(const std::vector<KeyGroup<TensorView>>& groups, Cast cast) const;
-  void count_pull(const std::vector<KeyGroup<TensorView>>& groups);
-  void copy_out(const std::vector<KeyGroup<TensorView>>& groups, std::size_t written);
+  void count_pull(PullPlan& plan);
+  void copy_out(const PullPlan& plan, std::size_t written);
   /// Where a key lives whose first value is there.
   [[nodiscard]] Device home_of(const ConstTensorView& value) const;
   [[nodiscard]] collectives::Engine& engine() const { return group->engine(); }
@@ -110,6 +111,8 @@ class TUTTI_INTERNAL KVStore::Impl {
   std::optional<OptimizerUse> use_;  ///< of the rule's optimizer
   GradientCompression compression_;
   PushPlan push_plan_;
+  PullPlan outputs_;    ///< of a pushpull
+  PullPlan pull_plan_;  ///< of the program's thread
   DensePush dense_push_;
   DevicePush device_push_;
   DeviceCopies copies_;

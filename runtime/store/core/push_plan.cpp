@@ -6,6 +6,7 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/same_tensor.hpp"
 #include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/resolve.hpp"
 
@@ -22,11 +23,6 @@ void require_dense(const Entry& entry) {
 void require_like(const Entry& entry, const ConstTensorView& value) {
   require_shape(entry, value, "a value");
   require_dtype(entry, value, "a value");
-}
-
-bool are_one(const ConstTensorView& left, const ConstTensorView& right) {
-  return left.bytes() == right.bytes() && left.shape() == right.shape() &&
-         left.dtype() == right.dtype() && left.device() == right.device();
 }
 
 }  // namespace
@@ -86,6 +82,7 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
 }
 
 void PushPlan::drop() {
+  ++number_;
   keys_.clear();
   values_.clear();
   items_.clear();
@@ -99,9 +96,10 @@ void PushPlan::note_apart(PushItem& item, const std::byte* value) {
 }
 
 void PushPlan::take(const Keys& keys, const Values& values) {
-  has_same_keys_ = take_again(keys, values);
-  if (has_same_keys_) return;
   is_reused_ = false;
+  has_same_keys_ = take_again(keys, values);
+  if (!is_reused_) ++number_;
+  if (has_same_keys_) return;
   if (take_one(keys, values)) return;
   keys_.clear();
   values_.clear();

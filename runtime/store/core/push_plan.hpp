@@ -59,6 +59,8 @@ class PushPlan {
   [[nodiscard]] bool is_reused() const { return is_reused_; }
   /// True if the last push had the same keys, with one value each, wherever these lay.
   [[nodiscard]] bool has_same_keys() const { return has_same_keys_; }
+  /// Another one for each plan, but for one that is reused.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
   /// Digest of keys, shapes and dtypes, in the order of the items.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   /// Bytes of one value of each key.
@@ -79,6 +81,7 @@ class PushPlan {
   std::vector<Key> keys_;                ///< the last list of distinct keys, as it was given
   std::vector<std::size_t> places_;      ///< for each of them, its index in items_
   std::vector<ConstTensorView> values_;  ///< for each of them, its value in the last push
+  std::uint64_t number_ = 0;
   std::uint64_t digest_ = 0;
   std::uint64_t bytes_ = 0;
   collectives::CallTotals* totals_ = nullptr;

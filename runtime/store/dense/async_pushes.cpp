@@ -194,7 +194,7 @@ void AsyncPushes::carry_out(std::span<AsyncJob* const> jobs) {
     std::vector<PushItem> items;
     for (AsyncJob* const job : jobs) items.push_back(item_of(static_cast<Job&>(*job)));
     plan_.take(std::move(items), kBatch);
-    push_.take({});
+    push_.take();
   });
   MovedAt timed{push_};
   tutti::carry_out(timed, together);

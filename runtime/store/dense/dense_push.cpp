@@ -70,23 +70,34 @@ std::byte* DensePush::scratch(std::size_t bytes) {
 
 /// A large result that the updater does not change is written into its output at once, which
 /// saves reading it again. A smaller one comes from the cache.
-void DensePush::choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs) {
+void DensePush::choose_direct_outputs(const PullPlan* outputs) {
   writes_outputs_ = false;
-  std::size_t bytes = 0;
-  for (const Entry* entry : plan_.entries()) bytes += entry->replica.size_bytes();
   const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
-  if (outputs.empty() || bytes < group_.engine().tuning().direct_output_bytes || !is_assign) return;
-  std::unordered_map<Key, std::size_t> index;
-  for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]->key] = i;
-  for (const auto& [key, tensors] : outputs) {
-    if (tensors.front().device().kind == DeviceKind::gpu) return;
+  const bool is_large = plan_.bytes() >= group_.engine().tuning().direct_output_bytes;
+  if (outputs == nullptr || !is_assign || !is_large) return;
+  if (direct_.of_push != plan_.number() || direct_.of_outputs != outputs->number()) {
+    direct_.first.clear();
+    if (find_direct_outputs(*outputs)) {
+      for (const auto& segment : segments_) direct_.first.push_back(segment.second_output);
+    }
+    direct_.of_push = plan_.number();
+    direct_.of_outputs = outputs->number();
   }
-  for (const auto& [key, tensors] : outputs) {
-    segments_[index.at(key)].second_output = tensors.front().bytes();
+  writes_outputs_ = !direct_.first.empty();
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    segments_[i].second_output = writes_outputs_ ? direct_.first[i] : nullptr;
   }
-  writes_outputs_ = outputs_are_apart();
-  if (writes_outputs_) return;
-  for (collectives::Segment& segment : segments_) segment.second_output = nullptr;
+}
+
+/// Sets each segment's; false if one cannot be written while the others are summed.
+bool DensePush::find_direct_outputs(const PullPlan& outputs) {
+  std::unordered_map<const Entry*, std::size_t> index;
+  for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]] = i;
+  for (const auto& [entry, tensors] : outputs.items()) {
+    if (tensors.front().device().kind == DeviceKind::gpu) return false;
+    segments_[index.at(entry)].second_output = tensors.front().bytes();
+  }
+  return outputs_are_apart();
 }
 
 /// True if no output overlaps another one, a replica, or another key's input.
@@ -124,7 +135,7 @@ std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
   return optimizer.options().schedule ? table_.most_updates() : 0;
 }
 
-void DensePush::take(std::span<const KeyGroup<TensorView>> outputs) {
+void DensePush::take(const PullPlan* outputs) {
   segments_.clear();
   host_values_.clear();
   inputs_.clear();
@@ -161,7 +172,7 @@ void DensePush::put_sums(std::byte* into) {
 
 void DensePush::take_for_slices(std::byte* room) {
   has_slices_ = true;
-  take({});
+  take();
   const collectives::Segment& only = segments_.front();
   Entry& entry = *plan_.entries().front();
   const bool is_summed = entry.sum && only.input == entry.sum->bytes();

@@ -10,9 +10,9 @@
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"
+#include "runtime/store/core/pull_plan.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/push_protocol.hpp"
-#include "runtime/store/core/resolve.hpp"
 #include "runtime/store/core/updates.hpp"
 #include "runtime/store/dense/compressed_sum.hpp"
 #include "runtime/store/verify/sample.hpp"
@@ -34,8 +34,9 @@ class DensePush {
         compressed_sum_(group, compression),
         sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
 
-  /// Sums lists of values, makes room, and decides where results go. Errors: out_of_memory.
-  void take(std::span<const KeyGroup<TensorView>> outputs);
+  /// Sums lists of values, makes room, and decides where results go; null: no outputs. Errors:
+  /// out_of_memory.
+  void take(const PullPlan* outputs = nullptr);
   /// True if sum() writes the first output of every key itself. The rest is the caller's to copy.
   [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
 
@@ -66,7 +67,8 @@ class DensePush {
   /// True if the values of an item are summed by the operation itself, on the way to their outputs.
   [[nodiscard]] bool sums_on_the_way(const PushItem& item) const;
   [[nodiscard]] const std::byte* on_host(const ConstTensorView& value);
-  void choose_direct_outputs(std::span<const KeyGroup<TensorView>> outputs);
+  void choose_direct_outputs(const PullPlan* outputs);
+  [[nodiscard]] bool find_direct_outputs(const PullPlan& outputs);
   [[nodiscard]] bool outputs_are_apart() const;
   std::byte* scratch(std::size_t bytes);
   /// True if sums are put into scratch memory, for an updater or an optimizer that needs them
@@ -92,6 +94,11 @@ class DensePush {
   std::vector<collectives::Segment> segments_;
   std::vector<std::vector<const std::byte*>> inputs_;  ///< of each segment that has several
   bool writes_outputs_ = false;
+  struct {
+    std::uint64_t of_push = 0;
+    std::uint64_t of_outputs = 0;
+    std::vector<std::byte*> first;  ///< of each segment; empty if sums cannot be written there
+  } direct_;                        ///< what was found for the plans of these numbers
   bool has_slices_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< whole sums of all keys of a push

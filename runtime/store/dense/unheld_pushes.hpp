@@ -19,6 +19,7 @@ namespace tutti {
 /// For the program's thread.
 class UnheldPushes {
  public:
+  [[nodiscard]] bool is_empty() const { return keys_.empty(); }
   /// A push of one key.
   void add(const Entry& entry, std::shared_ptr<AsyncState> push);
   /// In a pull of the key, whose pushes are complete: throws what the first of them failed with,

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a pull, or of the outputs of a pushpull: which tensors get which keys.
+//
+// Training pulls the same list in every step, into the same memory. The plan of the last pull is
+// kept, and the next one compares lists instead of looking its keys up. A call of the store drops
+// it together with the plan of a push: see push_plan.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tutti/kvstore.hpp"
+
+#include "runtime/store/core/key_table.hpp"
+
+namespace tutti {
+
+/// One distinct key and all outputs that get its value.
+struct PullItem {
+  const Entry* entry;
+  std::vector<TensorView> outputs;
+};
+
+class PullPlan {
+ public:
+  explicit PullPlan(const KeyTable& table) : table_(table) {}
+
+  /// Looks the keys up. With `skip_sparse`, row-sparse keys are left out, and are in skipped().
+  /// Errors: invalid_argument for an unknown key, an output that is not like its key, but for its
+  ///         dtype with Cast::yes, and what resolve() finds.
+  void take(const Keys& keys, const Outputs& outputs, Cast cast, bool skip_sparse);
+  /// The next pull makes a new plan.
+  void drop();
+
+  [[nodiscard]] std::span<const PullItem> items() const { return items_; }
+  [[nodiscard]] std::span<const Entry* const> skipped() const { return skipped_; }
+  /// The bytes of all outputs.
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// Another one for each plan: as long as it is the same, so are the items.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  /// Where pulls of this list are counted; null in a new plan. The caller's to set.
+  collectives::CallTotals* totals = nullptr;
+
+ private:
+  [[nodiscard]] bool is_known(const Keys& keys, const Outputs& outputs) const;
+
+  const KeyTable& table_;
+  std::vector<PullItem> items_;
+  std::vector<const Entry*> skipped_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t number_ = 0;
+
+  // The last lists, as they were given. No keys: there is no plan.
+  std::vector<Key> keys_;
+  std::vector<TensorView> outputs_;
+  std::vector<std::size_t> groups_;
+  bool is_single_ = false;
+  Cast cast_ = Cast::no;
+  bool skips_sparse_ = false;
+};
+
+}  // namespace tutti
