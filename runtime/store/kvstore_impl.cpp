@@ -248,11 +248,7 @@ void KVStore::Impl::count_pull(PullPlan& plan) {
     uncounted_pulls_.bytes += plan.bytes();
     return;
   }
-  if (plan.totals == nullptr) {
-    plan.totals = &totals_of(engine().statistics(), "pull", plan.items(),
-                             [](const PullItem& item) -> const Key& { return item.entry->key; });
-  }
-  engine().statistics().count_as(*plan.totals, plan.bytes());
+  engine().statistics().count_as(plan.totals(engine().statistics()), plan.bytes());
 }
 
 /// An updater of an asynchronous push may pull while the program does.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/base/same_tensor.hpp"
+#include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/resolve.hpp"
 
 namespace tutti {
@@ -40,9 +41,17 @@ void PullPlan::take(const Keys& keys, const Outputs& outputs, Cast cast, bool sk
   skips_sparse_ = skip_sparse;
 }
 
+collectives::CallTotals& PullPlan::totals(collectives::StatisticsCollector& statistics) {
+  if (totals_ == nullptr) {
+    totals_ = &totals_of(statistics, "pull", items_,
+                         [](const PullItem& item) -> const Key& { return item.entry->key; });
+  }
+  return *totals_;
+}
+
 void PullPlan::drop() {
   ++number_;
-  totals = nullptr;
+  totals_ = nullptr;
   bytes_ = 0;
   items_.clear();
   skipped_.clear();

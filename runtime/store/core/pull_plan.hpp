@@ -12,6 +12,7 @@
 
 #include "tutti/kvstore.hpp"
 
+#include "collectives/statistics_collector.hpp"
 #include "runtime/store/core/key_table.hpp"
 
 namespace tutti {
@@ -39,8 +40,8 @@ class PullPlan {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Another one for each plan: as long as it is the same, so are the items.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  /// Where pulls of this list are counted; null in a new plan. The caller's to set.
-  collectives::CallTotals* totals = nullptr;
+  /// Where pulls of this list are counted. The statistics are always the same.
+  [[nodiscard]] collectives::CallTotals& totals(collectives::StatisticsCollector& statistics);
 
  private:
   [[nodiscard]] bool is_known(const Keys& keys, const Outputs& outputs) const;
@@ -50,6 +51,7 @@ class PullPlan {
   std::vector<const Entry*> skipped_;
   std::uint64_t bytes_ = 0;
   std::uint64_t number_ = 0;
+  collectives::CallTotals* totals_ = nullptr;  ///< null: not looked up yet
 
   // The last lists, as they were given. No keys: there is no plan.
   std::vector<Key> keys_;
