@@ -9,13 +9,6 @@
 
 namespace tutti::collectives {
 
-namespace {
-
-/// The sum of a tile stays in the first-level cache, and so do the places that its update writes.
-constexpr std::size_t kTileBytes = std::size_t{4} << 10;
-
-}  // namespace
-
 /// Where this rank's updates write, if peers may write there, too. Smaller calls are faster where
 /// each rank updates for itself, and need their payload.
 void Call::find_places() {
@@ -62,9 +55,11 @@ void Call::update_for_all(Range range, const Sources& sources, WritePolicy store
   if (stores == WritePolicy::streaming) streaming_fence();
 }
 
-/// Updates `count` elements of a part, from its element `first` on. Its sources are gathered.
+/// Updates `count` elements of a part, from its element `first` on. Its sources are gathered. The
+/// sum of a tile stays in the first-level cache, and so do the places that its update writes.
 void Call::update_tiles(const FusedLayout::Part& part, std::size_t first, std::size_t count,
                         WritePolicy stores) const {
+  constexpr std::size_t kTileBytes = std::size_t{4} << 10;
   const std::size_t width = size_of(segment(part).dtype);
   alignas(FusedLayout::kAlignment) std::byte tile[kTileBytes];
   std::byte* const to = tile;
