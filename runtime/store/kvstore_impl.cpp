@@ -126,8 +126,7 @@ std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTe
                        .replica = std::move(replica.tensor),
                        .pages = std::move(replica.pages)});
     for (const ConstTensorView& other : values) {
-      require_shape(entries.back(), other, "a value");
-      require_dtype(entries.back(), other, "a value");
+      require_like(entries.back(), other, "a value");
     }
   }
   return entries;
@@ -148,8 +147,7 @@ void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage
     const auto destinations = resolve(keys, *outputs);  // in the order of `groups`
     for (std::size_t i = 0; i < entries.size(); ++i) {
       for (const TensorView& output : destinations[i].tensors) {
-        require_shape(entries[i], output, "an output");
-        require_dtype(entries[i], output, "an output");
+        require_like(entries[i], output, "an output");
       }
     }
   });

@@ -67,6 +67,11 @@ std::string to_string(const Key& key, const Shape& shape, DType dtype);
 /// Errors  invalid_argument, naming the key and `what` the tensor is, if shape or dtype differ.
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
 void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);
+/// Both.
+inline void require_like(const Entry& entry, const ConstTensorView& tensor, const char* what) {
+  require_shape(entry, tensor, what);
+  require_dtype(entry, tensor, what);
+}
 
 /// The order in which a push handles its keys: numbers ascending, strings by their init.
 bool before(const Entry& left, const Entry& right);

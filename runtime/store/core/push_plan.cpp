@@ -20,11 +20,6 @@ void require_dense(const Entry& entry) {
                                                " is row-sparse; push it a RowSparse value");
 }
 
-void require_like(const Entry& entry, const ConstTensorView& value) {
-  require_shape(entry, value, "a value");
-  require_dtype(entry, value, "a value");
-}
-
 }  // namespace
 
 bool PushPlan::take_again(const Keys& keys, const Values& values) {
@@ -38,7 +33,7 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     PushItem& item = items_[places_[i]];
     require_usable(list[i], tensors[i]);
-    require_like(*item.entry, tensors[i]);
+    require_like(*item.entry, tensors[i], "a value");
     item.values.clear();
     item.values.emplace_back(tensors[i]);
   }
@@ -56,7 +51,7 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
   require_usable(key, value);
   Entry& entry = table_.at(key);
   require_dense(entry);
-  require_like(entry, value);
+  require_like(entry, value, "a value");
   Entry* const only = &entry;
   Entry::Alone& alone = entry.alone;
   if (alone.push == nullptr) {
@@ -126,7 +121,7 @@ void PushPlan::take(std::vector<PushItem> items, const char* call) {
 void PushPlan::arrange() {
   for (const PushItem& item : items_) {
     require_dense(*item.entry);
-    for (const ConstTensorView& value : item.values) require_like(*item.entry, value);
+    for (const ConstTensorView& value : item.values) require_like(*item.entry, value, "a value");
   }
   std::sort(items_.begin(), items_.end(), [](const PushItem& left, const PushItem& right) {
     return before(*left.entry, *right.entry);

@@ -82,16 +82,14 @@ bool may_share_updates(const Group& group, const Optimizer& optimizer) {
 
 std::vector<Tensor> new_states(Group& group, const Optimizer& optimizer, const Entry& entry) {
   const int all = optimizer.num_states() + (is_rounded(entry) ? 1 : 0);
-  const bool is_on_cpu = !entry.is_on_gpu();
-  const bool has_pages = is_on_cpu && entry.is_row_sparse();
-  const bool is_shared = is_on_cpu && !entry.is_row_sparse() && may_share_updates(group, optimizer);
-  const DType dtype = state_dtype(entry);
+  const bool is_shared = may_share_updates(group, optimizer);
+  const auto new_state = [&](DType dtype) {
+    if (entry.is_on_gpu()) return Tensor::zeros(entry.shape(), dtype, entry.replica.device());
+    if (entry.is_row_sparse()) return zero_table(entry.shape(), dtype).tensor;
+    return is_shared ? group.allocate(entry.shape(), dtype) : Tensor::zeros(entry.shape(), dtype);
+  };
   std::vector<Tensor> states;
-  for (int i = 0; i < all; ++i) {
-    states.push_back(is_shared   ? group.allocate(entry.shape(), dtype)
-                     : has_pages ? zero_table(entry.shape(), dtype).tensor
-                                 : Tensor::zeros(entry.shape(), dtype, entry.replica.device()));
-  }
+  for (int i = 0; i < all; ++i) states.push_back(new_state(state_dtype(entry)));
   return states;
 }
 

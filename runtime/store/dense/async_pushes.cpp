@@ -232,8 +232,7 @@ void AsyncPushes::begin_slices(Job& job) {
 PushItem AsyncPushes::item_of(const Job& job) {
   for (const ConstTensorView& value : job.values) require_cpu(*job.entry, value);
   for (const TensorView& output : job.outputs) {
-    require_shape(*job.entry, output, "an output");
-    require_dtype(*job.entry, output, "an output");
+    require_like(*job.entry, output, "an output");
     require_cpu(*job.entry, output);
   }
   return {job.entry, job.values};
