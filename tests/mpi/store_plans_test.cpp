@@ -42,6 +42,17 @@ KVStore with_direct_outputs() {
   return kv;
 }
 
+/// What is pushed to the keys 1 and 2, and memory for what comes back.
+struct TwoKeys {
+  KVStore kv = with_direct_outputs();
+  Tensor one = filled(one_plus_rank());
+  Tensor ten = filled(10 * one_plus_rank());
+  Tensor first = filled(0);
+  Tensor second = filled(0);
+
+  void pushpull() { kv.pushpull({1, 2}, {one, ten}, {first, second}); }
+};
+
 bool hold(const Tensor& first, double first_sum, const Tensor& second, double second_sum) {
   const auto sum = static_cast<double>(sum_of_ranks());
   return all_are(first, static_cast<float>(first_sum * sum)) &&
@@ -136,11 +147,7 @@ TEST_CASE("a pull after a load, or after another key, fills the same memory from
 
 // Where memory is both a value and an output, sums cannot be written while others are made.
 TEST_CASE("a pushpull whose outputs are values now writes them after the sums") {
-  KVStore kv = with_direct_outputs();
-  Tensor one = filled(one_plus_rank());
-  Tensor ten = filled(10 * one_plus_rank());
-  Tensor first = filled(0);
-  Tensor second = filled(0);
+  auto [kv, one, ten, first, second] = TwoKeys();
   for (int turn = 0; turn < 3; ++turn) {
     kv.pushpull({1, 2}, {one, ten}, {first, second});
     CHECK(test::agree(hold(first, 1, second, 10)));
@@ -161,17 +168,12 @@ TEST_CASE("a pushpull whose outputs are values now writes them after the sums") 
 }
 
 TEST_CASE("an updater that is set between two pushpulls decides what outputs get") {
-  KVStore kv = with_direct_outputs();
-  Tensor one = filled(one_plus_rank());
-  Tensor ten = filled(10 * one_plus_rank());
-  Tensor first = filled(0);
-  Tensor second = filled(0);
-  const auto pushpull = [&] { kv.pushpull({1, 2}, {one, ten}, {first, second}); };
-  pushpull();
-  kv.set_updater([](const Key&, const auto& merged, const auto& to) { to -= 2.0 * merged; });
-  pushpull();
-  CHECK(test::agree(hold(first, -1, second, -10)));
-  kv.set_updater(nullptr);
-  pushpull();
-  CHECK(test::agree(hold(first, 1, second, 10)));
+  TwoKeys two;
+  two.pushpull();
+  two.kv.set_updater([](const Key&, const auto& merged, const auto& to) { to -= 2.0 * merged; });
+  two.pushpull();
+  CHECK(test::agree(hold(two.first, -1, two.second, -10)));
+  two.kv.set_updater(nullptr);
+  two.pushpull();
+  CHECK(test::agree(hold(two.first, 1, two.second, 10)));
 }
