@@ -74,11 +74,7 @@ class KVStore::Impl::CallScope {
     if (comes_last) store.group->await_async();
     store.group->check_usable();
     if (comes_last) store.unheld_.throw_of_all();
-    if (!traits.keeps_plan) {
-      store.push_plan_.drop();
-      store.outputs_.drop();
-      store.pull_plan_.drop();
-    }
+    if (!traits.keeps_plan) store.push_plan_.drop();
     is_counted_ = is_counted_ && store.group->has_engine();
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;

@@ -17,7 +17,7 @@ bool PullPlan::is_known(const Keys& keys, const Outputs& outputs) const {
 
 void PullPlan::take(const Keys& keys, const Outputs& outputs, Cast cast, bool skip_sparse) {
   if (cast == cast_ && skip_sparse == skips_sparse_ && is_known(keys, outputs)) return;
-  drop();
+  begin_anew();
   std::vector<PullItem> items;
   for (auto& [key, tensors] : resolve(keys, outputs)) {
     const Entry& entry = table_.at(key);
@@ -49,7 +49,7 @@ collectives::CallTotals& PullPlan::totals(collectives::StatisticsCollector& stat
   return *totals_;
 }
 
-void PullPlan::drop() {
+void PullPlan::begin_anew() {
   ++number_;
   totals_ = nullptr;
   bytes_ = 0;

@@ -2,8 +2,8 @@
 // The plan of a pull, or of the outputs of a pushpull: which tensors get which keys.
 //
 // Training pulls the same list in every step, into the same memory. The plan of the last pull is
-// kept, and the next one compares lists instead of looking its keys up. A call of the store drops
-// it together with the plan of a push: see push_plan.hpp.
+// kept, and the next one compares lists instead of looking its keys up. No call of the store takes
+// a key away, so the plan is good until another list comes.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,6 @@ class PullPlan {
   /// Errors: invalid_argument for an unknown key, an output that is not like its key, but for its
   ///         dtype with Cast::yes, and what resolve() finds.
   void take(const Keys& keys, const Outputs& outputs, Cast cast, bool skip_sparse);
-  /// The next pull makes a new plan.
-  void drop();
 
   [[nodiscard]] std::span<const PullItem> items() const { return items_; }
   [[nodiscard]] std::span<const Entry* const> skipped() const { return skipped_; }
@@ -44,6 +42,7 @@ class PullPlan {
   [[nodiscard]] collectives::CallTotals& totals(collectives::StatisticsCollector& statistics);
 
  private:
+  void begin_anew();
   [[nodiscard]] bool is_known(const Keys& keys, const Outputs& outputs) const;
 
   const KeyTable& table_;
