@@ -13,7 +13,7 @@ function(tutti_test_options name)
     set(libraries ${ARGN})
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${libraries} doctest::doctest)
+  target_link_libraries(${name} PRIVATE tests_reference ${libraries} doctest::doctest)
   tutti_compile_options(${name})
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
   if(TUTTI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -23,6 +23,17 @@ function(tutti_test_options name)
       --param=asan-instrumentation-with-call-threshold=0
       -fno-sanitize=null,alignment,object-size,vptr)
   endif()
+endfunction()
+
+# What tests compare with: it goes over all elements, so that it is optimized, and no sanitizer looks
+# at it. Behind the tests where they are linked: an inline function of both is theirs.
+function(tutti_test_reference)
+  add_library(tests_reference STATIC ${ARGN})
+  target_include_directories(tests_reference PRIVATE ${PROJECT_SOURCE_DIR}
+                             $<TARGET_PROPERTY:tutti,INTERFACE_INCLUDE_DIRECTORIES>)
+  tutti_compile_options(tests_reference)
+  target_compile_options(tests_reference PRIVATE -O2
+                         $<$<BOOL:${TUTTI_SANITIZE}>:-fno-sanitize=all>)
 endfunction()
 
 # A main function, with all of doctest: compiled once, as $<TARGET_OBJECTS:tests_${kind}_main>.

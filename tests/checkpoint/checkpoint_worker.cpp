@@ -13,7 +13,7 @@
 
 #include "tutti/tutti.hpp"
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 
 using namespace tutti;
 

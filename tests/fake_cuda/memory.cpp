@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -47,7 +48,6 @@ DeviceMemory::DeviceMemory() {
 }
 
 std::byte* DeviceMemory::allocate(std::size_t bytes) {
-  const Open open(*this);
   const std::lock_guard lock(mutex_);
   std::size_t offset = 0;
   for (const auto& [used, size] : blocks_) {
@@ -55,13 +55,14 @@ std::byte* DeviceMemory::allocate(std::size_t bytes) {
     offset = rounded_up(used + size + kGap, kAlignment);
   }
   if (offset + bytes + kGap > kBytes) return nullptr;
-  if (offset + bytes > top_) {
-    top_ = rounded_up(offset + bytes, kPage);
-    protect(PROT_READ | PROT_WRITE);
-  }
+  top_ = std::max(top_, rounded_up(offset + bytes, kPage));
   blocks_[offset] = bytes;
   unpoison(begin_ + offset, bytes);
+  const std::size_t first_page = offset / kPage * kPage;
+  const std::size_t pages = rounded_up(offset + bytes, kPage) - first_page;
+  mprotect(begin_ + first_page, pages, PROT_READ | PROT_WRITE);
   std::memset(begin_ + offset, 0xA5, bytes);
+  if (open_ == 0) mprotect(begin_ + first_page, pages, PROT_NONE);
   return begin_ + offset;
 }
 

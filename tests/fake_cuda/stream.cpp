@@ -15,7 +15,7 @@ constexpr int kMostDelay = 60;  // microseconds
 constexpr unsigned kOneInLate = 8;
 // Opening and closing the device's memory takes longer than most work, so that streams leave it
 // open for a moment, but for a few times.
-constexpr auto kLeftOpen = std::chrono::milliseconds(1);
+constexpr auto kLeftOpen = std::chrono::milliseconds(5);
 constexpr unsigned kOneInClosed = 32;
 
 }  // namespace

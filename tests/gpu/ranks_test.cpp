@@ -11,7 +11,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::DType;

@@ -9,7 +9,7 @@
 #include "tutti/tutti.hpp"
 
 #include "runtime/gpu/kernels.hpp"
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 
 namespace test {
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 
 namespace test {

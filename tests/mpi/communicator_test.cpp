@@ -15,7 +15,7 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;

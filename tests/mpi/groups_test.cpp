@@ -12,7 +12,7 @@
 #include "tutti/mpi.hpp"
 
 #include "tests/mpi/checkpoint_fixture.hpp"
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/hasty_group.hpp"
 #include "tests/support/mpi_test.hpp"
 

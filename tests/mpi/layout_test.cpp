@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 
 using tutti::Communicator;

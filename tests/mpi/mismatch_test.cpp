@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 #include "tests/support/mpi_test.hpp"
 

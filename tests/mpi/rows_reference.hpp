@@ -11,7 +11,7 @@
 
 #include "tutti/tutti.hpp"
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 
 namespace test {
 

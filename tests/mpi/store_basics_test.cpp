@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 
 using test::filled;

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "tests/mpi/checkpoint_fixture.hpp"
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 #include "tests/support/compression_reference.hpp"
 #include "tests/support/mpi_test.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 
 using test::filled;

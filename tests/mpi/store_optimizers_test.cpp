@@ -3,6 +3,7 @@
 #include "tests/mpi/store_fixture.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/optimizer_options.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::Doubles;
 using tutti::DType;

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 
 using test::all_are;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 
 using test::filled;

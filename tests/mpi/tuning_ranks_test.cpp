@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -2,15 +2,9 @@
 // Gradient compression once more, for comparison: one element at a time, by its definition.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstring>
-#include <numeric>
 #include <string>
 #include <vector>
-
-#include "tutti/dtype.hpp"
 
 namespace test {
 
@@ -27,74 +21,16 @@ class CompressionReference {
   Floats residual;
   Bytes packed;
 
-  Floats step(const Floats& gradient) {
-    packed.clear();
-    if (name_ == "none") return gradient;
-    if (name_ == "fp16") return rounded<tutti::Float16>(gradient);
-    if (name_ == "bf16") return rounded<tutti::BFloat16>(gradient);
-    for (std::size_t i = 0; i < residual.size(); ++i) residual[i] += gradient[i];
-    const Floats sent = name_ == "topk" ? largest() : quantised();
-    for (std::size_t i = 0; i < residual.size(); ++i) residual[i] -= sent[i];
-    return sent;
-  }
+  /// What is sent of this gradient; the residual keeps the rest.
+  Floats step(const Floats& gradient);
 
  private:
   template <class Half>
-  Floats rounded(const Floats& gradient) {
-    Floats sent;
-    for (const float value : gradient) {
-      const Half half(value);
-      append(half);
-      sent.push_back(static_cast<float>(half));
-    }
-    return sent;
-  }
-
-  Floats quantised() {
-    const int bits = name_ == "2bit" ? 2 : 1;
-    const auto threshold = static_cast<float>(option_);
-    Floats sent;
-    std::size_t used = 0;  // bits of packed
-    for (const float r : residual) {
-      unsigned code = 0;
-      if (bits == 2) {
-        code = r >= threshold ? 3 : r <= -threshold ? 2 : 0;
-        sent.push_back(code == 3 ? threshold : code == 2 ? -threshold : 0.0f);
-      } else {
-        code = r > threshold ? 1 : 0;
-        sent.push_back(code == 1 ? 1.0f : -1.0f);
-      }
-      if (used % 8 == 0) packed.push_back(std::byte{0});
-      packed.back() |= static_cast<std::byte>(code << (8 - bits - used % 8));
-      used += bits;
-    }
-    return sent;
-  }
-
-  Floats largest() {
-    std::vector<std::uint32_t> order(residual.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) {
-      return std::abs(residual[left]) > std::abs(residual[right]);
-    });
-    const auto wanted = static_cast<std::size_t>(
-        std::max(1.0, std::ceil(option_ * static_cast<double>(residual.size()))));
-    order.resize(std::min(order.size(), wanted));
-    std::sort(order.begin(), order.end());
-    Floats sent(residual.size(), 0.0f);
-    for (const std::uint32_t index : order) {
-      sent[index] = residual[index];
-      append(index);
-      append(residual[index]);
-    }
-    return sent;
-  }
-
+  Floats rounded(const Floats& gradient);
+  Floats quantised();
+  Floats largest();
   template <class T>
-  void append(T value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    packed.insert(packed.end(), bytes, bytes + sizeof value);
-  }
+  void append(T value);
 
   std::string name_;
   double option_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <doctest/doctest.h>
 #include <random>
 #include <string>
 
@@ -62,5 +63,14 @@ class RandomOptions {
 
   std::mt19937 engine_;
 };
+
+/// True if no element is further from `expected` than `tolerance`, relative above 1.
+inline bool near(const tutti::ConstTensorView& found, const Doubles& expected, double tolerance) {
+  const Doubles values = to_doubles(found);
+  const std::size_t i = first_far(values, expected, tolerance);
+  if (i == values.size()) return true;
+  MESSAGE("element ", i, " of ", values.size(), ": expected ", expected[i], ", got ", values[i]);
+  return false;
+}
 
 }  // namespace test

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/support/optimizer_options.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/unit/threads.hpp"
 
 using tutti::DType;

@@ -6,6 +6,7 @@
 #include "tests/support/checks.hpp"
 #include "tests/support/effort.hpp"
 #include "tests/support/optimizer_options.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::Doubles;
 using test::Numbers;

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <span>
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/optimizer_options.hpp"
 #include "tests/unit/threads.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/variants/check.hpp"
 
-#include "tests/mpi/oracle.hpp"
+#include "tests/support/oracle.hpp"
 
 namespace test::variants {
 

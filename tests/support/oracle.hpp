@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random data that every rank can compute for every rank, and the sum as it should come out: slow,
-// plain and in no way like the library's own code.
+// Random data that every rank can compute for every rank, and the sum as it should come out: plain
+// and in no way like the library's own code. What goes over all elements is compiled once, with
+// optimization and without sanitizers (tests_reference).
 #pragma once
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -33,8 +33,8 @@ T random_value(std::uint64_t bits) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(bits);
   } else {
-    const double unit = 0.5 + std::ldexp(static_cast<double>(bits >> 12), -53);
-    const double value = std::ldexp(unit, static_cast<int>(bits & 7U) - 3);
+    const double unit = 0.5 + static_cast<double>(bits >> 12) * 0x1p-53;
+    const double value = unit * static_cast<double>(1U << (bits & 7U)) / 8;
     const double is_signed = (bits & 8U) != 0U ? -value : value;
     if constexpr (is_half<T>) {
       return T(static_cast<float>(is_signed));
@@ -44,13 +44,9 @@ T random_value(std::uint64_t bits) {
   }
 }
 
+/// `count` values of this owner, the same wherever they are asked for. For every dtype's type.
 template <class T>
-std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed = 1) {
-  std::vector<T> values(count);
-  const std::uint64_t start = mix(seed * 1000003U + static_cast<std::uint64_t>(owner));
-  for (std::size_t i = 0; i < count; ++i) values[i] = random_value<T>(mix(start + i));
-  return values;
-}
+std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed = 1);
 
 inline tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner,
                                    std::uint64_t seed = 1) {
@@ -82,32 +78,10 @@ C combine(tutti::ReduceOp op, C left, C right) {
   return (op == tutti::ReduceOp::min) == left_first ? left : right;
 }
 
-// Ranks first .. first + count - 1, summed as the canonical tree says: the left subtree is the
-// largest power of two below count.
-template <class C>
-C tree(tutti::ReduceOp op, const std::function<C(int)>& leaf, int first, int count) {
-  if (count == 1) return leaf(first);
-  int left = 1;
-  while (2 * left < count) left *= 2;
-  return combine(op, tree(op, leaf, first, left), tree(op, leaf, first + left, count - left));
-}
-
-// The reduction over all `inputs`; 16-bit floats are computed in float32 and rounded at the end.
+/// The reduction over all `inputs`, element by element along the canonical tree; 16-bit floats are
+/// computed in float32 and rounded at the end. For every dtype's type.
 template <class T>
-std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs) {
-  using C = std::conditional_t<is_half<T>, float, T>;
-  std::vector<T> result(inputs.front().size());
-  std::size_t i = 0;
-  const std::function<C(int)> leaf = [&](int owner) { return static_cast<C>(inputs[owner][i]); };
-  const bool averages = op == tutti::ReduceOp::avg;
-  const auto ranks = static_cast<int>(inputs.size());
-  for (; i < result.size(); ++i) {
-    C whole = tree<C>(averages ? tutti::ReduceOp::sum : op, leaf, 0, ranks);
-    if (averages) whole = static_cast<C>(whole / static_cast<C>(ranks));
-    result[i] = T(whole);
-  }
-  return result;
-}
+std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs);
 
 // What the ranks 0 .. ranks - 1 give together, each with random_tensor(shape, dtype, rank, seed).
 inline tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype,

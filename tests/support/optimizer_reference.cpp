@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/optimizer_reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace test {
+
+namespace {
+
+double norm_of(const Doubles& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares);
+}
+
+double ratio(double above, double below) { return above == 0 || below == 0 ? 1 : above / below; }
+
+}  // namespace
+
+const std::map<std::string, Numbers>& reference_defaults() {
+  static const std::map<std::string, Numbers> kDefaults = {
+      {"sgd", {{"learning_rate", .1}, {"momentum", 0}}},
+      {"nag", {{"learning_rate", .1}, {"momentum", .9}}},
+      {"signum", {{"learning_rate", .01}, {"momentum", .9}, {"wd_lh", 0}}},
+      {"adagrad", {{"learning_rate", .01}, {"epsilon", 1e-6}}},
+      {"adadelta", {{"learning_rate", 1}, {"rho", .9}, {"epsilon", 1e-6}}},
+      {"adam", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-8}}},
+      {"adamw", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}},
+      {"adabelief", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}},
+      {"adamax", {{"learning_rate", .002}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-8}}},
+      {"nadam",
+       {{"learning_rate", .001},
+        {"beta1", .9},
+        {"beta2", .999},
+        {"epsilon", 1e-8},
+        {"schedule_decay", .004}}},
+      {"rmsprop",
+       {{"learning_rate", .001},
+        {"rho", .9},
+        {"momentum", .9},
+        {"epsilon", 1e-8},
+        {"centered", 0}}},
+      {"ftrl", {{"learning_rate", .1}, {"lambda1", .01}, {"beta", 1}}},
+      {"ftml", {{"learning_rate", .0025}, {"beta1", .6}, {"beta2", .999}, {"epsilon", 1e-8}}},
+      {"dcasgd", {{"learning_rate", .1}, {"momentum", 0}, {"lambda", .04}}},
+      {"sgld", {{"learning_rate", .1}, {"seed", 0}}},
+      {"lars", {{"learning_rate", .1}, {"momentum", 0}, {"eta", .001}, {"epsilon", 1e-8}}},
+      {"lamb",
+       {{"learning_rate", .001},
+        {"beta1", .9},
+        {"beta2", .999},
+        {"epsilon", 1e-6},
+        {"bias_correction", 1}}},
+      {"lans", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}}};
+  return kDefaults;
+}
+
+Reference::Reference(std::string name, const Numbers& options) : name_(std::move(name)) {
+  Numbers all = options;
+  for (const auto& [option, value] : reference_defaults().at(name_)) all.emplace(option, value);
+  all.emplace("rescale_grad", 1);
+  all.emplace("clip_gradient", 1e300);
+  lr_ = all["learning_rate"];
+  wd_ = all["weight_decay"];
+  rescale_grad_ = all["rescale_grad"];
+  clip_gradient_ = all["clip_gradient"];
+  momentum_ = all["momentum"];
+  wd_lh_ = all["wd_lh"];
+  rho_ = all["rho"];
+  lambda_ = all["lambda"];
+  lambda1_ = all["lambda1"];
+  beta_ = all["beta"];
+  eta_ = all["eta"];
+  epsilon_ = all["epsilon"];
+  b1_ = all["beta1"];
+  b2_ = all["beta2"];
+  schedule_decay_ = all["schedule_decay"];
+  centered_ = all["centered"] != 0;
+  bias_correction_ = name_ == "lans" || all["bias_correction"] != 0;
+}
+
+void Reference::step(const Doubles& gradient, Doubles& w) {
+  if (t_++ == 0) {
+    a_ = b_ = c_ = Doubles(w.size(), 0.0);
+    if (name_ == "dcasgd") b_ = w;
+  }
+  bias1_ = 1 - std::pow(b1_, t_);
+  bias2_ = 1 - std::pow(b2_, t_);
+  mu_ = mu_of(t_);
+  next_mu_ = mu_of(t_ + 1);
+  product_ *= mu_;
+  Doubles g(w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) g[i] = rescale_grad_ * gradient[i];
+  if (name_ == "lars") return lars(g, w);
+  if (name_ == "lamb") return lamb(g, w);
+  if (name_ == "lans") return lans(g, w);
+  for (std::size_t i = 0; i < w.size(); ++i) element(g[i], w[i], a_[i], b_[i], c_[i]);
+}
+
+double Reference::clip(double value) const {
+  return std::min(std::max(value, -clip_gradient_), clip_gradient_);
+}
+
+double Reference::mu_of(double t) const {
+  return b1_ * (1 - .5 * std::pow(.96, t * schedule_decay_));
+}
+
+void Reference::average(double& mean, double decay, double next) {
+  mean = decay * mean + (1 - decay) * next;
+}
+
+void Reference::descend(double rate, double g, double& w, double& m) {
+  m = momentum_ * m - rate * g;
+  w += m;
+}
+
+void Reference::element(double rescaled, double& w, double& a, double& b, double& c) {
+  const double plain = clip(rescaled);
+  const double g = plain + wd_ * w;
+  const double b1 = b1_;
+  const double b2 = b2_;
+  const double eps = epsilon_;
+  const double l = lr_ * std::sqrt(bias2_) / bias1_;
+  if (name_ == "sgd") return descend(lr_, g, w, a);
+  if (name_ == "sgld") {
+    w -= lr_ / 2 * g;
+  } else if (name_ == "nag") {
+    a = momentum_ * a - lr_ * g;
+    w += momentum_ * a - lr_ * g;
+  } else if (name_ == "signum") {
+    a = momentum_ * a - (1 - momentum_) * g;
+    w = (1 - lr_ * wd_lh_) * w + lr_ * ((a > 0) - (a < 0));
+  } else if (name_ == "dcasgd") {
+    const double d = g + lambda_ * g * g * (w - b);
+    b = w;
+    descend(lr_, d, w, a);
+  } else if (name_ == "adagrad") {
+    a += g * g;
+    w -= lr_ * g / (std::sqrt(a) + eps);
+  } else if (name_ == "adadelta") {
+    average(a, rho_, g * g);
+    const double d = std::sqrt(b + eps) / std::sqrt(a + eps) * g;
+    average(b, rho_, d * d);
+    w -= lr_ * d;
+  } else if (name_ == "rmsprop") {
+    average(a, rho_, g * g);
+    average(b, rho_, g);
+    if (!centered_) {
+      w -= lr_ * g / (std::sqrt(a) + eps);
+    } else {
+      descend(lr_, g / std::sqrt(a - b * b + eps), w, c);
+    }
+  } else if (name_ == "ftrl") {
+    const double more = std::sqrt(b + plain * plain) - std::sqrt(b);
+    a += plain - more / lr_ * w;
+    b += plain * plain;
+    const double shrunk = std::max(std::abs(a) - lambda1_, 0.0);
+    w = -std::copysign(shrunk, a) / ((beta_ + std::sqrt(b)) / lr_ + wd_);
+  } else if (name_ == "adam" || name_ == "nadam" || name_ == "adamax") {
+    average(a, b1, g);
+    c = std::max(b2 * c, std::abs(g));
+    average(b, b2, g * g);
+    const double mix = (1 - mu_) * g / (1 - product_) + next_mu_ * a / (1 - product_ * next_mu_);
+    if (name_ == "adam") w -= l * a / (std::sqrt(b) + eps);
+    if (name_ == "adamax") w -= lr_ / bias1_ * a / (c + eps);
+    if (name_ == "nadam") w -= lr_ * mix / (std::sqrt(b / bias2_) + eps);
+  } else if (name_ == "adamw") {
+    average(a, b1, plain);
+    average(b, b2, plain * plain);
+    w -= l * (a / (std::sqrt(b) + eps) + wd_ * w);
+  } else if (name_ == "adabelief") {
+    const double clipped = clip(rescaled + wd_ * w);
+    average(a, b1, clipped);
+    average(b, b2, (clipped - a) * (clipped - a));
+    b += eps;
+    w -= l * a / (std::sqrt(b) + eps);
+  } else if (name_ == "ftml") {
+    average(a, b2, g * g);
+    const double d = bias1_ / lr_ * (std::sqrt(a / bias2_) + eps);
+    average(b, b1, g);
+    b -= (d - b1 * c) * w;
+    c = d;
+    w = -b / d;
+  }
+}
+
+void Reference::lars(const Doubles& g, Doubles& w) {
+  const double wn = norm_of(w);
+  const double gn = norm_of(g);
+  const double layer = wn > 0 && gn > 0 ? eta_ * wn / (gn + wd_ * wn + epsilon_) : 1;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    descend(lr_ * layer, clip(g[i]) + wd_ * w[i], w[i], a_[i]);
+  }
+}
+
+/// m^ / (sqrt(v^) + epsilon) + wd*w after the moments have taken g in; of g itself in `b`.
+void Reference::moments(const Doubles& g, const Doubles& w, Doubles& a, Doubles& b) {
+  const double bias1 = bias_correction_ ? bias1_ : 1;
+  const double bias2 = bias_correction_ ? bias2_ : 1;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    average(a_[i], b1_, g[i]);
+    average(b_[i], b2_, g[i] * g[i]);
+    const double spread = std::sqrt(b_[i] / bias2) + epsilon_;
+    a[i] = a_[i] / bias1 / spread + wd_ * w[i];
+    b[i] = g[i] / spread + wd_ * w[i];
+  }
+}
+
+void Reference::lamb(Doubles g, Doubles& w) {
+  for (double& value : g) value = clip(value);
+  Doubles u(w.size());
+  Doubles unused(w.size());
+  moments(g, w, u, unused);
+  const double rate = lr_ * ratio(norm_of(w), norm_of(u));
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] -= rate * u[i];
+}
+
+void Reference::lans(Doubles g, Doubles& w) {
+  const double norm = norm_of(g);
+  for (double& value : g) value = norm == 0 ? 0 : clip(value / norm);
+  Doubles a(w.size());
+  Doubles b(w.size());
+  moments(g, w, a, b);
+  const double wn = norm_of(w);
+  const double of_a = b1_ * ratio(wn, norm_of(a));
+  const double of_b = (1 - b1_) * ratio(wn, norm_of(b));
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] -= lr_ * (of_a * a[i] + of_b * b[i]);
+}
+
+std::size_t first_far(const Doubles& found, const Doubles& expected, double tolerance) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double most = tolerance * std::max(1.0, std::abs(expected[i]));
+    if (!(std::abs(found[i] - expected[i]) <= most)) return i;
+  }
+  return found.size();
+}
+
+}  // namespace test

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/oracle.hpp"
+
+namespace test {
+
+template <class T>
+std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed) {
+  std::vector<T> values(count);
+  const std::uint64_t start = mix(seed * 1000003U + static_cast<std::uint64_t>(owner));
+  for (std::size_t i = 0; i < count; ++i) values[i] = random_value<T>(mix(start + i));
+  return values;
+}
+
+namespace {
+
+/// What 16-bit floats are computed in.
+template <class T>
+using Computed = std::conditional_t<is_half<T>, float, T>;
+
+/// Ranks first .. first + count - 1 along the canonical tree: the left subtree is the largest power
+/// of two below count.
+template <class T>
+std::vector<Computed<T>> tree(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs,
+                              std::size_t first, std::size_t count) {
+  if (count == 1) return {inputs[first].begin(), inputs[first].end()};
+  std::size_t left = 1;
+  while (2 * left < count) left *= 2;
+  std::vector<Computed<T>> whole = tree(op, inputs, first, left);
+  const std::vector<Computed<T>> right = tree(op, inputs, first + left, count - left);
+  for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = combine(op, whole[i], right[i]);
+  return whole;
+}
+
+}  // namespace
+
+template <class T>
+std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+  const bool averages = op == tutti::ReduceOp::avg;
+  const auto whole =
+      tree(averages ? tutti::ReduceOp::sum : op, inputs, std::size_t{0}, inputs.size());
+  const auto divisor = static_cast<Computed<T>>(averages ? inputs.size() : 1);
+  std::vector<T> result;
+  result.reserve(whole.size());
+  for (const Computed<T> value : whole) {
+    result.push_back(T(averages ? static_cast<Computed<T>>(value / divisor) : value));
+  }
+  return result;
+}
+
+#define TUTTI_TEST_TYPE(T)                                                   \
+  template std::vector<T> random_values<T>(std::size_t, int, std::uint64_t); \
+  template std::vector<T> reduced<T>(tutti::ReduceOp, const std::vector<std::vector<T>>&);
+TUTTI_TEST_TYPE(tutti::Float16)
+TUTTI_TEST_TYPE(tutti::BFloat16)
+TUTTI_TEST_TYPE(float)
+TUTTI_TEST_TYPE(double)
+TUTTI_TEST_TYPE(std::int8_t)
+TUTTI_TEST_TYPE(std::uint8_t)
+TUTTI_TEST_TYPE(std::int32_t)
+TUTTI_TEST_TYPE(std::int64_t)
+#undef TUTTI_TEST_TYPE
+
+}  // namespace test
