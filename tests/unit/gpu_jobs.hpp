@@ -25,13 +25,9 @@ std::vector<T> pulled(const tutti::KVStore& kv, const tutti::Key& key, std::int6
   return {out.values<T>().begin(), out.values<T>().end()};
 }
 
-/// Small whole numbers, whose sums are exact in any order.
 inline tutti::Tensor ramp(std::int64_t count, tutti::DType dtype, int rank, tutti::Device device) {
-  tutti::Tensor values = tutti::Tensor::empty({count});
-  std::int64_t i = 0;
-  for (float& value : values.values<float>()) value = static_cast<float>(i++ % 7 + rank);
   tutti::Tensor tensor = tutti::Tensor::empty({count}, dtype, device);
-  tensor.view().copy_from(values);
+  tensor.view().copy_from(tutti::Tensor::from(ramp_values(static_cast<std::size_t>(count), rank)));
   return tensor;
 }
 

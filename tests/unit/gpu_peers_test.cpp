@@ -9,9 +9,9 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/unit/threads.hpp"
 
 using tutti::Communicator;

@@ -94,26 +94,22 @@ TEST_CASE("sums by halves of late messages are canonical") {
 namespace {
 
 Tensor sixteen_bits(std::size_t count, unsigned seed) {
-  const auto values = test::random_values(count, seed);
+  const auto values = test::random_bfloat16(count, seed);
   Tensor tensor = Tensor::empty({static_cast<std::int64_t>(count)}, DType::bfloat16);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
-    std::memcpy(tensor.bytes() + i * sizeof upper, &upper, sizeof upper);
-  }
+  std::memcpy(tensor.bytes(), values.data(), tensor.size_bytes());
   return tensor;
 }
 
 /// What rank 1 has of a sum, an average and a maximum of 16-bit values, in two tensors at once.
-std::vector<std::byte> results_of(const std::vector<int>& layout, Settings settings,
-                                  bool reproducible) {
+test::Bits results_of(const std::vector<int>& layout, Settings settings, bool reproducible) {
   settings.reproducible = reproducible;
-  std::vector<std::byte> found;
+  test::Bits found;
   const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max}) {
       const auto seed = static_cast<unsigned>(comm.rank());
       Tensor data = sixteen_bits(30'011, seed);
       comm.allreduce(data, op);
-      if (comm.rank() == 1) found.insert(found.end(), data.bytes(), data.bytes() + 2 * 30'011);
+      if (comm.rank() == 1) test::append(found, data);
     }
   });
   CHECK(test::all_returned(outcomes));
@@ -129,7 +125,7 @@ TEST_CASE("no bit of 16-bit values depends on whether they go by halves") {
       CAPTURE(reproducible);
       const auto expected =
           results_of(layout, static_with("exchange=direct,inline-shared=64"), reproducible);
-      CHECK(results_of(layout, static_with(kHalves), reproducible) == expected);
+      CHECK((results_of(layout, static_with(kHalves), reproducible) == expected));
     }
   }
 }

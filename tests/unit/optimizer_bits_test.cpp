@@ -33,14 +33,12 @@ Tensor exact_gradient(int rank, int ranks, int step, DType dtype) {
   return gradient;
 }
 
-using Bytes = std::vector<std::byte>;
-
 /// The weight's bytes of every rank after some steps.
-std::vector<Bytes> weights(const std::string& text, DType dtype, const std::vector<int>& nodes,
-                           std::size_t chunk_bytes, bool in_arena) {
+std::vector<test::Bits> weights(const std::string& text, DType dtype, const std::vector<int>& nodes,
+                                std::size_t chunk_bytes, bool in_arena) {
   tutti::Settings settings;
   settings.chunk_bytes = chunk_bytes;
-  std::vector<Bytes> all;
+  std::vector<test::Bits> all;
   std::mutex mutex;
   const auto outcomes = test::as_ranks(nodes, settings, [&](tutti::Communicator& world) {
     KVStore kv = KVStore::create(world);
@@ -55,9 +53,8 @@ std::vector<Bytes> weights(const std::string& text, DType dtype, const std::vect
       }
       kv.push(1, gradient);
     }
-    const auto view = kv.view(1);
     const std::lock_guard lock(mutex);
-    all.emplace_back(view.bytes(), view.bytes() + view.size_bytes());
+    all.push_back(test::bits_of(kv.view(1)));
   });
   CHECK(test::all_returned(outcomes));
   return all;
@@ -129,11 +126,11 @@ TEST_CASE("exact sums: the same weights on 1 to 4 ranks, any layout, chunk size 
       if (test::kFewCases && dtype != DType::float32) continue;
       const std::string text = text_of(name, dtype);
       CAPTURE(text);
-      const Bytes expected = weights(text, dtype, {1}, 256 << 10, false).front();
+      const test::Bits expected = weights(text, dtype, {1}, 256 << 10, false).front();
       const auto check = [&](const std::vector<int>& nodes, std::size_t chunk, bool in_arena) {
         CAPTURE(nodes.size());
         CAPTURE(chunk);
-        for (const Bytes& found : weights(text, dtype, nodes, chunk, in_arena)) {
+        for (const test::Bits& found : weights(text, dtype, nodes, chunk, in_arena)) {
           CHECK((found == expected));
         }
       };

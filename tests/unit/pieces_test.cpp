@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <random>
 #include <set>
 
 #include "collectives/call_time.hpp"
@@ -256,24 +257,21 @@ namespace {
 
 /// float32 or bfloat16.
 Tensor random_tensor(std::int64_t count, DType dtype, unsigned seed) {
-  const auto values = test::random_values(static_cast<std::size_t>(count), seed);
-  if (dtype == DType::float32) return Tensor::from(values);
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == DType::float32) return Tensor::from(test::random_values(size, seed));
+  const auto values = test::random_bfloat16(size, seed);
   Tensor tensor = Tensor::empty({count}, dtype);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
-    std::memcpy(tensor.bytes() + i * sizeof upper, &upper, sizeof upper);
-  }
+  std::memcpy(tensor.bytes(), values.data(), tensor.size_bytes());
   return tensor;
 }
 
 enum class Memory { ordinary, shared, shared_in_place };
 
 /// The bits of several collectives, one after the other, as rank 0 has them.
-std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings& settings,
-                                  DType dtype, int turns, Memory memory = Memory::ordinary,
-                                  std::int64_t block = 9'001) {
+test::Bits results_of(const std::vector<int>& layout, const Settings& settings, DType dtype,
+                      int turns, Memory memory = Memory::ordinary, std::int64_t block = 9'001) {
   const std::int64_t ranks = test::size_of_job(layout);
-  std::vector<std::byte> bits;
+  test::Bits bits;
   std::atomic<int> different{0};
   const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& comm) {
     const Tensor values = random_tensor(ranks * block, dtype, static_cast<unsigned>(comm.rank()));
@@ -286,12 +284,10 @@ std::vector<std::byte> results_of(const std::vector<int>& layout, const Settings
     Tensor share = make(block);
     Tensor all = make(ranks * block);
     Tensor& sum = memory == Memory::shared_in_place ? input : other;
-    std::vector<std::byte> first;
+    test::Bits first;
     for (int turn = 0; turn < turns; ++turn) {
-      std::vector<std::byte> found;
-      const auto keep = [&](const Tensor& tensor) {
-        found.insert(found.end(), tensor.bytes(), tensor.bytes() + tensor.size_bytes());
-      };
+      test::Bits found;
+      const auto keep = [&](const Tensor& tensor) { test::append(found, tensor); };
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max}) {
         std::memcpy(input.bytes(), values.bytes(), values.size_bytes());
         other.fill(0);
@@ -333,7 +329,7 @@ TEST_CASE("no bit depends on whether a sum goes with the handshakes, in how many
         for (const std::string handshakes : {"direct", "doubling"}) {
           in_turn.algorithms = "paths=in-turn,handshakes=" + handshakes;
           for (const Memory memory : {Memory::ordinary, Memory::shared_in_place}) {
-            CHECK(results_of(layout, in_turn, DType::float32, 3, memory, block) == expected);
+            CHECK((results_of(layout, in_turn, DType::float32, 3, memory, block) == expected));
           }
         }
       }
@@ -346,8 +342,8 @@ TEST_CASE("in a node, too, payloads may be larger than the scratch of the ranks 
   const Settings usual = settings_with("static");
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto expected = results_of({3}, usual, dtype, 1);
-    CHECK(results_of({3}, announced, dtype, 1) == expected);
-    CHECK(results_of({3}, announced, dtype, 1, Memory::shared_in_place) == expected);
+    CHECK((results_of({3}, announced, dtype, 1) == expected));
+    CHECK((results_of({3}, announced, dtype, 1, Memory::shared_in_place) == expected));
   }
 }
 
@@ -361,10 +357,10 @@ TEST_CASE("no number of pieces changes a bit, wherever the data is") {
       CAPTURE(layout.size());
       const auto expected = results_of(layout, one, dtype, 1);
       for (const Memory memory : {Memory::ordinary, Memory::shared, Memory::shared_in_place}) {
-        CHECK(results_of(layout, in_turn, dtype, test::kFewRounds ? 4 : 8, memory) == expected);
+        CHECK((results_of(layout, in_turn, dtype, test::kFewRounds ? 4 : 8, memory) == expected));
       }
       one.algorithms = "exchange=halving";
-      CHECK(results_of(layout, one, dtype, 1) == expected);
+      CHECK((results_of(layout, one, dtype, 1) == expected));
       one.algorithms.clear();
     }
   }

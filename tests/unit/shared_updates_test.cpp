@@ -204,12 +204,10 @@ Tensor random_tensor(int rank, std::size_t count, DType dtype) {
   return tensor;
 }
 
-using Bytes = std::vector<std::byte>;
-
 /// The weights of all keys on each rank, after pushes of single keys and of lists.
-std::vector<Bytes> weights_after(int ranks, const Settings& settings, const std::string& name,
-                                 DType dtype) {
-  std::vector<Bytes> weights(static_cast<std::size_t>(ranks));
+std::vector<test::Bits> weights_after(int ranks, const Settings& settings, const std::string& name,
+                                      DType dtype) {
+  std::vector<test::Bits> weights(static_cast<std::size_t>(ranks));
   const auto outcomes = test::as_ranks({ranks}, settings, [&](Communicator& comm) {
     KVStore kv = KVStore::create(comm);
     kv.set_optimizer(optimizer::create(name));
@@ -227,9 +225,7 @@ std::vector<Bytes> weights_after(int ranks, const Settings& settings, const std:
     }
     CHECK(kv.verify().healed == 0);  // the states, too
     for (const Key& key : keys) {
-      const auto view = kv.view(key);
-      auto& all = weights[static_cast<std::size_t>(comm.rank())];
-      all.insert(all.end(), view.bytes(), view.bytes() + view.size_bytes());
+      test::append(weights[static_cast<std::size_t>(comm.rank())], kv.view(key));
     }
   });
   CHECK(test::all_returned(outcomes));
@@ -255,12 +251,13 @@ TEST_CASE("shared updates have the bits of those that each rank makes" *
       CAPTURE(ranks);
       CAPTURE(name);
       const auto expected = weights_after(ranks, sharing("results=spread"), name, dtype);
-      for (const Bytes& bytes : expected) CHECK(bytes == expected.front());
+      for (const test::Bits& bits : expected) CHECK((bits == expected.front()));
       for (const char* way : {"", ",inputs=fetched", ",streamed-slots=0", ",streamed-slots=1G"}) {
-        CHECK(weights_after(ranks, sharing(kUpdated + std::string(way)), name, dtype) == expected);
+        CHECK(
+            (weights_after(ranks, sharing(kUpdated + std::string(way)), name, dtype) == expected));
       }
-      CHECK(weights_after(ranks, sharing("paths=in-turn"), name, dtype) == expected);
-      CHECK(weights_after(ranks, sharing(""), name, dtype) == expected);
+      CHECK((weights_after(ranks, sharing("paths=in-turn"), name, dtype) == expected));
+      CHECK((weights_after(ranks, sharing(""), name, dtype) == expected));
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -20,6 +19,7 @@
 
 #include "runtime/local/threads.hpp"
 #include "tests/support/effort.hpp"
+#include "tests/support/summands.hpp"
 
 namespace test {
 
@@ -105,15 +105,6 @@ inline std::vector<std::vector<int>> layouts_of(int n) {
   return layouts;
 }
 
-/// Random values whose sums round, so that another order of summation shows.
-inline std::vector<float> random_values(std::size_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> distribution(-1.0f, 1.0f);
-  std::vector<float> values(count);
-  for (float& value : values) value = distribution(engine);
-  return values;
-}
-
 /// The canonical tree, written down a second time: recursion over an element's operands.
 template <class Value>
 Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_t count) {
@@ -123,42 +114,21 @@ Value tree_sum(const std::vector<Value>& operands, std::size_t first, std::size_
   return tree_sum(operands, first, left) + tree_sum(operands, first + left, count - left);
 }
 
-/// tree_sum of every element of inputs of one length, of which there is at least one.
-inline std::vector<float> expected_sum(std::span<const std::vector<float>> inputs) {
-  if (inputs.size() == 1) return inputs.front();
-  std::size_t left = 1;
-  while (2 * left < inputs.size()) left *= 2;
-  std::vector<float> sum = expected_sum(inputs.first(left));
-  const std::vector<float> right = expected_sum(inputs.subspan(left));
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
-  return sum;
+/// The bytes of one tensor or several, which are compared in one go.
+using Bits = std::string;
+
+inline void append(Bits& bits, const tutti::ConstTensorView& tensor) {
+  bits.append(reinterpret_cast<const char*>(tensor.bytes()), tensor.size_bytes());
+}
+inline Bits bits_of(const tutti::ConstTensorView& tensor) {
+  Bits bits;
+  append(bits, tensor);
+  return bits;
 }
 
 inline bool same_bits(std::span<const float> left, std::span<const float> right) {
   return left.size() == right.size() &&
          (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
-}
-
-/// What a rank contributes to a call of `count` elements.
-inline std::vector<float> values_of(int rank, std::size_t count) {
-  return random_values(count, 1000u * static_cast<unsigned>(rank) + 7);
-}
-
-/// What all ranks contribute, and the canonical sum of it: made once, before there are threads.
-struct Summands {
-  std::vector<std::vector<float>> inputs;  ///< by rank
-  std::vector<float> sum;
-};
-
-inline std::vector<Summands> summands_of(int ranks, std::span<const std::size_t> counts) {
-  std::vector<Summands> all;
-  for (const std::size_t count : counts) {
-    Summands summands;
-    for (int rank = 0; rank < ranks; ++rank) summands.inputs.push_back(values_of(rank, count));
-    summands.sum = expected_sum(summands.inputs);
-    all.push_back(std::move(summands));
-  }
-  return all;
 }
 
 }  // namespace test

@@ -6,10 +6,12 @@
 #include <mutex>
 #include <span>
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/optimizer_options.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/unit/threads.hpp"
 
+using test::Bits;
+using test::bits_of;
 using tutti::Communicator;
 using tutti::DType;
 using tutti::KVStore;
@@ -23,12 +25,6 @@ constexpr std::int64_t kOdd = test::kFewRounds ? 200'003 : 300'007;
 constexpr int kThreads[] = {3, 2, 8};
 constexpr DType kDTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                              DType::int8,    DType::uint8,    DType::int32,   DType::int64};
-
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_of(const tutti::ConstTensorView& tensor) {
-  return {tensor.bytes(), tensor.bytes() + tensor.size_bytes()};
-}
 
 Settings patient_with(int threads) {
   Settings settings;
@@ -50,7 +46,7 @@ void push_all(KVStore& kv, int key, const std::vector<Tensor>& values) {
 }
 
 /// What a store of one rank holds, and what a pull gives, after pushes of several values.
-Bytes pushed_alone(const std::string& optimizer, DType dtype, int values, int threads) {
+Bits pushed_alone(const std::string& optimizer, DType dtype, int values, int threads) {
   KVStore kv = KVStore::create("local", patient_with(threads));
   if (!optimizer.empty()) kv.set_optimizer(tutti::optimizer::create(optimizer));
   kv.init({1, 2, 3}, {test::random_tensor({kOdd}, dtype, 0), test::random_tensor({5}, dtype, 0),
@@ -60,12 +56,9 @@ Bytes pushed_alone(const std::string& optimizer, DType dtype, int values, int th
   kv.push({3, 2}, {list[0], test::random_tensor({5}, dtype, 2)});
   Tensor pulled = Tensor::empty({kOdd}, dtype);
   kv.pull(1, pulled);
-  CHECK((bytes_of(pulled) == bytes_of(kv.view(1))));
-  Bytes all = bytes_of(pulled);
-  for (const int key : {2, 3}) {
-    const Bytes more = bytes_of(kv.view(key));
-    all.insert(all.end(), more.begin(), more.end());
-  }
+  CHECK((bits_of(pulled) == bits_of(kv.view(1))));
+  Bits all = bits_of(pulled);
+  for (const int key : {2, 3}) test::append(all, kv.view(key));
   return all;
 }
 
@@ -77,9 +70,9 @@ std::string text_of(const std::string& name, DType dtype) {
 }
 
 /// What every rank of some threads as ranks holds after an allreduce and a push.
-std::vector<Bytes> among_ranks(const std::vector<int>& nodes, DType dtype, bool in_arena,
-                               int threads) {
-  std::vector<Bytes> all(static_cast<std::size_t>(test::size_of_job(nodes)));
+std::vector<Bits> among_ranks(const std::vector<int>& nodes, DType dtype, bool in_arena,
+                              int threads) {
+  std::vector<Bits> all(static_cast<std::size_t>(test::size_of_job(nodes)));
   const auto outcomes = test::as_ranks(nodes, patient_with(threads), [&](Communicator& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
     Tensor own = test::random_tensor({kOdd}, dtype, world.rank());
@@ -95,10 +88,9 @@ std::vector<Bytes> among_ranks(const std::vector<int>& nodes, DType dtype, bool 
     kv.init(1, Tensor::zeros({kOdd}, dtype));
     kv.push(1, own);
     push_all(kv, 1, gradients(kOdd, dtype, world.rank(), 3));
-    all[rank] = bytes_of(kv.view(1));
+    all[rank] = bits_of(kv.view(1));
     world.allreduce(own);
-    const Bytes sum = bytes_of(own);
-    all[rank].insert(all[rank].end(), sum.begin(), sum.end());
+    test::append(all[rank], own);
   });
   CHECK(test::all_returned(outcomes));
   return all;
@@ -112,7 +104,7 @@ TEST_CASE("sums of one and of several values have the same bits for every number
     CAPTURE(std::string(tutti::to_string(dtype)));
     for (const int values : {1, 2, 4, 11}) {
       CAPTURE(values);
-      const Bytes expected = pushed_alone("", dtype, values, 1);
+      const Bits expected = pushed_alone("", dtype, values, 1);
       for (const int threads : kThreads) {
         CAPTURE(threads);
         CHECK((pushed_alone("", dtype, values, threads) == expected));
@@ -128,7 +120,7 @@ TEST_CASE("every optimizer gives the same bits for every number of threads") {
       if (test::kFewRounds && dtype != DType::float32) continue;
       const std::string text = text_of(name, dtype);
       CAPTURE(text);
-      const Bytes expected = pushed_alone(text, dtype, 2, 1);
+      const Bits expected = pushed_alone(text, dtype, 2, 1);
       for (const int threads : all) {
         CAPTURE(threads);
         CHECK((pushed_alone(text, dtype, 2, threads) == expected));
@@ -145,7 +137,7 @@ TEST_CASE("ranks with threads hold the bits of ranks without, in every memory an
         CAPTURE(nodes.size());
         CAPTURE(nodes.front());
         const auto expected = among_ranks(nodes, dtype, in_arena, 1);
-        for (const Bytes& one : expected) CHECK((one == expected.front()));
+        for (const Bits& one : expected) CHECK((one == expected.front()));
         for (const int threads : {2, 3}) {
           if (test::kFewRounds && threads == 2) continue;
           CHECK((among_ranks(nodes, dtype, in_arena, threads) == expected));
