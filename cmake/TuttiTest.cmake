@@ -4,9 +4,8 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
-# Compiling the tests takes longer than running them, so they are optimized little, and not at all
-# for sanitizers: that takes less than half the time. Another MPI than the build's has a library of
-# its own: cmake/TuttiTestMpis.cmake.
+# Compiling the tests takes longer than running them, so they are not optimized. Another MPI than
+# the build's has a library of its own: cmake/TuttiTestMpis.cmake.
 function(tutti_test_options name)
   set(libraries tutti MPI::MPI_CXX)
   if(ARGN)
@@ -15,18 +14,12 @@ function(tutti_test_options name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE tests_reference ${libraries} doctest::doctest)
   tutti_compile_options(${name})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
-  if(TUTTI_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    # What tests do themselves is checked by calls, and not for null and alignment, which the
-    # library's sources are: that takes half the time to compile.
-    target_compile_options(${name} PRIVATE
-      --param=asan-instrumentation-with-call-threshold=0
-      -fno-sanitize=null,alignment,object-size,vptr)
-  endif()
+  target_compile_options(${name} PRIVATE -O0)
+  tutti_check_by_calls(${name})
 endfunction()
 
-# What tests compare with: it goes over all elements, so that it is optimized, and no sanitizer looks
-# at it. Behind the tests where they are linked: an inline function of both is theirs.
+# What tests compare with: it goes over all elements, so it is optimized, and no sanitizer looks at
+# it. Behind the tests where they are linked: an inline function of both is theirs.
 function(tutti_test_reference)
   add_library(tests_reference STATIC ${ARGN})
   target_include_directories(tests_reference PRIVATE ${PROJECT_SOURCE_DIR}

@@ -11,8 +11,8 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using tutti::DType;
 using tutti::gpu;

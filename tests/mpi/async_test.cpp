@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

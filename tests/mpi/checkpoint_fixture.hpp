@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/oracle.hpp"
 
 namespace test {
 

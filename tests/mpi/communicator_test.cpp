@@ -15,8 +15,8 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

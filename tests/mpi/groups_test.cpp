@@ -12,9 +12,9 @@
 #include "tutti/mpi.hpp"
 
 #include "tests/mpi/checkpoint_fixture.hpp"
-#include "tests/support/oracle.hpp"
 #include "tests/support/hasty_group.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using tutti::Communicator;
 using tutti::DType;

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::filled;
 using tutti::Communicator;

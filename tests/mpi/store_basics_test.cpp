@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::filled;
 using tutti::ConstTensorView;

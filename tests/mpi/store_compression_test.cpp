@@ -3,10 +3,10 @@
 #include <map>
 
 #include "tests/mpi/checkpoint_fixture.hpp"
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
 #include "tests/support/compression_reference.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::CompressionReference;
 using test::Floats;

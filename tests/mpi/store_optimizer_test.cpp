@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::filled;
 using tutti::DType;

@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::all_are;
 using test::filled;

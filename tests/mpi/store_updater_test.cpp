@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/support/oracle.hpp"
 #include "tests/mpi/store_fixture.hpp"
+#include "tests/support/oracle.hpp"
 
 using test::filled;
 using tutti::ConstTensorView;

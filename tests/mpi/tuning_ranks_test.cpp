@@ -4,8 +4,8 @@
 #include <fstream>
 #include <string>
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using tutti::Communicator;

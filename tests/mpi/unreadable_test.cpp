@@ -8,9 +8,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "tests/support/oracle.hpp"
 #include "tests/support/messages.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/oracle.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using tutti::Communicator;
