@@ -25,8 +25,10 @@ function(tutti_test_reference)
   target_include_directories(tests_reference PRIVATE ${PROJECT_SOURCE_DIR}
                              $<TARGET_PROPERTY:tutti,INTERFACE_INCLUDE_DIRECTORIES>)
   tutti_compile_options(tests_reference)
-  target_compile_options(tests_reference PRIVATE -O2
-                         $<$<BOOL:${TUTTI_SANITIZE}>:-fno-sanitize=all>)
+  target_compile_options(tests_reference PRIVATE -O2)
+  if(TUTTI_SANITIZE)
+    target_compile_options(tests_reference PRIVATE -fno-sanitize=all)
+  endif()
 endfunction()
 
 # A main function, with all of doctest: compiled once, as $<TARGET_OBJECTS:tests_${kind}_main>.
