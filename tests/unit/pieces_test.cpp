@@ -319,6 +319,7 @@ TEST_CASE("no bit depends on whether a sum goes with the handshakes, in how many
   for (const auto& layout : layouts) {
     for (const bool reproducible : {false, true}) {
       for (const std::int64_t bytes : {12'000, 70'000, 131'000}) {
+        if (test::kFewCases && reproducible != (bytes == 70'000)) continue;
         CAPTURE(layout.size());
         CAPTURE(reproducible);
         CAPTURE(bytes);
