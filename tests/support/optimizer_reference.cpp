@@ -118,9 +118,6 @@ void Reference::descend(double rate, double g, double& w, double& m) {
 void Reference::element(double rescaled, double& w, double& a, double& b, double& c) {
   const double plain = clip(rescaled);
   const double g = plain + wd_ * w;
-  const double b1 = b1_;
-  const double b2 = b2_;
-  const double eps = epsilon_;
   const double l = lr_ * std::sqrt(bias2_) / bias1_;
   if (name_ == "sgd") return descend(lr_, g, w, a);
   if (name_ == "sgld") {
@@ -137,19 +134,19 @@ void Reference::element(double rescaled, double& w, double& a, double& b, double
     descend(lr_, d, w, a);
   } else if (name_ == "adagrad") {
     a += g * g;
-    w -= lr_ * g / (std::sqrt(a) + eps);
+    w -= lr_ * g / (std::sqrt(a) + epsilon_);
   } else if (name_ == "adadelta") {
     average(a, rho_, g * g);
-    const double d = std::sqrt(b + eps) / std::sqrt(a + eps) * g;
+    const double d = std::sqrt(b + epsilon_) / std::sqrt(a + epsilon_) * g;
     average(b, rho_, d * d);
     w -= lr_ * d;
   } else if (name_ == "rmsprop") {
     average(a, rho_, g * g);
     average(b, rho_, g);
     if (!centered_) {
-      w -= lr_ * g / (std::sqrt(a) + eps);
+      w -= lr_ * g / (std::sqrt(a) + epsilon_);
     } else {
-      descend(lr_, g / std::sqrt(a - b * b + eps), w, c);
+      descend(lr_, g / std::sqrt(a - b * b + epsilon_), w, c);
     }
   } else if (name_ == "ftrl") {
     const double more = std::sqrt(b + plain * plain) - std::sqrt(b);
@@ -158,28 +155,28 @@ void Reference::element(double rescaled, double& w, double& a, double& b, double
     const double shrunk = std::max(std::abs(a) - lambda1_, 0.0);
     w = -std::copysign(shrunk, a) / ((beta_ + std::sqrt(b)) / lr_ + wd_);
   } else if (name_ == "adam" || name_ == "nadam" || name_ == "adamax") {
-    average(a, b1, g);
-    c = std::max(b2 * c, std::abs(g));
-    average(b, b2, g * g);
+    average(a, b1_, g);
+    c = std::max(b2_ * c, std::abs(g));
+    average(b, b2_, g * g);
     const double mix = (1 - mu_) * g / (1 - product_) + next_mu_ * a / (1 - product_ * next_mu_);
-    if (name_ == "adam") w -= l * a / (std::sqrt(b) + eps);
-    if (name_ == "adamax") w -= lr_ / bias1_ * a / (c + eps);
-    if (name_ == "nadam") w -= lr_ * mix / (std::sqrt(b / bias2_) + eps);
+    if (name_ == "adam") w -= l * a / (std::sqrt(b) + epsilon_);
+    if (name_ == "adamax") w -= lr_ / bias1_ * a / (c + epsilon_);
+    if (name_ == "nadam") w -= lr_ * mix / (std::sqrt(b / bias2_) + epsilon_);
   } else if (name_ == "adamw") {
-    average(a, b1, plain);
-    average(b, b2, plain * plain);
-    w -= l * (a / (std::sqrt(b) + eps) + wd_ * w);
+    average(a, b1_, plain);
+    average(b, b2_, plain * plain);
+    w -= l * (a / (std::sqrt(b) + epsilon_) + wd_ * w);
   } else if (name_ == "adabelief") {
     const double clipped = clip(rescaled + wd_ * w);
-    average(a, b1, clipped);
-    average(b, b2, (clipped - a) * (clipped - a));
-    b += eps;
-    w -= l * a / (std::sqrt(b) + eps);
+    average(a, b1_, clipped);
+    average(b, b2_, (clipped - a) * (clipped - a));
+    b += epsilon_;
+    w -= l * a / (std::sqrt(b) + epsilon_);
   } else if (name_ == "ftml") {
-    average(a, b2, g * g);
-    const double d = bias1_ / lr_ * (std::sqrt(a / bias2_) + eps);
-    average(b, b1, g);
-    b -= (d - b1 * c) * w;
+    average(a, b2_, g * g);
+    const double d = bias1_ / lr_ * (std::sqrt(a / bias2_) + epsilon_);
+    average(b, b1_, g);
+    b -= (d - b1_ * c) * w;
     c = d;
     w = -b / d;
   }

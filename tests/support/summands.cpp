@@ -4,6 +4,8 @@
 #include <bit>
 #include <random>
 
+#include "tests/support/oracle.hpp"
+
 namespace test {
 
 std::vector<float> random_values(std::size_t count, unsigned seed) {
@@ -23,14 +25,8 @@ std::vector<std::uint16_t> random_bfloat16(std::size_t count, unsigned seed) {
   return halves;
 }
 
-std::vector<float> expected_sum(std::span<const std::vector<float>> inputs) {
-  if (inputs.size() == 1) return inputs.front();
-  std::size_t left = 1;
-  while (2 * left < inputs.size()) left *= 2;
-  std::vector<float> sum = expected_sum(inputs.first(left));
-  const std::vector<float> right = expected_sum(inputs.subspan(left));
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
-  return sum;
+std::vector<float> expected_sum(const std::vector<std::vector<float>>& inputs) {
+  return reduced(tutti::ReduceOp::sum, inputs);
 }
 
 std::vector<float> ramp_values(std::size_t count, int rank) {

@@ -17,7 +17,7 @@ std::vector<float> random_values(std::size_t count, unsigned seed);
 std::vector<std::uint16_t> random_bfloat16(std::size_t count, unsigned seed);
 
 /// The canonical tree over each element of inputs of one length, of which there is at least one.
-std::vector<float> expected_sum(std::span<const std::vector<float>> inputs);
+std::vector<float> expected_sum(const std::vector<std::vector<float>>& inputs);
 
 /// Small whole numbers, whose sums are exact in any order.
 std::vector<float> ramp_values(std::size_t count, int rank);
