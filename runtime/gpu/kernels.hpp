@@ -21,11 +21,13 @@ struct TensorRow {
   static constexpr int kMostInputs = 8;
   static constexpr int kMostStates = Optimizer::kMostStates + 1;
 
-  std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right
-  int num_inputs = 1;                                  ///< 1 to kMostInputs
-  std::byte* output = nullptr;                         ///< where a sum goes, or an update's weight
-  std::array<std::byte*, kMostStates> states{};        ///< an update's states; the float32 copy
-                                                       ///< of a 16-bit weight comes last
+  std::array<const std::byte*, kMostInputs> inputs{};  ///< summed from left to right,
+  bool in_tree = false;         ///< or in the canonical order (collectives/README.md), as over
+                                ///< ranks. Not of rows that are packed
+  int num_inputs = 1;           ///< 1 to kMostInputs
+  std::byte* output = nullptr;  ///< where a sum goes, or an update's weight
+  std::array<std::byte*, kMostStates> states{};  ///< an update's states; the float32 copy of a
+                                                 ///< 16-bit weight comes last
   std::size_t count = 0;
   DType dtype = DType::float32;  ///< the type of inputs and output
 

@@ -107,7 +107,20 @@ std::vector<T> sum_in_order(const std::vector<std::vector<T>>& inputs) {
   return sums;
 }
 
-/// The same of tensors of one dtype.
+/// The sum along the canonical tree, of tensors of one dtype.
+inline tutti::Tensor sum_in_tree(const std::vector<tutti::Tensor>& inputs) {
+  tutti::Tensor sum = inputs[0].clone();
+  tutti::visit(sum.dtype(), [&]<class T>(T) {
+    std::vector<std::vector<T>> values;
+    for (const tutti::Tensor& input : inputs) {
+      values.emplace_back(input.values<T>().begin(), input.values<T>().end());
+    }
+    std::ranges::copy(reduced(tutti::ReduceOp::sum, values), sum.values<T>().begin());
+  });
+  return sum;
+}
+
+/// The same from left to right.
 inline tutti::Tensor sum_in_order(const std::vector<tutti::Tensor>& inputs) {
   tutti::Tensor sum = inputs[0].clone();
   tutti::visit(sum.dtype(), [&]<class T>(T) {

@@ -26,6 +26,7 @@ double squares_on_cpu(const Tensor& sum) {
 
 struct OnDevice {
   std::vector<std::unique_ptr<test::DeviceTensor>> inputs;
+  bool in_tree;
   Tensor sum;
 };
 
@@ -37,11 +38,14 @@ OnDevice some_row(test::Rig& rig, DType dtype, std::int64_t count, int num_input
     values.push_back(test::random_tensor({count}, dtype, i, seed));
     inputs.push_back(std::make_unique<test::DeviceTensor>(rig, values.back(), offset));
   }
-  return {std::move(inputs), test::sum_in_order(values)};
+  const bool in_tree = num_inputs % 2 == 0;
+  return {std::move(inputs), in_tree,
+          in_tree ? test::sum_in_tree(values) : test::sum_in_order(values)};
 }
 
 TensorRow row_of(const OnDevice& made) {
-  TensorRow row{.num_inputs = static_cast<int>(made.inputs.size()),
+  TensorRow row{.in_tree = made.in_tree,
+                .num_inputs = static_cast<int>(made.inputs.size()),
                 .count = made.sum.count(),
                 .dtype = made.sum.dtype()};
   for (std::size_t i = 0; i < made.inputs.size(); ++i) row.inputs[i] = made.inputs[i]->data();

@@ -30,7 +30,8 @@ struct SumRow {
     row.dtype = dtype;
   }
   [[nodiscard]] bool is_right() const {
-    return test::same_bytes(output->read(), test::sum_in_order(values)) && output->is_guarded();
+    const Tensor expected = row.in_tree ? test::sum_in_tree(values) : test::sum_in_order(values);
+    return test::same_bytes(output->read(), expected) && output->is_guarded();
   }
 
   std::vector<Tensor> values;
@@ -65,6 +66,32 @@ TEST_CASE("sums of 1 to 8 inputs have the bits of a CPU's, in every dtype, lengt
       CAPTURE(sum->row.num_inputs);
       CAPTURE(sum->row.count);
       CHECK(sum->is_right());
+    }
+  }
+}
+
+TEST_CASE("rows are summed in the canonical order where they say so, beside others") {
+  const auto rig = test::make_rig();
+  const auto table = rig->kernels().make_table();
+  for (const DType dtype : test::all_dtypes()) {
+    CAPTURE(std::string(to_string(dtype)));
+    std::vector<std::unique_ptr<SumRow>> sums;
+    for (int num_inputs = 2; num_inputs <= TensorRow::kMostInputs; ++num_inputs) {
+      for (const std::int64_t count : {0, 3, 1025, 4099}) {
+        for (const bool in_tree : {true, false}) {
+          sums.push_back(std::make_unique<SumRow>(*rig, dtype, count, num_inputs, count % 2));
+          sums.back()->row.in_tree = in_tree;
+        }
+      }
+    }
+    for (int round = 0; round < 2; ++round) {
+      rig->kernels().sum(nullptr, *table, rows_of(sums));
+      for (const auto& sum : sums) {
+        CAPTURE(sum->row.num_inputs);
+        CAPTURE(sum->row.in_tree);
+        CHECK(sum->is_right());
+        sum->row.in_tree = !sum->row.in_tree;  // the table notices
+      }
     }
   }
 }

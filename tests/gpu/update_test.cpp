@@ -52,7 +52,7 @@ class Key {
 
   /// The update on the CPU, as the store does it.
   void update(const UpdateStep& step) {
-    const Tensor sum = test::sum_in_order(gradients_);
+    const Tensor sum = row.in_tree ? test::sum_in_tree(gradients_) : test::sum_in_order(gradients_);
     if (row.dtype == DType::float64) return update_in<double>(step, sum, weight_);
     if (row.dtype == DType::float32) return update_in<float>(step, sum, weight_);
     Tensor wide = Tensor::zeros(sum.shape(), DType::float32);
@@ -115,6 +115,10 @@ Keys some_keys(test::Rig& rig, const Optimizer& optimizer, DType dtype) {
   for (const int num_inputs : {2, 3, 8}) add(2600, num_inputs, 0);
   add(1500, 1, 1);
   add(1500, 4, 1);
+  for (const int num_inputs : {4, 6, 7}) {
+    add(1100, num_inputs, num_inputs == 6 ? 1 : 0);
+    keys.back()->row.in_tree = true;
+  }
   return keys;
 }
 

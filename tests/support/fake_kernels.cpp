@@ -28,22 +28,24 @@ template <class T>
 using Wide = std::conditional_t<is_half<T>, float,
                                 std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
-template <class T>
-Wide<T> sum_at(const gpus::TensorRow& row, std::size_t i) {
-  const auto at = [&](int input) {
-    return static_cast<Wide<T>>(reinterpret_cast<const T*>(row.inputs[input])[i]);
-  };
-  Wide<T> sum = at(0);
-  for (int input = 1; input < row.num_inputs; ++input) sum = sum + at(input);
-  return sum;
-}
-
 /// The left subtree is the largest power of two below the number of leaves.
 template <class Sum, class Leaf>
 Sum tree(const Leaf& leaf, std::size_t first, std::size_t count) {
   if (count == 1) return leaf(first);
   const std::size_t left = std::bit_floor(count - 1);
   return tree<Sum>(leaf, first, left) + tree<Sum>(leaf, first + left, count - left);
+}
+
+template <class T>
+Wide<T> sum_at(const gpus::TensorRow& row, std::size_t i) {
+  const auto at = [&](std::size_t input) {
+    return static_cast<Wide<T>>(reinterpret_cast<const T*>(row.inputs[input])[i]);
+  };
+  const auto num_inputs = static_cast<std::size_t>(row.num_inputs);
+  if (row.in_tree) return tree<Wide<T>>(at, 0, num_inputs);
+  Wide<T> sum = at(0);
+  for (std::size_t input = 1; input < num_inputs; ++input) sum = sum + at(input);
+  return sum;
 }
 
 void sum_row(const gpus::TensorRow& row) {

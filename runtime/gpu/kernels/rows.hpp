@@ -16,6 +16,7 @@ struct DeviceRow {
   std::uint64_t count;
   std::uint32_t first_tile;
   std::uint8_t num_inputs;
+  bool in_tree;              ///< how they are summed
   std::uint8_t input_bytes;  ///< of an input, for each vector that tiles are read in
   bool aligned;              ///< output and states, to these vectors
 };

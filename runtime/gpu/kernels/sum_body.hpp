@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// output = input 0 + input 1 + ...
+// output = input 0 + input 1 + ...       from left to right, or along the canonical tree
 //
 // Bytes per element of N inputs: N + 1 elements. With less than 48 KB in flight per multiprocessor
 // an H200's memory waits; one vector of one input per thread is 32 KB at most, so few inputs load
@@ -20,12 +20,55 @@ TUTTI_HOST_DEVICE void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input
   });
 }
 
-/// Sums a row's inputs at the same places from left to right, kGroup of them at a time: they are
-/// all loaded before the first is added. `held` gets the sum as it is stored.
+/// left becomes left + right.
+template <class T, class Where>
+TUTTI_HOST_DEVICE void add_right(Held<T, Where>& left, Held<T, Where>& right) {
+  each_element<Where>([&](int pack, int k) {
+    left.at(pack, k) = static_cast<T>(left.at(pack, k) + right.at(pack, k));
+  });
+}
+
+/// The canonical order of up to eight inputs, of which each pair is added by itself:
+///
+///   inputs   0+1   2+3   4+5   6+7
+///   pairs      +---+       +---+      two: the left neighbour of the pair to come
+///   fours        +-----------+        four: that of the two, or the whole
+template <class T, class Where>
+struct PairTree {
+  Held<T, Where> two;
+  Held<T, Where> four;
+
+  /// `pair`: inputs first and first + 1, if there is one.
+  TUTTI_HOST_DEVICE void add(Held<T, Where>& pair, int first) {
+    if ((first & 2) == 0) {
+      two = pair;
+      return;
+    }
+    add_right(two, pair);
+    if ((first & 4) == 0) {
+      four = two;
+    } else {
+      add_right(four, two);
+    }
+  }
+  TUTTI_HOST_DEVICE T sum(int num_inputs, int pack, int k) {
+    const T four_and_two = static_cast<T>(four.at(pack, k) + two.at(pack, k));
+    return num_inputs <= 2                      ? two.at(pack, k)
+           : num_inputs == 5 || num_inputs == 6 ? four_and_two
+                                                : four.at(pack, k);
+  }
+};
+static_assert(TensorRow::kMostInputs == 8);
+
+/// Sums a row's inputs at the same places, kGroup of them at a time: they are all loaded before the
+/// first is added. From left to right, or along the tree if the row says so, for which kGroup is 2.
+/// `held` gets the sum as it is stored.
 template <int kGroup, class T, class Where>
 TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Work& work, const Where& where) {
   const int num_inputs = work.row->num_inputs;
+  const bool in_tree = kGroup == 2 && work.row->in_tree;
   Held<SummedIn<T>, Where> sums{};
+  [[maybe_unused]] PairTree<SummedIn<T>, Where> tree{};
   TUTTI_NOT_UNROLLED
   for (int first = 0; first < num_inputs; first += kGroup) {
     Held<T, Where> inputs[kGroup];
@@ -37,7 +80,16 @@ TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Work& work, const Wh
     TUTTI_UNROLLED
     for (int i = 0; i < kGroup; ++i) {
       if (first + i >= num_inputs) break;
-      add(sums, inputs[i], first + i == 0);
+      add(sums, inputs[i], first + i == 0 || (in_tree && i == 0));
+    }
+    if constexpr (kGroup == 2) {
+      if (in_tree) tree.add(sums, first);
+    }
+  }
+  if constexpr (kGroup == 2) {
+    if (in_tree) {
+      each_element<Where>(
+          [&](int pack, int k) { sums.at(pack, k) = tree.sum(num_inputs, pack, k); });
     }
   }
   each_element<Where>([&](int pack, int k) { held.at(pack, k) = narrow<T>(sums.at(pack, k)); });
@@ -47,6 +99,7 @@ TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Work& work, const Wh
 /// again after every store, which might have changed them as far as the compiler knows.
 template <class T, int kInputs>
 struct Inputs {
+  static constexpr bool kIsLoop = false;
   const T* tiles[kInputs];
 
   TUTTI_HOST_DEVICE explicit Inputs(const Work& work) {
@@ -76,6 +129,7 @@ struct Inputs {
 /// As many as the row says, kGroup at a time.
 template <class T, int kGroup>
 struct ManyInputs {
+  static constexpr bool kIsLoop = true;  ///< what else is loaded before it stays in registers
   const Work& work;
 
   template <class Where>
@@ -84,6 +138,25 @@ struct ManyInputs {
   }
 };
 
+/// Stores the sums of a tile, with kUsualPacks vectors at once unless the shape says how many.
+template <class T, class Shape, int kUsualPacks, class Sources>
+TUTTI_HOST_DEVICE void sum_tile(const Work& work, const Sources& inputs, std::uint32_t lane) {
+  T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
+  const auto step = [&]<class Where>(const Where& where) {
+    Held<T, Where> sums;
+    inputs.load_sum(sums, where);
+    store(sums, output, where);
+  };
+  if (work.whole) {
+    constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
+    for_whole_tile<Shape::kVectorBytes / sizeof(T), kPacks,
+                   tile_count(sizeof(T), Shape::kVectorsPerTile)>(lane, step);
+  } else {
+    for_short_tile<4>(lane, work.count, step);
+  }
+}
+
+/// Of tables without rows in_tree.
 template <class T, class Shape = UsualShape>
 struct SumBody {
   static constexpr int kUsualBlocks = sizeof(T) == 8 || sizeof(T) == 1 ? 2 : 4;
@@ -96,35 +169,30 @@ struct SumBody {
     const Work work = table.work<Shape>(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
-        return sum_tile<4>(work, Inputs<T, 1>(work), lane);
+        return sum_tile<T, Shape, 4>(work, Inputs<T, 1>(work), lane);
       case 2:
-        return sum_tile<2>(work, Inputs<T, 2>(work), lane);
+        return sum_tile<T, Shape, 2>(work, Inputs<T, 2>(work), lane);
       case 3:
-        return sum_tile<1>(work, Inputs<T, 3>(work), lane);
+        return sum_tile<T, Shape, 1>(work, Inputs<T, 3>(work), lane);
       case 4:
-        return sum_tile<1>(work, Inputs<T, 4>(work), lane);
+        return sum_tile<T, Shape, 1>(work, Inputs<T, 4>(work), lane);
       default:
-        return sum_tile<1>(work, ManyInputs<T, kMany>{work}, lane);
+        return sum_tile<T, Shape, 1>(work, ManyInputs<T, kMany>{work}, lane);
     }
   }
+};
 
- private:
-  template <int kUsualPacks, class Sources>
-  TUTTI_HOST_DEVICE static void sum_tile(const Work& work, const Sources& inputs,
-                                         std::uint32_t lane) {
-    T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
-    const auto step = [&]<class Where>(const Where& where) {
-      Held<T, Where> sums;
-      inputs.load_sum(sums, where);
-      store(sums, output, where);
-    };
-    if (work.whole) {
-      constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
-      for_whole_tile<Shape::kVectorBytes / sizeof(T), kPacks,
-                     tile_count(sizeof(T), Shape::kVectorsPerTile)>(lane, step);
-    } else {
-      for_short_tile<4>(lane, work.count, step);
-    }
+/// Of tables that have some. Apart, because a tree takes more registers.
+template <class T, class Shape = UsualShape>
+struct AnyOrderSumBody {
+  static constexpr int kBlocksPerSm = 2;
+
+  TableView table;
+
+  TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
+    const Work work = table.work<Shape>(tile, sizeof(T));
+    if (work.row->num_inputs == 1) return sum_tile<T, Shape, 1>(work, Inputs<T, 1>(work), lane);
+    sum_tile<T, Shape, 1>(work, ManyInputs<T, 2>{work}, lane);
   }
 };
 

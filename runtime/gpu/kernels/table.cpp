@@ -27,7 +27,8 @@ std::size_t num_words(std::size_t used_states) { return 3 + used_states; }
 template <class Take>
 void each_word(const TensorRow& row, std::size_t used_states, Take take) {
   take(row.count);
-  take(static_cast<std::uint64_t>(row.dtype) << 32 | static_cast<std::uint32_t>(row.num_inputs));
+  take(static_cast<std::uint64_t>(row.dtype) << 32 | (row.in_tree ? 1u << 31 : 0u) |
+       static_cast<std::uint32_t>(row.num_inputs));
   take(reinterpret_cast<std::uintptr_t>(row.output));
   for (std::size_t i = 0; i < used_states; ++i) {
     take(reinterpret_cast<std::uintptr_t>(row.states[i]));
@@ -91,7 +92,11 @@ Change CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
     part.num_tiles = static_cast<std::uint32_t>(tiles_.size()) - part.first_tile;
   }
   int most = 1;
-  for (const TensorRow& row : rows) most = std::max(most, row.num_inputs);
+  has_tree_ = false;
+  for (const TensorRow& row : rows) {
+    most = std::max(most, row.num_inputs);
+    has_tree_ = has_tree_ || row.in_tree;
+  }
   num_inputs_of_row_ = static_cast<std::uint32_t>(most);
   inputs_.assign(rows.size() * num_inputs_of_row_, nullptr);
   take_inputs(rows);
@@ -106,6 +111,7 @@ void CutRows::add(const TensorRow& row, const Purpose& purpose) {
   cut.count = row.count;
   cut.first_tile = static_cast<std::uint32_t>(tiles_.size());
   cut.num_inputs = static_cast<std::uint8_t>(row.num_inputs);
+  cut.in_tree = row.in_tree;
   cut.input_bytes = static_cast<std::uint8_t>(vector_elements(row, purpose) * size_of(row.dtype));
   cut.aligned = is_aligned(row, purpose);
   const std::uint32_t most = tile_count(purpose.widest_bytes(row.dtype), purpose.vectors_per_tile);

@@ -52,6 +52,8 @@ class CutRows {
   /// num_inputs_of_row() of each of rows().
   [[nodiscard]] const std::vector<const std::byte*>& inputs() const { return inputs_; }
   [[nodiscard]] std::uint32_t num_inputs_of_row() const { return num_inputs_of_row_; }
+  /// Whether a row is summed along the tree.
+  [[nodiscard]] bool has_tree() const { return has_tree_; }
   [[nodiscard]] const Part& part(DType dtype) const {
     return parts_[static_cast<std::size_t>(dtype)];
   }
@@ -67,6 +69,7 @@ class CutRows {
   std::vector<std::uint64_t> words_;
   std::vector<const std::byte*> inputs_;
   std::uint32_t num_inputs_of_row_ = 1;  ///< the most that a row has
+  bool has_tree_ = false;
   std::vector<DeviceRow> rows_;
   std::vector<Tile> tiles_;
   std::vector<std::uint32_t> places_;

@@ -57,12 +57,12 @@ void visit_format(const Packing& packing, Visit visit) {
   }
 }
 
-/// Kernels::sum of the table's rows of one type.
-template <class T, class Machine>
+/// Kernels::sum of the table's rows of one type, by this body.
+template <template <class, class> class Body, class T, class Machine>
 void run_sum(Machine& machine, Stream stream, const Table<Machine>& table) {
   const std::uint32_t num_tiles = table.cut().part(dtype_of<T>).num_tiles;
   if (num_tiles == 0) return;
-  machine.run(stream, num_tiles, SumBody<T, typename Machine::Shape>{table.view(dtype_of<T>)});
+  machine.run(stream, num_tiles, Body<T, typename Machine::Shape>{table.view(dtype_of<T>)});
 }
 
 /// Kernels::update. planner.plan<Real>(optimizer, steps, plan) notes the passes of one type.
@@ -121,7 +121,11 @@ class TableKernels final : public Kernels {
   void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) override {
     auto& own = static_cast<Table<Machine>&>(table);
     own.set(stream, rows, purpose_of<Machine>(nullptr));
-    each_dtype([&]<class T>(T) { run_sum<T>(machine_, stream, own); });
+    if (own.cut().has_tree()) {
+      each_dtype([&]<class T>(T) { run_sum<AnyOrderSumBody, T>(machine_, stream, own); });
+    } else {
+      each_dtype([&]<class T>(T) { run_sum<SumBody, T>(machine_, stream, own); });
+    }
   }
 
   [[nodiscard]] bool can_update(const Optimizer& optimizer) const override {

@@ -48,14 +48,6 @@ struct TreeSumBody {
   template <class Where>
   using Sums = Held<SummedIn<T>, Where>;
 
-  /// left becomes left + right.
-  template <class Where>
-  TUTTI_HOST_DEVICE static void add_right(Sums<Where>& left, Sums<Where>& right) {
-    each_element<Where>([&](int pack, int k) {
-      left.at(pack, k) = static_cast<SummedIn<T>>(left.at(pack, k) + right.at(pack, k));
-    });
-  }
-
   template <class Where>
   TUTTI_HOST_DEVICE void sum(Held<T, Where>& held, std::uint64_t begin, const Where& where) const {
     Held<T, Where> loaded[kMostInputs];
@@ -74,7 +66,7 @@ struct TreeSumBody {
       TUTTI_UNROLLED
       for (int below = 0; below < kLevels - 1; ++below) {
         if (level != below || (i >> below & 1) == 0) continue;
-        add_right<Where>(levels[below], subtree);
+        add_right(levels[below], subtree);
         subtree = levels[below];
         level = below + 1;
       }
@@ -94,7 +86,7 @@ struct TreeSumBody {
     TUTTI_UNROLLED
     for (int l = 0; l < kLevels; ++l) {
       if ((num_inputs >> l & 1) == 0) continue;
-      if (!is_empty) add_right<Where>(levels[l], whole);
+      if (!is_empty) add_right(levels[l], whole);
       whole = levels[l];
       is_empty = false;
     }

@@ -128,8 +128,9 @@ struct UpdateBody {
                                      const Where& where) {
     Tensors<Where> tensors{};
     Held<Stored, Where> sums{};
+    if constexpr (Uses::kRead[0] && Gradient::kIsLoop) inputs.load_sum(sums, where);
     load_read(others, own, where, tensors, Others());
-    if constexpr (Uses::kRead[0]) inputs.load_sum(sums, where);
+    if constexpr (Uses::kRead[0] && !Gradient::kIsLoop) inputs.load_sum(sums, where);
     each_element<Where>([&](int pack, int k) { tensors[0].at(pack, k) = widen(sums.at(pack, k)); });
     compute(own, where, tensors, std::make_index_sequence<Uses::kTensors>());
     store_written(own, where, tensors, Others());

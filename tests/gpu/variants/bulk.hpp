@@ -185,6 +185,7 @@ struct BulkBody<kernels::UpdateBody<Formula, Stored, Shape>>
   }
 
   struct Staged {
+    static constexpr bool kIsLoop = false;
     const std::byte* stage;
 
     template <class Where>

@@ -40,7 +40,7 @@ class VariantOn final : public Variant {
            std::span<const tutti::gpus::TensorRow> rows) override {
     auto& own = static_cast<Table&>(table);
     own.set(stream, rows, tutti::gpus::kernels::purpose_of<Machine>(nullptr));
-    tutti::gpus::kernels::run_sum<float>(machine_, stream, own);
+    tutti::gpus::kernels::run_sum<tutti::gpus::kernels::SumBody, float>(machine_, stream, own);
   }
 
   void update(tutti::gpus::Stream stream, tutti::gpus::LaunchTable& table,
