@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank has a window in its GPU's memory, of two halves, which the others' GPUs read:
+// Each rank has memory on its GPU, of two halves and a window, which the others' GPUs read:
 //
 //   rank 0   values --copy--> half 0 --event--+      +--> kernel: tree(half 0 of all ranks) -> sum
 //   rank 1   values --copy--> half 0 --event--+ meet +--> kernel: tree(half 0 of all ranks) -> sum
@@ -9,30 +9,44 @@
 // hosts, after which all ranks have recorded their events; then each stream waits for the events of
 // all others, and the hosts wait for no GPU between the chunks.
 //
+// What fits into the window needs no sum of its own: the kernel that has a use for it, an update by
+// an optimizer, reads the windows of all ranks.
+//
+//   rank 0   values --sum of them--> window --written--+ meet +--> kernel: update by tree(windows)
+//                    ^                                                    |
+//                    +-- waits for `read` of all others, of last time <---+ read
+//
 // No kernel waits. Processes that share a GPU take turns on it: one whose kernel polls for what
 // another process has yet to do may keep that from running, for as long as a turn or, where turns
 // end with a kernel only, for ever. An event is waited for by the stream before the kernel begins,
 // which is right on one GPU and on several; and what a kernel that polls would need against a peer
-// that is gone (a bound, a word to abort by) there is no need for: the host waits for the end of
-// the stream, with the engine's ear for failures and its deadline.
+// that is gone (a bound, a word to abort by) there is no need for: SumsInFlight looks for the end
+// of the stream, with a deadline.
 //
 // Bits: those of a node's sum on the cpu, for any chunk: see tree_sum_body.hpp.
 // Cost, of n bytes on P ranks: each GPU writes and reads its own n bytes once more, reads n (P-1)
 // bytes of others and writes n; of the host, 4 + P calls of CUDA and a barrier a chunk. NCCL moves
-// 2 n (P-1)/P bytes instead, which is less from 3 ranks on, but takes more for its start.
-// Invariant: a rank writes into a half again only behind its kernel of the chunk between, in its
+// 2 n (P-1)/P bytes instead, which is less from 3 ranks on, but takes more for its start. By
+// windows each GPU reads n (P-1) bytes of others and nothing is copied or written besides: 2 P
+// calls of CUDA and a barrier.
+//
+// Invariants: a rank writes into a half again only behind its kernel of the chunk between, in its
 // stream, and so behind the others' events of that chunk, which lie behind their kernels that have
-// read the half.
+// read the half. It writes into its window behind the others' `read`, which they have recorded
+// before they agreed on this call. A stream waits only for what has been recorded before, so two
+// stores whose calls two ranks order differently do not wait for each other.
 #include "runtime/gpu_sum/peer_reducer.hpp"
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "tutti/error.hpp"
 
 #include "collectives/leak.hpp"
 #include "runtime/gpu_sum/allgather.hpp"
+#include "runtime/gpu_sum/sums_in_flight.hpp"
 #include "runtime/job/agree.hpp"
 
 namespace tutti::gpus {
@@ -41,18 +55,24 @@ namespace {
 
 constexpr std::size_t kHalves = 2;
 constexpr std::size_t kHalfBytes = std::size_t{1} << 20;
+constexpr std::size_t kWindowBytes = std::size_t{1} << 20;
+constexpr std::size_t kWindow = kHalves * kHalfBytes;  ///< where it begins
+constexpr std::size_t kBytes = kWindow + kWindowBytes;
 constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
+
+/// Events of a rank: those of the halves are the first.
+enum : std::size_t { kWindowWritten = kHalves, kWindowRead, kNumEvents };
 
 /// What a rank tells the others.
 struct Names {
-  PeerName window;
-  std::array<PeerName, kHalves> written;
+  PeerName memory;
+  std::array<PeerName, kNumEvents> events;
 };
 
-/// A rank's window, as this process sees it.
-struct Window {
+/// A rank's memory and events, as this process sees them.
+struct Peer {
   std::byte* memory = nullptr;
-  std::array<Event, kHalves> written{};
+  std::array<Event, kNumEvents> events{};
 };
 
 class PeerReducer final : public Reducer {
@@ -63,27 +83,29 @@ class PeerReducer final : public Reducer {
         accelerator_(gpus_->accelerator()),
         access_(required_access()),
         device_(device),
-        ended_({&accelerator_, accelerator_.create_event(device)}),
-        windows_(static_cast<std::size_t>(group.topology().size)) {
-    own().memory = accelerator_.allocate(device_, kHalves * kHalfBytes);
+        in_flight_(group, gpus_, device, nullptr),
+        peers_(static_cast<std::size_t>(group.topology().size)) {
+    own().memory = accelerator_.allocate(device_, kBytes);
     if (own().memory == nullptr) {
-      throw Error(ErrorCode::out_of_memory,
-                  "no memory for " + std::to_string(kHalves * kHalfBytes) + " bytes on " +
-                      to_string(gpu(device_)) + ", which the other ranks' GPUs read sums from");
+      throw Error(ErrorCode::out_of_memory, "no memory for " + std::to_string(kBytes) +
+                                                " bytes on " + to_string(gpu(device_)) +
+                                                ", which the other ranks' GPUs read sums from");
     }
-    for (Event& written : own().written) written = access_.create_event(device_);
+    for (Event& event : own().events) event = access_.create_event(device_);
+    accelerator_.record(own().events[kWindowRead], device_, gpus_->stream(device_));
   }
 
-  /// The own window and events stay until the process ends: nobody says when the last of the other
+  /// The own memory and events stay until the process ends: nobody says when the last of the other
   /// ranks' kernels has read them.
   ~PeerReducer() override {
-    if (!has_ended()) return;
-    for (Window& window : windows_) {
-      if (&window == &own()) continue;
-      for (const Event written : window.written) {
-        if (written != nullptr) access_.close_event(written);
+    in_flight_.finish();
+    if (group_.failed()) return;
+    for (Peer& peer : peers_) {
+      if (&peer == &own()) continue;
+      for (const Event event : peer.events) {
+        if (event != nullptr) access_.close_event(event);
       }
-      if (window.memory != nullptr) access_.close_memory(window.memory);
+      if (peer.memory != nullptr) access_.close_memory(peer.memory);
     }
   }
   PeerReducer(const PeerReducer&) = delete;
@@ -92,53 +114,86 @@ class PeerReducer final : public Reducer {
   /// Local, after the constructor.
   [[nodiscard]] Names names() {
     Names names{access_.name_of_memory(device_, own().memory), {}};
-    for (std::size_t half = 0; half < kHalves; ++half) {
-      names.written[half] = access_.name_of_event(device_, own().written[half]);
+    for (std::size_t i = 0; i < kNumEvents; ++i) {
+      names.events[i] = access_.name_of_event(device_, own().events[i]);
     }
     return names;
   }
 
   /// Local, with what all ranks have told.
   void open(const std::vector<Names>& all) {
-    for (std::size_t rank = 0; rank < windows_.size(); ++rank) {
-      Window& window = windows_[rank];
-      if (&window == &own()) continue;
-      window.memory = access_.open_memory(device_, all[rank].window);
-      for (std::size_t half = 0; half < kHalves; ++half) {
-        window.written[half] = access_.open_event(device_, all[rank].written[half]);
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      Peer& peer = peers_[rank];
+      if (&peer == &own()) continue;
+      peer.memory = access_.open_memory(device_, all[rank].memory);
+      for (std::size_t i = 0; i < kNumEvents; ++i) {
+        peer.events[i] = access_.open_event(device_, all[rank].events[i]);
       }
     }
+    for (const Peer& peer : peers_) windows_.push_back(peer.memory + kWindow);
   }
 
   void allreduce(std::span<const Part> parts) override {
     carry_out([&] {
+      in_flight_.begin();
       for (const Part& part : parts) sum(part);
-      accelerator_.record(ended_.get().event, device_, gpus_->stream(device_));
+      in_flight_.end();
     });
   }
-  /// The host stays until its own GPU has read the others' memory, which it has a deadline for.
-  void finish() override { await(); }
-  void await() override {
+
+  [[nodiscard]] std::span<std::byte* const> windows() const override { return windows_; }
+  [[nodiscard]] std::size_t window_bytes() const override { return kWindowBytes; }
+  void begin_writing() override {
     carry_out([&] {
-      group_.engine().await([&] { return accelerator_.done(ended_.get().event); },
-                            [&] { return what(); });
+      in_flight_.begin();
+      wait_for_others(kWindowRead);
     });
   }
-  void check() override { group_.check_usable(); }
+  void begin_reading() override {
+    carry_out([&] {
+      record(kWindowWritten);
+      meet();
+      wait_for_others(kWindowWritten);
+      is_reading_ = true;
+    });
+  }
+
+  void finish() override {
+    carry_out([&] {
+      if (!std::exchange(is_reading_, false)) return;
+      record(kWindowRead);
+      in_flight_.end();
+    });
+  }
+  void await() override {
+    carry_out([&] { in_flight_.await(); });
+  }
+  void check() override {
+    carry_out([&] { in_flight_.check(); });
+  }
 
   [[nodiscard]] std::string describe() const override {
     return "by kernels that read the GPUs of all ranks";
   }
 
  private:
-  /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
-  /// when that GPU does, or never.
+  /// A stream that waits for a peer's event goes on when that GPU does, or never.
   template <class Body>
   void carry_out(Body body) {
-    gpus::carry_out(group_, body, [] {});
+    gpus::carry_out(group_, body, [&] { in_flight_.abort(); });
   }
 
-  [[nodiscard]] Window& own() { return windows_[static_cast<std::size_t>(group_.topology().rank)]; }
+  [[nodiscard]] Peer& own() { return peers_[static_cast<std::size_t>(group_.topology().rank)]; }
+
+  void record(std::size_t event) {
+    accelerator_.record(own().events[event], device_, gpus_->stream(device_));
+  }
+  /// In the stream's turn: for what they have recorded this event for last.
+  void wait_for_others(std::size_t event) {
+    for (Peer& peer : peers_) {
+      if (&peer != &own()) accelerator_.wait(device_, gpus_->stream(device_), peer.events[event]);
+    }
+  }
 
   PeerAccess& required_access() {
     if (PeerAccess* const access = accelerator_.peer_access()) return *access;
@@ -168,15 +223,14 @@ class PeerReducer final : public Reducer {
     const std::size_t begin = half * kHalfBytes;
     accelerator_.copy(device_, stream, own().memory + begin, chunk.from,
                       chunk.count * size_of(chunk.dtype));
-    accelerator_.record(own().written[half], device_, stream);
+    record(half);
     meet();
+    wait_for_others(half);
     std::array<const std::byte*, kMostRanks> inputs{};
-    for (std::size_t rank = 0; rank < windows_.size(); ++rank) {
-      inputs[rank] = windows_[rank].memory + begin;
-      if (&windows_[rank] != &own())
-        accelerator_.wait(device_, stream, windows_[rank].written[half]);
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      inputs[rank] = peers_[rank].memory + begin;
     }
-    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(windows_.size()), chunk.data,
+    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(peers_.size()), chunk.data,
                                      chunk.dtype, chunk.count);
   }
 
@@ -189,22 +243,16 @@ class PeerReducer final : public Reducer {
                          .verb = collectives::Verb::sum_of_gpus});
   }
 
-  [[nodiscard]] bool has_ended() noexcept {
-    try {
-      return !group_.engine().failed() && accelerator_.done(ended_.get().event);
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
   Group& group_;
   std::shared_ptr<Gpus> gpus_;
   Accelerator& accelerator_;
   PeerAccess& access_;
   int device_;
-  UniqueHandle<EventTraits> ended_;
-  std::vector<Window> windows_;  ///< of each rank
+  SumsInFlight in_flight_;
+  std::vector<Peer> peers_;          ///< all ranks, this one, too
+  std::vector<std::byte*> windows_;  ///< of each rank
   std::size_t chunks_ = 0;
+  bool is_reading_ = false;  ///< the windows
 };
 
 /// All ranks decide alike.

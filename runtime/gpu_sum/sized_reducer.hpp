@@ -3,6 +3,7 @@
 // and so choose alike. Both put their work into the device's stream, where it stays in order.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,12 @@ class SizedReducer final : public Reducer {
   [[nodiscard]] std::byte* registered(std::size_t bytes) override {
     return larger_->registered(bytes);
   }
+  [[nodiscard]] std::span<std::byte* const> windows() const override { return smaller_->windows(); }
+  [[nodiscard]] std::size_t window_bytes() const override {
+    return std::min(smaller_->window_bytes(), most_bytes_);
+  }
+  void begin_writing() override { smaller_->begin_writing(); }
+  void begin_reading() override { smaller_->begin_reading(); }
   void finish() override {
     smaller_->finish();
     larger_->finish();

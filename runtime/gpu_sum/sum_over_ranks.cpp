@@ -2,6 +2,7 @@
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 
 #include <optional>
+#include <vector>
 
 #include "tutti/error.hpp"
 
@@ -96,19 +97,35 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
   gpus->copy(output.bytes(), device, data, device, output.size_bytes());
 }
 
+/// Copies the input where all ranks' kernels read it, and sums from there. All ranks do.
+void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input,
+                                        const TensorView& output) {
+  const Device device = input.device();
+  const std::span<std::byte* const> windows = reducer_->windows();
+  begin_writing();
+  gpus.copy(windows[static_cast<std::size_t>(group_->topology().rank)], device, input.bytes(),
+            device, input.size_bytes());
+  begin_reading();
+  const std::vector<const std::byte*> inputs(windows.begin(), windows.end());
+  gpus.kernels(device.index)
+      .tree_sum(gpus.stream(device.index), inputs, output.bytes(), input.dtype(), input.count());
+}
+
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
   Group& group = *group_;
   require(group, input, output);
-  const bool is_direct =
-      traits(input.device().index).takes_inputs && output.device() == input.device();
+  const SumTraits own = traits(input.device().index);
+  const bool fits_windows = input.count() > 0 && input.size_bytes() <= own.window_bytes;
   std::optional<Tensor> bucket;
-  if (!is_direct) bucket = new_bucket(group, input);
+  if (!own.takes_inputs && !fits_windows) bucket = new_bucket(group, input);
   announce(group, input);
   if (group.topology().size == 1) return output.copy_from(input);
   const auto gpus = require_gpus("allreduce", input.device());
   const int device = input.device().index;
   try {
-    if (is_direct) {
+    if (fits_windows) {
+      allreduce_in_windows(*gpus, input, output);
+    } else if (!bucket) {
       const Part part{output.bytes(), input.count(), input.dtype(), input.bytes()};
       if (part.count > 0) allreduce(gpus, device, {&part, 1});
     } else {

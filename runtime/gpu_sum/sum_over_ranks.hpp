@@ -17,6 +17,7 @@ namespace tutti::gpus {
 struct SumTraits {
   bool takes_inputs = false;
   bool has_registered = false;
+  std::size_t window_bytes = 0;
   friend bool operator==(const SumTraits&, const SumTraits&) = default;
 };
 
@@ -41,10 +42,14 @@ class SumOverRanks {
   /// None before the first sum. Local.
   [[nodiscard]] SumTraits traits(int device) const {
     if (reducer_ == nullptr || device_ != device) return {};
-    return {reducer_->takes_inputs(), reducer_->has_registered()};
+    return {reducer_->takes_inputs(), reducer_->has_registered(), reducer_->window_bytes()};
   }
   /// See Reducer. Local.
   [[nodiscard]] std::byte* registered(std::size_t bytes) { return reducer_->registered(bytes); }
+  /// See Reducer. Of traits() that have bytes of windows.
+  [[nodiscard]] std::span<std::byte* const> windows() const { return reducer_->windows(); }
+  void begin_writing() { reducer_->begin_writing(); }
+  void begin_reading() { reducer_->begin_reading(); }
   /// See Reducer. Local, and nothing before the first sum.
   void finish();
   void await();
@@ -56,6 +61,7 @@ class SumOverRanks {
  private:
   void allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus>& gpus,
                     const ConstTensorView& input, const TensorView& output);
+  void allreduce_in_windows(Gpus& gpus, const ConstTensorView& input, const TensorView& output);
 
   std::shared_ptr<Group> group_;
   std::unique_ptr<Reducer> reducer_;

@@ -46,7 +46,7 @@ void require_canonical(const KVStore& kv, int key, std::int64_t count, DType dty
   test::require_equal(is_equal, true, "the bits of key " + std::to_string(key));
 }
 
-/// One push, and then two more once `spoil` has run on the last rank.
+/// One push, and then two more and a pull once `spoil` has run on the last rank.
 test::Outcomes push_while(int ranks, const Settings& settings, const std::function<void()>& spoil) {
   return test::as_ranks({ranks}, settings, [&](Communicator& world) {
     auto kv = KVStore::create(world);
@@ -58,6 +58,7 @@ test::Outcomes push_while(int ranks, const Settings& settings, const std::functi
     if (world.rank() == ranks - 1) spoil();
     kv.push(1, value);
     kv.push(1, value);
+    require_canonical(kv, 1, 5000, DType::float32, 1);
   });
 }
 
@@ -104,10 +105,69 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("what fits into the windows is summed by the kernel that has a use for it") {
+  for (const int ranks : {2, 4, 7}) {
+    if (test::kFewCases && ranks > 4) break;
+    const std::int64_t grain = 256 * ranks;  // keys of a type take a multiple of it
+    const std::int64_t most = ((1 << 20) / grain - (4000 + grain - 1) / grain) * grain / 4;
+    for (const std::int64_t count : {std::int64_t{1}, most, most + 1}) {
+      CAPTURE(ranks);
+      CAPTURE(count);
+      const bool fits = count <= most;
+      const test::FakeGpus gpus(ranks, static_cast<unsigned>(ranks));
+      const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
+        auto kv = KVStore::create(world);
+        const int device = world.rank();
+        const std::vector<tutti::Key> keys = {1, 2};
+        kv.init(keys, {on_gpu(Tensor::zeros({500}, DType::float64), device),
+                       on_gpu(Tensor::zeros({count}), device)});
+        int launches = 0;
+        for (const std::uint64_t step : {1, 2, 3}) {  // the first push makes the windows
+          kv.barrier();
+          launches = gpus->launches();
+          kv.barrier();
+          kv.push(keys, {on_gpu(value_of(device, 500, DType::float64, step), device),
+                         on_gpu(value_of(device, count, DType::float32, step), device)});
+          kv.barrier();
+          launches = gpus->launches() - launches;
+          require_canonical(kv, 1, 500, DType::float64, step);
+          require_canonical(kv, 2, count, DType::float32, step);
+        }
+        test::require_equal(launches == 2 * ranks, fits, "a sum of values and an update");
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+}
+
+TEST_CASE("a store goes on with its windows after a push that is refused") {
+  const test::FakeGpus gpus(4, 3);
+  const auto outcomes = test::as_ranks({4}, test::by("peers"), [&](Communicator& world) {
+    auto kv = KVStore::create(world);
+    const int device = world.rank();
+    for (const int key : {1, 2}) kv.init(key, on_gpu(Tensor::zeros({3000}), device));
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const Tensor value = on_gpu(value_of(device, 3000, DType::float32, step), device);
+      if (step % 2 == 1) {
+        try {
+          kv.push(world.rank() == 2 ? 1 : 2, value);
+          test::require_equal(true, false, "a push of different keys is refused");
+        } catch (const tutti::Error& error) {
+          if (!error.recoverable()) throw;
+        }
+      }
+      kv.push(1, value);
+      require_canonical(kv, 1, 3000, DType::float32, step);
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("optimizers on GPUs that sum by peers have the bits of keys on the cpu") {
   for (const char* optimizer : {"adam", "sgd,momentum=0.9,clip_global_norm=1"}) {
-    const test::FakeGpus gpus(3, 5);
-    const auto outcomes = test::as_ranks({3}, test::by("peers"), [&](Communicator& world) {
+    const int ranks = test::kFewCases ? 3 : 5;
+    const test::FakeGpus gpus(ranks, 5);
+    const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
       auto there = KVStore::create(world);
       auto here = KVStore::create(world);
       for (KVStore* kv : {&there, &here}) kv->set_optimizer(tutti::optimizer::create(optimizer));
@@ -130,27 +190,50 @@ TEST_CASE("optimizers on GPUs that sum by peers have the bits of keys on the cpu
   }
 }
 
-TEST_CASE("an allreduce of a communicator goes by peers, too, and two stores do not meet") {
+TEST_CASE("two stores that sum by peers do not meet") {
   const test::FakeGpus gpus(2, 11);
   const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
     auto one = KVStore::create(world);
     auto other = KVStore::create(world);
     for (KVStore* kv : {&one, &other}) kv->init(1, on_gpu(Tensor::zeros({999}), world.rank()));
-    Tensor value = on_gpu(value_of(world.rank(), 999, DType::float32, 4), world.rank());
+    const Tensor value = on_gpu(value_of(world.rank(), 999, DType::float32, 4), world.rank());
     for (int step = 0; step < 3; ++step) {
       one.push(1, value);
       other.push(1, value);
       require_canonical(one, 1, 999, DType::float32, 4);
       require_canonical(other, 1, 999, DType::float32, 4);
     }
-    world.allreduce(value.view());
-    Tensor sum = Tensor::zeros({999});
-    sum.view().copy_from(value);
-    const Tensor expected = test::reduced_random(tutti::ReduceOp::sum, {999}, DType::float32, 2, 4);
-    test::require_equal(std::equal(sum.bytes(), sum.bytes() + sum.size_bytes(), expected.bytes()),
-                        true, "the allreduce's bits");
   });
   CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("an allreduce of a communicator goes by peers, too, in place and to another tensor") {
+  for (const int ranks : {2, 5}) {
+    if (test::kFewCases && ranks > 2) break;
+    const test::FakeGpus gpus(ranks, 11);
+    const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
+      const int device = world.rank();
+      std::uint64_t seed = 0;
+      for (const std::int64_t count : {999, 0, 1, 262'144, 262'145, 999}) {
+        const Tensor expected =
+            test::reduced_random(tutti::ReduceOp::sum, {count}, DType::float32, ranks, ++seed);
+        const auto require_right = [&](const Tensor& there) {
+          Tensor sum = Tensor::zeros({count});
+          sum.view().copy_from(there);
+          test::require_equal(count == 0 || std::equal(sum.bytes(), sum.bytes() + sum.size_bytes(),
+                                                       expected.bytes()),
+                              true, "the bits of " + std::to_string(count) + " elements");
+        };
+        Tensor value = on_gpu(value_of(device, count, DType::float32, seed), device);
+        Tensor sum = on_gpu(Tensor::zeros({count}), device);
+        world.allreduce(value, sum.view());
+        require_right(sum);
+        world.allreduce(value.view());
+        require_right(value);
+      }
+    });
+    CHECK(test::all_returned(outcomes));
+  }
 }
 
 TEST_CASE("where peers cannot sum, all ranks are told why, and the store goes on") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a push on GPUs puts what it sums: small keys end to end in a bucket, large ones behind them
-// or in rounds of a window.
+// Where a push on GPUs puts what it sums: small keys end to end in a bucket or, if all of them fit,
+// in memory that all ranks' kernels read; large ones behind them or in rounds of a window.
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
@@ -24,9 +24,38 @@ std::size_t rounded(std::size_t bytes, std::size_t unit = gpus::kGrain) {
 
 /// A reducer that takes values from where they are spares a large key the copy into the bucket. The
 /// same on all ranks.
-bool DevicePush::is_laid_out_directly(const gpus::TensorRow& row) const {
+bool DevicePush::is_laid_out_directly(const Work& work, const gpus::TensorRow& row) const {
   constexpr std::size_t kLarge = std::size_t{1} << 20;
-  return traits_.takes_inputs && row.count * size_of(row.dtype) >= kLarge;
+  return traits_.takes_inputs && !work.reads_windows && row.count * size_of(row.dtype) >= kLarge;
+}
+
+/// Whether updates sum over the ranks themselves: not for an updater, which is given a sum. The
+/// same on all ranks.
+bool DevicePush::fits_windows(const Work& work) const {
+  if (traits_.window_bytes == 0 || rule_.updater() != nullptr) return false;
+  std::size_t bytes = 0;
+  for (const DType dtype : kDTypes) {
+    std::size_t of_type = 0;
+    for (const gpus::TensorRow& row : work.updates) {
+      if (row.dtype == dtype) of_type += rounded(row.count * size_of(dtype));
+    }
+    bytes += rounded(of_type, gpus::kGrain * group_.topology().largest_node());
+  }
+  return bytes <= traits_.window_bytes;
+}
+
+/// The rows of updates, which would read the sums in this rank's window, sum those of all ranks.
+void DevicePush::read_windows(Work& work) {
+  const std::span<std::byte* const> windows = sum_over_ranks_.windows();
+  const std::byte* const own = windows[static_cast<std::size_t>(group_.topology().rank)];
+  for (gpus::TensorRow& row : work.updates) {
+    const std::ptrdiff_t offset = row.inputs[0] - own;
+    for (std::size_t rank = 0; rank < windows.size(); ++rank) {
+      row.inputs[rank] = windows[rank] + offset;
+    }
+    row.num_inputs = static_cast<int>(windows.size());
+    row.in_tree = true;
+  }
 }
 
 /// With a scaler all sums are there before the first update; an updater is given them.
@@ -43,11 +72,13 @@ void DevicePush::lay_out(int device, Work& work) {
   work.parts.clear();
   work.sums.clear();
   work.summed.assign(work.entries.size(), {});
+  work.reads_windows = fits_windows(work);
   lay_out_bucket(device, work);
+  if (work.reads_windows) return read_windows(work);
   if (!assigns()) return;
   std::vector<gpus::TensorRow> left;
   for (const gpus::TensorRow& row : work.updates) {
-    if (!is_laid_out_directly(row)) left.push_back(row);
+    if (!is_laid_out_directly(work, row)) left.push_back(row);
   }
   work.updates = std::move(left);
 }
@@ -68,9 +99,14 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
   const LargeSums large = large_sums(work);
   std::size_t small_bytes = kDTypes.size() * unit;
   for (const gpus::TensorRow& row : work.updates) {
-    if (!is_laid_out_directly(row)) small_bytes += rounded(row.count * size_of(row.dtype));
+    if (!is_laid_out_directly(work, row)) small_bytes += rounded(row.count * size_of(row.dtype));
   }
-  std::byte* place = traits_.has_registered ? sum_over_ranks_.registered(small_bytes) : nullptr;
+  std::byte* place = nullptr;
+  if (work.reads_windows) {
+    place = sum_over_ranks_.windows()[static_cast<std::size_t>(group_.topology().rank)];
+  } else if (traits_.has_registered) {
+    place = sum_over_ranks_.registered(small_bytes);
+  }
   const std::size_t bytes = (place == nullptr ? small_bytes : 0) + large.bytes;
   const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;
   if (!work.bucket || work.bucket->size_bytes() < bytes || is_much_larger) {
@@ -82,7 +118,7 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
     std::byte* const begin = place;
     for (std::size_t i = 0; i < work.updates.size(); ++i) {
       const gpus::TensorRow& row = work.updates[i];
-      if (row.dtype != dtype || is_laid_out_directly(row)) continue;
+      if (row.dtype != dtype || is_laid_out_directly(work, row)) continue;
       const std::size_t size = rounded(row.count * size_of(dtype));
       add_sum(work, i, place);
       place += size;
@@ -107,7 +143,7 @@ DevicePush::LargeSums DevicePush::large_sums(const Work& work) const {
   std::vector<std::size_t> apart;
   for (std::size_t i = 0; i < num_keys; ++i) {
     const gpus::TensorRow& row = work.updates[i];
-    large.is_large[i] = is_laid_out_directly(row);
+    large.is_large[i] = is_laid_out_directly(work, row);
     if (!large.is_large[i] || assigns()) continue;
     if (has_window()) {
       const SumWindow::Place place = window.add(rounded(row.count * size_of(row.dtype)));

@@ -265,9 +265,11 @@ void DevicePush::sum_values_on(int device, Work& work) {
 }
 
 void DevicePush::sum_on(int device, Work& work) {
+  if (work.reads_windows) sum_over_ranks_.begin_writing();
   sum_values_on(device, work);
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
+  if (work.reads_windows) return sum_over_ranks_.begin_reading();
   sum_over_ranks_.allreduce(gpus_, device, work.rounds.first(work.parts));
 }
 

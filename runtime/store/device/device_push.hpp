@@ -23,8 +23,9 @@ namespace tutti {
 
 /// See push_protocol.hpp. One rank: sum and update are one launch per GPU, whatever the number of
 /// keys. Several ranks: the values are summed into a bucket, the bucket over the ranks, and the
-/// update reads the bucket. The sum of values goes from left to right, in the order given. Under a
-/// compression the bucket is summed by the hosts: see CompressedPush.
+/// update reads the bucket; or, if the reducer has windows that the sums of values fit into, the
+/// update reads these of all ranks. The sum of values goes from left to right, in the order given.
+/// Under a compression the bucket is summed by the hosts: see CompressedPush.
 class DevicePush {
  public:
   DevicePush(const std::shared_ptr<Group>& group, PushPlan& plan, KeyTable& table,
@@ -86,6 +87,7 @@ class DevicePush {
     std::optional<Tensor> bucket;   ///< the sums of all keys
     std::vector<gpus::Part> parts;  ///< what the bucket holds
     UpdateRounds rounds;            ///< none: all keys are summed, then updated
+    bool reads_windows = false;     ///< updates sum over the ranks; see gpus::Reducer
     std::unique_ptr<gpus::LaunchTable> summing;
     std::unique_ptr<gpus::LaunchTable> updating;
     std::unique_ptr<DeviceSquares> squares;                   ///< with a GradientScaler
@@ -115,7 +117,9 @@ class DevicePush {
   void lay_out_large(const LargeSums& large, std::byte* place, Work& work);
   [[nodiscard]] LargeSums large_sums(const Work& work) const;
   [[nodiscard]] bool assigns() const;
-  [[nodiscard]] bool is_laid_out_directly(const gpus::TensorRow& row) const;
+  [[nodiscard]] bool is_laid_out_directly(const Work& work, const gpus::TensorRow& row) const;
+  [[nodiscard]] bool fits_windows(const Work& work) const;
+  void read_windows(Work& work);
   [[nodiscard]] bool has_window() const;
   void start(Work& work);
   void prepare(int device, Work& work);
