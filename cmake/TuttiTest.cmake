@@ -1,5 +1,6 @@
-# tutti_unit_test(name FILES a.cpp ... [LABELS ...])
-#   One program, one ctest entry; no mpirun. LABELS threads: uses threads as ranks.
+# tutti_unit_test(name FILES a.cpp ... [LABELS ...] [UNSANITIZED])
+#   One program, one ctest entry; no mpirun. LABELS threads: uses threads as ranks. UNSANITIZED: no
+#   entry in a build with sanitizers, for which it takes longer than what they may find is worth.
 # tutti_mpi_test(name FILES a.cpp ... [RANKS 1 2 3 4 8] [ENVIRONMENT A=1 ...])
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
@@ -58,8 +59,11 @@ if(TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
 endif()
 
 function(tutti_unit_test name)
-  cmake_parse_arguments(arg "" "" "FILES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "UNSANITIZED" "" "FILES;LABELS" ${ARGN})
   tutti_test_program(${name} ${arg_FILES} $<TARGET_OBJECTS:tests_unit_main>)
+  if(TUTTI_SANITIZE AND arg_UNSANITIZED)
+    return()
+  endif()
   add_dependencies(unit_tests ${name})
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests ${name})

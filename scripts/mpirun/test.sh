@@ -27,12 +27,15 @@ run_ctest() {
 }
 runner=()
 
-# Only what is run is built, and while the other tests run, which mostly wait: with the lowest
-# priority above idle. What .ci/run does besides is idle, so that the builds end first.
-build_the_sanitizers() {
-  renice -n 19 -p "$BASHPID" >/dev/null || true
-  build tsan thread_tests
-  build asan unit_tests mpi_tests "${python_target[@]}"
+# build_beside PRESET TARGETS...: a sanitizer's build, while the tests before it run, which mostly
+# wait: with the lowest priority above idle. What .ci/run does besides is idle, so that builds end
+# first. Only what is run is built. Sets `builder`.
+build_beside() {
+  {
+    renice -n 19 -p "$BASHPID" >/dev/null || true
+    build "$@"
+  } &
+  builder=$!
 }
 
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
@@ -167,18 +170,17 @@ if [ "$with_mpis" = yes ]; then
   get_mpis
   release_options+=("-DTUTTI_TEST_MPIS=$mpis")
 fi
+# Nothing goes on behind the caller's back, also after a failure: each builder is waited for.
 build release
-if [ "$with_sanitizers" = yes ]; then
-  build_the_sanitizers &
-  builder=$!
+if [ "$with_sanitizers" = no ]; then
+  run_ctest release "$@"
+  exit
 fi
 status=0
+build_beside tsan thread_tests
 run_ctest release "$@" || status=$?
-if [ "$with_sanitizers" = yes ]; then
-  wait "$builder"  # also after a failure: nothing goes on behind the caller's back
-fi
-[ "$status" = 0 ] || exit "$status"
-if [ "$with_sanitizers" = yes ]; then
-  run_thread_sanitizer "$@"
-  run_address_sanitizer "$@"
-fi
+wait "$builder" && [ "$status" = 0 ] || exit 1
+build_beside asan unit_tests mpi_tests "${python_target[@]}"
+run_thread_sanitizer "$@" || status=$?
+wait "$builder" && [ "$status" = 0 ] || exit 1
+run_address_sanitizer "$@"
