@@ -21,8 +21,15 @@ namespace {
 
 using Counts = std::span<const std::size_t>;
 
-void refuse_if(Engine& engine, const char* call, const std::string& why) {
-  if (!why.empty()) refuse(engine, call, {why});
+/// The count of this rank's own block, once there is one for each rank.
+std::size_t own_of(Counts counts, int rank) { return counts[static_cast<std::size_t>(rank)]; }
+
+std::string refusal_of_own(const char* side, const ConstTensorView& tensor, Counts counts,
+                           int rank) {
+  if (static_cast<std::size_t>(rank) >= counts.size()) return {};  // which is another refusal
+  if (own_of(counts, rank) == tensor.count()) return {};
+  return side + (" " + to_string(tensor)) + " has not the " + std::to_string(own_of(counts, rank)) +
+         " elements that the counts have for this rank";
 }
 
 std::uint64_t digest_of(const Shape& shape, DType dtype) {
@@ -107,25 +114,23 @@ std::vector<std::size_t> Communicator::exchange_counts(std::size_t count) {
   Engine& engine = group_->engine();
   const std::uint64_t own = count;
   std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
-  const auto segments =
-      collectives::allgather_segments(size(), reinterpret_cast<const std::byte*>(&own),
-                                      reinterpret_cast<std::byte*>(all.data()), 1, DType::int64);
+  BlockSegments segments(rank(), reinterpret_cast<const std::byte*>(&own),
+                         reinterpret_cast<std::byte*>(all.data()), DType::int64, all.size());
+  for (int from = 0; from < size(); ++from) segments.add(from, kEveryRank, 1);
   const auto describe = [] { return std::string("exchange_counts"); };
-  engine.run({.kind = Kind::allgather, .segments = segments, .describe = describe});
+  engine.run({.kind = Kind::allgather, .segments = segments.all(), .describe = describe});
   return {all.begin(), all.end()};
 }
 
 void Communicator::allgatherv(const ConstTensorView& input, const TensorView& output,
                               Counts counts) {
   Engine& engine = group_->engine();
-  std::string why = refusal_of_pair(input, output);
-  if (why.empty()) why = refusal_of_counts("output", output, counts, size());
-  if (why.empty() && counts[static_cast<std::size_t>(rank())] != input.count()) {
-    why = "input " + to_string(input) + " has not the " +
-          std::to_string(counts[static_cast<std::size_t>(rank())]) +
-          " elements that the counts have for this rank";
+  const bool counts_fit = add_up(counts, output, size()) && own_of(counts, rank()) == input.count();
+  if (!are_blocks(input, output, counts_fit)) {
+    refuse(engine, "allgatherv",
+           {refusal_of_pair(input, output), refusal_of_counts("output", output, counts, size()),
+            refusal_of_own("input", input, counts, rank())});
   }
-  refuse_if(engine, "allgatherv", why);
   BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), counts.size());
   for (int from = 0; from < size(); ++from) {
     segments.add(from, kEveryRank, counts[static_cast<std::size_t>(from)]);
@@ -146,15 +151,12 @@ void Communicator::allgatherv(const ConstTensorView& input, const TensorView& ou
 void Communicator::reduce_scatter(const ConstTensorView& input, const TensorView& output,
                                   Counts counts, ReduceOp op) {
   Engine& engine = group_->engine();
-  std::string why = refusal_of_pair(input, output);
-  if (why.empty()) why = refusal_of_counts("input", input, counts, size());
-  if (why.empty() && counts[static_cast<std::size_t>(rank())] != output.count()) {
-    why = "output " + to_string(output) + " has not the " +
-          std::to_string(counts[static_cast<std::size_t>(rank())]) +
-          " elements that the counts have for this rank";
+  const bool counts_fit = add_up(counts, input, size()) && own_of(counts, rank()) == output.count();
+  if (!are_blocks(input, output, counts_fit) || !fits(op, input.dtype())) {
+    refuse(engine, "reduce_scatter",
+           {refusal_of_pair(input, output), refusal_of_counts("input", input, counts, size()),
+            refusal_of_own("output", output, counts, rank()), refusal_of_op(op, input.dtype())});
   }
-  if (why.empty()) why = refusal_of_op(op, input.dtype());
-  refuse_if(engine, "reduce_scatter", why);
   BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), counts.size());
   for (int to = 0; to < size(); ++to) {
     segments.add(kEveryRank, to, counts[static_cast<std::size_t>(to)]);
@@ -195,10 +197,13 @@ void Communicator::alltoall(const ConstTensorView& input, const TensorView& outp
 void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
                              const TensorView& output, Counts output_counts) {
   Engine& engine = group_->engine();
-  std::string why = refusal_of_pair(input, output);
-  if (why.empty()) why = refusal_of_counts("input", input, input_counts, size());
-  if (why.empty()) why = refusal_of_counts("output", output, output_counts, size());
-  refuse_if(engine, "alltoallv", why);
+  const bool counts_fit =
+      add_up(input_counts, input, size()) && add_up(output_counts, output, size());
+  if (!are_blocks(input, output, counts_fit)) {
+    refuse(engine, "alltoallv",
+           {refusal_of_pair(input, output), refusal_of_counts("input", input, input_counts, size()),
+            refusal_of_counts("output", output, output_counts, size())});
+  }
   const auto ranks = static_cast<std::size_t>(size());
   const auto describe = [&] { return std::string("alltoallv of ") + to_string(input.dtype()); };
   CountExchange& counts = group_->count_exchange();
@@ -213,7 +218,7 @@ void Communicator::alltoallv(const ConstTensorView& input, Counts input_counts,
     }
   }
   if (counts.have_data()) {
-    return counts.copy_data(static_cast<std::size_t>(rank()), output.bytes());
+    return counts.copy_data(static_cast<std::size_t>(rank()), input.bytes(), output.bytes());
   }
   BlockSegments segments(rank(), input.bytes(), output.bytes(), input.dtype(), ranks * ranks);
   for (std::size_t from = 0; from < ranks; ++from) {

@@ -83,18 +83,12 @@ std::string refusal_of_pair(const ConstTensorView& input, const ConstTensorView&
 
 std::string refusal_of_counts(const char* side, const ConstTensorView& tensor,
                               std::span<const std::size_t> counts, int size) {
+  if (add_up(counts, tensor, size)) return {};
   const std::string place = std::string("counts of the ") + side;
   if (counts.size() != static_cast<std::size_t>(size)) {
     return place + ": expected " + std::to_string(size) + " numbers, one per rank, got " +
            std::to_string(counts.size());
   }
-  std::size_t left = tensor.count();
-  bool fits = true;
-  for (const std::size_t count : counts) {
-    fits = fits && count <= left;
-    if (fits) left -= count;
-  }
-  if (fits && left == 0) return {};
   return place + " do not add up to its " + std::to_string(tensor.count()) + " elements: " + side +
          " " + to_string(tensor);
 }

@@ -56,6 +56,16 @@ inline bool are_blocks(const ConstTensorView& input, const ConstTensorView& outp
   return counts_fit && are_pair(input, output);
 }
 
+/// One count for each rank, and together the tensor's elements.
+inline bool add_up(std::span<const std::size_t> counts, const ConstTensorView& tensor, int size) {
+  std::size_t left = tensor.count();
+  for (const std::size_t count : counts) {
+    if (count > left) return false;
+    left -= count;
+  }
+  return left == 0 && counts.size() == static_cast<std::size_t>(size);
+}
+
 /// True if the average of elements of this type is one.
 bool has_average(DType dtype);
 

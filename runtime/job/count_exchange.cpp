@@ -15,22 +15,25 @@ using collectives::Verb;
 
 namespace {
 
-/// Counts and elements of all ranks together. To read more of what is meant for other ranks costs
-/// more than a second call.
+/// Counts and elements of all ranks together. To copy more four times, and to read what is meant
+/// for other ranks, costs more than a second call: of two ranks (AMD EPYC, 2026-11), 2.6 us instead
+/// of 1.2 for an input of 8 KiB, and 0.9 instead of 1.1 for one of 2 KiB.
 constexpr std::size_t kMostBytes = std::size_t{4} << 10;
 
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
 }  // namespace
 
-/// At least as much for elements as for counts, if both fit.
+/// As much for elements as for counts at least, and as much as would have done in the last call, if
+/// that fits: a power of two where it can be, so that sizes that differ a little have one room.
 void CountExchange::make_room(std::size_t ranks) {
   const std::size_t counts = 2 * ranks * kWord;
-  const std::size_t wish = std::bit_ceil(std::max(most_bytes_, counts));
-  const std::size_t least = std::bit_ceil(counts);
-  const auto fits = [&](std::size_t room) { return ranks * (counts + room) <= kMostBytes; };
-  room_ = fits(wish) ? wish : fits(least) ? least : 0;
-  stride_ = (counts + room_) / kWord;
+  const std::size_t most = kMostBytes / ranks / kWord * kWord;
+  const std::size_t wish = counts + std::max(most_bytes_, counts);
+  const std::size_t least = 2 * counts <= most ? 2 * counts : counts;
+  const std::size_t all = wish <= most ? std::min(std::bit_ceil(wish), most) : least;
+  room_ = all - counts;
+  stride_ = all / kWord;
   ranks_ = ranks;
 }
 
@@ -42,40 +45,61 @@ void CountExchange::meet(Engine& engine, const ConstTensorView& input, Counts gi
   all_.resize(stride_ * ranks_);
   std::copy(given.begin(), given.end(), own_.begin());
   std::copy(wanted.begin(), wanted.end(), own_.begin() + static_cast<std::ptrdiff_t>(ranks_));
-  if (input.size_bytes() > 0 && input.size_bytes() <= room_) {
-    std::memcpy(own_.data() + 2 * ranks_, input.bytes(), input.size_bytes());
+  const auto rank = static_cast<std::size_t>(engine.topology().rank);
+  take_data(rank, input.bytes());
+  collectives::BlockSegments segments(
+      static_cast<int>(rank), reinterpret_cast<const std::byte*>(own_.data()),
+      reinterpret_cast<std::byte*>(all_.data()), DType::int64, ranks_);
+  for (std::size_t from = 0; from < ranks_; ++from) {
+    segments.add(static_cast<int>(from), collectives::kEveryRank, stride_);
   }
-  const auto segments = collectives::allgather_segments(
-      static_cast<int>(ranks_), reinterpret_cast<const std::byte*>(own_.data()),
-      reinterpret_cast<std::byte*>(all_.data()), stride_, DType::int64);
   const Digest digest = Digest().add(static_cast<std::uint64_t>(input.dtype()));
   engine.run({.kind = Kind::allgather,
               .digest = digest.value(),
-              .segments = segments,
+              .segments = segments.all(),
               .describe = what,
               .verb = Verb::alltoall});
   most_bytes_ = 0;
   for (std::size_t from = 0; from < ranks_; ++from) {
-    most_bytes_ = std::max(most_bytes_, first_for(from, ranks_) * width_);
+    most_bytes_ = std::max(most_bytes_, bytes(from, 0, ranks_) - bytes(from, from, from + 1));
   }
 }
 
-/// How many elements `from` gives to the ranks below `to`. The counts of a rank add up to its
-/// input, so this does not wrap around.
-std::size_t CountExchange::first_for(std::size_t from, std::size_t to) const {
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < to; ++i) first += given(from, i);
-  return first;
+/// The blocks for other ranks, if there is room.
+void CountExchange::take_data(std::size_t rank, const std::byte* input) {
+  const auto bytes = [&](std::size_t first, std::size_t end) {
+    std::size_t count = 0;
+    for (std::size_t to = first; to < end; ++to) count += own_[to];
+    return count * width_;
+  };
+  const std::size_t before = bytes(0, rank);
+  const std::size_t behind = bytes(rank + 1, ranks_);
+  if (before + behind > room_) return;
+  auto* const room = reinterpret_cast<std::byte*>(own_.data() + 2 * ranks_);
+  if (before > 0) std::memcpy(room, input, before);
+  if (behind > 0) std::memcpy(room + before, input + before + bytes(rank, rank + 1), behind);
 }
 
-void CountExchange::copy_data(std::size_t rank, std::byte* output) const {
+/// What `from` gives to the ranks first, ..., end - 1. The counts of a rank add up to its input, so
+/// this does not wrap around.
+std::size_t CountExchange::bytes(std::size_t from, std::size_t first, std::size_t end) const {
+  std::size_t count = 0;
+  for (std::size_t to = first; to < end; ++to) count += given(from, to);
+  return count * width_;
+}
+
+void CountExchange::copy_data(std::size_t rank, const std::byte* input, std::byte* output) const {
   for (std::size_t from = 0; from < ranks_; ++from) {
-    const std::size_t bytes = given(from, rank) * width_;
-    if (bytes == 0) continue;
-    const auto* const data =
-        reinterpret_cast<const std::byte*>(all_.data() + stride_ * from + 2 * ranks_);
-    std::memcpy(output, data + first_for(from, rank) * width_, bytes);
-    output += bytes;
+    const std::size_t now = bytes(from, rank, rank + 1);
+    if (now == 0) continue;
+    std::size_t before = bytes(from, 0, rank);
+    const std::byte* data = input;
+    if (from != rank) {
+      data = reinterpret_cast<const std::byte*>(all_.data() + stride_ * from + 2 * ranks_);
+      if (from < rank) before -= bytes(from, from, from + 1);
+    }
+    std::memcpy(output, data + before, now);
+    output += now;
   }
 }
 

@@ -14,8 +14,8 @@
 
 namespace tutti {
 
-/// Every rank's counts, and beside them its elements where these are few: a call of few elements is
-/// over when its counts have met.
+/// Every rank's counts, and beside them its elements for others where these are few: a call of few
+/// elements is over when its counts have met.
 ///
 ///   every rank gets   [given 0, 1, ... | wanted 0, 1, ... | room for elements] of each rank
 ///
@@ -43,18 +43,20 @@ class CountExchange {
   }
   /// True, on all ranks alike, if the elements of every rank came with its counts.
   [[nodiscard]] bool have_data() const { return most_bytes_ <= room_; }
-  /// Writes what the ranks have for this one, in their order. After have_data().
-  void copy_data(std::size_t rank, std::byte* output) const;
+  /// Writes what the ranks have for this one, in their order. `input`: as at meet(). After
+  /// have_data().
+  void copy_data(std::size_t rank, const std::byte* input, std::byte* output) const;
 
  private:
   void make_room(std::size_t ranks);
-  [[nodiscard]] std::size_t first_for(std::size_t from, std::size_t to) const;
+  void take_data(std::size_t rank, const std::byte* input);
+  [[nodiscard]] std::size_t bytes(std::size_t from, std::size_t first, std::size_t end) const;
 
   std::size_t ranks_ = 0;
   std::size_t width_ = 0;       ///< bytes of an element
   std::size_t room_ = 0;        ///< bytes for the elements of each rank
   std::size_t stride_ = 0;      ///< numbers that a rank sends
-  std::size_t most_bytes_ = 0;  ///< elements that a rank had in the last call; the largest of all
+  std::size_t most_bytes_ = 0;  ///< that a rank had for others in the last call; the most of all
   std::vector<std::uint64_t> own_;
   std::vector<std::uint64_t> all_;
 };
