@@ -68,7 +68,7 @@ class TUTTI_API Communicator {
   ///         do not fit the group.
   [[nodiscard]] Communicator create_group(std::span<const int> ranks) const;
 
-  explicit Communicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  explicit Communicator(std::shared_ptr<Group> group);
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
@@ -211,7 +211,7 @@ class TUTTI_API Communicator {
 
   std::shared_ptr<Group> group_;
   std::shared_ptr<UserReductions> user_reductions_;  ///< null until the first call
-  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< null until the first sum on GPUs
+  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< of all copies
 };
 
 }  // namespace tutti

@@ -61,6 +61,10 @@ std::shared_ptr<Group> make_lone_group(const Settings& settings) {
 
 }  // namespace
 
+/// Copies share what sums on GPUs: ranks may use different ones in a call.
+Communicator::Communicator(std::shared_ptr<Group> group)
+    : group_(std::move(group)), gpu_sum_(std::make_shared<gpus::SumOverRanks>(group_)) {}
+
 Communicator Communicator::world(const Settings& settings) {
   std::shared_ptr<Group> group = mpi::make_world_group(settings);
   return Communicator(group != nullptr ? std::move(group) : make_lone_group(settings));
@@ -119,7 +123,6 @@ void Communicator::allreduce(const ConstTensorView& input, const TensorView& out
   if (!fit(input, output) || !fits(op, input.dtype())) {
     const bool on_gpu = input.device().kind == DeviceKind::gpu;
     if (on_gpu && input.device() == output.device() && op == ReduceOp::sum) {
-      if (gpu_sum_ == nullptr) gpu_sum_ = std::make_shared<gpus::SumOverRanks>(group_);
       return gpu_sum_->allreduce(input, output);
     }
     refuse(engine, "allreduce", {refusal(input, output), refusal_of_op(op, input.dtype())});

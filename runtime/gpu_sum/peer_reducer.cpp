@@ -12,29 +12,30 @@
 // What fits into the window needs no sum of its own: the kernel that has a use for it, an update by
 // an optimizer, reads the windows of all ranks.
 //
-//   rank 0   values --sum of them--> window --written--+ meet +--> kernel: update by tree(windows)
-//                    ^                                                    |
-//                    +-- waits for `read` of all others, of last time <---+ read
+//   rank 0   values --sum of them--> window --event--+ meet +--> kernel: update by tree(windows)
 //
 // No kernel waits. Processes that share a GPU take turns on it: one whose kernel polls for what
 // another process has yet to do may keep that from running, for as long as a turn or, where turns
 // end with a kernel only, for ever. An event is waited for by the stream before the kernel begins,
 // which is right on one GPU and on several; and what a kernel that polls would need against a peer
-// that is gone (a bound, a word to abort by) there is no need for: SumsInFlight looks for the end
-// of the stream, with a deadline.
+// that is gone (a bound, a word to abort by) there is no need for: the host waits for the end of
+// the stream, with the engine's ear for failures and its deadline. It does so in each push: a
+// stream that waits for a GPU that hangs cannot be ended, as NCCL's can, and to free memory at a
+// store's end would wait with it, beyond any deadline.
 //
 // Bits: those of a node's sum on the cpu, for any chunk: see tree_sum_body.hpp.
 // Cost, of n bytes on P ranks: each GPU writes and reads its own n bytes once more, reads n (P-1)
 // bytes of others and writes n; of the host, 4 + P calls of CUDA and a barrier a chunk. NCCL moves
 // 2 n (P-1)/P bytes instead, which is less from 3 ranks on, but takes more for its start. By
-// windows each GPU reads n (P-1) bytes of others and nothing is copied or written besides: 2 P
+// windows each GPU reads n (P-1) bytes of others and nothing is copied or written besides: P + 1
 // calls of CUDA and a barrier.
 //
 // Invariants: a rank writes into a half again only behind its kernel of the chunk between, in its
 // stream, and so behind the others' events of that chunk, which lie behind their kernels that have
-// read the half. It writes into its window behind the others' `read`, which they have recorded
-// before they agreed on this call. A stream waits only for what has been recorded before, so two
-// stores whose calls two ranks order differently do not wait for each other.
+// read the half. It writes into its window when all ranks have agreed on the call, and so have seen
+// the end of the kernels that read it for the call before. A stream waits only for what has been
+// recorded before, so two stores whose calls two ranks order differently do not wait for each
+// other.
 #include "runtime/gpu_sum/peer_reducer.hpp"
 
 #include <algorithm>
@@ -46,7 +47,6 @@
 
 #include "collectives/leak.hpp"
 #include "runtime/gpu_sum/allgather.hpp"
-#include "runtime/gpu_sum/sums_in_flight.hpp"
 #include "runtime/job/agree.hpp"
 
 namespace tutti::gpus {
@@ -61,7 +61,7 @@ constexpr std::size_t kBytes = kWindow + kWindowBytes;
 constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
 
 /// Events of a rank: those of the halves are the first.
-enum : std::size_t { kWindowWritten = kHalves, kWindowRead, kNumEvents };
+enum : std::size_t { kWindowWritten = kHalves, kNumEvents };
 
 /// What a rank tells the others.
 struct Names {
@@ -83,7 +83,7 @@ class PeerReducer final : public Reducer {
         accelerator_(gpus_->accelerator()),
         access_(required_access()),
         device_(device),
-        in_flight_(group, gpus_, device, nullptr),
+        ended_({&accelerator_, accelerator_.create_event(device)}),
         peers_(static_cast<std::size_t>(group.topology().size)) {
     own().memory = accelerator_.allocate(device_, kBytes);
     if (own().memory == nullptr) {
@@ -92,14 +92,12 @@ class PeerReducer final : public Reducer {
                                                 ", which the other ranks' GPUs read sums from");
     }
     for (Event& event : own().events) event = access_.create_event(device_);
-    accelerator_.record(own().events[kWindowRead], device_, gpus_->stream(device_));
   }
 
   /// The own memory and events stay until the process ends: nobody says when the last of the other
   /// ranks' kernels has read them.
   ~PeerReducer() override {
-    in_flight_.finish();
-    if (group_.failed()) return;
+    if (!has_ended()) return;
     for (Peer& peer : peers_) {
       if (&peer == &own()) continue;
       for (const Event event : peer.events) {
@@ -135,20 +133,13 @@ class PeerReducer final : public Reducer {
 
   void allreduce(std::span<const Part> parts) override {
     carry_out([&] {
-      in_flight_.begin();
       for (const Part& part : parts) sum(part);
-      in_flight_.end();
+      mark_end();
     });
   }
 
   [[nodiscard]] std::span<std::byte* const> windows() const override { return windows_; }
   [[nodiscard]] std::size_t window_bytes() const override { return kWindowBytes; }
-  void begin_writing() override {
-    carry_out([&] {
-      in_flight_.begin();
-      wait_for_others(kWindowRead);
-    });
-  }
   void begin_reading() override {
     carry_out([&] {
       record(kWindowWritten);
@@ -158,29 +149,41 @@ class PeerReducer final : public Reducer {
     });
   }
 
+  /// The host stays until its own GPU has read the others' memory.
   void finish() override {
     carry_out([&] {
       if (!std::exchange(is_reading_, false)) return;
-      record(kWindowRead);
-      in_flight_.end();
+      mark_end();
     });
+    await();
   }
   void await() override {
-    carry_out([&] { in_flight_.await(); });
+    carry_out([&] {
+      group_.engine().await([&] { return accelerator_.done(ended_.get().event); },
+                            [&] { return what(); });
+    });
   }
-  void check() override {
-    carry_out([&] { in_flight_.check(); });
-  }
+  void check() override { group_.check_usable(); }
 
   [[nodiscard]] std::string describe() const override {
     return "by kernels that read the GPUs of all ranks";
   }
 
  private:
-  /// A stream that waits for a peer's event goes on when that GPU does, or never.
+  /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
+  /// when that GPU does, or never.
   template <class Body>
   void carry_out(Body body) {
-    gpus::carry_out(group_, body, [&] { in_flight_.abort(); });
+    gpus::carry_out(group_, body, [] {});
+  }
+
+  void mark_end() { accelerator_.record(ended_.get().event, device_, gpus_->stream(device_)); }
+  [[nodiscard]] bool has_ended() noexcept {
+    try {
+      return !group_.engine().failed() && accelerator_.done(ended_.get().event);
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   [[nodiscard]] Peer& own() { return peers_[static_cast<std::size_t>(group_.topology().rank)]; }
@@ -248,7 +251,7 @@ class PeerReducer final : public Reducer {
   Accelerator& accelerator_;
   PeerAccess& access_;
   int device_;
-  SumsInFlight in_flight_;
+  UniqueHandle<EventTraits> ended_;
   std::vector<Peer> peers_;          ///< all ranks, this one, too
   std::vector<std::byte*> windows_;  ///< of each rank
   std::size_t chunks_ = 0;

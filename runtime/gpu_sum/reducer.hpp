@@ -54,15 +54,12 @@ class Reducer {
   /// a detour. They sum what the ranks have there by themselves, in the canonical order, and with
   /// the bits of allreduce(). Empty: there is none. The same on all ranks.
   ///
-  ///   begin_writing()    what comes behind in the stream writes this rank's own
-  ///   begin_reading()    what comes behind reads that of all ranks
-  ///   finish()           the reading is in the stream
-  ///
-  /// Collective, the first two: all ranks have agreed that they make these calls, each time anew.
+  /// When all ranks have agreed that they do so, each puts what writes its own window into the
+  /// stream, calls begin_reading(), puts what reads all of them behind it, and calls finish().
   [[nodiscard]] virtual std::span<std::byte* const> windows() const { return {}; }
   /// Bytes of each. The same on all ranks.
   [[nodiscard]] virtual std::size_t window_bytes() const { return 0; }
-  virtual void begin_writing() {}
+  /// Collective.
   virtual void begin_reading() {}
   /// What reads the sums is in the stream. Returns when the GPUs need nothing more of this host,
   /// which may be before they are through: what goes wrong then is the next call's error.

@@ -33,7 +33,6 @@ class SizedReducer final : public Reducer {
   [[nodiscard]] std::size_t window_bytes() const override {
     return std::min(smaller_->window_bytes(), most_bytes_);
   }
-  void begin_writing() override { smaller_->begin_writing(); }
   void begin_reading() override { smaller_->begin_reading(); }
   void finish() override {
     smaller_->finish();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 
+#include <algorithm>
+#include <array>
 #include <optional>
-#include <vector>
 
 #include "tutti/error.hpp"
 
@@ -64,6 +65,7 @@ void require_one_order(Gpus& gpus, int device, const void* user) {
 void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
                              std::span<const Part> parts) {
   if (device_ != device) {
+    device_ = -1;  // should the next one not be made
     reducer_.reset();
     reducer_ = make_reducer(*group_, gpus, device);
     device_ = device;
@@ -102,13 +104,14 @@ void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input
                                         const TensorView& output) {
   const Device device = input.device();
   const std::span<std::byte* const> windows = reducer_->windows();
-  begin_writing();
   gpus.copy(windows[static_cast<std::size_t>(group_->topology().rank)], device, input.bytes(),
             device, input.size_bytes());
   begin_reading();
-  const std::vector<const std::byte*> inputs(windows.begin(), windows.end());
+  std::array<const std::byte*, TensorRow::kMostInputs> inputs{};
+  std::ranges::copy(windows, inputs.begin());
   gpus.kernels(device.index)
-      .tree_sum(gpus.stream(device.index), inputs, output.bytes(), input.dtype(), input.count());
+      .tree_sum(gpus.stream(device.index), std::span(inputs).first(windows.size()), output.bytes(),
+                input.dtype(), input.count());
 }
 
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
@@ -122,7 +125,7 @@ void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& out
   if (group.topology().size == 1) return output.copy_from(input);
   const auto gpus = require_gpus("allreduce", input.device());
   const int device = input.device().index;
-  try {
+  const auto sum = [&] {
     if (fits_windows) {
       allreduce_in_windows(*gpus, input, output);
     } else if (!bucket) {
@@ -132,9 +135,8 @@ void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& out
       allreduce_in(*bucket, gpus, input, output);
     }
     finish();
-  } catch (const Error& error) {
-    group.engine().fail(error);
-  }
+  };
+  carry_out(group, sum, [] {});
 }
 
 }  // namespace tutti::gpus

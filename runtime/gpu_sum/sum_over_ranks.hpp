@@ -48,7 +48,6 @@ class SumOverRanks {
   [[nodiscard]] std::byte* registered(std::size_t bytes) { return reducer_->registered(bytes); }
   /// See Reducer. Of traits() that have bytes of windows.
   [[nodiscard]] std::span<std::byte* const> windows() const { return reducer_->windows(); }
-  void begin_writing() { reducer_->begin_writing(); }
   void begin_reading() { reducer_->begin_reading(); }
   /// See Reducer. Local, and nothing before the first sum.
   void finish();

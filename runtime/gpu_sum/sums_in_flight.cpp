@@ -68,9 +68,6 @@ struct SumsInFlight::State {
   void retire();
   void expire();
   void fail(ErrorCode code, const std::string& text);
-  [[nodiscard]] std::optional<std::string> failure_of_node() {
-    return node == nullptr ? std::nullopt : node->failure();
-  }
   [[noreturn]] void fail_and_throw(const Error& error);
   void abort(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] std::string name() const;
@@ -80,7 +77,7 @@ struct SumsInFlight::State {
   const std::shared_ptr<Gpus> gpus;
   Accelerator& accelerator;
   const int device;
-  const std::shared_ptr<NodeCollectives> node;  ///< or null
+  const std::shared_ptr<NodeCollectives> node;
 
   std::mutex mutex;  ///< guards what follows
   std::condition_variable changed;
@@ -149,7 +146,7 @@ void SumsInFlight::State::look() {
     retire();
     if (group.failed()) is_over = true;
     if (count == 0 || is_over || group.topology().num_nodes() > 1) return;
-    if (const auto failure = failure_of_node()) return fail(ErrorCode::communication, *failure);
+    if (const auto failure = node->failure()) return fail(ErrorCode::communication, *failure);
     if (!ring[first].is_whole) return;  // the call that puts it there has its own deadline
     waited += passed;
     look_at_processes();
@@ -195,11 +192,9 @@ void SumsInFlight::State::expire() {
 /// The thread's last act, since an abort may wait for a device that hangs.
 void SumsInFlight::State::abort(std::unique_lock<std::mutex>& lock) {
   ended.notify_all();
-  if (node != nullptr) {
-    lock.unlock();
-    node->abort();
-    lock.lock();
-  }
+  lock.unlock();
+  node->abort();
+  lock.lock();
   is_aborted = true;
   ended.notify_all();
 }
@@ -289,7 +284,7 @@ void SumsInFlight::check() {
   const std::lock_guard lock(state_->mutex);
   if (state_->group.failed()) return state_->group.check_usable();
   if (state_->is_over) return;
-  if (const auto failure = state_->failure_of_node()) {
+  if (const auto failure = state_->node->failure()) {
     state_->fail_and_throw({ErrorCode::communication, *failure});
   }
 }

@@ -20,8 +20,7 @@ class SumsInFlight {
   /// More of them, and the next waits: a host runs so far ahead of its GPU.
   static constexpr std::size_t kMost = 16;
 
-  /// `node`: null where kernels sum, which have nothing to abort. Errors: out_of_memory, if there
-  /// is no thread.
+  /// Errors: out_of_memory, if there is no thread.
   SumsInFlight(Group& group, std::shared_ptr<Gpus> gpus, int device,
                std::shared_ptr<NodeCollectives> node);
   ~SumsInFlight() { finish(); }

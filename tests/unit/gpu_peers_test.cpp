@@ -236,6 +236,47 @@ TEST_CASE("an allreduce of a communicator goes by peers, too, in place and to an
   }
 }
 
+TEST_CASE("ranks may use different copies of a communicator in one sum by peers") {
+  const test::FakeGpus gpus(2, 13);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
+    Communicator copy = world;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      Tensor value = on_gpu(value_of(world.rank(), 777, DType::float32, step), world.rank());
+      (world.rank() == static_cast<int>(step % 2) ? world : copy).allreduce(value.view());
+      Tensor sum = Tensor::zeros({777});
+      sum.view().copy_from(value);
+      const Tensor expected =
+          test::reduced_random(tutti::ReduceOp::sum, {777}, DType::float32, 2, step);
+      test::require_equal(std::equal(sum.bytes(), sum.bytes() + sum.size_bytes(), expected.bytes()),
+                          true, "the bits of step " + std::to_string(step));
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
+TEST_CASE("a store goes on on one GPU after peers could not sum on another") {
+  const test::FakeGpus gpus(4, 2);
+  gpus->cut_off(3);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
+    auto kv = KVStore::create(world);
+    const int first = world.rank();
+    const int second = 2 + world.rank();
+    kv.init(1, on_gpu(Tensor::zeros({40}), first));
+    kv.init(2, on_gpu(Tensor::zeros({40}), second));
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      kv.push(1, on_gpu(value_of(world.rank(), 40, DType::float32, step), first));
+      require_canonical(kv, 1, 40, DType::float32, step);
+      try {
+        kv.push(2, on_gpu(Tensor::ones({40}), second));
+        test::require_equal(true, false, "a push on gpu(3) is refused");
+      } catch (const tutti::Error& error) {
+        if (!error.recoverable()) throw;
+      }
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("where peers cannot sum, all ranks are told why, and the store goes on") {
   const auto push = [](const std::vector<int>& layout, const test::FakeGpus& /*gpus*/) {
     return test::as_ranks(layout, test::by("peers"), [&](Communicator& world) {

@@ -240,12 +240,14 @@ TEST_CASE("an alltoallv of few elements is one operation once the ranks know how
     int ranks;
     std::vector<Step> steps;
   };
-  // 16 bytes per rank travel with the counts at first, then as many as in the call before; counts
-  // and elements of all ranks together have 4 KiB.
+  // As many bytes as the counts have travel with them at first, then as many as in the call before,
+  // to the next power of two of both; all ranks together have 4 KiB. What is a rank's own stays.
   const Case cases[] = {
-      {2, {{2, 1}, {3, 2}, {3, 1}, {4, 1}, {60, 2}, {60, 1}, {300, 2}, {300, 2}, {2, 1}}},
-      {5, {{2, 1}, {9, 2}, {9, 1}, {0, 1}, {9, 2}}},
-      {16, {{1, 2}, {1, 2}}}};
+      {2,
+       {{4, 1}, {5, 2}, {5, 1}, {12, 1}, {13, 2}, {252, 2}, {252, 1}, {253, 2}, {253, 2}, {4, 1}}},
+      {5, {{5, 1}, {6, 2}, {6, 1}, {0, 1}, {6, 2}}},
+      {11, {{2, 1}, {3, 2}, {3, 2}, {2, 1}}},
+      {12, {{1, 2}, {1, 2}}}};
   for (const Case& asked : cases) {
     const auto groups = make_thread_groups({asked.ranks}, {});
     const auto ranks = static_cast<std::size_t>(asked.ranks);

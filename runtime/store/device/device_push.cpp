@@ -236,12 +236,7 @@ void DevicePush::sum() {
     if (compressed_push_.is_on()) return sum_compressed();
     if (!needs_sums()) return;
     for (auto& [device, work] : work_) {
-      if (work.entries.empty()) continue;
-      try {
-        sum_on(device, work);
-      } catch (const Error& error) {
-        group_.engine().fail(error);
-      }
+      if (!work.entries.empty()) or_fail([&] { sum_on(device, work); });
     }
   });
 }
@@ -265,7 +260,6 @@ void DevicePush::sum_values_on(int device, Work& work) {
 }
 
 void DevicePush::sum_on(int device, Work& work) {
-  if (work.reads_windows) sum_over_ranks_.begin_writing();
   sum_values_on(device, work);
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
@@ -277,7 +271,7 @@ void DevicePush::sum_on(int device, Work& work) {
 bool DevicePush::scale_gradients() {
   const gpus::NamedRange range(gpus_->accelerator(), "norm of the gradients");
   double squares = 0;
-  try {
+  or_fail([&] {
     for (auto& [device, work] : work_) {
       if (!work.entries.empty()) work.squares->launch(work.updates);
     }
@@ -290,9 +284,7 @@ bool DevicePush::scale_gradients() {
       squares += own.values()[index];
     }
     sum_over_ranks_.check();  // a sum that was aborted has ended, too
-  } catch (const Error& error) {
-    group_.engine().fail(error);
-  }
+  });
   const std::optional<double> factor = rule_.scaler->take(squares, group_, plan_.entries());
   gradient_factor_ = factor.value_or(0);
   return factor.has_value();
@@ -306,11 +298,7 @@ void DevicePush::await_squares(int device, const DeviceSquares& squares) {
 void DevicePush::update_on(int device, Work& work) {
   const gpus::NamedRange range(gpus_->accelerator(), "update");
   if (const Updater* updater = rule_.updater()) return call_updater(*updater, device, work);
-  try {
-    launch_update(device, work);
-  } catch (const Error& error) {
-    group_.engine().fail(error);
-  }
+  or_fail([&] { launch_update(device, work); });
 }
 
 void DevicePush::launch_update(int device, Work& work) {

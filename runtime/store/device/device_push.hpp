@@ -127,6 +127,11 @@ class DevicePush {
   void sum_on(int device, Work& work);
   template <class Step>
   void in_range(Step step);
+  /// A step after the ranks have agreed: what it throws, also want of memory, fails the group.
+  template <class Step>
+  void or_fail(Step step) {
+    gpus::carry_out(group_, step, [] {});
+  }
   /// False if the gradients are not finite. See GradientScaler. Waits for the GPUs.
   [[nodiscard]] bool scale_gradients();
   void await_squares(int device, const DeviceSquares& squares);
