@@ -235,9 +235,11 @@ void DevicePush::sum() {
   in_range([&] {
     if (compressed_push_.is_on()) return sum_compressed();
     if (!needs_sums()) return;
-    for (auto& [device, work] : work_) {
-      if (!work.entries.empty()) or_fail([&] { sum_on(device, work); });
-    }
+    or_fail([&] {
+      for (auto& [device, work] : work_) {
+        if (!work.entries.empty()) sum_on(device, work);
+      }
+    });
   });
 }
 
