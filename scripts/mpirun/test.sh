@@ -40,11 +40,13 @@ build_beside() {
 
 # ThreadSanitizer of gcc before version 14 does not start where the kernel spreads addresses widely.
 run_thread_sanitizer() {
+  local status=0
   say "ThreadSanitizer"
   runner=(setarch "$(uname -m)" --addr-no-randomize)
   "${runner[@]}" true 2>/dev/null || runner=()
-  run_ctest tsan -L threads "$@"
+  run_ctest tsan -L threads "$@" || status=$?
   runner=()
+  return "$status"
 }
 
 # Open MPI keeps memory until the process ends, so leaks are looked for in the unit tests alone. The
