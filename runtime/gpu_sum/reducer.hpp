@@ -50,9 +50,9 @@ class Reducer {
   /// same place and no `from`. It stays until a later call wants more. Local. Errors:
   /// out_of_memory.
   [[nodiscard]] virtual std::byte* registered(std::size_t /*bytes*/) { return nullptr; }
-  /// Of each rank, as this rank's GPU reaches it: memory that kernels read for whom a sum would be
-  /// a detour. They sum what the ranks have there by themselves, in the canonical order, and with
-  /// the bits of allreduce(). Empty: there is none. The same on all ranks.
+  /// The window of each rank, at the address by which this rank's GPU reaches it: kernels that need
+  /// a sum read the windows of all ranks and add in the canonical order, which spares the sum's own
+  /// launch and has the bits of allreduce(). Empty if there are none, on all ranks alike.
   ///
   /// When all ranks have agreed that they do so, each puts what writes its own window into the
   /// stream, calls begin_reading(), puts what reads all of them behind it, and calls finish().

@@ -104,8 +104,7 @@ void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input
                                         const TensorView& output) {
   const Device device = input.device();
   const std::span<std::byte* const> windows = reducer_->windows();
-  gpus.copy(windows[static_cast<std::size_t>(group_->topology().rank)], device, input.bytes(),
-            device, input.size_bytes());
+  gpus.copy(own_window(), device, input.bytes(), device, input.size_bytes());
   begin_reading();
   std::array<const std::byte*, TensorRow::kMostInputs> inputs{};
   std::ranges::copy(windows, inputs.begin());

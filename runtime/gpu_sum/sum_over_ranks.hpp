@@ -46,8 +46,11 @@ class SumOverRanks {
   }
   /// See Reducer. Local.
   [[nodiscard]] std::byte* registered(std::size_t bytes) { return reducer_->registered(bytes); }
-  /// See Reducer. Of traits() that have bytes of windows.
+  /// See Reducer. Only while traits() have window_bytes.
   [[nodiscard]] std::span<std::byte* const> windows() const { return reducer_->windows(); }
+  [[nodiscard]] std::byte* own_window() const {
+    return windows()[static_cast<std::size_t>(group_->topology().rank)];
+  }
   void begin_reading() { reducer_->begin_reading(); }
   /// See Reducer. Local, and nothing before the first sum.
   void finish();

@@ -107,31 +107,26 @@ std::vector<T> sum_in_order(const std::vector<std::vector<T>>& inputs) {
   return sums;
 }
 
-/// The sum along the canonical tree, of tensors of one dtype.
-inline tutti::Tensor sum_in_tree(const std::vector<tutti::Tensor>& inputs) {
-  tutti::Tensor sum = inputs[0].clone();
-  tutti::visit(sum.dtype(), [&]<class T>(T) {
+/// sum(values of each input) of tensors of one dtype.
+template <class Sum>
+tutti::Tensor summed_by(const std::vector<tutti::Tensor>& inputs, Sum sum) {
+  tutti::Tensor result = inputs[0].clone();
+  tutti::visit(result.dtype(), [&]<class T>(T) {
     std::vector<std::vector<T>> values;
     for (const tutti::Tensor& input : inputs) {
       values.emplace_back(input.values<T>().begin(), input.values<T>().end());
     }
-    std::ranges::copy(reduced(tutti::ReduceOp::sum, values), sum.values<T>().begin());
+    std::ranges::copy(sum(values), result.values<T>().begin());
   });
-  return sum;
+  return result;
 }
-
-/// The same from left to right.
 inline tutti::Tensor sum_in_order(const std::vector<tutti::Tensor>& inputs) {
-  tutti::Tensor sum = inputs[0].clone();
-  tutti::visit(sum.dtype(), [&]<class T>(T) {
-    std::vector<std::vector<T>> values;
-    for (const tutti::Tensor& input : inputs) {
-      values.emplace_back(input.values<T>().begin(), input.values<T>().end());
-    }
-    const std::vector<T> sums = sum_in_order(values);
-    std::copy(sums.begin(), sums.end(), sum.values<T>().begin());
-  });
-  return sum;
+  return summed_by(inputs, [](const auto& values) { return sum_in_order(values); });
+}
+/// Along the canonical tree.
+inline tutti::Tensor sum_in_tree(const std::vector<tutti::Tensor>& inputs) {
+  return summed_by(inputs,
+                   [](const auto& values) { return reduced(tutti::ReduceOp::sum, values); });
 }
 
 }  // namespace test

@@ -156,7 +156,7 @@ TUTTI_HOST_DEVICE void sum_tile(const Work& work, const Sources& inputs, std::ui
   }
 }
 
-/// Of tables without rows in_tree.
+/// The sums of a table in which no row is in_tree.
 template <class T, class Shape = UsualShape>
 struct SumBody {
   static constexpr int kUsualBlocks = sizeof(T) == 8 || sizeof(T) == 1 ? 2 : 4;
@@ -182,7 +182,8 @@ struct SumBody {
   }
 };
 
-/// Of tables that have some. Apart, because a tree takes more registers.
+/// The sums of a table in which rows may be in_tree. A kernel by itself, because a tree takes more
+/// registers.
 template <class T, class Shape = UsualShape>
 struct AnyOrderSumBody {
   static constexpr int kBlocksPerSm = 2;

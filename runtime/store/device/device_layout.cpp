@@ -47,9 +47,8 @@ bool DevicePush::fits_windows(const Work& work) const {
 /// The rows of updates, which would read the sums in this rank's window, sum those of all ranks.
 void DevicePush::read_windows(Work& work) {
   const std::span<std::byte* const> windows = sum_over_ranks_.windows();
-  const std::byte* const own = windows[static_cast<std::size_t>(group_.topology().rank)];
   for (gpus::TensorRow& row : work.updates) {
-    const std::ptrdiff_t offset = row.inputs[0] - own;
+    const std::ptrdiff_t offset = row.inputs[0] - sum_over_ranks_.own_window();
     for (std::size_t rank = 0; rank < windows.size(); ++rank) {
       row.inputs[rank] = windows[rank] + offset;
     }
@@ -103,7 +102,7 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
   }
   std::byte* place = nullptr;
   if (work.reads_windows) {
-    place = sum_over_ranks_.windows()[static_cast<std::size_t>(group_.topology().rank)];
+    place = sum_over_ranks_.own_window();
   } else if (traits_.has_registered) {
     place = sum_over_ranks_.registered(small_bytes);
   }
