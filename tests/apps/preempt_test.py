@@ -69,11 +69,14 @@ class Preempt(programs.TrainingTest):
         for start in range(30):
             process = self.start(directory, ranks)
             process.stdout.readline()  # handlers are there before the first line
+            started = []
             if len(steps) < STOPS:
                 time.sleep(moments.uniform(0, latest))
+                started = [] if ranks is None else programs.ranks_of(process)
                 send(process, signal.SIGKILL if start == 1 else moments.choice(
                     (signal.SIGTERM, signal.SIGUSR1)))
             result = self.finish(process)
+            programs.wait_for_ends(started)  # the folder is theirs until then
             if "\ntest accuracy " in result.out:  # the signal came too late, or in the last moment
                 self.assertEqual(self.weights(directory), expected)
                 if len(steps) == STOPS:

@@ -12,6 +12,7 @@ import shlex
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 from collections import namedtuple
 from pathlib import Path
@@ -54,6 +55,23 @@ def send(processes, number):
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
+
+
+def runs(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"  # neither waited for nor dead
+
+
+def wait_for_ends(processes):
+    """Waits until none of these runs: a killed mpirun ends before the ranks that it started."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(map(runs, processes)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes still run of which each was to end: {processes}")
+        time.sleep(0.01)
 
 
 def exit_codes(ranks, script, *arguments):
