@@ -34,26 +34,17 @@ lint_format() {
   "$command" --dry-run -Werror "${files[@]}"
 }
 
-# The sources of a target are read as one, so that clang reads what they include once. What CMake
-# writes is left out, but for the files that join sources, and so are the examples of the pages; and
-# the tests of the C API, which name and declare things as C does.
-tidy_files() {
-  sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$root/build-tidy/compile_commands.json" |
-    sed "s|^$root/||" | sort -u |
-    awk '!/\.c$/ && (/\/Unity\// || !/^build-tidy\//) && !/tests\/docs\//'
-}
-
 # In tests doctest's macros nest, sizes are small numbers, and lists hold texts of several lines.
 tests_without=-readability-function-size,-bugprone-suspicious-missing-comma
 tests_without+=,-bugprone-integer-division,-bugprone-implicit-widening-of-multiplication-result
 export tests_without
 
-# tidy_one COMMAND FILE
+# tidy_one COMMAND FILE: of build-tidy/joined, where each folder is the one of what a file joins.
 tidy_one() {
   local found checks=()
   if [[ $2 == *tests/* ]]; then checks=(--checks="$tests_without"); fi
-  found=$("$1" -p build-tidy --quiet --extra-arg=-Wno-unknown-warning-option "${checks[@]}" "$2" \
-    2>&1) || {
+  found=$("$1" -p build-tidy/joined --quiet --extra-arg=-Wno-unknown-warning-option \
+    "${checks[@]}" "$2" 2>&1) || {
     grep -Ev '^[0-9]+ warnings? |^Suppressed |^Use -header-filter' <<<"$found"
     return 1
   }
@@ -64,7 +55,8 @@ lint_tidy() {
   local command files
   command=$(require_14 clang-tidy)
   configure tidy
-  mapfile -t files < <(tidy_files)
+  rm -rf build-tidy/joined
+  mapfile -t files < <(scripts/tidy_units.py build-tidy)
   [ "${#files[@]}" -gt 1 ] || fail "CMake names no sources in build-tidy/compile_commands.json."
   printf '%s\n' "${files[@]}" |
     xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}"

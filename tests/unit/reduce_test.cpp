@@ -12,9 +12,10 @@
 #include <type_traits>
 #include <vector>
 
-namespace tutti::test {
+using namespace tutti;
+using namespace tutti::collectives;
 
-using collectives::Reduction;
+namespace {
 
 template <class T>
 using ComputedIn = std::conditional_t<sizeof(T) == 2, float, T>;
@@ -144,14 +145,6 @@ inline Bytes random_elements(DType type, std::size_t count, std::mt19937_64& ran
   return elements;
 }
 
-}  // namespace tutti::test
-
-using namespace tutti;
-using namespace tutti::collectives;
-using test::Bytes;
-
-namespace {
-
 constexpr DType kTypes[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64,
                             DType::int8,    DType::uint8,    DType::int32,   DType::int64};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max,
@@ -255,10 +248,10 @@ void check(const Case& each) {
   std::vector<Bytes> data(each.sources);
   std::vector<const std::byte*> sources;
   for (Bytes& source : data) {
-    source = test::random_elements(reduction.from, each.count, random);
+    source = random_elements(reduction.from, each.count, random);
     sources.push_back(source.data());
   }
-  const Bytes right = test::expected(reduction, sources, each.count);
+  const Bytes right = expected(reduction, sources, each.count);
 
   for (const Isa isa : kIsas) {
     const Operands at(each, data);
@@ -359,10 +352,10 @@ TEST_CASE("pointers need be aligned to an element only, alike or not") {
 
 TEST_CASE("a split range has the bits of the whole") {
   std::mt19937_64 random(7);
-  const Bytes left = test::random_elements(DType::float32, 1000, random);
-  const Bytes right = test::random_elements(DType::float32, 1000, random);
+  const Bytes left = random_elements(DType::float32, 1000, random);
+  const Bytes right = random_elements(DType::float32, 1000, random);
   const std::byte* const sources[] = {left.data(), right.data()};
-  const Bytes whole = test::expected({}, {left.data(), right.data()}, 1000);
+  const Bytes whole = expected({}, {left.data(), right.data()}, 1000);
   for (const std::size_t split : {1, 16, 333, 999}) {
     Bytes result(4000);
     std::byte* const head[] = {result.data()};
