@@ -19,6 +19,14 @@ function(tutti_test_options name)
   tutti_check_by_calls(${name})
 endfunction()
 
+# With TUTTI_UNITY: what most tests include is read once for all test programs, which saves a fifth
+# of the time that a source takes. Each source still includes what it uses.
+function(tutti_test_headers source header)
+  add_executable(tests_headers ${source} $<TARGET_OBJECTS:tests_unit_main>)
+  tutti_test_options(tests_headers)
+  target_precompile_headers(tests_headers PRIVATE ${header})
+endfunction()
+
 # What tests compare with: it goes over all elements, so it is optimized, and no sanitizer looks at
 # it. Behind the tests where they are linked: an inline function of both is theirs.
 function(tutti_test_reference)
@@ -44,6 +52,9 @@ function(tutti_test_program name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   tutti_test_options(${name} ${arg_LIBRARIES})
+  if(TUTTI_UNITY AND "${arg_UNPARSED_ARGUMENTS}" MATCHES "tests_[a-z0-9_]+_main>")  # doctest's
+    target_precompile_headers(${name} REUSE_FROM tests_headers)
+  endif()
 endfunction()
 
 # What the sanitizers run: all programs labelled "unit", those labelled "threads", and all that

@@ -21,8 +21,7 @@ Tensor gradient_of(int owner, int step, std::int64_t count, DType dtype) {
 Doubles summed(int step, std::int64_t count, DType dtype) {
   Doubles sum(static_cast<std::size_t>(count), 0.0);
   for (int owner = 0; owner < test::size(); ++owner) {
-    const Doubles mine = test::to_doubles(gradient_of(owner, step, count, dtype));
-    std::ranges::transform(sum, mine, sum.begin(), std::plus<>());
+    test::add_to(sum, test::to_doubles(gradient_of(owner, step, count, dtype)));
   }
   return sum;
 }

@@ -13,20 +13,9 @@ namespace test {
 
 using Counts = std::vector<std::size_t>;
 
-inline std::int64_t element_of(int from, int to, std::size_t place) {
-  return (std::int64_t{from} * 1009 + to) * 10'000'019 + static_cast<std::int64_t>(place);
-}
-
 /// The block that one rank gives another; `to` is -1 where all get the same.
-inline void fill_block(std::span<std::int64_t> block, int from, int to) {
-  for (std::size_t i = 0; i < block.size(); ++i) block[i] = element_of(from, to, i);
-}
-inline bool is_block(std::span<const std::int64_t> block, int from, int to) {
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    if (block[i] != element_of(from, to, i)) return false;
-  }
-  return true;
-}
+void fill_block(std::span<std::int64_t> block, int from, int to);
+bool is_block(std::span<const std::int64_t> block, int from, int to);
 
 inline std::size_t total(const Counts& counts) {
   std::size_t sum = 0;
@@ -41,20 +30,8 @@ inline std::size_t uneven_count(int from, int to, std::size_t scale) {
 
 /// A vector of int64, in the memory of the node or in ordinary memory, of numbers that no block
 /// has.
-inline tutti::Tensor numbers(tutti::Communicator& comm, bool shared, std::size_t count) {
-  const tutti::Shape shape{static_cast<std::int64_t>(count)};
-  const auto dtype = tutti::DType::int64;
-  tutti::Tensor tensor = shared ? comm.allocate(shape, dtype) : tutti::Tensor::empty(shape, dtype);
-  for (std::int64_t& value : tensor.values<std::int64_t>()) value = -7;
-  return tensor;
-}
-
-inline bool is_untouched(const tutti::Tensor& tensor) {
-  for (const std::int64_t value : tensor.values<std::int64_t>()) {
-    if (value != -7) return false;
-  }
-  return true;
-}
+tutti::Tensor numbers(tutti::Communicator& comm, bool shared, std::size_t count);
+bool is_untouched(const tutti::Tensor& tensor);
 
 /// Gives blocks of these sizes to `to_of(r)`, one after the other.
 template <class ToOf>

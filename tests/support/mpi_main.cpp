@@ -32,7 +32,7 @@ void print_output() {
 // MPI's own waits keep a core, which the ranks that are waited for could use: tests have more ranks
 // than cores.
 void wait_for(MPI_Request request) {
-  constexpr std::chrono::milliseconds kInStep{5};
+  constexpr std::chrono::milliseconds kInStep{1};
   constexpr std::chrono::microseconds kNap{200};
   const auto begun = std::chrono::steady_clock::now();
   for (int is_done = 0;;) {

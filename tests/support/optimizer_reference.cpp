@@ -18,6 +18,10 @@ double ratio(double above, double below) { return above == 0 || below == 0 ? 1 :
 
 }  // namespace
 
+void add_to(Doubles& sum, const Doubles& values) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values.at(i);
+}
+
 const std::map<std::string, Numbers>& reference_defaults() {
   static const std::map<std::string, Numbers> kDefaults = {
       {"sgd", {{"learning_rate", .1}, {"momentum", 0}}},

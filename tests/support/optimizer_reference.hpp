@@ -22,6 +22,9 @@ inline Doubles to_doubles(const tutti::ConstTensorView& tensor) {
   return {values.begin(), values.end()};
 }
 
+/// Adds element by element.
+void add_to(Doubles& sum, const Doubles& values);
+
 /// The options of each optimizer besides the common ones, with their defaults.
 const std::map<std::string, Numbers>& reference_defaults();
 
