@@ -1,17 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/oracle.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <span>
+
 namespace test {
 
+namespace {
+
+/// A float's sign, three bits of its exponent and its significand. Put together from bits: a branch
+/// on a random sign takes longer than all else.
 template <class T>
-std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed) {
-  std::vector<T> values(count);
-  const std::uint64_t start = mix(seed * 1000003U + static_cast<std::uint64_t>(owner));
-  for (std::size_t i = 0; i < count; ++i) values[i] = random_value<T>(mix(start + i));
-  return values;
+T random_value(std::uint64_t bits) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(bits);
+  } else {
+    constexpr std::uint64_t kSixteenth = 1019;  // the exponent of 1/16, as float64 has it
+    const std::uint64_t sign = (bits & 8U) << 60;
+    const auto value = std::bit_cast<double>(sign | (kSixteenth + (bits & 7U)) << 52 | bits >> 12);
+    if constexpr (is_half<T>) {
+      return T(static_cast<float>(value));
+    } else {
+      return static_cast<T>(value);
+    }
+  }
 }
 
-namespace {
+template <class T>
+void fill(std::span<T> values, int owner, std::uint64_t seed) {
+  const std::uint64_t start = mix(seed * 1000003U + static_cast<std::uint64_t>(owner));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = random_value<T>(mix(start + i));
+}
 
 /// What 16-bit floats are computed in.
 template <class T>
@@ -45,6 +65,32 @@ std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& in
     result.push_back(T(averages ? static_cast<Computed<T>>(value / divisor) : value));
   }
   return result;
+}
+
+template <class T>
+std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed) {
+  std::vector<T> values(count);
+  fill(std::span(values), owner, seed);
+  return values;
+}
+
+tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner, std::uint64_t seed) {
+  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
+  tutti::visit(dtype, [&]<class T>(T) { fill(tensor.values<T>(), owner, seed); });
+  return tensor;
+}
+
+tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype, int ranks,
+                             std::uint64_t seed) {
+  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
+  tutti::visit(dtype, [&]<class T>(T) {
+    std::vector<std::vector<T>> inputs;
+    for (int owner = 0; owner < ranks; ++owner) {
+      inputs.push_back(random_values<T>(shape.count(), owner, seed));
+    }
+    std::ranges::copy(reduced(op, inputs), tensor.values<T>().begin());
+  });
+  return tensor;
 }
 
 #define TUTTI_TEST_TYPE(T)                                                   \

@@ -26,37 +26,14 @@ template <class T>
 inline constexpr bool is_half =
     std::is_same_v<T, tutti::Float16> || std::is_same_v<T, tutti::BFloat16>;
 
-// Integers take any bits. Floats are within a factor of 16 of 1, of both signs, with all bits of
-// the significand in use, so that another order of summation shows.
-template <class T>
-T random_value(std::uint64_t bits) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(bits);
-  } else {
-    const double unit = 0.5 + static_cast<double>(bits >> 12) * 0x1p-53;
-    const double value = unit * static_cast<double>(1U << (bits & 7U)) / 8;
-    const double is_signed = (bits & 8U) != 0U ? -value : value;
-    if constexpr (is_half<T>) {
-      return T(static_cast<float>(is_signed));
-    } else {
-      return static_cast<T>(is_signed);
-    }
-  }
-}
-
-/// `count` values of this owner, the same wherever they are asked for. For every dtype's type.
+/// `count` values of this owner, the same wherever they are asked for. Integers take any bits.
+/// Floats are within a factor of 16 of 1, of both signs, with all bits of the significand in use,
+/// so that another order of summation shows. For every dtype's type.
 template <class T>
 std::vector<T> random_values(std::size_t count, int owner, std::uint64_t seed = 1);
 
-inline tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner,
-                                   std::uint64_t seed = 1) {
-  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
-  tutti::visit(dtype, [&]<class T>(T) {
-    const std::vector<T> values = random_values<T>(shape.count(), owner, seed);
-    std::ranges::copy(values, tensor.values<T>().begin());
-  });
-  return tensor;
-}
+tutti::Tensor random_tensor(tutti::Shape shape, tutti::DType dtype, int owner,
+                            std::uint64_t seed = 1);
 
 // Integers wrap; min and max give NaN if either operand is NaN and order -0 below +0.
 template <class C>
@@ -84,18 +61,8 @@ template <class T>
 std::vector<T> reduced(tutti::ReduceOp op, const std::vector<std::vector<T>>& inputs);
 
 // What the ranks 0 .. ranks - 1 give together, each with random_tensor(shape, dtype, rank, seed).
-inline tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype,
-                                    int ranks, std::uint64_t seed = 1) {
-  tutti::Tensor tensor = tutti::Tensor::empty(shape, dtype);
-  tutti::visit(dtype, [&]<class T>(T) {
-    std::vector<std::vector<T>> inputs;
-    for (int owner = 0; owner < ranks; ++owner) {
-      inputs.push_back(random_values<T>(shape.count(), owner, seed));
-    }
-    std::ranges::copy(reduced(op, inputs), tensor.values<T>().begin());
-  });
-  return tensor;
-}
+tutti::Tensor reduced_random(tutti::ReduceOp op, tutti::Shape shape, tutti::DType dtype, int ranks,
+                             std::uint64_t seed = 1);
 
 inline constexpr std::initializer_list<tutti::DType> kDTypes = {
     tutti::DType::float16, tutti::DType::bfloat16, tutti::DType::float32, tutti::DType::float64,
