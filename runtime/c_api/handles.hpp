@@ -51,8 +51,7 @@ void destroy(const Place& here, const char* name, Handle* handle) {
 struct tutti_kvstore {
   static constexpr auto kKind = tutti::c_api::Kind::kvstore;
   tutti::c_api::Kind kind = kKind;
-  tutti::KVStore store;
-  std::string type{store.type()};
+  std::string type;
   /// Hold shapes for C. An updater may run beside the program's thread.
   std::unordered_map<tutti::Key, tutti::ConstTensorView> views{};
   std::mutex mutex_of_views{};
@@ -64,6 +63,7 @@ struct tutti_kvstore {
     std::vector<tutti_key> as_structs;
   } keys{};
   std::string statistics{};
+  tutti::KVStore store;  ///< ends first: an updater under way uses the rest until then
 };
 
 struct tutti_communicator {

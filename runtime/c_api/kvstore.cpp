@@ -105,6 +105,11 @@ std::string warnings_of(const tutti::LoadResult& loaded) {
   return text;
 }
 
+tutti_kvstore* handle_of(KVStore store) {
+  std::string type(store.type());
+  return new tutti_kvstore{.type = std::move(type), .store = std::move(store)};
+}
+
 }  // namespace
 
 int tutti_kvstore_create(const char* type, const char* const* settings, tutti_kvstore** kv) {
@@ -112,7 +117,7 @@ int tutti_kvstore_create(const char* type, const char* const* settings, tutti_kv
     tutti_kvstore*& created = required(here, "kv", kv);
     const char* name = &required(here, "type", type);
     const tutti::Settings chosen = read_settings(here, settings);
-    created = new tutti_kvstore{.store = KVStore::create(name, chosen)};
+    created = handle_of(KVStore::create(name, chosen));
   });
 }
 
@@ -120,7 +125,7 @@ int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvst
   return guarded(__func__, [&](const Place& here) {
     tutti_kvstore*& created = required(here, "kv", kv);
     const auto& ranks = open(here, "communicator", communicator).communicator;
-    created = new tutti_kvstore{.store = KVStore::create(ranks)};
+    created = handle_of(KVStore::create(ranks));
   });
 }
 

@@ -30,7 +30,15 @@ std::vector<int> ranks_that_share(Communicator& ranks, const fs::path& folder) {
   const bool is_first = ranks.rank() == 0;
   const std::string nonce = text_of_first(ranks, [&] {
     const std::string text = random_hex();
-    File::open_new(folder / (".nonce-" + text)).write(text, 0);
+    const fs::path path = folder / (".nonce-" + text);
+    File file = File::open_new(path);
+    try {
+      file.write(text, 0);
+    } catch (const Error&) {
+      std::error_code ignored;  // the error under way is the reason
+      fs::remove(path, ignored);
+      throw;
+    }
     return text;
   });
   const fs::path path = folder / (".nonce-" + nonce);

@@ -14,7 +14,7 @@ std::string text_of_first(Communicator& ranks, const std::function<std::string()
   });
   auto size = static_cast<std::int64_t>(text.size());
   ranks.broadcast(view(&size, {1}), 0);
-  text.resize(static_cast<std::size_t>(size));
+  ranks.agree([&] { text.resize(static_cast<std::size_t>(size)); });
   ranks.broadcast(view(reinterpret_cast<std::uint8_t*>(text.data()), {size}), 0);
   return text;
 }

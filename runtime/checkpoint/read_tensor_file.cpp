@@ -81,7 +81,7 @@ std::optional<File> same_file(const fs::path& path, const std::string& head,
   try {
     File file = File::open(path);
     if (file.size() == file_bytes && read_head(file) == head) return file;
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // no memory for a header, for example
     return std::nullopt;
   }
   return std::nullopt;
@@ -96,13 +96,16 @@ struct Head {
 
 Head head_of_first(Communicator& ranks, const fs::path& path) {
   Head head;
+  std::int64_t file_bytes = 0;
   head.text = text_of_first(ranks, [&] {
     std::string text;
     head.file = File::open(path);
-    in_place(path.string(), [&] { text = read_head(*head.file); });
+    in_place(path.string(), [&] {
+      text = read_head(*head.file);
+      file_bytes = static_cast<std::int64_t>(head.file->size());
+    });
     return text;
   });
-  auto file_bytes = static_cast<std::int64_t>(head.file ? head.file->size() : 0);
   ranks.broadcast(view(&file_bytes, {1}), 0);
   head.file_bytes = static_cast<std::uint64_t>(file_bytes);
   return head;

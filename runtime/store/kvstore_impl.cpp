@@ -76,11 +76,12 @@ class KVStore::Impl::CallScope {
     if (comes_last) store.unheld_.throw_of_all();
     if (!traits.keeps_plan) store.push_plan_.drop();
     is_counted_ = is_counted_ && store.group->has_engine();
+    if (is_counted_) {
+      store_.fold_pulls();
+      store_.engine().statistics().enter(call);
+    }
     store_.thread_ = std::this_thread::get_id();
     ++store_.calls_under_way_;
-    if (!is_counted_) return;
-    store_.fold_pulls();
-    store_.engine().statistics().enter(call);
   }
   ~CallScope() {
     if (is_in_updater_) return;
@@ -148,7 +149,9 @@ void KVStore::Impl::init(const Keys& keys, const Values& values, Storage storage
     }
   });
   broadcast_first_values(*group, call, entries, groups);
-  for (Entry& entry : entries) table_.insert(std::move(entry));
+  fail_together(engine(), [&] {
+    for (Entry& entry : entries) table_.insert(std::move(entry));
+  });
 }
 
 void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* outputs) {
@@ -214,12 +217,14 @@ void KVStore::Impl::fold_pulls() {
 
 /// The first `written` outputs of each key have their values already.
 void KVStore::Impl::copy_out(const PullPlan& plan, std::size_t written) {
+  DeviceCopies& copies = group->is_async_thread() ? copies_beside_ : copies_;
+  copies.clear();
   for (const auto& [entry, outputs] : plan.items()) {
     for (const TensorView& output : std::span(outputs).subspan(written)) {
-      if (!copies_.add(entry->replica, output)) group->copy(output, entry->replica, plan.bytes());
+      if (!copies.add(entry->replica, output)) group->copy(output, entry->replica, plan.bytes());
     }
   }
-  copies_.run();
+  copies.run();
   device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
 }
 
@@ -229,7 +234,10 @@ Device KVStore::Impl::home_of(const ConstTensorView& value) const {
 }
 
 void KVStore::Impl::warn_of_ignored(const Entry& entry) {
-  if (!ignored_.insert(entry.key).second) return;
+  {
+    const std::lock_guard lock(mutex_of_ignored_);
+    if (!ignored_.insert(entry.key).second) return;
+  }
   group->log().warn("pull: " + to_string(entry.key, entry.shape(), entry.dtype()) +
                     " is row-sparse and was ignored; use row_sparse_pull, or pull with "
                     "ignore_sparse = false");
@@ -278,14 +286,15 @@ std::vector<Key> KVStore::Impl::keys() {
 
 void KVStore::Impl::set_rule(UpdateRule rule) {
   const CallScope scope(*this, "set_updater");
-  rule_ = std::move(rule);
-  use_.reset();
-  if (const Optimizer* optimizer = rule_.optimizer()) {
-    use_.emplace(*optimizer, [members = std::weak_ptr<Group>(group)] {
+  std::optional<OptimizerUse> use;
+  if (const Optimizer* optimizer = rule.optimizer()) {
+    use.emplace(*optimizer, [members = std::weak_ptr<Group>(group)] {
       const auto there = members.lock();
       if (there != nullptr && !there->is_forked()) there->await_async();
     });
   }
+  rule_ = std::move(rule);
+  use_ = std::move(use);
   for (auto& [key, entry] : table_) {
     entry.updates = 0;
     entry.states.clear();
@@ -338,7 +347,7 @@ void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype, D
   Entry* entry = &created.front();
   agree_on(engine(), collectives::Verb::init, call_to_string("init_row_sparse", {&entry, 1}),
            digest_of({&entry, 1}));
-  table_.insert(std::move(created.front()));
+  fail_together(engine(), [&] { table_.insert(std::move(created.front())); });
 }
 
 void KVStore::Impl::push_rows(const Keys& keys, const RowSparseValues& values) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -50,6 +51,7 @@ class TUTTI_INTERNAL KVStore::Impl {
     if (!group->failed()) return;
     device_push_.leak_until_exit();
     copies_.leak_until_exit();
+    copies_beside_.leak_until_exit();
     sparse_push_.leak_until_exit();
     row_pull_.leak_until_exit();
   }
@@ -116,10 +118,12 @@ class TUTTI_INTERNAL KVStore::Impl {
   DensePush dense_push_;
   DevicePush device_push_;
   DeviceCopies copies_;
+  DeviceCopies copies_beside_;  ///< of updaters that pull while the program does
   SparsePush sparse_push_;
   RowPull row_pull_;
   StoreFiles files_;
-  std::set<Key> ignored_;    ///< row-sparse keys with a warning that pull() ignores them
+  std::set<Key> ignored_;  ///< row-sparse keys with a warning that pull() ignores them
+  std::mutex mutex_of_ignored_;
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
   std::uint64_t healed_ = 0;  ///< chunks, without those that pushes healed

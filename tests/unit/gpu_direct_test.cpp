@@ -192,3 +192,41 @@ TEST_CASE(
     }
   }
 }
+
+TEST_CASE("one value of a key after several values of it is summed alone") {
+  for (const char* compression : {"", "fp16"}) {
+    for (const auto& layout : kLayouts) {
+      const int ranks = test::size_of_job(layout);
+      const auto times = static_cast<float>(ranks);
+      const test::FakeGpus gpus(ranks, 8);
+      const auto outcomes = test::as_ranks(layout, test::by("auto"), [&](Communicator& group) {
+        const Device mine = gpu(group.rank());
+        auto kv = KVStore::create(group);
+        if (*compression != '\0') kv.set_gradient_compression(compression);
+        for (const int key : {1, 3}) kv.init(key, Tensor::zeros({7}, DType::float32, mine));
+        const auto full = [&](float value) {
+          return Tensor::full({7}, value, DType::float32, mine);
+        };
+        const Tensor one = full(1);
+        const Tensor ten = full(10);
+        const Tensor hundred = full(100);
+        kv.push(1, {one, ten});
+        test::require_equal(first_of(kv, 1, 7), 11.0f * times, "two values");
+        kv.push(1, hundred);
+        test::require_equal(first_of(kv, 1, 7), 100.0f * times, "one value after two");
+        kv.push({1, 3}, {{one, ten}, {hundred}});
+        kv.push({1, 3}, {hundred, one});
+        test::require_equal(first_of(kv, 1, 7), 100.0f * times, "key 1 of a list");
+        test::require_equal(first_of(kv, 3, 7), 1.0f * times, "key 3 of a list");
+      });
+      CHECK(test::all_returned(outcomes));
+    }
+  }
+  const test::FakeGpus gpus(1, 8);
+  auto kv = KVStore::create("device");
+  kv.init(1, Tensor::zeros({7}, DType::float32, gpu(0)));
+  const Tensor one = Tensor::ones({7}, DType::float32, gpu(0));
+  kv.push(1, {one, one});
+  kv.push(1, one);
+  CHECK(first_of(kv, 1, 7) == 1);
+}

@@ -107,9 +107,10 @@ void KeyTable::require_new(const Key& key) const {
 
 void KeyTable::insert(Entry entry) {
   const std::byte* begin = entry.replica.bytes();
-  extents_[begin] = begin + entry.replica.size_bytes();
+  const std::byte* end = begin + entry.replica.size_bytes();
   const Key key = entry.key;
   entries_.emplace(key, std::move(entry));
+  extents_[begin] = end;
 }
 
 void KeyTable::count_updates(std::span<Entry* const> entries) {

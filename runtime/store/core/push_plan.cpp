@@ -69,10 +69,10 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
   bytes_ = entry.replica.size_bytes();
   is_on_gpu_ = entry.is_on_gpu();
   totals_ = alone.push;
-  keys_.assign(1, key);
   places_.assign(1, 0);
   values_.clear();
   values_.emplace_back(value);
+  keys_.assign(1, key);  // last: it is by them that the rest is taken again
   return true;
 }
 
@@ -104,7 +104,7 @@ void PushPlan::take(const Keys& keys, const Values& values) {
   for (auto& [key, tensors] : groups) items_.push_back({&table_.at(key), std::move(tensors)});
   arrange();
   totals_ = &totals_of(group_.engine().statistics(), "push", entries_);
-  if (items_.size() == keys.list().size()) remember(keys, values);
+  remember(keys, values);
 }
 
 /// Which keys a batch has is by chance, so all batches are counted together.
@@ -132,15 +132,18 @@ void PushPlan::arrange() {
   is_on_gpu_ = std::ranges::any_of(entries_, &Entry::is_on_gpu);
 }
 
-/// A list of distinct keys.
+/// A list of distinct keys with one value each. The keys come last: it is by them that the rest is
+/// taken again.
 void PushPlan::remember(const Keys& keys, const Values& values) {
-  keys_.assign(keys.list().begin(), keys.list().end());
+  const auto list = keys.list();
+  const bool one_each = !values.is_nested() && values.flat().size() == list.size();
+  if (!one_each || items_.size() != list.size()) return;
   std::unordered_map<Key, std::size_t> place;
   for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
   places_.clear();
-  for (const Key& key : keys_) places_.push_back(place.at(key));
-  if (values.is_nested() || values.flat().size() != keys_.size()) return;
+  for (const Key& key : list) places_.push_back(place.at(key));
   for (const ConstTensorView& tensor : values.flat()) values_.emplace_back(tensor);
+  keys_.assign(list.begin(), list.end());
 }
 
 }  // namespace tutti

@@ -78,7 +78,7 @@ class PushPlan {
   KeyTable& table_;
   std::vector<PushItem> items_;
   std::vector<Entry*> entries_;
-  std::vector<Key> keys_;                ///< the last list of distinct keys, as it was given
+  std::vector<Key> keys_;  ///< the last list, if its keys were distinct and had one value each
   std::vector<std::size_t> places_;      ///< for each of them, its index in items_
   std::vector<ConstTensorView> values_;  ///< for each of them, its value in the last push
   std::uint64_t number_ = 0;

@@ -2,11 +2,13 @@
 #include "runtime/store/dense/dense_push.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "tutti/error.hpp"
 
 #include "runtime/base/digest.hpp"
+#include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"
 #include "runtime/store/verify/comparison.hpp"
 
@@ -228,11 +230,14 @@ void DensePush::update() {
 }
 
 bool DensePush::scale_gradients() {
-  double squares = 0;
-  for (const collectives::Segment& segment : segments_) {
-    squares += squares_of(segment, group_.engine().workers());
-  }
-  const std::optional<double> factor = rule_.scaler->take(squares, group_, plan_.entries());
+  std::optional<double> factor;
+  fail_together(group_.engine(), [&] {  // the other ranks update
+    double squares = 0;
+    for (const collectives::Segment& segment : segments_) {
+      squares += squares_of(segment, group_.engine().workers());
+    }
+    factor = rule_.scaler->take(squares, group_, plan_.entries());
+  });
   if (factor) consumer_->scale_by(*factor);
   return factor.has_value();
 }

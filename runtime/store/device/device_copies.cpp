@@ -36,6 +36,10 @@ void DeviceCopies::run() {
   }
 }
 
+void DeviceCopies::clear() {
+  for (auto& [device, own] : devices_) own.rows.clear();
+}
+
 void DeviceCopies::leak_until_exit() {
   collectives::leak_until_exit(std::make_shared<decltype(devices_)>(std::move(devices_)));
 }

@@ -19,6 +19,8 @@ class DeviceCopies {
   void add(int device, const std::byte* from, std::byte* to, std::size_t count, DType dtype);
   /// Puts what was added into the devices' streams.
   void run();
+  /// Nothing is added. A call that failed before run() leaves what it has added.
+  void clear();
   /// After a failure: to free what a stream uses would wait for the stream.
   void leak_until_exit();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/files/saved_residuals.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "tutti/error.hpp"
@@ -17,6 +18,24 @@ std::string nodes_to_string(const collectives::Nodes& nodes) {
     for (const int rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
   }
   return text;
+}
+
+/// There is one for each rank, with what rank 0's has: they are delivered to the same tensors.
+void require_alike(std::span<const checkpoint::TensorFile> files, int ranks) {
+  if (files.size() != static_cast<std::size_t>(ranks)) {
+    throw Error(ErrorCode::corrupt_file, "there are residuals of " + std::to_string(files.size()) +
+                                             " ranks, which say that they are of " +
+                                             std::to_string(ranks));
+  }
+  const auto is_same = [](const checkpoint::TensorInfo& left, const checkpoint::TensorInfo& right) {
+    return left.name == right.name && left.dtype == right.dtype && left.shape == right.shape;
+  };
+  const auto& first = files.front().header().tensors;
+  for (std::size_t rank = 1; rank < files.size(); ++rank) {
+    if (std::ranges::equal(first, files[rank].header().tensors, is_same)) continue;
+    throw Error(ErrorCode::corrupt_file, "the residuals of rank " + std::to_string(rank) +
+                                             " are of other keys than those of rank 0");
+  }
 }
 
 }  // namespace
@@ -45,7 +64,8 @@ std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entr
 }
 
 StagedResiduals::StagedResiduals(const checkpoint::LoadedStore& loaded,
-                                 std::span<Entry* const> entries, const std::string& owner)
+                                 std::span<Entry* const> entries, const std::string& owner,
+                                 int ranks)
     : files_(loaded.residuals), entries_(entries) {
   const std::string& saved = loaded.residuals_owner;
   if (saved.empty()) return;
@@ -54,6 +74,7 @@ StagedResiduals::StagedResiduals(const checkpoint::LoadedStore& loaded,
                ", this store's would be of " + owner + ": they begin at zero";
     return;
   }
+  require_alike(files_, ranks);
   std::unordered_map<std::string, Entry*> by_name;
   for (Entry* entry : entries) by_name.emplace(to_string(entry->key), entry);
   for (const checkpoint::TensorInfo& tensor : files_.front().header().tensors) {

@@ -32,10 +32,10 @@ std::optional<checkpoint::Content> residual_content(std::span<Entry* const> entr
 /// Residuals that are about to arrive, beside those of the store until commit().
 class StagedResiduals {
  public:
-  /// `owner` is whose residuals this store has. Errors  out_of_memory; corrupt_file: a residual of
-  /// no key.
+  /// `owner` is whose residuals this store has, on so many ranks. Errors  out_of_memory;
+  /// corrupt_file: a residual of no key, or files of ranks that differ in their keys.
   StagedResiduals(const checkpoint::LoadedStore& loaded, std::span<Entry* const> entries,
-                  const std::string& owner);
+                  const std::string& owner, int ranks);
 
   /// Why the residuals that were saved are not taken; empty if they are, or if there are none.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }

@@ -219,7 +219,7 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     }
     host_copies.emplace(*group_, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
-    residuals.emplace(*loaded, entries, owner);
+    residuals.emplace(*loaded, entries, owner, group_->topology().size);
     if (!loads_states(loaded->optimizer.has_value(), rule_.optimizer(), options.weights_only)) {
       return;
     }
@@ -236,9 +236,11 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   if (rule_.scaler != nullptr) rule_.scaler->reset();
   residuals->commit();
   if (states) states->commit();
-  fail_together(group_->engine(), [&] { host_copies->write_back(); });
+  fail_together(group_->engine(), [&] {
+    host_copies->write_back();
+    for (Entry& entry : created) table_.insert(std::move(entry));
+  });
   host_copies.reset();
-  for (Entry& entry : created) table_.insert(std::move(entry));
   table_.recount();
   remember(directory, loaded->result.generation, options.weights_only);
   loaded->result.reset_residuals = residuals->refusal();

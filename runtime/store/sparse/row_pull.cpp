@@ -100,6 +100,7 @@ void RowPull::copy_rows(const Entry& entry, std::span<const std::int64_t> ids, R
 void RowPull::gather(const Entry& entry, std::span<const std::int64_t> ids, std::byte* rows) {
   const RowFormat format(entry);
   const std::size_t bytes = format.bytes();
+  copies_.clear();
   for (const std::int64_t id : ids) {
     const std::byte* from = entry.replica.bytes() + static_cast<std::size_t>(id) * bytes;
     if (entry.is_on_gpu()) {
