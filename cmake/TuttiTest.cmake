@@ -23,6 +23,8 @@ endfunction()
 # of the time that a source takes. Each source still includes what it uses.
 function(tutti_test_headers source header)
   add_executable(tests_headers ${source} $<TARGET_OBJECTS:tests_unit_main>)
+  set_target_properties(tests_headers PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   tutti_test_options(tests_headers)
   target_precompile_headers(tests_headers PRIVATE ${header})
 endfunction()

@@ -172,7 +172,8 @@ class TUTTI_API Communicator {
   void alltoall(const ConstTensorView& input, const TensorView& output);
   /// As above, with blocks of any sizes: input_counts[r] elements go to rank r, and
   /// output_counts[r] come from it. Blocks lie one after the other. Collective: a small call, which
-  /// compares the counts of all ranks, and one that moves the blocks.
+  /// compares the counts of all ranks, and one that moves the blocks; few elements travel with the
+  /// counts, and then there is no second one.
   /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
   void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
                  const TensorView& output, std::span<const std::size_t> output_counts);

@@ -38,7 +38,7 @@ struct PullOptions {
   /// Leaves the outputs of row-sparse keys untouched, with a warning once per key. With false they
   /// receive the whole table.
   bool ignore_sparse = true;
-  int priority = 0;  ///< accepted and has no effect; a pull is local and waits for no other rank
+  int priority = 0;  ///< accepted and has no effect: a pull sends no message
 };
 
 /// Every rank holds a replica of every value. A push sums over values, devices and ranks, then
@@ -109,11 +109,12 @@ class TUTTI_API KVStore {
   /// schedule counts pushes in the order in which they are carried out, which is the same on all
   /// ranks. Compressed keys are pushed one by one.
   ///
-  /// pull(), view() and the updates of a key wait for its pushes. Every other call of the store,
-  /// stop_requested(), optimizer() and statistics() too, waits for all of them. All ranks must have
-  /// made the same pushes before such a call, and before the store is destroyed, which does not
-  /// wait: what is under way then is given up, with a warning, and fails the group.
-  /// Errors  at once, on this rank alone: an unknown key, numbers that do not fit, no memory for a
+  /// pull(), view() and the updates of a key wait for its pushes. Every other collective call of
+  /// the store waits for all of them, and so do stop_requested(), optimizer(), statistics() and
+  /// row_sparse_pull(). All ranks must have made the same pushes before such a call, and before the
+  /// store is destroyed, which does not wait: what is under way then is given up, with a warning,
+  /// and fails the group. Errors  at once, on this rank alone: an unknown key, numbers that do not
+  /// fit, no memory for a
   ///         copy, an optimizer with clip_global_norm or loss_scale, MPI without
   ///         MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all ranks: what push()
   ///         throws, and invalid_argument for keys or values on a GPU; the other keys of a list are
@@ -181,8 +182,9 @@ class TUTTI_API KVStore {
   /// Collective. Nothing else may use the directory meanwhile; "local" stores of several processes
   /// take one each.
   /// Errors  io (no space, no permission, no parent folder), mismatch if ranks save to different
-  ///         directories, invalid_argument for a key or metadata that is not UTF-8. Older
-  ///         generations stay, and the store goes on.
+  ///         directories, invalid_argument for a key or metadata that is not UTF-8, a key named
+  ///         "__metadata__", or so many keys that a file's header would exceed 100 MB, divergence
+  ///         as verify(). Older generations stay, and the store goes on.
   void save(const std::filesystem::path& directory, const Metadata& metadata = {});
   /// Takes back the newest generation that is not damaged, into any type of store with any number
   /// of ranks; a warning on standard error and the result name those that were passed over. All is

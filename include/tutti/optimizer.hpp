@@ -115,8 +115,10 @@ class TUTTI_API Optimizer {
 
   /// Depends on every value that an update depends on; the store compares it between ranks.
   [[nodiscard]] virtual std::uint64_t fingerprint() const;
-  /// For messages, as optimizer::create takes it: "sgd,learning_rate=0.1,momentum=0.9". Options
-  /// that have their defaults are left out, but for the learning rate.
+  /// For messages and checkpoints, as optimizer::create takes it:
+  /// "sgd,learning_rate=0.1,momentum=0.9". Options that have their defaults are left out, but for
+  /// the learning rate. This one writes name, learning rate, schedule and loss scale; an optimizer
+  /// of the program's own that has other options overrides it, and appends them.
   [[nodiscard]] virtual std::string describe() const;
   virtual std::string in_words() const final { return describe(); }  // the former name
 

@@ -12,10 +12,10 @@ namespace tutti {
 /// state or update count, and no schedule moves.
 ///
 /// A dynamic scale is multiplied by backoff_factor after such a push, and by growth_factor after
-/// growth_interval pushes in a row without one. It stays a normal number of float32.
-/// Source  Micikevicius et al., ICLR 2018; names and defaults as in torch.amp.GradScaler.
+/// growth_interval pushes in a row without one. A scale is a normal number of float32, and stays
+/// one. Source  Micikevicius et al., ICLR 2018; names and defaults as in torch.amp.GradScaler.
 struct LossScale {
-  double init_scale = 65536;             ///< above 0
+  double init_scale = 65536;             ///< a normal number of float32, above 0
   bool is_dynamic = true;                ///< false: the scale is init_scale, whatever happens
   double growth_factor = 2;              ///< at least 1
   double backoff_factor = 0.5;           ///< above 0, at most 1

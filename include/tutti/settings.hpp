@@ -82,10 +82,11 @@ struct TUTTI_API Settings {
   /// GPUs, of which every rank has its own, and between nodes by the hosts), "nccl-all" (NCCL
   /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
   /// summation), "peers" (by kernels that read each other's GPU, for jobs of one node of up to 8
-  /// ranks, which may share a GPU; with the host's order), or "auto": "host" where
-  /// TUTTI_REPRODUCIBLE asks for its order, else "nccl" where it can sum, up to the size in a file
-  /// of TUTTI_TUNING "peers"; else "peers", or "host", after a warning. A node accumulates sums of
-  /// 16-bit floats in float32 by way of the host and by peers; NCCL rounds them after every
+  /// ranks, which may share a GPU; with the host's order), or "auto", the first that can sum:
+  /// "host" where TUTTI_REPRODUCIBLE asks for its order, or where every rank is a node; "nccl",
+  /// with "peers" up to the size in a file of TUTTI_TUNING; "peers" or "host", after a warning.
+  /// Where ranks share a GPU that peers cannot sum on, "auto" is an error. A node accumulates sums
+  /// of 16-bit floats in float32 by way of the host and by peers; NCCL rounds them after every
   /// addition. Default auto.
   std::string gpu_path = "auto";
 

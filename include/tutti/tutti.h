@@ -8,8 +8,10 @@
 //          the same keys, shapes, dtypes and operations. A call that is invalid on one rank, or
 //          that differs between ranks, is an error on all of them, and all can go on. Exceptions
 //          are errors of this rank alone, for which the others wait until their deadline
-//          (TUTTI_TIMEOUT): a handle that is NULL or of another kind, a store's unknown type, and
-//          what makes an asynchronous call fail at once (pending.h).
+//          (TUTTI_TIMEOUT): a handle that is NULL or of another kind, a store's unknown type,
+//          settings that are given as a list, no place for a communicator, what create_group is
+//          given, the tensor and the rank of send and receive, and what makes an asynchronous call
+//          fail at once (pending.h).
 // Handles  Made by _create, _world, _self and _allocate, and ended by _destroy, after which using
 //          them is undefined. No call is under way on a handle while it is destroyed, and one
 //          thread at a time uses it, and what was made from it. There is no other state than the

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "tutti/error.hpp"
 
@@ -17,6 +18,12 @@ const OptionBounds kNotNegative{[](double value) { return std::isfinite(value) &
                                 "a number of at least 0"};
 const OptionBounds kPositive{[](double value) { return std::isfinite(value) && value > 0; },
                              "a number above 0"};
+const OptionBounds kNormal{[](double value) {
+                             using Limits = std::numeric_limits<float>;
+                             return value >= double{Limits::min()} &&
+                                    value <= double{Limits::max()};
+                           },
+                           "a number above 0, from 1.1754944e-38 to 3.4028234e38"};
 const OptionBounds kBelowOne{[](double value) { return value >= 0 && value < 1; },
                              "a number from 0 to below 1"};
 const OptionBounds kUpToOne{[](double value) { return value > 0 && value <= 1; },

@@ -31,6 +31,7 @@ namespace bounds {
 extern const OptionBounds kFinite;
 extern const OptionBounds kNotNegative;
 extern const OptionBounds kPositive;
+extern const OptionBounds kNormal;    ///< what a program multiplies by in float32
 extern const OptionBounds kBelowOne;  ///< 0 <= value < 1: decays
 extern const OptionBounds kUpToOne;   ///< 0 < value <= 1: factors of a rate
 extern const OptionBounds kAtLeastOne;

@@ -98,9 +98,9 @@ std::optional<LossScale> read_loss_scale(OptionWords& words) {
   }
   const char* const end = text->data() + text->size();
   const auto [read, error] = std::from_chars(text->data(), end, scale.init_scale);
-  if (error == std::errc{} && read == end && bounds::kPositive.hold(scale.init_scale)) return scale;
-  words.throw_invalid_argument("loss_scale=" + *text +
-                               ": expected dynamic, none or a number above 0");
+  if (error == std::errc{} && read == end && bounds::kNormal.hold(scale.init_scale)) return scale;
+  words.throw_invalid_argument("loss_scale=" + *text + ": expected dynamic, none or " +
+                               bounds::kNormal.text);
 }
 
 void require_all_read(const OptionWords& words) {

@@ -6,7 +6,7 @@
 namespace tutti::optimizer {
 
 OptionFields dynamic_fields(LossScale& scale) {
-  return {{"init_scale", &scale.init_scale, &bounds::kPositive},
+  return {{"init_scale", &scale.init_scale, &bounds::kNormal},
           {"growth_factor", &scale.growth_factor, &bounds::kNotBelowOne},
           {"backoff_factor", &scale.backoff_factor, &bounds::kUpToOne},
           {"growth_interval", &scale.growth_interval, &bounds::kAtLeastOne}};

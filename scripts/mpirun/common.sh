@@ -286,6 +286,16 @@ build_reason() {
 
 release_options=() asan_options=()  # of cmake, when these builds are configured
 
+# mib_of_build PRESET NUMBER_OF_TARGETS: all there is takes gigabytes. A folder in which a build has
+# begun needs little more.
+mib_of_build() {
+  if [ -e "$(build_folder "$1")/build.log" ] || { [ "$1" = release ] && [ "$2" != 0 ]; }; then
+    printf 200
+  else
+    printf 2700
+  fi
+}
+
 # build PRESET [TARGET...]: configures and builds; everything if no target is named.
 build() {
   local preset=$1 folder jobs options=() target=()
@@ -298,7 +308,7 @@ build() {
   [ ! -e "$folder" ] || [ -w "$folder" ] ||
     fail "$folder belongs to another user (was a script run with sudo?): remove it first."
   mkdir -p -- "$folder"
-  require_space "$folder" 200 "the built files"
+  require_space "$folder" "$(mib_of_build "$preset" $#)" "the built files"
   configure "$preset" "${options[@]}" || fail "CMake could not configure the build."
   jobs=$(build_jobs)
   if [ $# != 0 ]; then target=(--target "$@"); fi

@@ -206,7 +206,7 @@ def test_an_error_of_all_ranks_is_printed_once():
         kv = tutti.create("dist")
         kv.init("w", np.zeros(3 + kv.rank, np.float32))
     """)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count("Traceback") == 1 and "tutti.MismatchError" in done.stderr
 
 

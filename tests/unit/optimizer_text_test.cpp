@@ -184,6 +184,8 @@ TEST_CASE("values that cannot be read or are out of range are refused with what 
       {"loss_scale=inf", "loss_scale=inf: expected dynamic, none or a number above 0"},
       {"loss_scale=2x", "loss_scale=2x: expected dynamic, none or a number above 0"},
       {"loss_scale=dynamic,init_scale=-1", "init_scale=-1: expected a number above 0"},
+      {"loss_scale=dynamic,init_scale=1e39", "init_scale=1e+39: expected a number above 0, from 1"},
+      {"loss_scale=1e-39", "loss_scale=1e-39: expected dynamic, none or a number above 0, from 1"},
       {"loss_scale=dynamic,growth_factor=0.5", "growth_factor=0.5: expected a number of at least"},
       {"loss_scale=dynamic,backoff_factor=1.5",
        "backoff_factor=1.5: expected a number above 0, at"},

@@ -36,7 +36,8 @@ typedef struct tutti_item {
 TUTTI_API int tutti_kvstore_create(const char* type, const char* const* settings,
                                    tutti_kvstore** kv);
 
-/// A "dist" store over a communicator that exists already, and which it keeps. Local.
+/// A "dist" store over a communicator that exists already, and which it keeps. Local, but where a
+/// store over it makes asynchronous pushes: see KVStore::create.
 TUTTI_API int tutti_kvstore_create_over(const tutti_communicator* communicator, tutti_kvstore** kv);
 
 /// Ends the store; NULL does nothing. Local: other ranks learn of it if they call on, as
@@ -66,7 +67,7 @@ typedef struct tutti_pull_options {
   int cast;          ///< not 0: elements are converted to the outputs' dtypes
   int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
                      ///< ignored, with a warning once per key
-  int priority;      ///< accepted and has no effect; a pull is local and does not wait
+  int priority;      ///< accepted and has no effect: a pull sends no message
 } tutti_pull_options;
 
 /// As tutti_kvstore_pull, with options. Local.

@@ -42,7 +42,9 @@ def _on_exception(kind: type[BaseException], error: BaseException,
     if os.getpid() != _process or not _core.is_launched():
         return
     if is_ours and error.agreed:  # type: ignore[attr-defined]
-        return  # every rank raises it, and ends by itself
+        if hasattr(sys, "ps1"):
+            return  # a prompt goes on
+        sys.exit(error.exit_code)  # type: ignore[attr-defined]  # every rank raises it, and ends
     _flush_captured()
     with contextlib.suppress(Exception):  # a pipe that nobody reads, or a file that is closed
         sys.stdout.flush()
