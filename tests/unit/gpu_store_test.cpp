@@ -267,6 +267,19 @@ TEST_CASE("what a GPU store cannot do is refused, and changes nothing") {
   CHECK(pulled(kv, 3, 2) == std::vector<float>{1, 2});
 }
 
+TEST_CASE("what a pull that failed has begun is not done by the next one") {
+  const test::FakeGpus gpus(2);
+  auto kv = KVStore::create("device");
+  kv.init({1, 2, 3}, {on(gpu(0), {1, 2}), on(gpu(1), {3, 4}), on(cpu(), {5, 6})});
+  Tensor first = on(gpu(0), {0, 0});
+  Tensor second = on(cpu(), {0, 0});
+  gpus->break_down(1);
+  CHECK_THROWS_AS(kv.pull({1, 2}, {first, second}), tutti::Error);
+  const int launches = gpus->launches();
+  CHECK(pulled(kv, 3, 2) == std::vector<float>{5, 6});
+  CHECK(gpus->launches() == launches);
+}
+
 TEST_CASE("a profiler sees the parts of a push by name, also of one that throws") {
   const test::FakeGpus gpus(1);
   auto kv = KVStore::create("device");
