@@ -280,6 +280,24 @@ TEST_CASE("what a pull that failed has begun is not done by the next one") {
   CHECK(gpus->launches() == launches);
 }
 
+TEST_CASE("a pushpull whose outputs are refused leaves nothing to the next push") {
+  const test::FakeGpus gpus(1);
+  auto kv = KVStore::create("device");
+  kv.init({1, 2}, {on(gpu(0), {0, 0}), on(gpu(0), {0, 0})});
+  const Tensor a = on(gpu(0), {1, 2});
+  const Tensor b = on(gpu(0), {10, 20});
+  Tensor wrong = Tensor::zeros({3});
+  for (const int refused : {1, 2}) {
+    for (const Tensor* next : {&b, &a}) {
+      kv.push(1, a);
+      CHECK_THROWS_AS(kv.pushpull(refused, b, wrong), tutti::Error);
+      kv.push(refused, *next);
+      CHECK(pulled(kv, refused, 2) == test::on_host(*next));
+      if (refused == 2) CHECK(pulled(kv, 1, 2) == std::vector<float>{1, 2});
+    }
+  }
+}
+
 TEST_CASE("a profiler sees the parts of a push by name, also of one that throws") {
   const test::FakeGpus gpus(1);
   auto kv = KVStore::create("device");

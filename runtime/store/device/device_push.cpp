@@ -101,7 +101,10 @@ bool DevicePush::replace_inputs() {
   return true;
 }
 
+/// A push may have failed since they were made: then the plan has gone on without them.
 bool DevicePush::takes_launches_again() {
+  const bool had_launches = std::exchange(has_launches_, false);  // until this has come to its end
+  const std::uint64_t before = std::exchange(launched_plan_, plan_.number());
   const Device first = plan_.items().front().entry->replica.device();
   gpus::SumTraits traits;
   if (!compressed_push_.is_on()) traits = sum_over_ranks_.traits(first.index);
@@ -109,9 +112,9 @@ bool DevicePush::takes_launches_again() {
     may_shrink_ = true;
     return false;
   }
-  if (!has_launches_) return false;
-  if (plan_.is_reused()) return true;
-  if (!plan_.has_same_keys() || !replace_inputs()) return false;
+  if (!had_launches) return false;
+  if (plan_.is_reused()) return before == plan_.number();
+  if (!plan_.has_same_keys() || before + 1 != plan_.number() || !replace_inputs()) return false;
   for (auto& [device, work] : work_) {
     if (!work.entries.empty()) prepare(device, work);
   }

@@ -155,9 +155,10 @@ class DevicePush {
   double gradient_factor_ = 1;      ///< of the GradientScaler
   std::uint64_t most_updates_ = 0;  ///< of any key, with this push; 0 without a schedule
   bool has_launches_ = false;       ///< the plan's launches stand; false if a value had to be moved
-  gpus::SumTraits traits_;          ///< that keys are laid out for
-  bool may_shrink_ = false;         ///< the bucket, which had large keys
-  KeyTable::Gap gap_;               ///< memory that is part of no replica, while the plan is good
+  std::uint64_t launched_plan_ = 0;  ///< the number of the plan that these are of
+  gpus::SumTraits traits_;           ///< that keys are laid out for
+  bool may_shrink_ = false;          ///< the bucket, which had large keys
+  KeyTable::Gap gap_;                ///< memory that is part of no replica, while the plan is good
 };
 
 }  // namespace tutti
