@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <sys/prctl.h>
 #include <system_error>
 
@@ -121,21 +122,22 @@ void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
     const std::lock_guard lock(mutex_);
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     std::vector<Queue>& queues = clients_[client].queues;
-    for (auto& [queue, job] : jobs) {
-      if (queues.size() <= queue) queues.resize(queue + 1);
-      queues[queue].push_back(std::move(job));
+    std::size_t put = 0;
+    try {
+      for (auto& [queue, job] : jobs) {
+        if (queues.size() <= queue) queues.resize(queue + 1);
+        queues[queue].push_back(std::move(job));
+        ++put;
+      }
+    } catch (const std::bad_alloc&) {  // the call fails as a whole
+      while (put > 0) queues[jobs[--put].queue].pop_back();
+      throw;
     }
     jobs_.fetch_add(jobs.size());
     ++submissions_;
     wakes = is_idle_ || waiting_->patience.waiters.load() != 0;
   }
   if (wakes) came_.notify_all();
-}
-
-/// Where MPI sums, its order may be another one for each place in a message.
-bool AsyncCalls::may_slice() const {
-  const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
-  return engine_.topology().size > 1 && !by_mpi;
 }
 
 void AsyncCalls::start_helper() {
@@ -161,7 +163,15 @@ void AsyncCalls::await(const Ready& ready) {
     throw Error(ErrorCode::invalid_argument,
                 "an updater waits for an asynchronous call, which cannot go on meanwhile");
   }
-  drive_until(lock, ready);
+  try {
+    drive_until(lock, ready);
+  } catch (...) {  // a signal's handler threw: the helper, which saw a thread wait, looks again
+    if (!lock.owns_lock()) lock.lock();
+    lock.unlock();
+    came_.notify_all();
+    done_.notify_all();
+    throw;
+  }
   const bool leaves_jobs = is_idle_ && jobs_.load() != 0;
   lock.unlock();
   if (leaves_jobs) came_.notify_all();

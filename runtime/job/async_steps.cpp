@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What asynchronous calls wait for, and how much of them is hidden behind the program's work. By
-// whoever has the engine.
+// whoever has the engine. And whether calls may go in slices.
 #include <algorithm>
 #include <new>
 
@@ -57,6 +57,12 @@ void AsyncCalls::settle() noexcept {
     }
   } catch (const std::bad_alloc&) {
   }
+}
+
+/// Where MPI sums, its order may be another one for each place in a message.
+bool AsyncCalls::may_slice() const {
+  const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
+  return engine_.topology().size > 1 && !by_mpi;
 }
 
 }  // namespace tutti

@@ -35,6 +35,7 @@ class Hosts {
   Hosts(EarlyCollectives& ranks, const Comm& comm)
       : ranks_(ranks), comm_(comm), messages_(std::make_shared<Messages>()) {
     collectives::leak_until_exit(messages_);
+    const Turn turn("MPI_Comm_rank");
     check(calls().rank(comm, &own_), "MPI_Comm_rank");
     check(calls().size(comm, &size_), "MPI_Comm_size");
   }
@@ -44,15 +45,21 @@ class Hosts {
   void send(int to, std::int64_t time) {
     messages_->sent = time;
     Request request;
-    check(calls().send(&messages_->sent, sizeof messages_->sent, to, kTag, comm_, &request),
-          "MPI_Isend of the clock");
+    {
+      const Turn turn("MPI_Isend");
+      check(calls().send(&messages_->sent, sizeof messages_->sent, to, kTag, comm_, &request),
+            "MPI_Isend of the clock");
+    }
     ranks_.wait(kStep, request);
   }
   std::int64_t receive(int from) {
     Request request;
-    check(calls().receive(&messages_->received, sizeof messages_->received, from, kTag, comm_,
-                          &request),
-          "MPI_Irecv of the clock");
+    {
+      const Turn turn("MPI_Irecv");
+      check(calls().receive(&messages_->received, sizeof messages_->received, from, kTag, comm_,
+                            &request),
+            "MPI_Irecv of the clock");
+    }
     ranks_.wait(kStep, request);
     return messages_->received;
   }

@@ -84,6 +84,7 @@ void print_one(void* value) noexcept {
 
 /// From now on MPI_Finalize prints it. Local.
 void print_at_finalize(const std::shared_ptr<Summary>& summary) {
+  const Turn turn("MPI_Comm_set_attr");
   check(calls().call_at_finalize(print_one, new std::shared_ptr<Summary>(summary)),
         "MPI_Comm_set_attr");
 }
