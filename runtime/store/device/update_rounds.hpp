@@ -64,7 +64,7 @@ class UpdateRounds {
       round.keys.push_back(key);
       if (is_large[key]) ++round.num_parts;
     }
-    for (Round& round : rounds_) round.table = kernels.make_table();
+    while (tables_.size() < rounds_.size()) tables_.push_back(kernels.make_table());
   }
 
   [[nodiscard]] bool empty() const { return rounds_.empty(); }
@@ -74,10 +74,11 @@ class UpdateRounds {
 
   void prepare(gpus::Kernels& kernels, gpus::Stream stream,
                std::span<const gpus::TensorRow> updates, const Optimizer& optimizer) {
-    for (Round& round : rounds_) {
+    for (std::size_t i = 0; i < rounds_.size(); ++i) {
+      Round& round = rounds_[i];
       round.updates.clear();
       for (const std::size_t key : round.keys) round.updates.push_back(updates[key]);
-      kernels.prepare(stream, *round.table, round.updates, &optimizer);
+      kernels.prepare(stream, *tables_[i], round.updates, &optimizer);
     }
   }
 
@@ -86,12 +87,13 @@ class UpdateRounds {
   template <class Sum, class Update>
   void run(std::span<const gpus::Part> parts, std::span<const UpdateStep> steps, Sum sum,
            Update update) {
-    for (Round& round : rounds_) {
-      if (&round != &rounds_.front()) sum(parts.first(round.num_parts));
+    for (std::size_t i = 0; i < rounds_.size(); ++i) {
+      Round& round = rounds_[i];
+      if (i > 0) sum(parts.first(round.num_parts));
       parts = parts.subspan(round.num_parts);
       round.steps.clear();
       for (const std::size_t key : round.keys) round.steps.push_back(steps[key]);
-      update(*round.table, round.updates, round.steps);
+      update(*tables_[i], round.updates, round.steps);
     }
   }
 
@@ -101,9 +103,10 @@ class UpdateRounds {
     std::vector<std::size_t> keys;
     std::vector<gpus::TensorRow> updates;
     std::vector<UpdateStep> steps;
-    std::unique_ptr<gpus::LaunchTable> table;
   };
   std::vector<Round> rounds_;
+  /// One for each round, and more where a push had more: to free their memory waits for the GPU.
+  std::vector<std::unique_ptr<gpus::LaunchTable>> tables_;
 };
 
 }  // namespace tutti
