@@ -20,13 +20,16 @@ void require_dense(const Entry& entry) {
                                                " is row-sparse; push it a RowSparse value");
 }
 
+bool has_one_each(const Keys& keys, const Values& values) {
+  return !keys.list().empty() && !values.is_nested() && values.flat().size() == keys.list().size();
+}
+
 }  // namespace
 
 bool PushPlan::take_again(const Keys& keys, const Values& values) {
   const auto list = keys.list();
   const auto tensors = values.flat();
-  const bool one_each = !list.empty() && !values.is_nested() && tensors.size() == list.size();
-  if (!one_each || !std::ranges::equal(list, keys_)) return false;
+  if (!has_one_each(keys, values) || !std::ranges::equal(list, keys_)) return false;
   is_reused_ = std::ranges::equal(tensors, values_, are_one);
   if (is_reused_) return true;
   values_.clear();  // should one be refused
@@ -43,10 +46,9 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
 
 /// A push of one value of one key: what take() finds, without its lists.
 bool PushPlan::take_one(const Keys& keys, const Values& values) {
-  const auto tensors = values.flat();
-  if (keys.list().size() != 1 || values.is_nested() || tensors.size() != 1) return false;
+  if (keys.list().size() != 1 || !has_one_each(keys, values)) return false;
   const Key& key = keys.list().front();
-  const ConstTensorView& value = tensors.front();
+  const ConstTensorView& value = values.flat().front();
   keys_.clear();
   require_usable(key, value);
   Entry& entry = table_.at(key);
@@ -136,8 +138,7 @@ void PushPlan::arrange() {
 /// taken again.
 void PushPlan::remember(const Keys& keys, const Values& values) {
   const auto list = keys.list();
-  const bool one_each = !values.is_nested() && values.flat().size() == list.size();
-  if (!one_each || items_.size() != list.size()) return;
+  if (!has_one_each(keys, values) || items_.size() != list.size()) return;
   std::unordered_map<Key, std::size_t> place;
   for (std::size_t i = 0; i < items_.size(); ++i) place[items_[i].entry->key] = i;
   places_.clear();

@@ -40,6 +40,7 @@ void DeviceSample::settle(Digest& digest) {
 }
 
 void DeviceSample::clear() {
+  copies_.clear();
   for (auto& [device, part] : parts_) part.bytes = 0;
   pieces_.clear();
 }
