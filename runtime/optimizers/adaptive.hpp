@@ -50,6 +50,7 @@ struct Adagrad : Elementwise<AdagradOptions> {
 
 template <class Real>
 struct AdadeltaFormula {
+  static constexpr bool kIsLong = true;  ///< its roots take a GPU more registers than others
   Gradient<Real> gradient;
   Real rate;
   Average<Real> average;

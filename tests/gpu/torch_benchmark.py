@@ -3,9 +3,10 @@
 
     torch_benchmark.py > torch.json
 
-Cases have the names that kernel-benchmark gives them, and are timed alike: the call is put into the
-stream while the device is busy, 21 times after 5, median. Exit code 77, and a reason: no torch, or
-no GPU that it can use.
+Cases have the names that kernel-benchmark gives them, and are timed alike, 21 times after 5: the
+median. "us" is the device's own time, of a call that is put into the stream while the device is
+busy; "idle_us" is from the call to its end on a device that waits for it. Exit code 77, and a
+reason: no torch, or no GPU that it can use.
 """
 
 import json
@@ -37,19 +38,23 @@ class Timer:
         self.torch = torch
         self.work = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
 
-    def median_us(self, call):
+    def measure(self, call):
+        return {"us": self.median_us(call, True), "idle_us": self.median_us(call, False)}
+
+    def median_us(self, call, is_busy):
         cuda = self.torch.cuda
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         times = []
         for _ in range(WARMUP + ROUNDS):
             cuda.synchronize()
-            self.work.zero_()
+            if is_busy:
+                self.work.zero_()
             begin.record()
             call()
             end.record()
             cuda.synchronize()
             times.append(begin.elapsed_time(end) * 1000)
-        return statistics.median(times[WARMUP:])
+        return round(statistics.median(times[WARMUP:]), 1)
 
 
 def update(torch, timer, kind, sizes, options):
@@ -57,13 +62,13 @@ def update(torch, timer, kind, sizes, options):
     for parameter in parameters:
         parameter.grad = torch.rand_like(parameter)
     optimizer = getattr(torch.optim, kind)(parameters, lr=1e-3, fused=True, **options)
-    return timer.median_us(optimizer.step)
+    return timer.measure(optimizer.step)
 
 
 def total(torch, timer, inputs):
     stack = torch.rand(inputs, LARGE, device="cuda")
     result = torch.empty(LARGE, device="cuda")
-    return timer.median_us(lambda: torch.sum(stack, dim=0, out=result))
+    return timer.measure(lambda: torch.sum(stack, dim=0, out=result))
 
 
 def measure(torch):
@@ -77,7 +82,7 @@ def measure(torch):
         found[f"adamw, {name}"] = update(torch, timer, "AdamW", sizes, {})
     found["sgd, 10000 x 64"] = update(torch, timer, "SGD", [64] * 10000, {})
     return {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(),
-            "us": {name: round(us, 1) for name, us in found.items()}}
+            "cases": found}
 
 
 def main():

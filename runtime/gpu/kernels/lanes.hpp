@@ -31,22 +31,23 @@ inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBlockThreads = 256;
 inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
-inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has
+inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has, without a shape
 
-/// What kernels of one body may differ in. This is what the library runs; the kernel benchmark has
-/// others (tests/gpu/variants/), from which the first GPU chooses. A Machine has one.
+/// What kernels of sums and updates may differ in. This is what the library runs; the kernel
+/// benchmark has others (tests/gpu/variants/), by which it was chosen. A Machine has one.
 struct UsualShape {
-  static constexpr std::uint32_t kVectorsPerTile = kernels::kVectorsPerTile;
+  static constexpr std::uint32_t kVectorsPerTile = 4;
   static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< or fewer
-  static constexpr int kPacks = 0;        ///< vectors that are loaded at once; 0: see the body
-  static constexpr int kBlocksPerSm = 0;  ///< that registers are limited for; 0: see the body
+  static constexpr int kPacks = 0;         ///< vectors that are loaded at once; 0: see the body
+  static constexpr int kBlocksPerSm = 0;   ///< that registers are limited for; 0: see the body
+  static constexpr bool kStreams = false;  ///< __ldcs, __stcs: says that nothing is used again
   /// Whether there are kernels for elements of this type.
   template <class Stored>
   static constexpr bool kIsBuilt = true;
 };
 
-/// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor. Small
-/// enough that a tensor of a few MB is work for the whole GPU.
+/// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor, or as a
+/// shape says. Small enough that a tensor of a few MB is work for the whole GPU.
 TUTTI_HOST_DEVICE constexpr std::uint32_t tile_count(std::size_t widest_bytes,
                                                      std::uint32_t vectors = kVectorsPerTile) {
   return kLanes * vectors * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
@@ -90,12 +91,12 @@ inline void require_aligned(const void* address, std::size_t bytes) {
   }
 }
 
-/// What is read once and what is written does not stay in the caches: __ldcs, __stcs.
-template <class T, int kCount>
+template <class T, int kCount, bool kStreams = false>
 TUTTI_HOST_DEVICE Pack<T, kCount> load_pack(const T* from) {
 #if defined(__CUDA_ARCH__)
   using Bits = typename Word<sizeof(T) * kCount>::Type;
-  return std::bit_cast<Pack<T, kCount>>(__ldcs(reinterpret_cast<const Bits*>(from)));
+  const Bits* const bits = reinterpret_cast<const Bits*>(from);
+  return std::bit_cast<Pack<T, kCount>>(kStreams ? __ldcs(bits) : *bits);
 #else
   require_aligned(from, sizeof(Pack<T, kCount>));
   Pack<T, kCount> pack;
@@ -104,11 +105,15 @@ TUTTI_HOST_DEVICE Pack<T, kCount> load_pack(const T* from) {
 #endif
 }
 
-template <class T, int kCount>
+template <class T, int kCount, bool kStreams = false>
 TUTTI_HOST_DEVICE void store_pack(T* to, const Pack<T, kCount>& pack) {
 #if defined(__CUDA_ARCH__)
   using Bits = typename Word<sizeof(T) * kCount>::Type;
-  __stcs(reinterpret_cast<Bits*>(to), std::bit_cast<Bits>(pack));
+  if constexpr (kStreams) {
+    __stcs(reinterpret_cast<Bits*>(to), std::bit_cast<Bits>(pack));
+  } else {
+    *reinterpret_cast<Bits*>(to) = std::bit_cast<Bits>(pack);
+  }
 #else
   require_aligned(to, sizeof pack);
   std::memcpy(static_cast<void*>(to), pack.values, sizeof pack);
@@ -118,11 +123,12 @@ TUTTI_HOST_DEVICE void store_pack(T* to, const Pack<T, kCount>& pack) {
 /// The elements of one lane in one step: kPacks vectors of kWidth elements, a warp's width apart.
 /// Where a tile is short or a tensor not aligned, the vectors have one element, and those from
 /// `count` on do not exist.
-template <int kTheWidth, int kThePacks, bool kIsChecked>
+template <int kTheWidth, int kThePacks, bool kIsChecked, bool kDoesStream = false>
 struct Places {
   static constexpr int kWidth = kTheWidth;
   static constexpr int kPacks = kThePacks;
   static constexpr bool kChecked = kIsChecked;
+  static constexpr bool kStreams = kDoesStream;
   static constexpr std::uint32_t kStepCount = kLanes * kWidth * kPacks;  ///< for all lanes together
 
   std::uint32_t first;  ///< index in the tile
@@ -156,7 +162,7 @@ TUTTI_HOST_DEVICE void load(Held<T, Where>& held, const T* tile, const Where& wh
   TUTTI_UNROLLED
   for (int pack = 0; pack < Where::kPacks; ++pack) {
     if (where.exists(pack)) {
-      held.packs[pack] = load_pack<T, Where::kWidth>(tile + where.index(pack));
+      held.packs[pack] = load_pack<T, Where::kWidth, Where::kStreams>(tile + where.index(pack));
     } else {
       held.packs[pack] = {};
     }
@@ -168,16 +174,16 @@ TUTTI_HOST_DEVICE void store(const Held<T, Where>& held, T* tile, const Where& w
   TUTTI_UNROLLED
   for (int pack = 0; pack < Where::kPacks; ++pack) {
     if (where.exists(pack))
-      store_pack<T, Where::kWidth>(tile + where.index(pack), held.packs[pack]);
+      store_pack<T, Where::kWidth, Where::kStreams>(tile + where.index(pack), held.packs[pack]);
   }
 }
 
 /// Calls step(places) until the lane's part of a whole tile of kCount elements, or of a short or
 /// unaligned one, is done. kWidth elements are a vector of the widest type.
 template <int kWidth, int kPacks, std::uint32_t kCount = kLanes* kVectorsPerTile* kWidth,
-          class Step>
+          bool kStreams = false, class Step>
 TUTTI_HOST_DEVICE void for_whole_tile(std::uint32_t lane, Step&& step) {
-  using Where = Places<kWidth, kPacks, false>;
+  using Where = Places<kWidth, kPacks, false, kStreams>;
   static_assert(kCount % Where::kStepCount == 0);
   TUTTI_NOT_UNROLLED
   for (std::uint32_t at = 0; at < kCount; at += Where::kStepCount) {

@@ -25,6 +25,7 @@ template <int kTheWidth, bool kIsChecked>
 struct Group {
   static constexpr int kWidth = kTheWidth;
   static constexpr int kPacks = kPackedTogether / kWidth;
+  static constexpr bool kStreams = false;
 
   std::uint32_t first;  ///< index in the tile
   std::uint32_t count;  ///< elements of the tile

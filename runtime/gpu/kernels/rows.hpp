@@ -41,12 +41,12 @@ struct TableView {
   const std::byte* const* inputs;  ///< num_inputs_of_row for each row
   std::uint32_t num_inputs_of_row;
 
-  /// `widest_bytes` and Shape as the table was cut with.
-  template <class Shape = UsualShape>
+  /// `widest_bytes` and kVectors as the table was cut with.
+  template <std::uint32_t kVectors = kVectorsPerTile>
   TUTTI_HOST_DEVICE Work work(std::uint32_t tile, std::size_t widest_bytes) const {
     const Tile place = tiles[tile];
     const DeviceRow& row = rows[place.row];
-    const std::uint32_t most = tile_count(widest_bytes, Shape::kVectorsPerTile);
+    const std::uint32_t most = tile_count(widest_bytes, kVectors);
     const std::uint64_t begin = std::uint64_t{place.index} * most;
     const std::uint64_t left = row.count - begin;
     const std::uint32_t count = left < most ? static_cast<std::uint32_t>(left) : most;

@@ -150,7 +150,7 @@ TUTTI_HOST_DEVICE void sum_tile(const Work& work, const Sources& inputs, std::ui
   if (work.whole) {
     constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
     for_whole_tile<Shape::kVectorBytes / sizeof(T), kPacks,
-                   tile_count(sizeof(T), Shape::kVectorsPerTile)>(lane, step);
+                   tile_count(sizeof(T), Shape::kVectorsPerTile), Shape::kStreams>(lane, step);
   } else {
     for_short_tile<4>(lane, work.count, step);
   }
@@ -166,7 +166,7 @@ struct SumBody {
   TableView table;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work<Shape>(tile, sizeof(T));
+    const Work work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
         return sum_tile<T, Shape, 4>(work, Inputs<T, 1>(work), lane);
@@ -191,7 +191,7 @@ struct AnyOrderSumBody {
   TableView table;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work<Shape>(tile, sizeof(T));
+    const Work work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
     if (work.row->num_inputs == 1) return sum_tile<T, Shape, 1>(work, Inputs<T, 1>(work), lane);
     sum_tile<T, Shape, 1>(work, ManyInputs<T, 2>{work}, lane);
   }

@@ -141,7 +141,7 @@ class TableKernels final : public Kernels {
   void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                double* results) override {
     auto& own = static_cast<Table<Machine>&>(table);
-    own.set(stream, rows, purpose_of<Machine>(nullptr));
+    own.set(stream, rows, Purpose{});
     const std::vector<std::uint32_t>& places = own.cut().places();
     std::vector<std::uint32_t> row_of_place(places.size());
     for (std::uint32_t i = 0; i < places.size(); ++i) row_of_place[places[i]] = i;

@@ -54,8 +54,9 @@ struct UpdateBody {
   static constexpr bool kManyNumbers = sizeof(Actual) > 11 * sizeof(Real);
   // So have 16-bit weights beside two states, and a formula that makes random numbers.
   static constexpr bool kHalves = elements::is_half<Stored> && Uses::kTensors * kPacks == 4;
+  static constexpr bool kIsLong = requires { Actual::kIsLong; };
   static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue ||
-                                      kManyNumbers || kHalves || Uses::kTakesPosition;
+                                      kManyNumbers || kHalves || Uses::kTakesPosition || kIsLong;
   static constexpr int kUsualBlocks = sizeof(Real) == 8 ? 2 : kFewThreads ? 3 : 4;
   static constexpr int kBlocksPerSm = Shape::kBlocksPerSm == 0 ? kUsualBlocks : Shape::kBlocksPerSm;
 
@@ -63,7 +64,7 @@ struct UpdateBody {
   Slots<Formula> slots;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = view.table.work<Shape>(tile, sizeof(Real));
+    const Work work = view.table.work<Shape::kVectorsPerTile>(tile, sizeof(Real));
     const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
     const Slot<Formula>& slot = slots[view.step_of_row == nullptr ? 0 : view.step_of_row[row]];
     if (slot.present == 0) return 0;
@@ -75,10 +76,10 @@ struct UpdateBody {
       for_short_tile<2>(lane, work.count, step_many);
     } else if (work.row->num_inputs == 1 || !Uses::kRead[0]) {
       const Inputs<Stored, 1> one(work);
-      for_whole_tile<kWidth, kPacks, kTile>(
+      for_whole_tile<kWidth, kPacks, kTile, Shape::kStreams>(
           lane, [&](const auto& where) { step(one, InPlace(), own, where); });
     } else {
-      for_whole_tile<kWidth, 1, kTile>(lane, step_many);
+      for_whole_tile<kWidth, 1, kTile, Shape::kStreams>(lane, step_many);
     }
     return own.squares;
   }

@@ -41,7 +41,7 @@ TUTTI_HOST_DEVICE void walk_tiles(std::uint32_t first, std::uint32_t stride,
   }
 }
 
-/// As load(), from shared memory, which has no streaming hints.
+/// As load(), from shared memory.
 template <class T, class Where>
 TUTTI_HOST_DEVICE void load_staged(kernels::Held<T, Where>& held, const std::byte* tile,
                                    const Where& where) {
@@ -81,7 +81,7 @@ struct BulkBody<kernels::SumBody<T, Shape>> : kernels::SumBody<T, Shape> {
 
   template <class Visit>
   TUTTI_HOST_DEVICE void each_copy(std::uint32_t tile, Visit&& visit) const {
-    const kernels::Work work = this->table.template work<Shape>(tile, sizeof(T));
+    const kernels::Work work = this->table.template work<Shape::kVectorsPerTile>(tile, sizeof(T));
     if (!is_staged(work)) return;
     for (int i = 0; i < work.row->num_inputs; ++i) {
       visit(static_cast<std::uint32_t>(i) * kBytes, work.inputs[i] + work.begin * sizeof(T),
@@ -91,7 +91,7 @@ struct BulkBody<kernels::SumBody<T, Shape>> : kernels::SumBody<T, Shape> {
 
   TUTTI_HOST_DEVICE void compute(std::uint32_t tile, std::uint32_t lane,
                                  const std::byte* stage) const {
-    const kernels::Work work = this->table.template work<Shape>(tile, sizeof(T));
+    const kernels::Work work = this->table.template work<Shape::kVectorsPerTile>(tile, sizeof(T));
     if (!is_staged(work)) return (*this)(tile, lane);
     T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
     const int num_inputs = work.row->num_inputs;
@@ -132,7 +132,8 @@ struct BulkBody<kernels::UpdateBody<Formula, Stored, Shape>>
 
   template <class Visit>
   TUTTI_HOST_DEVICE void each_copy(std::uint32_t tile, Visit&& visit) const {
-    const kernels::Work work = this->view.table.template work<Shape>(tile, sizeof(Real));
+    const kernels::Work work =
+        this->view.table.template work<Shape::kVectorsPerTile>(tile, sizeof(Real));
     if (!is_staged(work)) return;
     if constexpr (Uses::kRead[0]) {
       visit(0u, work.inputs[0] + work.begin * sizeof(Stored), kGradientBytes);
@@ -142,7 +143,8 @@ struct BulkBody<kernels::UpdateBody<Formula, Stored, Shape>>
 
   TUTTI_HOST_DEVICE void compute(std::uint32_t tile, std::uint32_t lane,
                                  const std::byte* stage) const {
-    const kernels::Work work = this->view.table.template work<Shape>(tile, sizeof(Real));
+    const kernels::Work work =
+        this->view.table.template work<Shape::kVectorsPerTile>(tile, sizeof(Real));
     if (!is_staged(work)) {
       static_cast<void>((*this)(tile, lane));
       return;

@@ -22,8 +22,15 @@ struct Base : tutti::gpus::kernels::UsualShape {
 };
 
 struct SmallTiles : Base {
-  static constexpr const char* kName = "tiles of 2 KiB";
-  static constexpr std::uint32_t kVectorsPerTile = 4;
+  static constexpr const char* kName = "tiles of 1 KiB";
+  static constexpr std::uint32_t kVectorsPerTile = 2;
+  static constexpr int kPacks = 1;
+  static constexpr bool kKeepsNorms = false;
+};
+
+struct MediumTiles : Base {
+  static constexpr const char* kName = "tiles of 4 KiB";
+  static constexpr std::uint32_t kVectorsPerTile = 8;
   static constexpr bool kKeepsNorms = false;
 };
 
@@ -31,6 +38,11 @@ struct LargeTiles : Base {
   static constexpr const char* kName = "tiles of 16 KiB";
   static constexpr std::uint32_t kVectorsPerTile = 32;
   static constexpr bool kKeepsNorms = false;
+};
+
+struct Streaming : Base {
+  static constexpr const char* kName = "streaming hints";
+  static constexpr bool kStreams = true;
 };
 
 struct NarrowVectors : Base {
@@ -92,7 +104,8 @@ template <class... Shape>
 struct Shapes {};
 
 /// nvcc compiles one list in one file.
-using LoadShapes = Shapes<SmallTiles, LargeTiles, NarrowVectors, OnePack, TwoPacks, FourPacks>;
-using LaunchShapes = Shapes<FewBlocks, MoreBlocks, Persistent, PersistentLarge, Bulk>;
+using LoadShapes = Shapes<SmallTiles, MediumTiles, LargeTiles, Streaming, NarrowVectors>;
+using LaunchShapes =
+    Shapes<OnePack, TwoPacks, FourPacks, FewBlocks, MoreBlocks, Persistent, PersistentLarge, Bulk>;
 
 }  // namespace test::variants
