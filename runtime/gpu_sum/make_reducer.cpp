@@ -110,7 +110,14 @@ Choice choose(Group& group, const std::vector<Facts>& facts) {
   const Way way = path == "nccl-all" ? Way::all : Way::node;
   const bool alone = topology.nodes.size() == facts.size() && way == Way::node;
   if (path == "host" || alone) return {};
-  if (path == "auto" && group.settings().reproducible) return {};
+  if (group.settings().reproducible) {
+    if (path == "auto") return {};
+    throw Error(ErrorCode::invalid_argument,
+                "TUTTI_REPRODUCIBLE=1 with TUTTI_GPU_PATH=" + path +
+                    ": NCCL adds in an order of its own, which depends on the layout; take auto or "
+                    "host, whose sums have the same bits for every layout",
+                ErrorScope::agreed, topology.rank == 0);
+  }
   const std::string why = obstacle(way, topology, facts);
   if (why.empty()) return {way, {}};
   if (path != "auto") throw_cannot_sum(why, topology.rank == 0);

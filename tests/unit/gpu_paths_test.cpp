@@ -126,6 +126,26 @@ TEST_CASE("a tuning file's sums by kernels are left out where one GPU cannot rea
   CHECK(said.find(": its row of sums of GPUs by peers is left out: rank 1") != std::string::npos);
 }
 
+TEST_CASE("NCCL's sums are refused where every layout is to have the same bits") {
+  for (const std::string path : {"nccl", "nccl-all"}) {
+    for (const auto& layout : {std::vector<int>{2}, std::vector<int>{3, 3}}) {
+      CAPTURE(path);
+      Settings settings = test::by(path);
+      settings.reproducible = true;
+      const test::FakeGpus gpus(test::size_of_job(layout));
+      const auto outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+        const Device mine = gpu(communicator.rank());
+        auto kv = KVStore::create(communicator);
+        kv.init(1, Tensor::zeros({4}, DType::float32, mine));
+        kv.push(1, Tensor::ones({4}, DType::float32, mine));
+      });
+      CHECK(test::all_say(outcomes, ErrorCode::invalid_argument,
+                          "TUTTI_REPRODUCIBLE=1 with TUTTI_GPU_PATH=" + path +
+                              ": NCCL adds in an order of its own"));
+    }
+  }
+}
+
 TEST_CASE("sums in registered memory are right in every layout, also where keys come and go") {
   for (const auto& layout : kSmallLayouts) {
     Settings settings = test::by("nccl");
