@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -76,6 +77,11 @@ class Reducer {
 /// Two groups whose collectives the ranks order differently wait for each other in the streams of
 /// the GPUs. Errors: invalid_argument if another thread has put those of another `user` there.
 void require_one_order(Gpus& gpus, int device, const void* user);
+
+/// What NCCL says has gone wrong, or nothing. It sees that a connection has closed, and not whose:
+/// a rank of the node whose process has ended is named instead. A process that is killed closes its
+/// connections just before its end, so this waits for that, 0.1 s at most.
+std::optional<std::string> failure_of(const Group& group, NodeCollectives& node);
 
 /// Calls body(), a step of a sum that all ranks make. What goes wrong on one rank is everybody's,
 /// since the others wait for its next step: the failure is raised first, for ranks that wait in the

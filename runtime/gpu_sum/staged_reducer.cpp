@@ -168,7 +168,9 @@ std::string StagedReducer::wait_between() const {
 void StagedReducer::await(Event event) {
   const auto ready = [&] {
     if (node_ != nullptr) {
-      if (const auto failure = node_->failure()) throw Error(ErrorCode::communication, *failure);
+      if (const auto failure = failure_of(group_, *node_)) {
+        throw Error(ErrorCode::communication, *failure);
+      }
     }
     return accelerator_.done(event);
   };

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "tutti/error.hpp"
 
@@ -60,6 +63,24 @@ void require_one_order(Gpus& gpus, int device, const void* user) {
                   " are summed from two threads, whose order may differ between ranks, and NCCL "
                   "would hang; make the calls of both from one thread, or sum by way of the host "
                   "with TUTTI_GPU_PATH=host");
+}
+
+std::optional<std::string> failure_of(const Group& group, NodeCollectives& node) {
+  constexpr int kLooks = 20;
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  const auto failure = node.failure();
+  if (!failure) return std::nullopt;
+  for (int look = 0; look < kLooks; ++look) {
+    const std::vector<int> gone = group.ended_local_ranks();
+    if (!gone.empty()) {
+      return names_of(group.topology(), gone) +
+             " ended without a word, and its GPU's part is missing; it was killed or left the "
+             "program (" +
+             *failure + ")";
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return failure;
 }
 
 void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,

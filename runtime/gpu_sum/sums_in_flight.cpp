@@ -146,7 +146,9 @@ void SumsInFlight::State::look() {
     retire();
     if (group.failed()) is_over = true;
     if (count == 0 || is_over || group.topology().num_nodes() > 1) return;
-    if (const auto failure = node->failure()) return fail(ErrorCode::communication, *failure);
+    if (const auto failure = failure_of(group, *node)) {
+      return fail(ErrorCode::communication, name() + ": " + *failure);
+    }
     if (!ring[first].is_whole) return;  // the call that puts it there has its own deadline
     waited += passed;
     look_at_processes();
@@ -284,8 +286,8 @@ void SumsInFlight::check() {
   const std::lock_guard lock(state_->mutex);
   if (state_->group.failed()) return state_->group.check_usable();
   if (state_->is_over) return;
-  if (const auto failure = state_->node->failure()) {
-    state_->fail_and_throw({ErrorCode::communication, *failure});
+  if (const auto failure = failure_of(state_->group, *state_->node)) {
+    state_->fail_and_throw({ErrorCode::communication, state_->name() + ": " + *failure});
   }
 }
 

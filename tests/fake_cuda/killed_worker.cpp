@@ -2,8 +2,9 @@
 // The last rank of a node is killed after its push has returned, and its GPU has no part in the sum
 // yet. The others, which nobody else tells of it, name it in their next calls.
 //
-//   mpirun --enable-recovery -np 2 killed_worker      no launcher ends the job
+//   mpirun --enable-recovery -np 2 killed_worker [closes]      no launcher ends the job
 //
+// closes: NCCL says that a connection has closed, as it does where sockets join the GPUs.
 // Rank 0 prints what its calls throw. Exit code of ranks that live: 0 if both name the rank.
 #include <csignal>
 #include <cstdio>
@@ -35,7 +36,7 @@ std::string error_of(Call call) {
   }
 }
 
-int run() {
+int run(bool closes) {
   tutti::Communicator world = tutti::Communicator::world();
   const std::string host = "rank" + std::to_string(world.rank());  // NCCL wants a GPU for each
   setenv("NCCL_HOSTID", host.c_str(), 1);
@@ -46,6 +47,7 @@ int run() {
   tutti::synchronize(gpu(0));
   kv.barrier();
   const int victim = world.size() - 1;
+  if (closes && world.rank() != victim) setenv("FAKE_NCCL_FAIL", "2", 1);
   if (world.rank() == victim) fake_cuda::hang(0);
   kv.push(0, value);  // returns early, on all ranks
   if (world.rank() == victim) std::raise(SIGKILL);
@@ -68,4 +70,6 @@ int run() {
 }  // namespace
 
 /// MPI itself cannot end without the rank.
-int main() { std::_Exit(run()); }
+int main(int argc, char** argv) {
+  std::_Exit(run(argc > 1 && std::string(argv[1]) == "closes"));
+}

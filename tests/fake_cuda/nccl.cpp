@@ -6,7 +6,8 @@
 //   FAKE_NCCL_VERSION   what ncclGetVersion gives
 //   FAKE_NCCL_MOST      communicators of a process; more end it
 //   FAKE_NCCL_FAIL=1    collectives of this process never end, and the communicator says that
-//                       another rank is gone
+//                       another rank is gone; 2: so it says, as where a connection closes, of a
+//                       rank that does not come within kLateAfter
 //   FAKE_NCCL_WINDOWS   fail: this process registers none, while the others wait for it; none: it
 //                       says that it has, and has not
 //
@@ -47,6 +48,7 @@ constexpr int kMostRanks = 16;
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 constexpr auto kPause = std::chrono::microseconds(20);
 constexpr unsigned kOneInLate = 3;
+constexpr auto kLateAfter = std::chrono::milliseconds(2);
 
 enum class Kind : int { none, allreduce, reduce_scatter, allgather };
 
@@ -296,7 +298,12 @@ struct ncclComm {
   bool meet() {
     const std::uint64_t all = ++num_meetings_ * static_cast<std::uint64_t>(size_);
     shared_->arrived.fetch_add(1);
-    while (shared_->arrived < all && !is_aborted_) std::this_thread::yield();
+    const bool closes = number_from("FAKE_NCCL_FAIL", 0) == 2;
+    const auto begin = std::chrono::steady_clock::now();
+    while (shared_->arrived < all && !is_aborted_) {
+      std::this_thread::yield();
+      if (closes && std::chrono::steady_clock::now() - begin > kLateAfter) state_ = ncclRemoteError;
+    }
     return !is_aborted_;
   }
 
