@@ -2,16 +2,10 @@
 #include "runtime/python/arguments.hpp"
 
 #include <charconv>
-#include <cstdlib>
-#include <cstring>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "tutti/error.hpp"
-#include "tutti/gpu.hpp"
-
-#include "runtime/python/array.hpp"
 
 extern char** environ;
 
@@ -19,138 +13,11 @@ namespace tutti::python {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorCode::invalid_argument, text);
-}
-
-std::string name_of_type(nb::handle given) {
-  return nb::cast<std::string>(nb::object(given.type().attr("__name__")));
-}
-
 /// What was raised, as text; nothing is raised any more.
 std::string take_exception() {
   const nb::python_error raised;
   const nb::object value = nb::borrow(raised.value());
   return text_of(value);
-}
-
-constexpr const char* kElements =
-    "float16, bfloat16, float32, float64, int8, uint8, int32 or int64";
-
-/// From a format of the struct module, as buffers have it.
-std::optional<DType> dtype_of_format(const char* format, Py_ssize_t item_bytes) {
-  if (format == nullptr) return DType::uint8;
-  if (*format == '@' || *format == '=' || *format == '<') ++format;
-  if (std::strlen(format) != 1) return std::nullopt;
-  switch (*format) {
-    case 'e':
-      return DType::float16;
-    case 'f':
-      return DType::float32;
-    case 'd':
-      return DType::float64;
-    case 'b':
-      return DType::int8;
-    case 'B':
-      return DType::uint8;
-    case 'i':
-    case 'l':
-    case 'q':
-      return item_bytes == 4 ? DType::int32 : DType::int64;
-    default:
-      return std::nullopt;
-  }
-}
-
-[[noreturn]] void refuse_dtype(const Where& where, const std::string& got) {
-  refuse(where() + ": expected elements of " + kElements + "; got " + got);
-}
-
-[[noreturn]] void refuse_strides(const Where& where) {
-  refuse(where() +
-         ": expected a dense row-major (C-contiguous) array; got one with gaps or in "
-         "another order; pass a copy, numpy.ascontiguousarray(a) or a.contiguous()");
-}
-
-[[noreturn]] void refuse_read_only(const Where& where) {
-  refuse(where() + ": expected a writable array; got one that is read-only");
-}
-
-bool is_row_major(const dlpack::Tensor& tensor) {
-  if (tensor.strides == nullptr) return true;
-  std::int64_t expected = 1;
-  for (std::int32_t i = tensor.dimensions; i-- > 0;) {
-    if (tensor.shape[i] == 0) return true;
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
-
-TensorView view_of(const dlpack::Tensor& tensor, const Where& where) {
-  const auto dtype = dlpack::dtype_of(tensor.dtype);
-  if (!dtype) {
-    refuse_dtype(where, "DLPack's type " + std::to_string(tensor.dtype.code) + " of " +
-                            std::to_string(tensor.dtype.bits) + " bits");
-  }
-  if (!is_row_major(tensor)) refuse_strides(where);
-  Device device = cpu();
-  if (tensor.device.kind == dlpack::kCuda) {
-    device = gpu(tensor.device.index);
-  } else if (tensor.device.kind != dlpack::kCpu && tensor.device.kind != dlpack::kCudaHost) {
-    refuse(where() +
-           ": expected an array in the host's memory or on a CUDA GPU; got one on DLPack's "
-           "device type " +
-           std::to_string(tensor.device.kind));
-  }
-  const auto dimensions = static_cast<std::size_t>(tensor.dimensions);
-  return {static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
-          Shape(std::span<const std::int64_t>(tensor.shape, dimensions)), *dtype, device};
-}
-
-/// The 16-bit integers that an array of NumPy with ml_dtypes' bfloat16 holds; else nothing.
-nb::object bits_of_bfloat16(nb::handle given) {
-  if (!nb::hasattr(given, "dtype") || !nb::hasattr(given, "view")) return {};
-  const nb::object dtype = given.attr("dtype");
-  if (!nb::hasattr(dtype, "name")) return {};
-  const nb::object name = dtype.attr("name");
-  if (!nb::isinstance<nb::str>(name) || text_of(name) != "bfloat16") {
-    return {};
-  }
-  return given.attr("view")("uint16");
-}
-
-/// The library reads and writes a GPU's memory in its own stream of the device, which the owner of
-/// the array lets wait for its work. The default stream is 1.
-nb::object stream_for(nb::handle given) {
-  // Torch's tensors tell it in a hundredth of the time.
-  const bool is_elsewhere =
-      nb::hasattr(given, "is_cuda") && nb::object(given.attr("is_cuda")).is(nb::bool_(false));
-  if (is_elsewhere || !nb::hasattr(given, "__dlpack_device__")) return {};
-  const nb::object device = given.attr("__dlpack_device__")();
-  int kind = 0;
-  int index = 0;
-  if (!nb::isinstance<nb::tuple>(device) || nb::len(device) != 2 ||
-      !nb::try_cast(device[0], kind) || !nb::try_cast(device[1], index) || kind != dlpack::kCuda ||
-      index < 0 || index >= num_gpus()) {
-    return {};
-  }
-  const auto stream = reinterpret_cast<std::uintptr_t>(stream_of(gpu(index)));
-  return nb::int_(stream == 0 ? 1 : stream);
-}
-
-nb::object export_dlpack(nb::handle given) {
-  nb::dict options;
-  const nb::object stream = stream_for(given);
-  if (stream.is_valid()) options["stream"] = stream;
-  options["max_version"] = nb::make_tuple(1, 0);
-  try {
-    return given.attr("__dlpack__")(**options);
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
-  }
-  PyDict_DelItemString(options.ptr(), "max_version");
-  return given.attr("__dlpack__")(**options);  // a library of before DLPack 1.0
 }
 
 bool has_method(nb::handle given, const char* name) {
@@ -198,6 +65,12 @@ bool is_list(nb::handle given) {
          PyUnicode_Check(object) == 0 && !nb::hasattr(given, "__dlpack__") && !is_mapping(given);
 }
 
+void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+
+std::string name_of_type(nb::handle given) {
+  return nb::cast<std::string>(nb::object(given.type().attr("__name__")));
+}
+
 std::string text_of(nb::handle object) { return utf8_of(PyObject_Str(object.ptr())); }
 std::string repr_of(nb::handle object) { return utf8_of(PyObject_Repr(object.ptr())); }
 
@@ -237,112 +110,6 @@ Device read_device(nb::handle given) {
   if (is_number && kind == "cpu") return cpu(index);
   if (is_number && (kind == "gpu" || kind == "cuda")) return gpu(index);
   refuse("device: expected \"cpu\", \"gpu(0)\" or \"cuda:0\"; got \"" + text + "\"");
-}
-
-Loans::Loans(Loans&& other) noexcept
-    : buffers_(std::exchange(other.buffers_, {})),
-      plain_(std::exchange(other.plain_, {})),
-      versioned_(std::exchange(other.versioned_, {})) {}
-
-/// Owners may run code that uses these loans again.
-void Loans::give_back() noexcept {
-  auto buffers = std::exchange(buffers_, {});
-  const auto plain = std::exchange(plain_, {});
-  const auto versioned = std::exchange(versioned_, {});
-  for (Py_buffer& buffer : buffers) PyBuffer_Release(&buffer);
-  for (dlpack::Managed* const managed : plain) {
-    if (managed->destroy != nullptr) managed->destroy(managed);
-  }
-  for (dlpack::ManagedVersioned* const managed : versioned) {
-    if (managed->destroy != nullptr) managed->destroy(managed);
-  }
-}
-
-void require_aligned(const TensorView& view, const Where& where) {
-  const std::size_t size = size_of(view.dtype());
-  if (reinterpret_cast<std::uintptr_t>(view.bytes()) % size == 0) return;
-  refuse(where() + ": expected memory that begins at a multiple of " + std::to_string(size) +
-         " bytes, the size of its elements; give a copy, such as numpy.array(values)");
-}
-
-TensorView Loans::borrow(nb::handle given, Access access, const Where& where) {
-  const TensorView view = borrow_any(given, access, where);
-  require_aligned(view, where);
-  return view;
-}
-
-TensorView Loans::borrow_any(nb::handle given, Access access, const Where& where) {
-  try {
-    if (nb::isinstance<Array>(given)) {
-      const Array& own = *nb::inst_ptr<Array>(given);
-      if (access == Access::write && !own.is_writable()) refuse_read_only(where);
-      if (own.device().kind == DeviceKind::gpu || own.dtype() == DType::bfloat16) {
-        return borrow_dlpack(given, access, where);
-      }
-    }
-    if (PyObject_CheckBuffer(given.ptr()) != 0) {
-      if (const auto found = borrow_buffer(given, access, where)) return *found;
-    }
-    if (nb::hasattr(given, "__dlpack__")) return borrow_dlpack(given, access, where);
-  } catch (nb::python_error& error) {
-    refuse(where() + ": its " + name_of_type(given) +
-           " does not give its memory away: " + text_of(nb::borrow(error.value())));
-  }
-  refuse(where() +
-         ": expected an array that has the buffer protocol or DLPack, such as NumPy's or "
-         "PyTorch's; got a " +
-         name_of_type(given));
-}
-
-/// Nothing if the array has no buffer; it may still have DLPack.
-std::optional<TensorView> Loans::borrow_buffer(nb::handle given, Access access,
-                                               const Where& where) {
-  Py_buffer buffer;
-  std::optional<DType> dtype;
-  if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
-    PyErr_Clear();
-    const nb::object bits = bits_of_bfloat16(given);
-    if (!bits.is_valid()) return std::nullopt;
-    if (PyObject_GetBuffer(bits.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
-      throw nb::python_error();
-    }
-    dtype = DType::bfloat16;
-  } else {
-    dtype = dtype_of_format(buffer.format, buffer.itemsize);
-  }
-  buffers_.push_back(buffer);
-  if (!dtype) {
-    const std::string name = nb::hasattr(given, "dtype") ? text_of(nb::object(given.attr("dtype")))
-                                                         : "format " + std::string(buffer.format);
-    refuse_dtype(where, name);
-  }
-  if (PyBuffer_IsContiguous(&buffer, 'C') == 0) refuse_strides(where);
-  if (access == Access::write && buffer.readonly != 0) refuse_read_only(where);
-  static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
-  const std::span<const std::int64_t> dimensions(
-      reinterpret_cast<const std::int64_t*>(buffer.shape), static_cast<std::size_t>(buffer.ndim));
-  return TensorView(buffer.buf, Shape(dimensions), *dtype);
-}
-
-TensorView Loans::borrow_dlpack(nb::handle given, Access access, const Where& where) {
-  const nb::object capsule = export_dlpack(given);
-  PyObject* const object = capsule.ptr();
-  if (PyCapsule_IsValid(object, dlpack::kVersionedName) != 0) {
-    auto* const managed = static_cast<dlpack::ManagedVersioned*>(
-        PyCapsule_GetPointer(object, dlpack::kVersionedName));
-    PyCapsule_SetName(object, dlpack::kUsedVersionedName);
-    versioned_.push_back(managed);
-    const bool is_read_only = (managed->flags & dlpack::kReadOnly) != 0;
-    if (access == Access::write && is_read_only) refuse_read_only(where);
-    return view_of(managed->tensor, where);
-  }
-  if (PyCapsule_IsValid(object, dlpack::kName) == 0) {
-    refuse(where() + ": its __dlpack__() gave no capsule of DLPack");
-  }
-  auto* const managed = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(object, dlpack::kName));
-  PyCapsule_SetName(object, dlpack::kUsedName);
-  plain_.push_back(managed);
-  return view_of(managed->tensor, where);
 }
 
 namespace {

@@ -22,6 +22,10 @@ namespace nb = nanobind;
 
 enum class Access : bool { read, write };
 
+/// Throws invalid_argument with this text.
+[[noreturn]] void refuse(const std::string& text);
+std::string name_of_type(nb::handle given);
+
 /// str() and repr() of an object. What they raise comes out.
 std::string text_of(nb::handle object);
 std::string repr_of(nb::handle object);
@@ -57,11 +61,12 @@ class Loans {
  private:
   TensorView borrow_any(nb::handle given, Access access, const Where& where);
   std::optional<TensorView> borrow_buffer(nb::handle given, Access access, const Where& where);
+  std::optional<TensorView> borrow_by_table(nb::handle given, Access access, const Where& where);
   TensorView borrow_dlpack(nb::handle given, Access access, const Where& where);
 
   std::vector<Py_buffer> buffers_;
   std::vector<dlpack::Managed*> plain_;
-  std::vector<dlpack::ManagedVersioned*> versioned_;
+  std::vector<dlpack::ManagedVersioned*> versioned_;  ///< or null
 };
 
 /// One key or many, and what lies at each: `kv.push(3, a)`, `kv.push([5, 7], [a, b])`,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The structures of DLPack, whose layout libraries of arrays agree on.
-// Source  https://dmlc.github.io/dlpack/latest/c_api.html, versions 0.8 and 1.0.
+// Source  https://dmlc.github.io/dlpack/latest/c_api.html, versions 0.8, 1.0 and 1.3.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,23 @@ struct ManagedVersioned {
   std::uint64_t flags;
   Tensor tensor;
 };
+
+/// What the type of an array may have as kTableAttribute: functions that give its memory away
+/// without a call of Python, and without waiting for any stream. 0: done; else a Python exception
+/// is set. The table stays for the life of the process.
+struct Table {
+  std::uint32_t major;
+  std::uint32_t minor;
+  const Table* before;
+  void* allocate;
+  int (*from_object)(void* object, ManagedVersioned** managed);
+  void* to_object;
+  void* tensor_from_object;
+  int (*current_stream)(std::int32_t kind, std::int32_t index, void** stream);  ///< of arrays' work
+};
+inline constexpr std::uint32_t kTableMajor = 1;
+inline constexpr const char* kTableAttribute = "__dlpack_c_exchange_api__";
+inline constexpr const char* kTableName = "dlpack_exchange_api";
 
 inline constexpr const char* kName = "dltensor";
 inline constexpr const char* kUsedName = "used_dltensor";

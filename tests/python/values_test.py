@@ -243,3 +243,27 @@ def test_a_call_inside_a_call_is_refused():
     with pytest.raises(tutti.InvalidArgumentError, match="has interrupted; make this one when"):
         ranks.allreduce(Nested(ranks))
     ranks.barrier()
+
+
+class WithTable:
+    """Its type has the attribute that DLPack's table of functions has, and another thing there."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__()
+
+
+@pytest.mark.parametrize("table", [None, 5, "text", object()])
+def test_a_type_without_a_table_of_dlpack_gives_arrays_by_its_method(table):
+    given = type("Given", (WithTable,), {"__dlpack_c_exchange_api__": table})
+    kv = tutti.create("local")
+    kv.init("a", np.zeros(3, np.float32))
+    kv.push("a", given(np.arange(3, dtype=np.float32)))
+    out = np.zeros(3, np.float32)
+    kv.pull("a", out)
+    assert out.tolist() == [0.0, 1.0, 2.0]
