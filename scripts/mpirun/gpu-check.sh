@@ -194,7 +194,7 @@ measure_ranks() {
     -b 1M -e 256M -f 16 --backend tutti,mpi --json "$folder/ranks.json"
 }
 
-# The table as JSON, with what the benchmarks wrote, where they did.
+# The table as JSON, with what the benchmarks wrote in this run: the folder may have an older one's.
 write_json() {
   local row name verdict seconds reason comma=''
   {
@@ -206,8 +206,9 @@ write_json() {
       comma=', '
     done
     printf ']'
-    for name in kernels variants torch pushes ranks; do
-      if [ -s "$folder/$name.json" ]; then
+    for row in "${rows[@]}"; do
+      IFS='|' read -r name verdict _ <<<"$row"
+      if [ "$verdict" != SKIPPED ] && [ -s "$folder/$name.json" ]; then
         printf ', "%s": ' "$name"
         cat -- "$folder/$name.json"
       fi

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command that launch.sh would run: every option in it is there for a reason."""
 
+import json
 import os
 import subprocess
 import shutil
@@ -230,6 +231,45 @@ class Gpus(launcher.Folder):
                                        ("yes", {}, True), ("no", self.devices, False)):
             out = launch("--dry-run", "--gpus", option, "-np", 1, "true", **devices).out
             self.assertEqual(binder in out, bound, (option, out))
+
+
+class GpuCheck(launcher.Folder):
+    """gpu-check.sh in a tree of its own, with stand-ins for the GPU and for what is built."""
+
+    def setUp(self):
+        super().setUp()
+        scripts = self.folder / "scripts" / "mpirun"
+        scripts.mkdir(parents=True)
+        for name in ("gpu-check.sh", "common.sh", "machine.sh"):
+            shutil.copy(launcher.SCRIPTS / name, scripts)
+        self.build = self.folder / "build-gpu"
+        (self.build / "tests").mkdir(parents=True)
+        for name in ("kernels", "variants", "torch", "pushes", "ranks"):
+            (self.build / f"{name}.json").write_text('"of an older run"', encoding="utf-8")
+        self.script("build-gpu/tests/kernel-benchmark", 'echo "\\"new\\""; exit "${CODE:-0}"\n')
+        for name in ("nvcc", "cmake", "xxhash.h"):
+            self.script(name, "exit 0\n")
+
+    def check(self, *arguments, gpus="GPU 0", **variables):
+        self.script("nvidia-smi", f"echo '{gpus}'\n")
+        done = subprocess.run(
+            [self.folder / "scripts/mpirun/gpu-check.sh", *arguments], capture_output=True,
+            text=True, timeout=launcher.TIMEOUT_S, check=False, env=launcher.environment(
+                PATH=f"{self.folder}:{os.environ['PATH']}", XXHASH_ROOT=str(self.folder),
+                **variables))
+        report = json.loads((self.build / "gpu-check.json").read_text(encoding="utf-8"))
+        steps = {step["step"]: step["verdict"] for step in report.pop("steps")}
+        return done, steps, report
+
+    def test_its_results_have_the_speeds_of_this_run_alone(self):
+        done, steps, speeds = self.check("--only", "kernels")
+        self.assertEqual((done.returncode, steps["kernels"], steps["pushes"]),
+                         (0, "passed", "SKIPPED"), done.stderr)
+        self.assertEqual(speeds, {"kernels": "new"})
+        done, steps, speeds = self.check("--only", "kernels", CODE="1")
+        self.assertEqual((done.returncode, steps["kernels"], speeds), (1, "FAILED", {}))
+        done, steps, speeds = self.check(gpus="none")
+        self.assertEqual((done.returncode, set(steps.values()), speeds), (77, {"SKIPPED"}, {}))
 
 
 class Shellcheck(unittest.TestCase):
