@@ -72,7 +72,8 @@ usage() {
 
 ranks='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
-placed=no          # the user says where ranks go, or what they are bound to
+slots_said=no      # the user says where ranks go, or whether they may take turns
+binding_said=no    # the user says what they are bound to, or does by where they go
 several_hosts=no   # a batch job or a list of hosts: mpirun knows its slots, this script does not
 forwarded=' '      # variables that the user forwards
 passed=()          # for the launcher
@@ -96,22 +97,21 @@ pass_on() {
     -H | -host | --host | -hostfile | --hostfile | -machinefile | --machinefile | \
       --default-hostfile) words=2 several_hosts=yes ;;
     -N | -npernode | --npernode | -nperboard | --nperboard | -npersocket | --npersocket | --ppr | \
-      -nproc-per-node | --nproc-per-node) words=2 counted=yes placed=yes ;;
+      -nproc-per-node | --nproc-per-node) words=2 counted=yes slots_said=yes binding_said=yes ;;
     -N[0-9]* | -pernode | --pernode | -npernode=* | --npernode=* | -npersocket=* | \
-      --npersocket=* | --ppr=* | --nproc-per-node=*) counted=yes placed=yes ;;
+      --npersocket=* | --ppr=* | --nproc-per-node=*) counted=yes slots_said=yes binding_said=yes ;;
     --map-by | -map-by)
-      words=2 placed=yes
+      words=2 slots_said=yes binding_said=yes
       if [[ ${2:-} == ppr:* ]]; then counted=yes; fi
       ;;
-    --map-by=ppr:* | -map-by=ppr:*) counted=yes placed=yes ;;
-    --bind-to | -bind-to | --rank-by | -rank-by | -rf | --rankfile | --cpu-set | --cpu-list)
-      words=2 placed=yes
-      ;;
-    --map-by=* | --bind-to=* | --rank-by=* | --rankfile=* | --cpu-set=* | --cpu-list=*)
-      placed=yes
-      ;;
+    --map-by=ppr:* | -map-by=ppr:*) counted=yes slots_said=yes binding_said=yes ;;
+    -rf | --rankfile) words=2 slots_said=yes binding_said=yes ;;
+    --map-by=* | --rankfile=*) slots_said=yes binding_said=yes ;;
+    --bind-to | -bind-to | --cpu-set | --cpu-list) words=2 binding_said=yes ;;
+    --bind-to=* | --cpu-set=* | --cpu-list=* | --bind-to-*) binding_said=yes ;;
+    --rank-by | -rank-by) words=2 ;;
+    --oversubscribe | -oversubscribe | --nooversubscribe) slots_said=yes ;;
     --host=* | --hostfile=* | --machinefile=* | --default-hostfile=*) several_hosts=yes ;;
-    --oversubscribe | -oversubscribe | --nooversubscribe | --bind-to-*) placed=yes ;;
     -wdir | --wdir | -wd | --wd | -path | --path | --prefix | --output-filename | --output | \
       --timeout | --tune | --stdin | --am | --personality | --display) words=2 ;;
     *)

@@ -65,27 +65,34 @@ numa_domains() { compgen -G "${LAUNCH_NUMA:-/sys/devices/system/node/node}[0-9]*
 #   else                         bound to nothing. mpirun begins at the first core, which a second
 #                                job beside this one would be given too. With one NUMA domain ranks
 #                                gain nothing, and beside a compiler they lose half of their speed
+# A user who says one of the two, whether ranks may take turns or what they are bound to, leaves the
+# other to this.
 choose_placement() {
   local cores threads
-  if [ "$placed" = yes ] || [ -n "${OMPI_MCA_hwloc_base_binding_policy:-}" ] ||
+  if [ -n "${OMPI_MCA_hwloc_base_binding_policy:-}" ] ||
     [ -n "${PRTE_MCA_hwloc_default_binding_policy:-}" ]; then
-    return
+    binding_said=yes
   fi
+  if [ "$slots_said" = yes ] && [ "$binding_said" = yes ]; then return; fi
   threads=$(threads_per_rank)
   if has_allocation; then
     if [ "$threads" -gt 1 ]; then bind=numa; fi
-    return
-  fi
-  cores=$(usable_cores)
-  if [ "$ranks" -gt "$cores" ]; then
-    say "launch.sh: $ranks ranks on $cores usable cores: they take turns (oversubscribed)."
-    oversubscribe=yes
-    bind=none
-  elif [ $((2 * ranks)) -gt "$cores" ] && [ "$threads" = 1 ] && [ "$(numa_domains)" -gt 1 ]; then
-    bind=core
   else
+    cores=$(usable_cores)
     bind=none
+    if [ "$ranks" -gt "$cores" ]; then
+      choose_turns
+    elif [ $((2 * ranks)) -gt "$cores" ] && [ "$threads" = 1 ] && [ "$(numa_domains)" -gt 1 ]; then
+      bind=core
+    fi
   fi
+  if [ "$binding_said" = yes ]; then bind=; fi
+}
+
+choose_turns() {
+  [ "$slots_said" = no ] || return 0
+  say "launch.sh: $ranks ranks on $cores usable cores: they take turns (oversubscribed)."
+  oversubscribe=yes
 }
 
 # One host's processes inherit the environment; those of other hosts get what is named.

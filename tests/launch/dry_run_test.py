@@ -66,18 +66,32 @@ class DryRun(launcher.Folder):
         self.assertEqual(self.command("-np", 1, "true", **domains), "-np 1 --bind-to none true")
 
     def test_what_the_user_says_about_places_stands_alone(self):
-        for option in ("--map-by ppr:2:node", "--bind-to socket", "--rankfile f", "--oversubscribe",
-                       "-npernode 2"):
+        for option in ("--map-by ppr:2:node", "--map-by=node", "--rankfile f", "-npernode 2"):
             self.assertEqual(self.command("-np", 2, *option.split(), "true", one_core=True),
                              f"-np 2 {option} true")
+
+    def test_a_user_who_says_the_binding_leaves_it_open_whether_ranks_take_turns(self):
+        for option in ("--bind-to socket", "-bind-to none", "--bind-to=none", "--cpu-set 0"):
+            self.assertEqual(self.command("-np", 2, *option.split(), "true", one_core=True),
+                             f"-np 2 --oversubscribe {option} true")
+            self.assertEqual(self.command("-np", 1, *option.split(), "true", one_core=True),
+                             f"-np 1 {option} true")
         self.assertEqual(self.command("-np", 2, "true", one_core=True,
-                                      OMPI_MCA_hwloc_base_binding_policy="none"), "-np 2 true")
+                                      OMPI_MCA_hwloc_base_binding_policy="none"),
+                         "-np 2 --oversubscribe true")
+
+    def test_a_user_who_says_that_ranks_take_turns_leaves_the_binding_open(self):
+        for option in ("--oversubscribe", "--nooversubscribe"):
+            self.assertEqual(self.command("-np", 2, option, "true", one_core=True),
+                             f"-np 2 --bind-to none {option} true")
+        self.assertEqual(self.command("-np", 2, "--rank-by", "slot", "true", one_core=True),
+                         "-np 2 --oversubscribe --bind-to none --rank-by slot true")
 
     def test_the_number_of_ranks_is_read_in_every_spelling(self):
         for option in ("-np 2", "-np2", "-np=2", "--np 2", "--np=2", "-n 2", "-n2", "--n=2", "-c 2",
                        "-c2"):
-            self.assertEqual(self.command(*option.split(), "--oversubscribe", "true"),
-                             "-np 2 --oversubscribe true", option)
+            self.assertEqual(self.command(*option.split(), "--map-by", "slot", "true"),
+                             "-np 2 --map-by slot true", option)
 
     def test_a_number_per_node_or_socket_is_the_number_of_ranks(self):
         for option in ("-N 2", "-N2", "-npernode 2", "--npernode=2", "--nproc-per-node 2",
