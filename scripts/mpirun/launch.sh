@@ -70,7 +70,7 @@ usage() {
 
 # --- the arguments -------------------------------------------------------------------------------
 
-ranks='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
+ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
 slots_said=no      # the user says where ranks go, or whether they may take turns
 binding_said=no    # the user says what they are bound to, or does by where they go
@@ -124,9 +124,11 @@ pass_on() {
 
 while [ $# != 0 ]; do
   case $1 in
-    -np | -n | --np | --n | -c) set_ranks "$1" "${2:-}"; shift 2 ;;
-    -np=* | -n=* | --np=* | --n=* | -c=*) set_ranks "${1%%=*}" "${1#*=}"; shift ;;
-    -np[0-9]* | -n[0-9]* | -c[0-9]*) set_ranks "${1%%[0-9]*}" "${1#"${1%%[0-9]*}"}"; shift ;;
+    -c) number -c "${2:-}" 1; c_value=$2; shift 2 ;;
+    -c=* | -c[0-9]*) c_value=${1#-c}; c_value=${c_value#=}; number -c "$c_value" 1; shift ;;
+    -np | -n | --np | --n) set_ranks "$1" "${2:-}"; shift 2 ;;
+    -np=* | -n=* | --np=* | --n=*) set_ranks "${1%%=*}" "${1#*=}"; shift ;;
+    -np[0-9]* | -n[0-9]*) set_ranks "${1%%[0-9]*}" "${1#"${1%%[0-9]*}"}"; shift ;;
     --gpus) gpus=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
     --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
     --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;
@@ -155,6 +157,14 @@ require_libraries() {
 }
 require_libraries "$1"
 choose_launcher "$@"
+
+# Open MPI's -c is a number of ranks; Slurm's is one of CPUs for each of them.
+if [ -n "$c_value" ] && [ "$dialect" = openmpi ]; then
+  ranks=$c_value
+elif [ -n "$c_value" ]; then
+  passed+=(-c "$c_value")
+  words_of+=(2)
+fi
 
 # --- the command ---------------------------------------------------------------------------------
 

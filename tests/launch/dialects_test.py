@@ -123,6 +123,9 @@ class Dialects(Launchers):
                                       one_core=True), "-n 1 -bind-to none -genv A 1 -l true")
         self.assertEqual(self.command("srun", "-np", 2, "--mpi=pmi2", "--exclusive", "true"),
                          "-n 2 --mpi=pmi2 --exclusive true")
+        for option in ("-c 4", "-c4"):  # Open MPI's is a number of ranks
+            self.assertEqual(self.command("srun", "-np", 2, *option.split(), "true"),
+                             "-n 2 -c 4 true")
 
     def test_options_that_are_open_mpis_alone_are_refused(self):
         for kind, name in (("hydra", "MPICH"), ("intel", "Intel MPI"), ("srun", "Slurm"),

@@ -156,6 +156,7 @@ class DryRun(launcher.Folder):
                 (["-np2x", "true"], "error: -np takes a number from 1 on, not '2x'"),
                 (["--np=", "true"], "error: --np takes a number from 1 on, not ''"),
                 (["-np"], "error: -np takes a number from 1 on, not ''"),
+                (["-c", "x", "true"], "error: -c takes a number from 1 on, not 'x'"),
                 (["--max-restarts", "-1", "true"],
                  "error: --max-restarts takes a number from 0 on, not '-1'"),
                 (["--requeue-exit", "0", "true"],
