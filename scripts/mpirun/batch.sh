@@ -50,6 +50,34 @@ warn_before_the_limit() {
   trap "kill $! 2>/dev/null" EXIT
 }
 
+# require_this_script FILE: the script of a PBS job, which submit_again submits. THIS_SCRIPT, or the
+# copy of it that PBS made when it was submitted and starts by its name: also where that was a copy
+# of a template. A job that could not be submitted again ends at once.
+require_this_script() {
+  this_script=${THIS_SCRIPT:-$1}
+  if [ -f "$this_script" ] && [ -r "$this_script" ]; then return; fi
+  log "PBS does not say which file this script is, so it could not be submitted again:" \
+    "qsub -v THIS_SCRIPT=/path/to/it"
+  exit 1
+}
+
+# submit_again: a job that goes on after this one. PBS gives it the settings that `qsub -v` gave
+# this one only if they are named again; their values come from the environment.
+submit_again() {
+  local name next names=''
+  for name in $(compgen -e); do
+    case $name in
+      TUTTI_* | NCCL_* | MPIRUN | SCRIPTS | MAX_RESTARTS | THIS_SCRIPT) names+=,$name ;;
+    esac
+  done
+  if next=$(qsub -v "${names#,}" "$this_script"); then
+    log "submitted again as $next"
+  else
+    log "qsub failed: this job is not submitted again"
+    code=2
+  fi
+}
+
 # run_benchmark FOLDER [OPTIONS OF collective-benchmark...]: one launch of BENCHMARK for each of
 # COLLECTIVES, with results in FOLDER. `code` is the first one that is not 0; a collective that
 # fails does not stop the others, and nothing is started again.

@@ -16,7 +16,7 @@ cd "$PBS_O_WORKDIR" || exit 1
 # shellcheck source-path=SCRIPTDIR source=batch.sh
 source "${SCRIPTS:-scripts/mpirun}/batch.sh" || exit 1
 
-this_script=${THIS_SCRIPT:-scripts/mpirun/pbs_cpu.sh}
+require_this_script "${BASH_SOURCE[0]:-}"
 program=(build/bin/train-fashion-mnist --checkpoint-dir run --resume auto)
 
 log "job $PBS_JOBID on $(sort -u "$PBS_NODEFILE" | tr '\n' ' ')"
@@ -24,7 +24,5 @@ warn_before_the_limit 120
 run_job "${program[@]}"
 log "job $PBS_JOBID ended with $code"
 
-if [ "$code" = 75 ] && [ "$ended" = no ]; then
-  log "submitted again as $(qsub "$this_script")" || code=2
-fi
+if [ "$code" = 75 ] && [ "$ended" = no ]; then submit_again; fi
 exit "$code"

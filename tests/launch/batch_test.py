@@ -26,27 +26,31 @@ class Pbs(launcher.Folder):
         super().setUp()
         self.nodes = self.folder / "nodes"
         self.nodes.write_text("n1\nn1\nn2\nn2\n", encoding="utf-8")
-        self.script("qsub", f'echo "$@" >> {self.folder}/submitted; echo 8.server')
+        self.script("qsub", f'echo "$1 $2" > {self.folder}/submitted; '
+                            f'cat "$3" >> {self.folder}/submitted; echo 8.server')
 
-    def start(self, template, work, walltime="04:00:00"):
+    def start(self, template, work, walltime="04:00:00", named=True, **variables):
+        """As PBS does: by its name, the copy that it has made of the script when it got it."""
         self.script("qstat", f'[ "$*" = "-f 7.server" ] || exit 1\n'
                              f'echo "    Resource_List.walltime = {walltime}"')
         mpirun = self.fake_mpirun(body=MPIRUN.format(folder=self.folder, work=work))
         source = launcher.SCRIPTS.parents[1]
         environment = launcher.environment(
             MPIRUN=mpirun, PBS_NODEFILE=str(self.nodes), PBS_JOBID="7.server",
-            PBS_O_WORKDIR=str(source), SCRIPTS=str(launcher.SCRIPTS))
+            PBS_O_WORKDIR=str(source), SCRIPTS=str(launcher.SCRIPTS), **variables)
         environment["PATH"] = f"{self.folder}:{environment['PATH']}"
         program = self.script("my-program", "")
         text = (launcher.SCRIPTS / template).read_text(encoding="utf-8")
         for there in ("./my-program", "build/bin/train-fashion-mnist"):
             text = text.replace(there, program)
-        return subprocess.Popen(["bash", "-c", text], env=environment, text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        self.copy = self.folder / "7.server.SC"
+        self.copy.write_text(text, encoding="utf-8")
+        return subprocess.Popen(["bash", self.copy] if named else ["bash", "-c", text], text=True,
+                                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
 
-    def run_template(self, template, work, walltime="04:00:00"):
-        process = self.start(template, work, walltime)
+    def run_template(self, *arguments, **options):
+        process = self.start(*arguments, **options)
         out, err = process.communicate(timeout=launcher.TIMEOUT_S)
         return launcher.Result(process.returncode, out, err)
 
@@ -64,13 +68,39 @@ class Pbs(launcher.Folder):
                                       f"(/.*/)?{binder}/.*/my-program --checkpoint-dir run")
             self.assertEqual(self.submitted(), "")
 
-    def test_the_warning_before_the_limit_saves_and_submits_again(self):
+    def test_the_warning_before_the_limit_saves_and_submits_the_edited_script_again(self):
         for template in ("pbs_cpu.sh", "pbs_gpu.sh"):
             # 5 s, in which launch.sh has come to listen to signals, and mpirun too.
             result = self.run_template(template, "while :; do sleep 0.05; done", "00:02:05")
             self.assertEqual(result.code, 75, result.err)
             self.assertRegex(result.out, "ended with 75\n.* submitted again as 8.server\n$")
-            self.assertEqual(self.submitted().splitlines()[-1], f"scripts/mpirun/{template}")
+            self.assertEqual(self.submitted().partition("\n")[2],
+                             self.copy.read_text(encoding="utf-8"))
+
+    def test_the_next_job_gets_the_settings_of_this_one(self):
+        result = self.run_template("pbs_cpu.sh", "exit 75", MAX_RESTARTS="1", TUTTI_LOG="quiet",
+                                   TUTTI_ALGORITHMS="exchange=direct,handshakes=direct")
+        self.assertEqual(result.code, 75, result.err)
+        option, names = self.submitted().splitlines()[0].split()
+        self.assertEqual((option, set(names.split(","))), ("-v", {
+            "MAX_RESTARTS", "MPIRUN", "SCRIPTS", "TUTTI_ALGORITHMS", "TUTTI_LOG", "TUTTI_TIMEOUT"}))
+
+    def test_a_submission_that_fails_is_said_and_is_exit_code_2(self):
+        self.script("qsub", "echo no queue >&2; exit 1")
+        result = self.run_template("pbs_cpu.sh", "exit 75")
+        self.assertEqual((result.code, result.err), (2, "no queue\n"))
+        self.assertRegex(result.out, "qsub failed: this job is not submitted again\n$")
+
+    def test_a_job_that_does_not_know_its_script_ends_at_once_unless_it_is_told(self):
+        result = self.run_template("pbs_cpu.sh", "exit 75", named=False)
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.out, "^[^\n]* PBS does not say which file this script is.*"
+                                     "qsub -v THIS_SCRIPT=/path/to/it\n$")
+        self.assertFalse((self.folder / "ready").exists())
+        mine = self.script("my.sh", "mine\n")
+        result = self.run_template("pbs_cpu.sh", "exit 75", named=False, THIS_SCRIPT=mine)
+        self.assertEqual(result.code, 75, result.err)
+        self.assertRegex(self.submitted(), "(?s)^-v .*THIS_SCRIPT.*\nmine\n$")
 
     def test_a_job_that_its_user_ends_saves_and_is_not_submitted_again(self):
         process = self.start("pbs_cpu.sh", "while :; do sleep 0.05; done")
