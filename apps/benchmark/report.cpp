@@ -246,7 +246,7 @@ Json config_of(const Options& options) {
               {"check", options.check},
               {"buffers", buffers},
               {"cache", to_string(options.cache)},
-              {"device", "cpu"},
+              {"device", options.on_gpu ? "gpu" : "cpu"},
               {"ranks_per_node", options.ranks_per_node},
               {"model", nullptr},
               {"compression", nullptr}};

@@ -19,7 +19,9 @@ using Json = nlohmann::json;
 
 bool can_be_simulated(const Json& result) {
   const Json& collective = result.at("collective");
+  const Json& buffers = result.at("buffers");
   return (collective == "allreduce" || collective == "pushpull") &&
+         (buffers == "user" || buffers == "store") &&  // and not "gpu"
          result.at("backend") == "tutti" && result.at("type") == "float32" &&
          result.at("redop") == "sum" && result.at("in_place") == false &&
          result.at("time_us").at("p50").is_number();
@@ -69,8 +71,8 @@ std::vector<Timed> measured_of(const std::string& text, const std::string& where
   }
   if (all.empty()) {
     refuse_file(where,
-                "has no allreduce or pushpull of Tutti's of float32 sums, out of place: nothing "
-                "else is simulated");
+                "has no allreduce or pushpull of Tutti's of float32 sums, out of place, on CPUs: "
+                "nothing else is simulated");
   }
   return all;
 }

@@ -15,7 +15,7 @@ struct Timed {
   double seconds = 0;  ///< the median, of the slowest rank
 };
 
-/// The library's allreduces and pushpulls of float32 sums, out of place, which is what is
+/// The library's allreduces and pushpulls of float32 sums, out of place, on CPUs, which is what is
 /// simulated, from a --json of collective-benchmark, in its order. `learns`: as in Case, because a
 /// file does not say it. Errors  invalid_argument, with the file: it cannot be read, it is no such
 /// file, its nodes have different numbers of ranks, or it has none of these.

@@ -144,14 +144,16 @@ TEST_CASE("several types, operations and roots stand in the head, and a root bef
   CHECK(pass_head(pass, pass).empty());
 }
 
-TEST_CASE("the label of a run is in its JSON") {
-  const auto label_of = [](const Options& options) {
-    return nlohmann::json::parse(to_json(two_rows(), options, a_machine(), kMemory))
-        .at("config")
-        .at("label");
+TEST_CASE("the label of a run is in its JSON, and where its tensors are") {
+  const auto config_of = [](const Options& options) {
+    return nlohmann::json::parse(to_json(two_rows(), options, a_machine(), kMemory)).at("config");
   };
-  CHECK(label_of(test::parse({})).is_null());
-  CHECK(label_of(test::parse({"--label", "ob1"})) == "ob1");
+  Options options = test::parse({});
+  CHECK(config_of(options).at("label").is_null());
+  CHECK(config_of(test::parse({"--label", "ob1"})).at("label") == "ob1");
+  CHECK(config_of(options).at("device") == "cpu");
+  options.on_gpu = true;
+  CHECK(config_of(options).at("device") == "gpu");
 }
 
 TEST_CASE("the head says where the inputs are") {

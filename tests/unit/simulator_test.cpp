@@ -266,7 +266,10 @@ TEST_CASE("a file that has nothing to simulate is refused") {
   file["results"][0]["backend"] = "mpi";
   CHECK(refusal_of_benchmark(file) ==
         "--measured: the file: has no allreduce or pushpull of Tutti's of float32 sums, out of "
-        "place: nothing else is simulated");
+        "place, on CPUs: nothing else is simulated");
+  file = benchmark_file();
+  file["results"][0]["buffers"] = "gpu";
+  CHECK(refusal_of_benchmark(file).find("on CPUs: nothing else is simulated") != std::string::npos);
   file = benchmark_file();
   file["environment"]["ranks"] = 3;
   CHECK(refusal_of_benchmark(file) ==
