@@ -59,7 +59,7 @@ lint_tidy() {
   mapfile -t files < <(scripts/tidy_units.py build-tidy)
   [ "${#files[@]}" -gt 1 ] || fail "CMake names no sources in build-tidy/compile_commands.json."
   printf '%s\n' "${files[@]}" |
-    xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}"
+    xargs -P "${LINT_JOBS:-$(build_jobs)}" -I{} bash -c "tidy_one $command {}" || return 1
 }
 
 # The newest commit, and those that the main branch does not have: what is published stays.

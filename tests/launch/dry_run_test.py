@@ -287,6 +287,29 @@ class GpuCheck(launcher.Folder):
         self.assertEqual((done.returncode, set(steps.values()), speeds), (77, {"SKIPPED"}, {}))
 
 
+class Lint(launcher.Folder):
+    """lint.sh in a tree of its own, with a stand-in for clang-tidy."""
+
+    def tidy(self, code):
+        (self.folder / "scripts" / "mpirun").mkdir(parents=True, exist_ok=True)
+        for name in ("lint.sh", "mpirun/common.sh", "mpirun/machine.sh"):
+            shutil.copy(launcher.SCRIPTS.parent / name, self.folder / "scripts" / name)
+        self.script("scripts/tidy_units.py", "echo a.cpp; echo b.cpp\n")
+        self.script("cmake", "exit 0\n")
+        self.script("clang-tidy-14", f'[ "$1" != --version ] || {{ echo "version 14.0"; exit; }}\n'
+                                     f'echo "a finding"; exit {code}\n')
+        return subprocess.run([self.folder / "scripts" / "lint.sh", "tidy"], capture_output=True,
+                              text=True, timeout=launcher.TIMEOUT_S, check=False,
+                              env=launcher.environment(
+                                  PATH=f"{self.folder}:{os.environ['PATH']}"))
+
+    def test_findings_of_clang_tidy_are_printed_and_end_with_1(self):
+        done = self.tidy(1)
+        self.assertEqual((done.returncode, done.stdout), (1, "a finding\n" * 2), done.stderr)
+        done = self.tidy(0)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+
+
 class Shellcheck(unittest.TestCase):
     def setUp(self):
         if not shutil.which("shellcheck"):
