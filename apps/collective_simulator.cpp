@@ -158,11 +158,13 @@ struct Work {
   std::optional<double> measured_seconds{};
 };
 
-std::vector<Work> measured_cases(const std::string& files, bool learns) {
+std::vector<Work> measured_cases(const std::string& files, const Case& pattern) {
   std::vector<Work> all;
   for (const std::string& file : split(files)) {
-    for (const Timed& timed : read_measured(file, learns))
+    for (const Timed& timed : read_measured(file, pattern.learns)) {
       all.push_back({timed.what, timed.seconds});
+      all.back().what.overrides = pattern.overrides;
+    }
   }
   return all;
 }
@@ -206,7 +208,7 @@ Case pattern_of(const Options& options) {
 
 std::vector<Work> cases_of(const Options& options) {
   Case one = pattern_of(options);
-  if (!options.measured.empty()) return measured_cases(options.measured, one.learns);
+  if (!options.measured.empty()) return measured_cases(options.measured, one);
   const std::vector<std::string> algorithms = algorithms_of(options.algorithms);
   const bool is_plain = one.collective == "allreduce" && one.buffers == "user";
   if (!is_plain && algorithms != std::vector<std::string>{"tutti"}) {

@@ -82,18 +82,22 @@ class Simulator(unittest.TestCase):
             self.assertEqual(results[0]["ranks"], 9)
             self.assertEqual(results[0]["wrong"], 0)
 
+    def measured(self, folder, **result):
+        """A file of collective-benchmark's, of a pushpull on three hosts or what is said."""
+        path = Path(folder) / "measured.json"
+        result = {"collective": "pushpull", "backend": "tutti", "buffers": "user",
+                  "in_place": False, "bytes": 4096, "type": "float32", "redop": "sum",
+                  "time_us": {"p50": 50.0}, **result}
+        path.write_text(json.dumps({
+            "config": {"ranks_per_node": [], "compression": "fp16"},
+            "environment": {"nodes": 3, "ranks": 3}, "results": [result]}), encoding="utf-8")
+        return str(path)
+
     def test_measured_cases_stand_beside_their_times(self):
         with tempfile.TemporaryDirectory() as folder:
-            measured = Path(folder) / "measured.json"
             path = Path(folder) / "a.json"
-            result = {"collective": "pushpull", "backend": "tutti", "buffers": "user",
-                      "in_place": False, "bytes": 4096, "type": "float32", "redop": "sum",
-                      "time_us": {"p50": 50.0}}
-            measured.write_text(json.dumps({
-                "config": {"ranks_per_node": [], "compression": "fp16"},
-                "environment": {"nodes": 3, "ranks": 3}, "results": [result]}), encoding="utf-8")
-            said = run("--network", ETHERNET, "--measured", str(measured), "--critical-path",
-                       "--json", str(path))
+            said = run("--network", ETHERNET, "--measured", self.measured(folder),
+                       "--critical-path", "--json", str(path))
             self.assertEqual(said.code, 0)
             lines = said.out.splitlines()
             self.assertIn("simulated/measured", lines[1])
@@ -108,6 +112,18 @@ class Simulator(unittest.TestCase):
             self.assertGreater(path_us["latency"], 0)
             self.assertEqual({hop["on"] for hop in one["critical_path"]["hops"]},
                              {kind for kind, us in path_us.items() if us > 0} - {"other"})
+
+    def test_choices_are_those_of_measured_cases_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            measured = self.measured(folder)
+            result = run("--network", ETHERNET, "--measured", measured, "--override",
+                         "exchange=tree")
+            self.assertEqual(result.code, 1)
+            self.assertIn("expected one of direct, halving, mpi", result.err)
+            lines = {run("--network", ETHERNET, "--measured", measured, "--tuning", "static",
+                         "--override", f"handshakes={choice}").out.splitlines()[2]
+                     for choice in ("direct", "doubling")}
+            self.assertEqual(len(lines), 2)
 
     def test_the_picture_has_a_panel_per_size_and_a_curve_per_algorithm(self):
         with tempfile.TemporaryDirectory() as folder:
