@@ -208,7 +208,12 @@ Case pattern_of(const Options& options) {
 
 std::vector<Work> cases_of(const Options& options) {
   Case one = pattern_of(options);
-  if (!options.measured.empty()) return measured_cases(options.measured, one);
+  if (!options.measured.empty()) {
+    if (!options.plot.empty()) {
+      apps::throw_usage_error("--plot draws one call over nodes; leave it out with --measured");
+    }
+    return measured_cases(options.measured, one);
+  }
   const std::vector<std::string> algorithms = algorithms_of(options.algorithms);
   const bool is_plain = one.collective == "allreduce" && one.buffers == "user";
   if (!is_plain && algorithms != std::vector<std::string>{"tutti"}) {
@@ -233,6 +238,25 @@ std::vector<Work> cases_of(const Options& options) {
     }
   }
   return cases;
+}
+
+/// What the lines are times of. Measured cases may be of several collectives and of several
+/// numbers of ranks, which each line says.
+std::string heading(const Options& options, const std::string& network) {
+  const bool is_measured = !options.measured.empty();
+  const bool has_median = is_measured || options.calls == "barrier";
+  return "Simulated: " + (is_measured ? "what was measured" : options.collective) +
+         " of float32 on " + network +
+         (is_measured ? "" : ", " + std::to_string(options.ranks_per_node) + " ranks per node") +
+         "; the slowest rank" + (has_median ? ", median of the calls\n" : " of the last call\n");
+}
+
+/// Null where they differ.
+nlohmann::json ranks_per_node_of(const std::vector<Work>& cases) {
+  const int first = cases.front().what.ranks_per_node;
+  const auto has_first = [&](const Work& one) { return one.what.ranks_per_node == first; };
+  return std::all_of(cases.begin(), cases.end(), has_first) ? nlohmann::json(first)
+                                                            : nlohmann::json();
 }
 
 /// Bytes per second that a link would need to have: nccl-tests, doc/PERFORMANCE.md.
@@ -322,10 +346,7 @@ int simulate(const Options& options) {
   for (const Work& one : cases) require_memory(one.what);
   apps::check_output_file(options.json);
   apps::check_output_file(options.plot);
-  std::cout << "Simulated: " << options.collective << " of float32 on " << network.name << ", "
-            << cases.front().what.ranks_per_node
-            << " ranks per node; the slowest rank of the last call\n"
-            << head(!options.measured.empty());
+  std::cout << heading(options, network.name) << head(!options.measured.empty());
   std::vector<Measured> all;
   nlohmann::json results = nlohmann::json::array();
   std::uint64_t wrong = 0;
@@ -343,7 +364,7 @@ int simulate(const Options& options) {
   }
   const nlohmann::json whole{{"config",
                               {{"network", network.name},
-                               {"ranks_per_node", cases.front().what.ranks_per_node},
+                               {"ranks_per_node", ranks_per_node_of(cases)},
                                {"begin", options.measured.empty() ? options.calls : "barrier"},
                                {"override", options.overrides},
                                {"tuning", options.tuning}}},

@@ -27,6 +27,11 @@ auto each_of(std::span<const Measured> all, Of of) {
   return found;
 }
 
+std::string title_of(const Case& what) {
+  return what.collective + (what.compression == "none" ? "" : " " + what.compression) +
+         ", float32 sum" + (what.buffers == "store" ? ", memory of the node" : "");
+}
+
 std::vector<std::string> algorithms_of(std::span<const Measured> all) {
   return each_of(all, [](const Measured& one) { return one.what.algorithm; });
 }
@@ -73,7 +78,7 @@ std::string to_svg(std::span<const Measured> all, const std::string& network) {
       std::string("simulated: no machine was measured"),
       "tutti " + std::string(tutti::version()),
   };
-  return picture("allreduce, float32 sum", lines, series_of(all, sizes.front()), rows);
+  return picture(title_of(all.front().what), lines, series_of(all, sizes.front()), rows);
 }
 
 }  // namespace apps::simulator

@@ -9,7 +9,8 @@
 
 namespace apps::simulator {
 
-/// A panel for each size, with a curve for each algorithm, in the order of `all`. Not empty.
+/// A panel for each size, with a curve for each algorithm, in the order of `all`, which has one
+/// collective, compression, kind of buffers and number of ranks per node. Not empty.
 std::string to_svg(std::span<const Measured> all, const std::string& network);
 
 }  // namespace apps::simulator

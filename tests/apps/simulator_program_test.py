@@ -100,10 +100,14 @@ class Simulator(unittest.TestCase):
                        "--critical-path", "--json", str(path))
             self.assertEqual(said.code, 0)
             lines = said.out.splitlines()
+            self.assertEqual(lines[0], "Simulated: what was measured of float32 on 25 Gb/s "
+                             "Ethernet, TCP; the slowest rank, median of the calls")
             self.assertIn("simulated/measured", lines[1])
             self.assertRegex(lines[2], r"4 KiB +3 +3 +tutti pushpull fp16 .* 50\.00 +\d+\.\d\d$")
             self.assertRegex(lines[3], r"rank \d: .*latency .*in us; \d+ hops$")
-            one = json.loads(path.read_text(encoding="utf-8"))["results"][0]
+            whole = json.loads(path.read_text(encoding="utf-8"))
+            self.assertEqual(whole["config"]["ranks_per_node"], 1)
+            one = whole["results"][0]
             self.assertEqual((one["collective"], one["compression"], one["buffers"]),
                              ("pushpull", "fp16", "user"))
             self.assertEqual(one["measured_us"], 50)
@@ -137,6 +141,27 @@ class Simulator(unittest.TestCase):
                                 (">nodes<", 3), ("<circle", 3 * 2 * 2),
                                 ("25 Gb/s Ethernet, TCP  ·  1 rank per node", 1)]:
                 self.assertEqual(svg.count(text), times, text)
+
+    def test_table_and_picture_say_what_is_simulated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.svg"
+            for words, first, title in (
+                    ([], "allreduce of float32 on 25 Gb/s Ethernet, TCP, 1 ranks per node; the "
+                     "slowest rank of the last call", "allreduce, float32 sum"),
+                    (["--begin", "barrier", "--collective", "pushpull", "--compression", "fp16",
+                      "--buffers", "store"],
+                     "pushpull of float32 on 25 Gb/s Ethernet, TCP, 1 ranks per node; the slowest "
+                     "rank, median of the calls",
+                     "pushpull fp16, float32 sum, memory of the node")):
+                result = run("--network", ETHERNET, "--nodes", "2", "--size", "8", "--tuning",
+                             "static", "--plot", str(path), *words)
+                self.assertEqual(result.out.splitlines()[0], f"Simulated: {first}", result.err)
+                self.assertIn(f">{title}<", path.read_text(encoding="utf-8"))
+            result = run("--network", ETHERNET, "--measured", self.measured(folder), "--plot",
+                         str(path))
+            self.assertEqual(result.code, 1)
+            self.assertIn("--plot draws one call over nodes; leave it out with --measured",
+                          result.err)
 
     def test_what_does_not_fit_is_refused_before_the_first_case(self):
         result = run("--network", ETHERNET, "--nodes", "2,8192", "--size", "1G")
