@@ -250,9 +250,18 @@ void read_gpus(RankInfo& info) {
   }
 }
 
+/// The folder itself, or the one that it would be made in: the first save makes what is not there.
+std::string folder_to_try(const std::string& directory) {
+  std::error_code error;
+  const auto kind = std::filesystem::symlink_status(directory, error).type();
+  if (kind != std::filesystem::file_type::not_found) return directory;
+  return std::filesystem::absolute(directory + "/").parent_path().parent_path().string();
+}
+
 /// Whether a checkpoint could be written there: by writing a file.
-void try_directory(RankInfo& info, const std::string& directory) {
-  if (directory.empty()) return;
+void try_directory(RankInfo& info, const std::string& named) {
+  if (named.empty()) return;
+  const std::string directory = folder_to_try(named);
   struct stat status {};
   const std::string probe = directory + "/.tutti-doctor-" + std::to_string(getpid());
   errno = 0;

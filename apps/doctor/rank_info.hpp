@@ -58,7 +58,8 @@ struct RankInfo {
   int usable_gpus = 0;               ///< how many the library can use in this process
   std::string gpu_text;              ///< their names, or "none: " and the reason
 
-  bool has_directory = false;  ///< the checkpoints' folder exists and a file could be written
+  bool has_directory = false;  ///< a file could be written in the checkpoints' folder, or beside
+                               ///< it where it is still to be made
   std::string directory_error;
   std::uint64_t directory_free = 0;
   std::string directory_device;  ///< its file system, which shows whether hosts share it

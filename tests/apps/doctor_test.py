@@ -53,6 +53,17 @@ class Doctor(unittest.TestCase):
         self.check(programs.run("tutti-doctor", *QUICK, "--checkpoint-dir", "/no/such", ranks=2), 2,
                    r"(?m)^error +checkpoints .*/no/such: No such file")
 
+    def test_a_directory_that_the_first_save_would_make(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("run", "run/"):
+                self.check(programs.run("tutti-doctor", *QUICK, "--checkpoint-dir",
+                                        f"{folder}/{name}", ranks=2), 0,
+                           rf"(?m)^ok +checkpoints .* free in {folder}/{name}; every rank can")
+            self.assertEqual(list(Path(folder).iterdir()), [])
+            self.check(programs.run("tutti-doctor", *QUICK, "--checkpoint-dir",
+                                    f"{folder}/some/run", ranks=2), 2,
+                       r"(?m)^error +checkpoints .*/some/run: No such file")
+
     def test_open_files(self):
         self.check(run_shell("ulimit -n 70; $RUN"), 2, r"(?m)^error +limits .*ulimit -n allows 70")
 
