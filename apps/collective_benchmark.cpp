@@ -114,7 +114,8 @@ int collective_benchmark(int argc, char** argv) {
   }
   world = split_world(world, settings, options);
   const MPI_Comm comm = tutti::duplicate_world();
-  const bench::Machine machine = bench::describe_machine(world, comm);
+  bench::Machine machine = bench::describe_machine(world, comm);
+  machine.tuning = settings.tuning;
   std::vector<Pass> passes;
   std::vector<bench::BaselineEntry> baseline;
   world.agree([&] {

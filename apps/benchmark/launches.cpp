@@ -33,16 +33,18 @@ Conditions conditions_of(const nlohmann::json& config, const nlohmann::json& env
     }
   }
   for (const char* name : {"collective", "type", "cache", "model", "compression", "device",
-                           "iterations", "ranks_per_node"}) {
+                           "iterations", "warmup_iterations", "check", "ranks_per_node"}) {
     conditions.emplace_back(name, text_of(config.at(name)));
   }
   conditions.emplace_back("calls_per_iteration",
                           std::to_string(config.value("calls_per_iteration", 1)));
   conditions.emplace_back("root", std::to_string(any.value("root", 0)));
   conditions.emplace_back("in_place", any.value("in_place", false) ? "true" : "false");
-  for (const char* name : {"ranks", "nodes", "library", "mpi", "processor"}) {
+  for (const char* name :
+       {"ranks", "nodes", "library", "mpi", "vector_instructions", "processor", "algorithms"}) {
     conditions.emplace_back(name, text_of(environment.at(name)));
   }
+  conditions.emplace_back("tuning", text_of(environment.value("tuning", nlohmann::json())));
   std::string hosts;
   for (const nlohmann::json& host : environment.at("hosts")) {
     hosts += (hosts.empty() ? "" : ", ") + text_of(host.at("name")) + " (" +

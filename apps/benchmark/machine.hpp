@@ -30,10 +30,11 @@ struct Machine {
   std::string processor;
   std::size_t cache_bytes = 0;          ///< last-level cache of this rank's processor
   std::vector<std::string> algorithms;  ///< the library's choices, one line each
+  std::string tuning{};                 ///< Settings::tuning: how it makes those that it learns
   std::string started;                  ///< "2025-01-31T12:00:00Z"
 };
 
-/// Collective.
+/// Collective. All but `tuning`, which the settings of `world` have.
 Machine describe_machine(tutti::Communicator& world, MPI_Comm comm);
 
 /// "node1 (2), node2 (2)".

@@ -282,6 +282,7 @@ Json environment_of(const Machine& machine, const std::optional<MemorySpeed>& me
           {"processor", machine.processor},
           {"last_level_cache_bytes", machine.cache_bytes},
           {"algorithms", machine.algorithms},
+          {"tuning", machine.tuning},
           {"memory_gbs", memory ? memory_of(*memory) : Json()}};
 }
 

@@ -221,6 +221,21 @@ TEST_CASE("launches under other conditions are refused, with both values") {
   CHECK(has(merge_refusal({launch_of("default", {})}), "no file has a result"));
 }
 
+TEST_CASE("launches that were made with other options or another tuning are refused") {
+  const auto refusal_with = [](const char* part, const char* name, const nlohmann::json& value) {
+    auto file = nlohmann::json::parse(file_of("ob1"));
+    CHECK(file.at(part).contains(name));
+    file[part][name] = value;
+    return merge_refusal({parse_launch(file_of("default")), parse_launch(file.dump())});
+  };
+  CHECK(has(refusal_with("config", "warmup_iterations", 7), "warmup_iterations is 5 in default"));
+  CHECK(has(refusal_with("config", "check", false), "check is true in default"));
+  CHECK(has(refusal_with("config", "device", "gpu"), "device is cpu in default"));
+  CHECK(has(refusal_with("environment", "vector_instructions", "none"), "vector_instructions is "));
+  CHECK(has(refusal_with("environment", "tuning", "static"), "tuning is "));
+  CHECK(has(refusal_with("environment", "algorithms", {"other"}), "algorithms is "));
+}
+
 TEST_CASE("a --json file with a label becomes a launch") {
   const Launch launch = parse_launch(file_of("ob1", 3));
   CHECK(launch.configuration == "ob1");
