@@ -40,16 +40,19 @@ END
   chmod +x -- "$sysroot/mpicxx"
 }
 
+# It is part of a condition, where errors do not end it by themselves.
 make_sysroot() {
   local package
   [ "$(cat -- "$sysroot/packages" 2>/dev/null)" != "${packages[*]}" ] || return 0
   rm -rf -- "$sysroot" "$folder/apt"
   mkdir -p -- "$sysroot" "$folder/apt/state/lists/partial" "$folder/apt/cache/archives/partial"
   : >"$folder/apt/status"
-  apt_of_arm update
-  apt_of_arm install -y --no-install-recommends --download-only "${packages[@]}"
-  for package in "$folder"/apt/cache/archives/*.deb; do dpkg -x "$package" "$sysroot"; done
-  write_mpicxx
+  apt_of_arm update || return 1
+  apt_of_arm install -y --no-install-recommends --download-only "${packages[@]}" || return 1
+  for package in "$folder"/apt/cache/archives/*.deb; do
+    dpkg -x "$package" "$sysroot" || return 1
+  done
+  write_mpicxx || return 1
   echo "${packages[*]}" >"$sysroot/packages"
 }
 

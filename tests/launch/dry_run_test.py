@@ -310,6 +310,26 @@ class Lint(launcher.Folder):
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
 
 
+class Aarch64(launcher.Folder):
+    """aarch64.sh in a tree of its own, where apt-get fails."""
+
+    def test_a_sysroot_that_cannot_be_had_ends_it_and_is_not_taken_for_one_later(self):
+        (self.folder / "scripts" / "mpirun").mkdir(parents=True)
+        for name in ("aarch64.sh", "mpirun/common.sh", "mpirun/machine.sh"):
+            shutil.copy(launcher.SCRIPTS.parent / name, self.folder / "scripts" / name)
+        for name in ("aarch64-linux-gnu-g++-12", "qemu-aarch64", "mpiexec.mpich"):
+            self.script(name, "exit 0\n")
+        self.script("cmake", "echo built; exit 1\n")
+        self.script("apt-get", 'for word in "$@"; do [ "$word" != "$FAILS" ] || exit 100; done\n')
+        for step in ("update", "install", "install"):  # the second and third meet a marker, if any
+            done = subprocess.run(
+                [self.folder / "scripts" / "aarch64.sh"], capture_output=True, text=True,
+                timeout=launcher.TIMEOUT_S, check=False, env=launcher.environment(
+                    PATH=f"{self.folder}:{os.environ['PATH']}", FAILS=step))
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn("error: the packages of arm64 cannot be had", done.stderr)
+
+
 class Shellcheck(unittest.TestCase):
     def setUp(self):
         if not shutil.which("shellcheck"):
