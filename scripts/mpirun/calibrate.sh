@@ -5,11 +5,12 @@
 #
 #   scripts/mpirun/calibrate.sh [--hosts 2,3,4,8] [--rate 100mbit] [--folder DIR] [--fresh]
 #
-# DIR (build/calibration) then has network.json, a file for collective-simulator --network, with the
-# machine and the date; a --json of collective-benchmark for each case; and prediction.json. What is
-# there already is not measured again, unless --fresh is given. Needs root; see hosts.sh. Takes five
-# minutes. Each host has one core, in turn, and its programs have real-time priority, so that what
-# else runs on the machine is not measured; for these minutes it has little of the cores.
+# DIR (build/calibration-RATE) then has network.json, a file for collective-simulator --network,
+# with the machine and the date; a --json of collective-benchmark for each case; and
+# prediction.json. What is there already is not measured again, unless --fresh is given. Needs root;
+# see hosts.sh. Takes five minutes. Each host has one core, in turn, and its programs have real-time
+# priority, so that what else runs on the machine is not measured; for these minutes it has little
+# of the cores.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 show_help_if_asked "$@"
@@ -17,7 +18,7 @@ show_help_if_asked "$@"
 usage="usage: calibrate.sh [--hosts 2,3,4,8] [--rate 100mbit] [--folder DIR] [--fresh]"
 hosts=2,3,4,8
 rate=100mbit
-folder=$root/build/calibration
+folder=
 fresh=no
 while [ $# != 0 ]; do
   case $1 in
@@ -29,6 +30,7 @@ while [ $# != 0 ]; do
   esac
 done
 [[ $hosts =~ ^[0-9]+(,[0-9]+)*$ ]] || fail "$usage"
+: "${folder:=$root/build/calibration-$rate}"
 bin=$root/build/bin
 for program in network-probe collective-benchmark collective-simulator; do
   [ -x "$bin/$program" ] || fail "calibrate.sh: $bin/$program is missing: build it first"
@@ -50,19 +52,26 @@ on_hosts() {
 # is_there FILE: and need not be measured again.
 is_there() { [ "$fresh" = no ] && [ -s "$1" ]; }
 
+# take_times FILE NUMBER ARGUMENTS...: what collective-benchmark measures. FILE is there only if all
+# results were right.
+take_times() {
+  local file=$1 number=$2
+  shift 2
+  if ! is_there "$file"; then
+    on_hosts "$number" collective-benchmark "$@" --json "$file.new" >/dev/null
+    mv -- "$file.new" "$file"
+  fi
+  results+=("$file")
+}
+
 # measure NUMBER COLLECTIVE COMPRESSION: small sizes many times, large ones a few.
 measure() {
   local number=$1 collective=$2 compression=$3
   local name=$folder/$collective-$compression-$number
   local common=(--backend tutti --buffers user --collective "$collective"
                 --compression "$compression" -f 8)
-  is_there "$name-small.json" ||
-    on_hosts "$number" collective-benchmark "${common[@]}" -b 8 -e 32K \
-      --json "$name-small.json" >/dev/null
-  is_there "$name-large.json" ||
-    on_hosts "$number" collective-benchmark "${common[@]}" -b 256K -e 16M -n 3 -w 1 \
-      --json "$name-large.json" >/dev/null
-  results+=("$name-small.json" "$name-large.json")
+  take_times "$name-small.json" "$number" "${common[@]}" -b 8 -e 32K
+  take_times "$name-large.json" "$number" "${common[@]}" -b 256K -e 16M -n 3 -w 1
 }
 
 # What a message costs is measured between two hosts alone; what ranks cost each other that share

@@ -330,6 +330,51 @@ class Aarch64(launcher.Folder):
             self.assertIn("error: the packages of arm64 cannot be had", done.stderr)
 
 
+class Calibrate(launcher.Folder):
+    """calibrate.sh in a tree of its own, with stand-ins for the hosts and what they run."""
+
+    def setUp(self):
+        super().setUp()
+        for folder in ("scripts/mpirun", "build/bin"):
+            (self.folder / folder).mkdir(parents=True)
+        for name in ("calibrate.sh", "common.sh", "machine.sh"):
+            shutil.copy(launcher.SCRIPTS / name, self.folder / "scripts/mpirun")
+        until = 'until [ "$1" = {} ]; do shift; done; shift\n'
+        self.script("chrt", 'shift 2; exec "$@"\n')
+        self.script("scripts/mpirun/hosts.sh", until.format("--") + 'exec "$@"\n')
+        self.script("mpirun", until.format("-np") + 'shift; exec "$@"\n')
+        self.script("build/bin/network-probe", until.format("--output") + 'echo {} > "$1"\n')
+        self.script("build/bin/collective-benchmark", f'echo >> {self.folder}/measured\n' +
+                    until.format("--json") + 'echo {} > "$1"; exit "${CODE:-0}"\n')
+        self.script("build/bin/collective-simulator", until.format("--measured") + 'echo "$1"\n')
+
+    def calibrate(self, *arguments, **variables):
+        (self.folder / "measured").write_text("", encoding="utf-8")
+        done = subprocess.run(
+            [self.folder / "scripts/mpirun/calibrate.sh", "--hosts", "2", *arguments],
+            capture_output=True, text=True, timeout=launcher.TIMEOUT_S, check=False,
+            env=launcher.environment(PATH=f"{self.folder}:{os.environ['PATH']}", **variables))
+        return done, (self.folder / "measured").read_text(encoding="utf-8").count("\n")
+
+    def test_wrong_results_are_measured_again_and_right_ones_are_not(self):
+        done, measured = self.calibrate(CODE="3")
+        self.assertEqual((done.returncode, done.stdout, measured), (3, "", 1), done.stderr)
+        for expected in (8, 0):
+            done, measured = self.calibrate()
+            self.assertEqual((done.returncode, measured), (0, expected), done.stderr)
+            files = done.stdout.strip().split(",")
+            self.assertEqual((len(files), all(map(os.path.exists, files))), (8, True))
+
+    def test_each_rate_has_times_of_its_own(self):
+        folders = []
+        for rate in ("100mbit", "1gbit"):
+            done, measured = self.calibrate("--rate", rate)
+            self.assertEqual((done.returncode, measured), (0, 8), done.stderr)
+            folders.append(os.path.dirname(done.stdout.split(",")[0]))
+        self.assertEqual(folders, [f"{self.folder}/build/calibration-{rate}"
+                                   for rate in ("100mbit", "1gbit")])
+
+
 class Shellcheck(unittest.TestCase):
     def setUp(self):
         if not shutil.which("shellcheck"):
