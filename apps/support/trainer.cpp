@@ -48,6 +48,7 @@ std::string Trainer::resume() {
   }
   world_.agree([&] { position_ = position_in(loaded.metadata, options_); });
   if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 carries all ranks' part
+  resumed_loss_ = position_.loss;
   model_.begin_at(total_steps());
   const bool loses_states = options_.outer_every > 0 && model_.optimizer().num_states() > 0;
   return resumed_line(loaded, options_) +
@@ -74,6 +75,7 @@ std::optional<EpochResult> Trainer::run_epoch() {
   const int epoch = position_.epoch + 1;
   world_.agree([&] { check_loss(sums[0], epoch); });
   position_ = {.epoch = epoch, .step = 0, .loss = 0.0};
+  resumed_loss_ = 0.0;
   if (is_due() || is_done() || is_stopped()) save();
   return EpochResult{.epoch = epoch,
                      .epochs = options_.epochs,
@@ -143,12 +145,13 @@ void Trainer::save() {
 
 void Trainer::show(double seconds) {
   const std::size_t done = position_.step * batch();
+  const double own_loss = position_.loss - resumed_loss_;  // about as large on each rank
   bar_.show({.epoch = position_.epoch + 1,
              .epochs = options_.epochs,
              .images_done = done,
              .images_total = steps_per_epoch() * batch(),
              .images_per_second = static_cast<double>(images_) / seconds,
-             .loss = position_.loss * world_.size() / static_cast<double>(done)});
+             .loss = (resumed_loss_ + own_loss * world_.size()) / static_cast<double>(done)});
 }
 
 /// How many images of this rank's share of the test set the network gets right.

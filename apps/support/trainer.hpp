@@ -71,6 +71,7 @@ class Trainer {
   ProgressBar bar_;
   std::vector<std::uint32_t> order_;
   Position position_;            // its loss is this rank's part
+  double resumed_loss_ = 0.0;    // all ranks' part that rank 0 has of the epoch under way
   std::size_t outer_steps_ = 0;  // made by this process
   bool late_ = false;            // a checkpoint waits for the next outer step
   std::size_t images_ = 0;       // trained on by this process, over all ranks

@@ -6,6 +6,7 @@ import itertools
 import os
 import pty
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -182,6 +183,21 @@ class Training(unittest.TestCase):
                 self.assertEqual(code, 0, text)
                 self.assertRegex(text, BAR)
                 self.assertRegex(text, r"\r\x1b\[Kepoch 1/3  loss ")
+
+    def test_the_bar_of_a_run_that_goes_on_has_the_loss_of_a_rank_and_not_of_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = self.arguments({"--epochs": 1, "--checkpoint-dir": folder,
+                                        "--checkpoint-every": 10})
+            result = programs.run("train-fashion-mnist", *arguments, ranks=4)
+            self.assertEqual((result.code, result.err), (0, ""))
+            shutil.rmtree(newest(folder)[1])  # the end, and not the one of step 10 of 15
+            code, text = on_a_terminal(programs.mpirun(
+                4, [programs.program("train-fashion-mnist"), *arguments]))
+            self.assertEqual(code, 0, text)
+            shown = float(re.search(r"\repoch 1/1 \[#+-+\] .* loss ([\d.]+)  ETA", text)[1])
+            whole = float(EPOCH.search(text)[3])
+            self.assertLess(shown, 1.5 * whole)
+            self.assertGreater(shown, whole / 1.5)
 
 
 if __name__ == "__main__":
