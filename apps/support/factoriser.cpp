@@ -143,9 +143,10 @@ namespace {
 const std::vector<tutti::Key> kTables = {"users", "items"};
 
 /// First factors, which only have to differ from each other; rank 0's count. They are drawn
-/// otherwise than the factors that the ratings come from.
+/// otherwise than the factors that the ratings come from: by another seed, and not by Random's own
+/// increment, which would only draw once before.
 tutti::Tensor first_factors(int rows, int factors, std::uint64_t seed) {
-  constexpr std::uint64_t kOtherwise = 0x9e3779b97f4a7c15;
+  constexpr std::uint64_t kOtherwise = 0xd1b54a32d192ed03;
   tutti::Tensor table = tutti::Tensor::empty({rows, factors});
   Random random(seed ^ kOtherwise);
   for (float& value : table.values<float>()) {
