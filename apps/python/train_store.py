@@ -26,14 +26,15 @@ parser.add_argument("--batch", type=int, default=128, help="images per rank and 
 parser.add_argument("--lr", type=float, default=0.05)
 parser.add_argument("--checkpoint", help="a folder: saved after each epoch and on SIGTERM")
 parser.add_argument("--data", default=fashion_mnist.FOLDER)
+parser.add_argument("--device", default="cpu", help="where the model is: cpu, or cuda:0")
 parser.add_argument("--threads", type=int, default=1, help="of torch, per rank")
 args = parser.parse_args()
 
 torch.set_num_threads(args.threads)
 torch.manual_seed(1)
 ranks = tutti.torch.world()
-images, labels = fashion_mnist.read("train", args.data)
-model = fashion_mnist.MODELS[args.model]()
+images, labels = (each.to(args.device) for each in fashion_mnist.read("train", args.data))
+model = fashion_mnist.MODELS[args.model]().to(args.device)
 optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=args.lr,
                                   momentum=0.9)
 signals = tutti.PreemptionSignals()
@@ -65,5 +66,5 @@ for step in range(first, args.epochs * per_epoch):
         print(f"epoch {epoch + 1}: loss {loss.item():.6f}, "
               f"{ranks.size * args.batch * (step + 1 - first) / seconds:,.0f} images/s", flush=True)
 if ranks.rank == 0:
-    test = fashion_mnist.read("t10k", args.data)
+    test = (each.to(args.device) for each in fashion_mnist.read("t10k", args.data))
     print(f"accuracy {100 * fashion_mnist.accuracy(model, *test):.2f} %")

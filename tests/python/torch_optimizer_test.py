@@ -394,3 +394,24 @@ def test_a_future_does_not_wait_for_those_before_it():
     assert futures[1].done() and not futures[0].done()
     calls[0].is_ready = True
     assert futures[0].wait() == []
+
+
+def test_parameters_elsewhere_are_refused(ranks):
+    with pytest.raises(tutti.InvalidArgumentError, match="0: expected one in .* got one on meta"):
+        tutti.torch.Optimizer([torch.nn.Parameter(torch.ones(3, device="meta"))], "sgd")
+
+
+@pytest.mark.parametrize("value, words", [
+    (torch.zeros(4, requires_grad=True), "require gradient"),
+    (torch.zeros(4, 2)[:, 0], "C-contiguous"),
+    (torch.zeros(4).to_sparse(), "does not give its memory away"),
+    (torch.zeros(4, device="meta"), "does not give its memory away|device type")])
+def test_what_torch_does_not_give_away_is_refused_with_its_words(value, words):
+    kv = tutti.create("local")
+    kv.init("w", torch.zeros(4))
+    with pytest.raises(tutti.InvalidArgumentError, match=words):
+        kv.push("w", value)
+    kv.push("w", torch.ones(4))
+    out = torch.zeros(4)
+    kv.pull("w", out)
+    assert out.tolist() == [1.0] * 4

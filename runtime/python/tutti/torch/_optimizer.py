@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
-from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer
+from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer, set_stream
 from ._job import world
 
 # Options of optimizers, here or in torch, that all groups have alike. What else a group says, such
@@ -55,7 +55,8 @@ def _runs_optimizer(store: KVStore) -> bool:
 
 
 class Optimizer(torch.optim.Optimizer):
-    """An optimizer of the store, for models in the host's memory that fit into every rank.
+    """An optimizer of the store, for models that fit into every rank, in the host's memory or on a
+    GPU.
 
         optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=0.1,
                                           momentum=0.9)
@@ -65,9 +66,12 @@ class Optimizer(torch.optim.Optimizer):
             optimizer.step()              # sum over all ranks, then the update, on each
 
     Parameters become views of the store's replicas, rank 0's values at first, so that a step does
-    not copy them. Gradients are copied into the store's memory once, which is faster than to clear
-    them there and to add to zero. The model needs no DistributedDataParallel. A gradient is the
-    mean over the store's ranks.
+    not copy them. Gradients in the host's memory are copied into the store's once, which is faster
+    than to clear them there and to add to zero; those on a GPU are pushed from where they are. The
+    model needs no DistributedDataParallel. A gradient is the mean over the store's ranks.
+
+    All parameters are in the host's memory or on one GPU, the rank's own: move the model first. A
+    step on a GPU is put into torch's current stream of it, and returns as KVStore.push does.
 
     params: named_parameters(), parameters(), or groups of them. Names become keys. A group may have
         its own lr and weight_decay.
@@ -76,10 +80,11 @@ class Optimizer(torch.optim.Optimizer):
         learning_rate is also param_groups[i]["lr"], which schedules of torch may change. With the
         option schedule it is not: that decides the rate of all groups.
     store: one that exists, has none of the keys and runs no optimizer; a new one over all ranks
-        without it.
-    overlap: True pushes each gradient as soon as it is there, with the priority of its layer, while
-        the backward pass goes on; for jobs of several nodes, where it is the default but with
-        clip_global_norm or loss_scale. A rate counts from the next backward pass on.
+        without it. One for parameters on a GPU keeps its keys there, as "dist" does.
+    overlap: in the host's memory, True pushes each gradient as soon as it is there, with the
+        priority of its layer, while the backward pass goes on; for jobs of several nodes, where it
+        is the default but with clip_global_norm or loss_scale. A rate counts from the next backward
+        pass on.
 
     Write to parameters on all ranks alike, or not at all: they are replicas. With multi_precision
     the store's float32 weights, of which parameters of 16 bits are rounded copies, replace at the
@@ -135,7 +140,12 @@ class Optimizer(torch.optim.Optimizer):
                 self._params.append(param)
         # What torch counts of writes to each gradient, as it was at the push.
         self._versions: list[int | None] = [None] * len(self._params)
-        self._check()
+        self._device = self._check()
+        self._on_gpu = self._device.type == "cuda"
+        if overlap and self._on_gpu:
+            raise InvalidArgumentError(
+                "Optimizer: overlap=True is for parameters in the host's memory; got some on "
+                f"{self._device}, of which a step makes one push of all gradients; leave it out")
         self._factors = [(1.0, 1.0)] * len(self.param_groups)
         self._set_rates()
         self.store = create(world()) if store is None else store
@@ -148,8 +158,9 @@ class Optimizer(torch.optim.Optimizer):
         for other in others:
             other.close()
         # Where push() itself would return before the parameters are updated.
-        self._goes_on = self.store._is_asynchronous and not is_scaled
-        pays = world().num_nodes > 1 and ranks == world().size and not is_scaled
+        self._goes_on = self.store._is_asynchronous and not is_scaled and not self._on_gpu
+        pays = (world().num_nodes > 1 and ranks == world().size and not is_scaled
+                and not self._on_gpu)
         self._overlaps = pays if overlap is None else overlap
         if self._overlaps:
             self._hooks += [param.register_post_accumulate_grad_hook(self._hook(index))
@@ -185,15 +196,38 @@ class Optimizer(torch.optim.Optimizer):
         self._is_closed = True
         self._await_pushes()
 
-    def _check(self) -> None:
+    def _check(self) -> torch.device:
+        """The device of all parameters."""
+        device = self._params[0].device if self._params else torch.device("cpu")
         for key, param in zip(self._keys, self._params):
-            if param.device.type != "cpu" or not param.requires_grad:
+            if param.device.type not in ("cpu", "cuda") or not param.requires_grad:
                 raise InvalidArgumentError(
-                    f"Optimizer: parameter {key}: expected one in the host's memory that requires "
-                    f"a gradient; got one on {param.device}, requires_grad={param.requires_grad}")
+                    f"Optimizer: parameter {key}: expected one in the host's memory or on a CUDA "
+                    f"GPU that requires a gradient; got one on {param.device}, "
+                    f"requires_grad={param.requires_grad}")
+            if param.device != device:
+                raise InvalidArgumentError(
+                    f"Optimizer: expected all parameters on one device; got {self._keys[0]} on "
+                    f"{device} and {key} on {param.device}; move the model before: "
+                    "model.to(device)")
+        return device
+
+    def _use_stream(self) -> None:
+        """Torch's, in which parameters are read and gradients written."""
+        if self._on_gpu:
+            set_stream(str(self._device), torch.cuda.current_stream(self._device).cuda_stream)
+
+    def _show_replicas(self) -> None:
+        for key, param in zip(self._keys, self._params):
+            param.data = torch.from_dlpack(self.store.view(key))
 
     def _move(self) -> None:
+        self._use_stream()
         self.store.init(self._keys, [param.detach().contiguous() for param in self._params])
+        if self._on_gpu:
+            self._require_gpu()
+            self._show_replicas()
+            return
         for key, param in zip(self._keys, self._params):
             array = self.store.allocate(tuple(param.shape), str(param.dtype).split(".")[1])
             gradient = torch.from_dlpack(array)
@@ -203,6 +237,14 @@ class Optimizer(torch.optim.Optimizer):
             param.grad = gradient
             self._arrays.append(array)
             self._gradients.append(gradient)
+
+    def _require_gpu(self) -> None:
+        for key in self._keys[:1]:
+            device = self.store.view(key).device
+            if not device.startswith("gpu"):
+                raise InvalidArgumentError(
+                    f"Optimizer: expected a store that keeps parameters on {self._device}; got one "
+                    f"that keeps them on {device}; take create(\"dist\") or create(\"device\")")
 
     def _hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
         """It does not keep the optimizer."""
@@ -243,6 +285,20 @@ class Optimizer(torch.optim.Optimizer):
             param.grad = gradient
         if copied:
             torch._foreach_copy_(copies, copied)
+
+    def _gradients_on_gpu(self) -> list[torch.Tensor]:
+        """Where they are. A push reads them in torch's stream before their memory is used again."""
+        gradients = []
+        for param in self._params:
+            given = param.grad
+            if given is None:
+                given = torch.zeros_like(param)
+            elif given.layout is not torch.strided:
+                given = given.to_dense()
+            if given.requires_grad:  # of backward(create_graph=True)
+                given = given.detach()
+            gradients.append(given if given.is_contiguous() else given.contiguous())
+        return gradients
 
     @contextlib.contextmanager
     def no_push(self) -> Iterator[None]:
@@ -335,6 +391,10 @@ class Optimizer(torch.optim.Optimizer):
             self._end_pushes()
             return loss
         self._set_new_rates()
+        if self._on_gpu:
+            self._use_stream()
+            self.store.push(self._keys, self._gradients_on_gpu())
+            return loss
         self._take_gradients(range(len(self._params)))
         if self._goes_on:
             self.store.push_async(self._keys, self._arrays).wait()
@@ -371,7 +431,9 @@ class Optimizer(torch.optim.Optimizer):
             return
         for param, gradient in zip(self._params, self._gradients):
             param.grad = gradient
-        torch._foreach_zero_(self._gradients)
+        gradients = [param.grad for param in self._params if param.grad is not None]
+        if gradients:
+            torch._foreach_zero_(gradients)
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
         """Parameters and the optimizer's states as a generation of a checkpoint. Collective."""
@@ -387,6 +449,5 @@ class Optimizer(torch.optim.Optimizer):
         with self._without_rates():
             found = self.store.load(directory, may_be_absent=may_be_absent,
                                     other_options=other_options)
-        for key, param in zip(self._keys, self._params):
-            param.data = torch.from_dlpack(self.store.view(key))
+        self._show_replicas()
         return dict(found)
