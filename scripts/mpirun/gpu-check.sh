@@ -6,7 +6,8 @@
 #   scripts/mpirun/gpu-check.sh [--only STEP]... [--json FILE]
 #   scripts/mpirun/gpu-check.sh --bring
 #
-# STEP: tests, kernels, variants, torch, pushes, ranks, training or memory; without it, all of them.
+# STEP: tests, kernels, variants, torch, pushes, peers, mps, ranks, training or memory; without it,
+# all of them.
 # Prints a table: step, verdict, seconds, and why a step was skipped. Exit code 0: what was to run
 # has passed; 1: not all of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json)
 # has the same, and the speeds. --bring, on a machine with a network, puts Debian's packages of what
@@ -19,7 +20,7 @@ readonly no_gpu=77
 folder=$root/build-gpu
 json=$folder/gpu-check.json
 libraries=$root/gpu-libraries
-steps=(tests kernels variants torch pushes ranks training memory)
+steps=(tests kernels variants torch pushes peers mps ranks training memory)
 only=()
 brings=no
 while [ "$#" != 0 ]; do
@@ -177,20 +178,45 @@ train() {
   limited 200 "$folder/bin/train-fashion-mnist" --device gpu --kvstore device --epochs 1
 }
 
-# Ranks of one GPU, each a node of its own: the copies to the host and back, and MPI between. NCCL
-# alone wants a GPU per rank.
+# two_ranks PROGRAM...: of one GPU.
 two_ranks() {
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_RANKS_PER_NODE=1 \
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     limited 300 "$(open_mpi_launcher)" --oversubscribe --bind-to none -np 2 "$@"
 }
 
+# Each a node of its own: the copies to the host and back, and MPI between. NCCL alone wants a GPU
+# per rank.
+two_nodes() { TUTTI_RANKS_PER_NODE=1 two_ranks "$@"; }
+
 # Pushes: by a program that is built without Boost.
-measure_pushes() { keep pushes two_ranks "$folder/tests/ranks-benchmark"; }
+measure_pushes() { keep pushes two_nodes "$folder/tests/ranks-benchmark"; }
+
+# By kernels that read the memory of both ranks.
+push_by_peers() { TUTTI_GPU_PATH=peers two_ranks "$folder/tests/ranks-benchmark"; }
+measure_peers() { keep peers push_by_peers; }
+
+# The same with NVIDIA's Multi-Process Service, by which the two do not take turns on the GPU. Its
+# sockets want a short path.
+measure_mps() {
+  local status=0 folder_of_mps
+  rm -f -- "$folder/mps.json"
+  folder_of_mps=$(mktemp -d)
+  export CUDA_MPS_PIPE_DIRECTORY=$folder_of_mps CUDA_MPS_LOG_DIRECTORY=$folder_of_mps
+  if nvidia-cuda-mps-control -d; then
+    keep mps push_by_peers || status=$?
+    echo quit | nvidia-cuda-mps-control
+  else
+    status=1
+  fi
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  rm -rf -- "$folder_of_mps"
+  return "$status"
+}
 
 # Sums, beside MPI's own.
 measure_ranks() {
   rm -f -- "$folder/ranks.json"
-  two_ranks "$folder/bin/collective-benchmark" --device gpu --collective allreduce \
+  two_nodes "$folder/bin/collective-benchmark" --device gpu --collective allreduce \
     -b 1M -e 256M -f 16 --backend tutti,mpi --json "$folder/ranks.json"
 }
 
@@ -262,6 +288,10 @@ if [ "$failed" = no ]; then
   python3 -c 'import torch' 2>/dev/null || cannot_torch="python3 cannot import torch"
   step_if torch "$cannot_torch" measure_torch
   step_if pushes '' measure_pushes
+  step_if peers '' measure_peers
+  cannot_serve=
+  has_command nvidia-cuda-mps-control || cannot_serve="nvidia-cuda-mps-control is not here"
+  step_if mps "$cannot_serve" measure_mps
   step_if ranks "$(obstacle "$folder/bin/collective-benchmark" "$no_boost")" measure_ranks
   step_if training "$cannot_train" train
   step_if memory "$cannot_check" check_memory

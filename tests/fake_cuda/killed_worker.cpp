@@ -70,6 +70,4 @@ int run(bool closes) {
 }  // namespace
 
 /// MPI itself cannot end without the rank.
-int main(int argc, char** argv) {
-  std::_Exit(run(argc > 1 && std::string(argv[1]) == "closes"));
-}
+int main(int argc, char** argv) { std::_Exit(run(argc > 1 && std::string(argv[1]) == "closes")); }

@@ -259,7 +259,7 @@ class GpuCheck(launcher.Folder):
             shutil.copy(launcher.SCRIPTS / name, scripts)
         self.build = self.folder / "build-gpu"
         (self.build / "tests").mkdir(parents=True)
-        for name in ("kernels", "variants", "torch", "pushes", "ranks"):
+        for name in ("kernels", "variants", "torch", "pushes", "peers", "mps", "ranks"):
             (self.build / f"{name}.json").write_text('"of an older run"', encoding="utf-8")
         self.script("build-gpu/tests/kernel-benchmark", 'echo "\\"new\\""; exit "${CODE:-0}"\n')
         for name in ("nvcc", "cmake", "xxhash.h"):
@@ -285,6 +285,20 @@ class GpuCheck(launcher.Folder):
         self.assertEqual((done.returncode, steps["kernels"], speeds), (1, "FAILED", {}))
         done, steps, speeds = self.check(gpus="none")
         self.assertEqual((done.returncode, set(steps.values()), speeds), (77, {"SKIPPED"}, {}))
+
+    def test_mps_runs_for_its_step_alone_and_is_told_to_end(self):
+        way = "$TUTTI_GPU_PATH ${CUDA_MPS_PIPE_DIRECTORY:+by mps}"
+        mpirun = self.script("mpirun", f'echo "\\"{way}\\""\n')
+        self.script("build-gpu/tests/ranks-benchmark", "exit 0\n")
+        self.script("nvidia-cuda-mps-control",
+                    f'[ "$1" = -d ] || cat >{self.folder}/told; exit "${{CODE:-0}}"\n')
+        done, steps, speeds = self.check("--only", "peers", "--only", "mps", MPIRUN=mpirun)
+        self.assertEqual((steps["peers"], steps["mps"], speeds),
+                         ("passed", "passed", {"peers": "peers ", "mps": "peers by mps"}),
+                         done.stderr)
+        self.assertEqual((self.folder / "told").read_text(encoding="utf-8"), "quit\n")
+        done, steps, speeds = self.check("--only", "mps", MPIRUN=mpirun, CODE="1")
+        self.assertEqual((steps["mps"], speeds), ("FAILED", {}), done.stderr)
 
 
 class Lint(launcher.Folder):
