@@ -184,10 +184,13 @@ void stream_tiles(const Kernels& kernels, const Job& job, Destinations destinati
   }
 }
 
-bool alike(Destinations destinations) noexcept {
-  return std::all_of(destinations.begin(), destinations.end(), [&](const std::byte* each) {
-    return bytes_to_line(each) == bytes_to_line(destinations[0]);
-  });
+/// True if lines begin at the same element of all destinations. In memory that is not aligned to an
+/// element, no line begins at one.
+bool lines_begin_alike(Destinations destinations, std::size_t element_bytes) noexcept {
+  const std::size_t head = bytes_to_line(destinations[0]);
+  return head % element_bytes == 0 &&
+         std::all_of(destinations.begin(), destinations.end(),
+                     [&](const std::byte* each) { return bytes_to_line(each) == head; });
 }
 
 void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList sources,
@@ -209,7 +212,8 @@ void reduce_by(const Kernels& kernels, const Reduction& reduction, SourceList so
                              destinations.size(), count);
   } else if (cached) {
     reduce_tiles(Job(kernels, reduction, sources), destinations, count);
-  } else if (sources.size() <= kMaxSources && alike(destinations)) {
+  } else if (sources.size() <= kMaxSources &&
+             lines_begin_alike(destinations, size_of(reduction.to))) {
     kernels.streaming[op][pair](sources.data(), sources.size(), destinations.data(),
                                 destinations.size(), count);
   } else {

@@ -35,8 +35,8 @@ inline std::size_t bytes_to_line(const std::byte* address) noexcept {
 
 struct Kernels {
   Kernel cached[kOps][kPairs];
-  /// 1 to kMaxSources sources into any number of destinations that have the same bytes_to_line().
-  /// To be followed by a store fence.
+  /// 1 to kMaxSources sources into any number of destinations that have the same bytes_to_line(), a
+  /// number of whole elements. To be followed by a store fence.
   Kernel streaming[kOps][kPairs];
   /// Copies past the caches; `to` starts a line and `bytes` are whole lines. Fence as above.
   void (*stream_lines)(std::byte* to, const std::byte* from, std::size_t bytes);

@@ -167,7 +167,8 @@ std::vector<Reduction> all_reductions() {
   return all;
 }
 
-// One case: `sources` sources, `destinations` destinations, `shift` elements off a line.
+// One case: `sources` sources, `destinations` destinations, `shift` elements off a line, and the
+// destinations `odd_bytes` more.
 
 struct Case {
   Reduction reduction;
@@ -178,6 +179,7 @@ struct Case {
   std::size_t shift = 0;
   bool shift_each = false;   // every destination differently
   std::size_t in_place = 0;  // so many destinations are the first sources
+  std::size_t odd_bytes = 0;
 };
 
 constexpr std::byte kGuard{0xA5};
@@ -221,7 +223,7 @@ class Operands {
     }
     while (outputs_.size() < each.destinations) {
       const std::size_t shift = each.shift + (each.shift_each ? outputs_.size() : 0);
-      memory_.emplace_back(each.count * out_bytes, shift * out_bytes);
+      memory_.emplace_back(each.count * out_bytes, shift * out_bytes + each.odd_bytes);
       outputs_.push_back(&memory_.back());
     }
     for (Guarded* output : outputs_) destinations.push_back(output->data());
@@ -345,6 +347,20 @@ TEST_CASE("pointers need be aligned to an element only, alike or not") {
         check({reduction, 3, 3, count, WritePolicy::cached, shift, true});
         check({reduction, 3, 3, count, WritePolicy::streaming, shift, true});
         check({reduction, 1, 2, count, WritePolicy::streaming, shift, true});
+      }
+    }
+  }
+}
+
+TEST_CASE("streaming stores reach memory that is not aligned to an element") {
+  for (const Reduction& reduction : all_reductions()) {
+    for (std::size_t odd_bytes = 1; odd_bytes < size_of(reduction.to); ++odd_bytes) {
+      for (const std::size_t sources : {2, 3}) {
+        for (const std::size_t destinations : {1, 2}) {
+          Case each{reduction, sources, destinations, 1100, WritePolicy::streaming};
+          each.odd_bytes = odd_bytes;
+          check(each);
+        }
       }
     }
   }
