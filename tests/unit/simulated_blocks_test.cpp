@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of each rank's own on simulated clusters: what they take of memory.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <malloc.h>
+#include <vector>
+
+#include "runtime/simulated/cluster.hpp"
+#include "unit/threads.hpp"
+
+using namespace tutti;
+using simulated::Cluster;
+using simulated::Network;
+
+namespace {
+
+constexpr int kBlockNodes = 8;
+constexpr std::size_t kPieceBytes = 4096;
+/// The most that is under way of one rank's shares: see Tuning::chunks_in_flight.
+constexpr std::size_t kUnderWay = 16 * kBlockNodes * kPieceBytes;
+
+Settings in_small_pieces() {
+  Settings settings;
+  settings.log = LogLevel::quiet;
+  settings.timeout = std::chrono::seconds(60);
+  settings.tuning = "static";
+  settings.piece_bytes = kPieceBytes;
+  return settings;
+}
+
+std::size_t from_the_heap() {
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+/// What a rank takes from the heap for a reduce_scatter of so many elements to each rank.
+std::size_t taken_by_sums(const std::vector<std::size_t>& counts) {
+  const std::vector<int> nodes(kBlockNodes, 1);
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total += count;
+  const std::vector<float> input(total, 1);
+  std::vector<std::vector<float>> outputs;
+  for (const std::size_t count : counts) outputs.emplace_back(count);
+  Cluster cluster(Network{}, nodes, in_small_pieces());
+  std::size_t before = 0;
+  std::size_t most = 0;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    if (comm.rank() == 0) before = from_the_heap();
+    std::vector<float>& output = outputs[static_cast<std::size_t>(comm.rank())];
+    comm.reduce_scatter(view(input.data(), {static_cast<std::int64_t>(total)}),
+                        view(output.data(), {static_cast<std::int64_t>(output.size())}), counts);
+    most = std::max(most, from_the_heap());
+  });
+  CHECK(test::all_returned(outcomes));
+  for (const auto& output : outputs) {
+    CHECK(std::count(output.begin(), output.end(), float{kBlockNodes}) ==
+          static_cast<std::ptrdiff_t>(output.size()));
+  }
+  return (most - before) / kBlockNodes;
+}
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they have their own allocator
+TEST_CASE("partial sums of a reduce_scatter take no more memory than what is under way") {
+  constexpr std::size_t kCount = kUnderWay / sizeof(float) / kBlockNodes;
+  // For what goes out, what comes in, and results.
+  CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, kCount)) <
+        3 * kUnderWay + kUnderWay / 4);
+}
+#endif
