@@ -109,14 +109,12 @@ void Call::prepare(const Operation& operation, bool wide) {
   if (topology_.size > 1 && memory_.control().stage[0] == 0) make_slots();
 }
 
-/// A chunk takes two steps at most. Their number has few bits beside the call's: see signal(). A
-/// rank fetches a part of each chunk, and none where nodes exchange.
+/// A rank fetches a part of each chunk, and none where nodes exchange.
 void Call::require_steps() const {
   if (topology_.size == 1) return;
   const auto ranks = static_cast<std::size_t>(memory_.size());
   std::size_t least = tuning_.chunk_bytes;
   if (topology_.num_nodes() == 1 && fetch_bytes_ > 0) least = std::min(least, fetch_bytes_ * ranks);
-  constexpr std::size_t kMostChunks = (std::size_t{1} << kStepBits) / 4;
   if (layout_.total() / kMostChunks < least) return;
   throw Error(ErrorCode::invalid_argument,
               std::to_string(layout_.total()) + " bytes in chunks of " + std::to_string(least) +

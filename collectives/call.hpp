@@ -118,6 +118,9 @@ struct Sources {
 ///   input --stage--> stage slot --reduce_to_all--> every rank's result slot --deliver--> output
 class Call {
  public:
+  /// A chunk takes two steps at most. Their number has few bits beside the call's: see signal().
+  static constexpr std::size_t kMostChunks = (std::size_t{1} << kStepBits) / 4;
+
   /// Allocates memory that peers can read, never freed: for tables of segments.
   using AllocateShared = std::function<std::byte*(std::size_t bytes)>;
 
@@ -159,6 +162,10 @@ class Call {
   [[nodiscard]] const Operation& operation() const { return *operation_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
   [[nodiscard]] const FusedLayout& layout() const { return layout_; }
+  /// See FusedLayout. All ranks alike, before any data moves.
+  void interleave(const FusedLayout::Streams& streams, std::size_t strips) {
+    layout_.interleave(streams, strips);
+  }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] Waiter& waiter() const { return waiter_; }

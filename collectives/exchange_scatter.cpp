@@ -5,7 +5,8 @@
 //   node 1  [s0 s1 s2]   s0 --> node 0, s2 --> node 2     in tree order; nothing is sent back
 //
 // Cost, of n bytes on N nodes: one round; n (N-1)/N bytes sent and received per node, half of an
-// allreduce, and the least possible.
+// allreduce, and the least possible. A node has room for the partial sums of all nodes of what it
+// keeps: no more than a share, because reduce_in_lanes() gives it an N-th of each.
 #include <algorithm>
 
 #include "collectives/exchange.hpp"

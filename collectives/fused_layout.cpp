@@ -38,15 +38,58 @@ bool has_single_sources(const FusedLayout& layout) {
 void FusedLayout::assign(std::span<const Segment> segments, bool wide) {
   segments_ = segments;
   wide_ = wide;
+  stretches_.clear();
   begins_.resize(segments.size() + 1);
   value_bytes_ = 0;
   std::size_t position = 0;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     begins_[s] = position;
     value_bytes_ += segments[s].count * size_of(segments[s].dtype);
-    position += rounded_up(segments[s].count * size_of(wire(s)));
+    position += room_of(s);
   }
   begins_.back() = position;
+}
+
+std::size_t FusedLayout::room_of(std::size_t segment) const {
+  return rounded_up(segments_[segment].count * size_of(wire(segment)));
+}
+
+void FusedLayout::interleave(const Streams& streams, std::size_t strips) {
+  struct Progress {
+    std::size_t lines = 0;   ///< of the stream
+    std::size_t done = 0;    ///< bytes of it that have their positions
+    std::size_t next = 0;    ///< the segment that they end in, in streams.segments
+    std::size_t offset = 0;  ///< and where
+  };
+  std::vector<Progress> places(streams.ends.size());
+  for (std::size_t i = 0, next = 0; i < places.size(); ++i) {
+    places[i].next = next;
+    for (; next < streams.ends[i]; ++next) {
+      places[i].lines += room_of(streams.segments[next]) / kAlignment;
+    }
+  }
+  begins_.clear();
+  stretches_.clear();
+  std::size_t position = 0;
+  for (std::size_t strip = 1; strip <= strips; ++strip) {
+    for (Progress& place : places) {
+      const std::size_t end = place.lines * strip / strips * kAlignment;
+      while (place.done < end) {
+        const std::size_t segment = streams.segments[place.next];
+        const std::size_t left = room_of(segment) - place.offset;
+        const std::size_t now = std::min(left, end - place.done);
+        if (now > 0) {
+          begins_.push_back(position);
+          stretches_.push_back({segment, place.offset});
+        }
+        position += now;
+        place.done += now;
+        place.offset = now == left ? 0 : place.offset + now;
+        if (now == left) ++place.next;
+      }
+    }
+  }
+  begins_.push_back(position);
 }
 
 }  // namespace tutti::collectives

@@ -8,6 +8,11 @@
 // Positions are bytes of the "wire" type, in which partial sums cross between nodes: the element
 // type, or float32 for 16-bit types when reproducibility is asked for. Chunks, shares and pieces
 // are ranges of positions that begin at multiples of kAlignment, so two ranks never write one line.
+//
+// interleave() deals the same elements out in strips, so that every chunk has some of each node's:
+//
+//   segment 0, strip 0   segment 1, strip 0   segment 0, strip 1   segment 1, strip 1
+//   |##################|####################|##################|###############.....|
 #pragma once
 
 #include <algorithm>
@@ -107,17 +112,27 @@ class FusedLayout {
  public:
   static constexpr std::size_t kAlignment = 64;
 
-  /// Elements first .. first + count - 1 of one segment, at `position`.
+  /// Elements first .. first + count - 1 of one segment, at `position`. Those in front of them,
+  /// from `start` on, are of the same segment.
   struct Part {
     std::size_t segment;
     std::size_t first;
     std::size_t count;
     std::size_t position;
+    std::size_t start;
+  };
+  /// All segments of a call with data, stream after stream.
+  struct Streams {
+    std::vector<std::size_t> segments;
+    std::vector<std::size_t> ends;  ///< of each stream, in `segments`
   };
 
   /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
   /// one call to the next. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
+  /// Gives elements new positions, until the next assign(): in each of so many strips each stream
+  /// has as large a part as in all of them. for_each_segment() is for a layout without.
+  void interleave(const Streams& streams, std::size_t strips);
   /// From now on assign() needs no memory for as many segments.
   void reserve(std::size_t segments) { begins_.reserve(segments + 1); }
 
@@ -128,11 +143,13 @@ class FusedLayout {
   /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
   /// position in the chunk, but elements narrower than the wire's lie side by side.
   [[nodiscard]] std::size_t slot_offset(const Part& part, Range chunk) const {
-    const std::size_t start = std::max(chunk.begin, begins_[part.segment]);
+    const std::size_t start = std::max(chunk.begin, part.start);
     const std::size_t narrower =
         size_of(wire(part.segment)) / size_of(segments_[part.segment].dtype);
     return (start - chunk.begin) + (part.position - start) / narrower;
   }
+  /// The positions that a segment takes up, with its padding.
+  [[nodiscard]] std::size_t room_of(std::size_t segment) const;
   [[nodiscard]] DType wire(std::size_t segment) const {
     return wide_ && size_of(segments_[segment].dtype) == 2 ? DType::float32
                                                            : segments_[segment].dtype;
@@ -142,7 +159,7 @@ class FusedLayout {
   template <class Visit>
   void for_each_segment(Visit&& visit) const {
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-      if (segments_[s].count > 0) visit(Part{s, 0, segments_[s].count, begins_[s]});
+      if (segments_[s].count > 0) visit(Part{s, 0, segments_[s].count, begins_[s], begins_[s]});
     }
   }
 
@@ -151,19 +168,32 @@ class FusedLayout {
   void for_each_part(Range range, Visit&& visit) const {
     if (range.begin >= range.end) return;
     const auto after = std::upper_bound(begins_.begin(), begins_.end(), range.begin);
-    for (auto s = static_cast<std::size_t>(after - begins_.begin()) - 1;
-         s < segments_.size() && begins_[s] < range.end; ++s) {
+    for (auto i = static_cast<std::size_t>(after - begins_.begin()) - 1;
+         i + 1 < begins_.size() && begins_[i] < range.end; ++i) {
+      const Stretch stretch = stretches_.empty() ? Stretch{i, 0} : stretches_[i];
+      const std::size_t s = stretch.segment;
       const std::size_t width = size_of(wire(s));
-      const std::size_t from = std::max(range.begin, begins_[s]) - begins_[s];
-      const std::size_t to = std::min(range.end - begins_[s], segments_[s].count * width);
-      if (from < to) visit(Part{s, from / width, (to - from) / width, begins_[s] + from});
+      const std::size_t from = std::max(range.begin, begins_[i]) - begins_[i];
+      const std::size_t to = std::min({range.end - begins_[i], begins_[i + 1] - begins_[i],
+                                       segments_[s].count * width - stretch.offset});
+      if (from < to) {
+        visit(Part{s, (stretch.offset + from) / width, (to - from) / width, begins_[i] + from,
+                   begins_[i]});
+      }
     }
   }
 
  private:
+  /// What lies together of a segment, from this byte of its wire elements on.
+  struct Stretch {
+    std::size_t segment;
+    std::size_t offset;
+  };
+
   std::span<const Segment> segments_;
-  /// Where each segment begins, in bytes, then the total.
+  /// Where each segment begins, or each stretch, in bytes, then the total.
   std::vector<std::size_t> begins_{0, 0};
+  std::vector<Stretch> stretches_;  ///< empty: each segment is one
   std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };

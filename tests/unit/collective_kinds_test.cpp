@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "support/blocks.hpp"
 #include "support/messages.hpp"
 #include "unit/threads.hpp"
 
@@ -143,6 +144,65 @@ TEST_CASE("gather, scatter, allgatherv, alltoall and alltoallv bring each block 
   in_all_ways([](Communicator& comm, std::size_t count, bool shared) {
     return test::blocks_are_right(comm, count, shared);
   });
+}
+
+namespace {
+
+/// Small numbers, whose sums have all bits in 16.
+Tensor small_numbers(std::size_t count, int rank) {
+  Tensor tensor = Tensor::empty(flat(count), DType::bfloat16);
+  for (std::size_t i = 0; i < count; ++i) {
+    tensor.values<BFloat16>()[i] = BFloat16(static_cast<float>((i / 3 + 5 * rank) % 16));
+  }
+  return tensor;
+}
+
+bool sums_of_small_numbers_are_right(Communicator& comm, std::size_t count) {
+  test::Counts counts;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    counts.push_back(test::uneven_count(rank, 2, count));
+  }
+  const std::size_t whole = test::total(counts);
+  std::vector<float> sums(whole, 0.0f);
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const Tensor input = small_numbers(whole, rank);
+    for (std::size_t i = 0; i < whole; ++i) {
+      sums[i] += static_cast<float>(input.values<BFloat16>()[i]);
+    }
+  }
+  const auto own = static_cast<std::size_t>(comm.rank());
+  Tensor output = Tensor::zeros(flat(counts[own]), DType::bfloat16);
+  comm.reduce_scatter(small_numbers(whole, comm.rank()), output, counts);
+  std::size_t first = 0;
+  for (std::size_t rank = 0; rank < own; ++rank) first += counts[rank];
+  for (std::size_t i = 0; i < counts[own]; ++i) {
+    if (static_cast<float>(output.values<BFloat16>()[i]) != sums[first + i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("blocks of many more chunks than are under way reach their ranks") {
+  for (const auto& nodes :
+       std::vector<std::vector<int>>{{1, 1}, {1, 1, 1}, {2, 2}, {3, 2}, {1, 3, 2}}) {
+    for (const bool reproducible : {false, true}) {
+      Settings settings = reproducible_pieces();
+      settings.algorithms = "in-flight=2";
+      settings.reproducible = reproducible;
+      std::atomic<int> wrong{0};
+      const auto outcomes = test::as_ranks(nodes, settings, [&](Communicator& comm) {
+        for (const std::size_t count : {5003, 20001}) {
+          for (const bool shared : {true, false, comm.rank() % 2 == 0}) {
+            if (!test::blocks_are_right(comm, count, shared)) ++wrong;
+          }
+          if (!sums_of_small_numbers_are_right(comm, count)) ++wrong;
+        }
+      });
+      CHECK(test::all_returned(outcomes));
+      CHECK(wrong == 0);
+    }
+  }
 }
 
 TEST_CASE("messages reach the other rank of every pair") {

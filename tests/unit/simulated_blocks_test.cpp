@@ -69,8 +69,12 @@ std::size_t taken_by_sums(const std::vector<std::size_t>& counts) {
 TEST_CASE("partial sums of a reduce_scatter take no more memory than what is under way") {
   constexpr std::size_t kCount = kUnderWay / sizeof(float) / kBlockNodes;
   // For what goes out, what comes in, and results.
-  CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, kCount)) <
-        3 * kUnderWay + kUnderWay / 4);
+  constexpr std::size_t kMost = 3 * kUnderWay + kUnderWay / 4;
+  CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, kCount)) < kMost);
+  CHECK(taken_by_sums(std::vector<std::size_t>(kBlockNodes, 5 * kCount)) < kMost);
+  std::vector<std::size_t> to_one(kBlockNodes, 1);
+  to_one.back() = 20 * kCount;
+  CHECK(taken_by_sums(to_one) < kMost);
 }
 #endif
 
@@ -107,4 +111,62 @@ TEST_CASE("blocks go in messages of up to 60 KiB") {
   const auto traffic = traffic_of(kShare);
   CHECK(traffic.messages - with_handshakes.messages >=
         (traffic.bytes - with_handshakes.bytes) / collectives::kMostAtOnce);
+}
+
+namespace {
+
+/// Nothing but the ports of hosts takes time.
+Network of_ports() {
+  Network network;
+  network.latency = 1e-6;
+  network.overhead = network.receive_overhead = network.gap = network.call = 0;
+  network.core_rate = network.memory_rate = network.node_rate = 1e30;
+  network.eager_bytes = std::size_t{1} << 40;
+  return network;
+}
+
+using Moves = void (*)(Communicator&, const TensorView& whole, const TensorView& other,
+                       const TensorView& block);
+
+/// What a call of 8 MiB takes, as multiples of the least that the ports allow. Each rank's block
+/// is an eighth of `whole` and of `other`.
+double times_of_least(int per_node, Moves call) {
+  constexpr std::int64_t kCount = std::int64_t{2} << 20;
+  const int ranks = kBlockNodes * per_node;
+  Cluster cluster(of_ports(), std::vector<int>(kBlockNodes, per_node), in_small_pieces());
+  double seconds = 0;
+  const auto outcomes = cluster.run([&](Communicator& comm) {
+    Tensor whole = Tensor::zeros({kCount});
+    Tensor other = Tensor::zeros({kCount});
+    Tensor block = Tensor::zeros({kCount / ranks});
+    comm.barrier();
+    const auto begun = cluster.simulation().now();
+    call(comm, whole, other, block);
+    const auto passed = static_cast<double>(cluster.simulation().now() - begun);
+    seconds = std::max(seconds, passed / static_cast<double>(simulated::kSecond));
+  });
+  CHECK(test::all_returned(outcomes));
+  const double bytes = double{kCount} * sizeof(float) * (kBlockNodes - 1) / kBlockNodes;
+  return seconds * of_ports().port_rate / bytes;
+}
+
+}  // namespace
+
+TEST_CASE("blocks of all nodes use the links of all nodes at a time") {
+  for (const int per_node : {1, 2}) {
+    CAPTURE(per_node);
+    const double gathers =
+        times_of_least(per_node, [](Communicator& comm, const TensorView& whole, const TensorView&,
+                                    const TensorView& block) { comm.allgather(block, whole); });
+    CHECK(gathers < 1.3);
+    const double sums = times_of_least(
+        per_node, [](Communicator& comm, const TensorView& whole, const TensorView&,
+                     const TensorView& block) { comm.reduce_scatter(whole, block); });
+    CHECK(sums < 1.3);
+    // The bytes of all ranks of a node leave it.
+    const double swaps = times_of_least(
+        per_node, [](Communicator& comm, const TensorView& whole, const TensorView& other,
+                     const TensorView&) { comm.alltoall(whole, other); });
+    CHECK(swaps < 1.3 * per_node);
+  }
 }

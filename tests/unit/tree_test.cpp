@@ -172,6 +172,47 @@ TEST_CASE("walking in chunks of any size visits every element of every segment o
   }
 }
 
+TEST_CASE("interleaved segments are visited once, and each strip has its part of every stream") {
+  const auto segments = segments_of({0, 1000, 17, 4000, 0, 2000, 3, 777}, DType::bfloat16);
+  const FusedLayout::Streams streams{{5, 0, 3, 7, 1, 2, 4, 6}, {2, 4, 4, 8}};
+  FusedLayout layout;
+  for (const bool wide : {false, true}) {
+    for (const std::size_t strips : {1u, 2u, 7u, 1000u}) {
+      layout.assign(segments, wide);
+      const std::size_t total = layout.total();
+      layout.interleave(streams, strips);
+      CHECK(layout.total() == total);
+      for (const std::size_t chunk : {64u, 640u, 4096u, 1u << 20}) {
+        for (const auto& segment : visits(layout, chunk)) {
+          CHECK(segment == std::vector<int>(segment.size(), 1));
+        }
+      }
+    }
+  }
+  layout.assign(segments, false);
+  layout.interleave(streams, 2);
+  std::vector<std::size_t> of_half(segments.size());
+  // Lines of 32 elements: 31 of 63 of the first stream, 75 of 150 and 17 of 34.
+  layout.for_each_part({0, 123 * FusedLayout::kAlignment},
+                       [&](const FusedLayout::Part& part) { of_half[part.segment] += part.count; });
+  CHECK(of_half == std::vector<std::size_t>{0, 544, 0, 2400, 0, 992, 0, 0});
+}
+
+TEST_CASE("narrow elements of interleaved segments lie apart in a slot of their chunk") {
+  const auto segments = segments_of({500, 500, 500}, DType::bfloat16);
+  FusedLayout layout;
+  layout.assign(segments, true);
+  layout.interleave({{0, 1, 2}, {1, 2, 3}}, 4);
+  for (std::size_t begin = 0; begin < layout.total(); begin += 1024) {
+    const Range chunk{begin, std::min(layout.total(), begin + 1024)};
+    std::vector<int> used(chunk.size(), 0);
+    layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
+      for (std::size_t i = 0; i < 2 * part.count; ++i) ++used[layout.slot_offset(part, chunk) + i];
+    });
+    CHECK(*std::ranges::max_element(used) == 1);
+  }
+}
+
 TEST_CASE("segments begin at multiples of the alignment") {
   const auto segments = segments_of({1, 33, 7}, DType::int8);
   FusedLayout layout;
