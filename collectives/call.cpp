@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace tutti::collectives {
@@ -94,6 +95,7 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
 }
 
 void Call::prepare(const Operation& operation, bool wide) {
+  if (operation.segments.data() == nullptr && !operation.segments.empty()) throw std::bad_alloc();
   operation_ = &operation;
   layout_.assign(operation.segments, wide);
   require_steps();

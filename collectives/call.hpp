@@ -86,11 +86,11 @@ struct Packing {
 struct Operation {
   Kind kind = Kind::barrier;
   ReduceOp reduce = ReduceOp::sum;
-  int root = 0;              ///< a broadcast or reduce has one; compared, not used
-  std::uint64_t digest = 0;  ///< everything else that must be equal: keys, shapes, dtypes
-  std::uint32_t check = 0;   ///< what the ranks should hold alike; see Engine::run
-  std::span<const Segment> segments;
-  Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
+  int root = 0;                       ///< a broadcast or reduce has one; compared, not used
+  std::uint64_t digest = 0;           ///< everything else that must be equal: keys, shapes, dtypes
+  std::uint32_t check = 0;            ///< what the ranks should hold alike; see Engine::run
+  std::span<const Segment> segments;  ///< null, but not empty: this rank has no memory for them
+  Consumer* consumer = nullptr;       ///< null: results go to the segments' outputs
   FunctionRef<std::string()> describe;  ///< the call in words, without its rank
   const Packing* packing = nullptr;     ///< null: elements cross between nodes as they are
   /// Every local rank has data of its own, which is summed with that of the same local rank of the

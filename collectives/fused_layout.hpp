@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -51,31 +52,34 @@ std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::
 /// Segments of blocks that go from one rank or every rank to one rank or every rank, of which this
 /// rank sees its own side: blocks lie one after the other in its input and in its output, without
 /// those that it does not give or want. Few of them take no memory from the heap, which calls of
-/// few bytes would notice.
+/// few bytes would notice. Where there is no memory for many, all() is a null list of as many, with
+/// which a call throws on all ranks.
 class BlockSegments {
  public:
   BlockSegments(int rank, const std::byte* input, std::byte* output, DType dtype,
-                std::size_t blocks)
+                std::size_t blocks) noexcept
       : rank_(rank),
         input_(input),
         output_(output),
         dtype_(dtype),
-        many_(blocks > kFew ? std::make_unique<Segment[]>(blocks) : nullptr),
-        segments_(many_ != nullptr ? many_.get() : reinterpret_cast<Segment*>(few_)) {}
+        many_(blocks > kFew ? new (std::nothrow) Segment[blocks] : nullptr),
+        segments_(blocks > kFew ? many_.get() : reinterpret_cast<Segment*>(few_)) {}
   BlockSegments(const BlockSegments&) = delete;
   BlockSegments& operator=(const BlockSegments&) = delete;
 
   /// All ranks add the same blocks in the same order, and as many as were named.
   void add(int source, int destination, std::size_t count) {
+    const std::size_t place = count_++;
+    if (segments_ == nullptr) return;
     const std::size_t bytes = count * size_of(dtype_);
     const bool is_source = source == rank_ || source == kEveryRank;
     const bool is_destination = destination == rank_ || destination == kEveryRank;
-    std::construct_at(segments_ + count_++, Segment{.input = is_source ? input_ : nullptr,
-                                                    .output = is_destination ? output_ : nullptr,
-                                                    .count = count,
-                                                    .dtype = dtype_,
-                                                    .source = source,
-                                                    .destination = destination});
+    std::construct_at(segments_ + place, Segment{.input = is_source ? input_ : nullptr,
+                                                 .output = is_destination ? output_ : nullptr,
+                                                 .count = count,
+                                                 .dtype = dtype_,
+                                                 .source = source,
+                                                 .destination = destination});
     if (is_source) input_ += bytes;
     if (is_destination) output_ += bytes;
   }
@@ -90,7 +94,7 @@ class BlockSegments {
   DType dtype_;
   alignas(Segment) std::byte few_[kFew * sizeof(Segment)];
   std::unique_ptr<Segment[]> many_;
-  Segment* segments_;  ///< in `few_`, or all of `many_`
+  Segment* segments_;  ///< in `few_`, or all of `many_`; null: no memory for many
   std::size_t count_ = 0;
 };
 

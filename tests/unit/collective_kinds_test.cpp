@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
+#include <limits>
 #include <map>
+#include <new>
 #include <random>
 #include <thread>
 #include <utility>
@@ -14,6 +16,20 @@
 #include "unit/threads.hpp"
 
 using namespace tutti;
+
+namespace {
+
+/// The most bytes of an array that this thread gets memory for.
+thread_local std::size_t most_of_array = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+void* operator new[](std::size_t bytes) {
+  if (bytes > most_of_array) throw std::bad_alloc();
+  return ::operator new(bytes);
+}
+void operator delete[](void* array) noexcept { ::operator delete(array); }
+void operator delete[](void* array, std::size_t) noexcept { ::operator delete(array); }
 
 namespace {
 
@@ -316,4 +332,58 @@ TEST_CASE("blocks that do not fit are refused on all ranks") {
     }
   });
   CHECK(refused == 6);
+}
+
+namespace {
+
+/// Runs `call` on ranks of two nodes. True if all throw that there is no memory, with these words,
+/// and can go on.
+bool is_without_memory(int ranks, const std::string& words,
+                       const std::function<void(Communicator&)>& call) {
+  constexpr std::size_t kEnough = std::numeric_limits<std::size_t>::max();
+  std::atomic<int> right{0};
+  const auto outcomes = test::as_ranks({ranks / 2, ranks - ranks / 2}, reproducible_pieces(),
+                                       [&](Communicator& comm) {
+                                         try {
+                                           call(comm);
+                                         } catch (const Error&) {
+                                           most_of_array = kEnough;
+                                           if (test::alltoall_is_right(comm, 3, true)) ++right;
+                                           throw;
+                                         }
+                                       });
+  return right == ranks && test::all_say(outcomes, ErrorCode::out_of_memory, words);
+}
+
+}  // namespace
+
+TEST_CASE("a rank without memory for a list of blocks throws on all ranks") {
+  constexpr std::size_t kFew = 1000;
+  CHECK(is_without_memory(5, "alltoall of (10) float32: no memory", [](Communicator& comm) {
+    const Tensor input = Tensor::ones({10});
+    Tensor output = Tensor::zeros({10});
+    if (comm.rank() == 1) most_of_array = kFew;
+    comm.alltoall(input, output);
+  }));
+  CHECK(is_without_memory(17, "(sum, elementwise) of (3000) float32: no memory",
+                          [](Communicator& comm) {
+                            UserOp sum;
+                            sum.name = "sum";
+                            sum.elementwise = true;
+                            sum.combine = [&](const TensorView& left, const ConstTensorView&) {
+                              // What follows the first move: the list of the second.
+                              if (comm.rank() == 3) most_of_array = kFew;
+                              CHECK(left.count() > 0);
+                            };
+                            const Tensor input = Tensor::ones({3000});
+                            Tensor output = Tensor::full({3000}, -1.0f);
+                            try {
+                              comm.allreduce(input, output, sum);
+                            } catch (const Error&) {
+                              for (const float value : output.values<float>()) {
+                                if (value != -1.0f) FAIL("an output was written");
+                              }
+                              throw;
+                            }
+                          }));
 }
