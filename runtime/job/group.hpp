@@ -39,7 +39,7 @@ struct GroupParts {
   Settings settings;
   collectives::Tuning tuning;                            ///< from choose_tuning()
   std::shared_ptr<Arena> arena;                          ///< this rank's arena
-  std::unique_ptr<Scratch> scratch;                      ///< in it, the group's own
+  std::shared_ptr<Scratch> scratch;                      ///< in it, the group's own
   std::shared_ptr<const std::vector<Mapping>> mappings;  ///< arenas of peers in other processes
   std::vector<std::shared_ptr<Arena>> peers;             ///< arenas of peers in this process
   KnownPaths known;                                      ///< from a file of TUTTI_TUNING

@@ -17,9 +17,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,8 +67,8 @@ class Drawing {
 };
 
 /// Where the members on this rank's node have their control blocks.
-void find_blocks(GroupParts& parts, const collectives::NodeMemory& memory) {
-  for (collectives::Peer& member : parts.node) {
+void find_blocks(std::vector<collectives::Peer>& node, const collectives::NodeMemory& memory) {
+  for (collectives::Peer& member : node) {
     const auto peer = std::ranges::find(memory.peers, member.arena, &collectives::Peer::arena);
     member.block =
         reinterpret_cast<collectives::ControlBlock*>(member.arena + peer->control().subgroup);
@@ -75,32 +77,53 @@ void find_blocks(GroupParts& parts, const collectives::NodeMemory& memory) {
 
 using Agree = collectives::FunctionRef<void(const std::function<void()>& body)>;
 
+/// What is left where a rank cannot make its group: as a group that ends, it looks at no block any
+/// more, and gives back its own when nobody does.
+void depart(Scratch& scratch, const std::vector<collectives::Peer>& node) {
+  for (const collectives::Peer& member : node) {
+    member.block->departed.fetch_add(1, std::memory_order_release);
+  }
+  // Without memory for that, it stays.
+  static_cast<void>(
+      collectives::caught([&] { scratch.retire(static_cast<std::uint32_t>(node.size())); }));
+}
+
 /// `members`: empty if this rank is in no group. Collective over those who agree: all ranks of the
 /// parent, or the members.
 std::shared_ptr<Group> make(Group& parent, const std::vector<int>& members, int number,
                             Agree agree) {
   Engine& engine = parent.engine();
   std::optional<GroupParts> parts;
+  std::shared_ptr<Scratch> scratch;
+  std::vector<collectives::Peer> node;
   agree([&] {
     if (members.empty()) return;
     parts = parent.parts_for(members, number);
-    engine.memory().control().subgroup = parts->scratch->offset_of_control();
+    node = parts->node;
+    scratch = parts->scratch;
+    engine.memory().control().subgroup = scratch->offset_of_control();
   });
   std::optional<collectives::LocalError> failed;
   if (parts) {
-    parts->scratch->share();
+    scratch->share();
+    find_blocks(node, engine.memory());
     const bool by_mpi = parts->tuning.exchange == collectives::Exchange::mpi;
     if (by_mpi && parts->topology.num_nodes() > 1) {
       failed = collectives::caught([&] { parts->transport->make_lane(parts->topology.lane()); });
     }
   }
   std::shared_ptr<Group> group;
-  agree([&] {
-    if (failed) throw Error(failed->code, failed->text);
-    if (!parts) return;
-    find_blocks(*parts, engine.memory());
-    group = std::make_shared<Group>(std::move(*parts));
-  });
+  try {
+    agree([&] {
+      if (failed) throw Error(failed->code, failed->text);
+      if (!parts) return;
+      parts->node = node;
+      group = std::make_shared<Group>(std::move(*parts));
+    });
+  } catch (...) {
+    if (parts && group == nullptr) depart(*scratch, node);
+    throw;
+  }
   return group;
 }
 

@@ -4,32 +4,17 @@
 #include <atomic>
 #include <chrono>
 #include <doctest/doctest.h>
-#include <limits>
 #include <map>
-#include <new>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "support/array_memory.hpp"
 #include "support/blocks.hpp"
 #include "support/messages.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
-
-namespace {
-
-/// The most bytes of an array that this thread gets memory for.
-thread_local std::size_t most_of_array = std::numeric_limits<std::size_t>::max();
-
-}  // namespace
-
-void* operator new[](std::size_t bytes) {
-  if (bytes > most_of_array) throw std::bad_alloc();
-  return ::operator new(bytes);
-}
-void operator delete[](void* array) noexcept { ::operator delete(array); }
-void operator delete[](void* array, std::size_t) noexcept { ::operator delete(array); }
 
 namespace {
 
@@ -340,14 +325,13 @@ namespace {
 /// and can go on.
 bool is_without_memory(int ranks, const std::string& words,
                        const std::function<void(Communicator&)>& call) {
-  constexpr std::size_t kEnough = std::numeric_limits<std::size_t>::max();
   std::atomic<int> right{0};
   const auto outcomes = test::as_ranks({ranks / 2, ranks - ranks / 2}, reproducible_pieces(),
                                        [&](Communicator& comm) {
                                          try {
                                            call(comm);
                                          } catch (const Error&) {
-                                           most_of_array = kEnough;
+                                           test::set_most_of_array(test::kAnyArray);
                                            if (test::alltoall_is_right(comm, 3, true)) ++right;
                                            throw;
                                          }
@@ -362,7 +346,7 @@ TEST_CASE("a rank without memory for a list of blocks throws on all ranks") {
   CHECK(is_without_memory(5, "alltoall of (10) float32: no memory", [](Communicator& comm) {
     const Tensor input = Tensor::ones({10});
     Tensor output = Tensor::zeros({10});
-    if (comm.rank() == 1) most_of_array = kFew;
+    if (comm.rank() == 1) test::set_most_of_array(kFew);
     comm.alltoall(input, output);
   }));
   CHECK(is_without_memory(17, "(sum, elementwise) of (3000) float32: no memory",
@@ -372,7 +356,7 @@ TEST_CASE("a rank without memory for a list of blocks throws on all ranks") {
                             sum.elementwise = true;
                             sum.combine = [&](const TensorView& left, const ConstTensorView&) {
                               // What follows the first move: the list of the second.
-                              if (comm.rank() == 3) most_of_array = kFew;
+                              if (comm.rank() == 3) test::set_most_of_array(kFew);
                               CHECK(left.count() > 0);
                             };
                             const Tensor input = Tensor::ones({3000});

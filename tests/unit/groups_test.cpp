@@ -12,6 +12,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "runtime/observe/trace.hpp"
+#include "support/array_memory.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;
@@ -342,6 +343,36 @@ TEST_CASE("the memory of groups that have ended is used again") {
     const std::byte* const before = next_free();
     for (int i = 0; i < 100; ++i) make_and_end();
     if (next_free() != before) ++wrong;
+  });
+  CHECK(test::all_returned(outcomes));
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("the memory of groups that a rank could not make is used again") {
+  std::atomic<int> wrong{0};
+  const auto outcomes = test::as_ranks({3, 1}, small_pieces(), [&](Communicator& world) {
+    const std::vector<int> all{0, 1, 2, 3};
+    const auto next_free = [&] {
+      world.barrier();
+      return world.allocate({1 << 20}).bytes();
+    };
+    const auto fail_to_make = [&] {
+      // Too little for what a rank reads of others, which is made when all have control blocks.
+      if (world.rank() == 1) test::set_most_of_array(1000);
+      for (const bool with_all : {true, false}) {
+        const auto make = [&] {
+          static_cast<void>(with_all ? world.split(0) : world.create_group(all));
+        };
+        if (!throws(make, ErrorCode::out_of_memory, {"rank 1", "no memory"})) ++wrong;
+      }
+      test::set_most_of_array(test::kAnyArray);
+    };
+    fail_to_make();  // the world's own tables have grown
+    const std::byte* const before = next_free();
+    for (int i = 0; i < 20; ++i) fail_to_make();
+    if (next_free() != before) ++wrong;
+    Communicator group = world.split(0);
+    if (!sums(group, world, all, 4000, true)) ++wrong;
   });
   CHECK(test::all_returned(outcomes));
   CHECK(wrong == 0);
