@@ -24,20 +24,6 @@ void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight, int slot) con
   call.deliver_own(flight.share, flight.result.data(), slot);
 }
 
-void ExchangeAlgorithm::send_pieces(ChunkInFlight& flight, int node, int tag,
-                                    std::span<const std::byte> bytes, std::size_t most) const {
-  for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
-    send(flight, node, tag, bytes.first(std::min(most, bytes.size())));
-  }
-}
-
-void ExchangeAlgorithm::receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
-                                       std::span<std::byte> bytes, std::size_t most) const {
-  for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
-    stage.push_back(receive(node, tag, bytes.first(std::min(most, bytes.size()))));
-  }
-}
-
 void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index,
                                     Range range, std::byte* to) const {
   const Partial partial = lane_.plan.partial(index);

@@ -2,10 +2,8 @@
 // How one lane's share of a chunk crosses between nodes: the algorithms, one file each.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "collectives/call.hpp"
@@ -97,16 +95,6 @@ class ExchangeAlgorithm {
   }
   [[nodiscard]] LaneMessage receive(int node, int tag, std::span<std::byte> bytes) const {
     return {node, lane_.transport.receive(lane_.rank_on(node), tag, bytes)};
-  }
-  /// In messages of at most `most` bytes, of which both sides know the same.
-  void send_pieces(ChunkInFlight& flight, int node, int tag, std::span<const std::byte> bytes,
-                   std::size_t most) const;
-  void receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
-                      std::span<std::byte> bytes, std::size_t most) const;
-  /// What a message of a share has at most, if not one for each node: as much as a node's piece in
-  /// the direct exchange, which may be several pieces, or what MPI sends at once.
-  [[nodiscard]] std::size_t most_in_message(const ChunkInFlight& flight) const {
-    return std::max(kMostAtOnce, share_of(flight.share, lane_.num_nodes(), 0).size());
   }
   /// Sums this node's inputs over one partial of the plan into `to`.
   void sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index, Range range,

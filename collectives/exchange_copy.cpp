@@ -31,8 +31,7 @@ class CopyExchange final : public ExchangeAlgorithm {
         if (!is_wanted(run)) return;
         const int from = is_chain(call) ? lane_.node() + lane_.num_nodes() - 1 : run.source;
         std::byte* const to = place_of(call, flight, run.range, /*over_input=*/false);
-        receive_pieces(arrivals, from % lane_.num_nodes(), kResultTag, {to, run.range.size()},
-                       most_in_message(flight));
+        arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, {to, run.range.size()}));
         return;
       }
       if (call.input_to_send(run.range) == nullptr) {
@@ -41,7 +40,7 @@ class CopyExchange final : public ExchangeAlgorithm {
       if (run.destination == kEveryRank) {
         send_on(call, flight, run);
       } else if (run.destination != lane_.node()) {
-        send_run(call, flight, run, run.destination);
+        send(flight, run.destination, kResultTag, bytes_of(call, flight, run));
       }
     });
   }
@@ -119,16 +118,12 @@ class CopyExchange final : public ExchangeAlgorithm {
     return {from, run.range.size()};
   }
 
-  void send_run(const Call& call, ChunkInFlight& flight, const Run& run, int node) const {
-    send_pieces(flight, node, kResultTag, bytes_of(call, flight, run), most_in_message(flight));
-  }
-
   void send_on(const Call& call, ChunkInFlight& flight, const Run& run) const {
     const int nodes = lane_.num_nodes();
     const int steps = is_chain(call) ? 1 : nodes - 1;
     for (int step = 1; step <= steps; ++step) {
       const int node = (lane_.node() + step) % nodes;
-      if (node != run.source) send_run(call, flight, run, node);
+      if (node != run.source) send(flight, node, kResultTag, bytes_of(call, flight, run));
     }
   }
 

@@ -91,6 +91,10 @@ class HalvingExchange final : public ExchangeAlgorithm {
   void send_to_owners(ChunkInFlight& flight) const;
   void add_other_blocks(Call& call, ChunkInFlight& flight) const;
   void send_known(ChunkInFlight& flight, int round) const;
+  void receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
+                      std::span<std::byte> bytes) const;
+  void send_pieces(ChunkInFlight& flight, int node, int tag,
+                   std::span<const std::byte> bytes) const;
   void post_halving(ChunkInFlight& flight) const;
   void post_between_blocks(ChunkInFlight& flight) const;
   void post_doubling(ChunkInFlight& flight) const;
@@ -174,7 +178,7 @@ void HalvingExchange::post_halving(ChunkInFlight& flight) const {
     const Range half = range_of(flight, kept_by(index_, round + 1));
     if (half.size() == 0) continue;
     std::byte* to = flight.incoming.data() + incoming_offset(flight, round);
-    receive_pieces(stage, partner(round), kPartialTag, {to, half.size()}, kMostAtOnce);
+    receive_pieces(stage, partner(round), kPartialTag, {to, half.size()});
   }
 }
 
@@ -203,16 +207,29 @@ void HalvingExchange::post_doubling(ChunkInFlight& flight) const {
     auto& stage = flight.add_stage();
     const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
     if (half.size() == 0) continue;
-    receive_pieces(stage, partner(round), kResultTag, {flight.result_at(half.begin), half.size()},
-                   kMostAtOnce);
+    receive_pieces(stage, partner(round), kResultTag, {flight.result_at(half.begin), half.size()});
+  }
+}
+
+/// A half goes in messages that MPI sends at once.
+void HalvingExchange::receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
+                                     std::span<std::byte> bytes) const {
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
+    stage.push_back(receive(node, tag, bytes.first(std::min(kMostAtOnce, bytes.size()))));
+  }
+}
+
+void HalvingExchange::send_pieces(ChunkInFlight& flight, int node, int tag,
+                                  std::span<const std::byte> bytes) const {
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
+    send(flight, node, tag, bytes.first(std::min(kMostAtOnce, bytes.size())));
   }
 }
 
 void HalvingExchange::send_half(ChunkInFlight& flight, int round) const {
   const Range half = range_of(flight, kept_by(partner_index(round), round + 1));
   if (half.size() > 0) {
-    send_pieces(flight, partner(round), kPartialTag, {sum_at(flight, half), half.size()},
-                kMostAtOnce);
+    send_pieces(flight, partner(round), kPartialTag, {sum_at(flight, half), half.size()});
   }
 }
 
@@ -271,8 +288,7 @@ void HalvingExchange::add_other_blocks(Call& call, ChunkInFlight& flight) const 
 void HalvingExchange::send_known(ChunkInFlight& flight, int round) const {
   const Range known = range_of(flight, kept_by(index_, round + 1));
   if (known.size() > 0) {
-    send_pieces(flight, partner(round), kResultTag, {flight.result_at(known.begin), known.size()},
-                kMostAtOnce);
+    send_pieces(flight, partner(round), kResultTag, {flight.result_at(known.begin), known.size()});
   }
 }
 

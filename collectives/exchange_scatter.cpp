@@ -33,7 +33,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
       const Range range = range_of(call, part);
       const int owner = owner_of(call, part);
       if (owner == lane_.node()) {
-        receive_partials(flight, gathers, range, partials);
+        receive_partials(gathers, range, partials);
         sum_own_partials(call, flight, range, partials + range.size() * first);
         partials += room_for(range) * all;
         return;
@@ -41,7 +41,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
       for (std::size_t i = 0; i < own; ++i) {
         sum_partial(call, flight, first + i, range, to + i * range.size());
       }
-      send_pieces(flight, owner, kPartialTag, {to, own * range.size()}, most_in_message(flight));
+      send(flight, owner, kPartialTag, {to, own * range.size()});
       to += room_for(range) * own;
     });
   }
@@ -81,13 +81,11 @@ class ScatterExchange final : public ExchangeAlgorithm {
     return bytes;
   }
 
-  void receive_partials(const ChunkInFlight& flight, std::vector<LaneMessage>& gathers, Range range,
-                        std::byte* partials) const {
+  void receive_partials(std::vector<LaneMessage>& gathers, Range range, std::byte* partials) const {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       if (node == lane_.node()) continue;
       std::byte* to = partials + range.size() * lane_.plan.first_of(node);
-      receive_pieces(gathers, node, kPartialTag, {to, range.size() * lane_.plan.count_of(node)},
-                     most_in_message(flight));
+      gathers.push_back(receive(node, kPartialTag, {to, range.size() * lane_.plan.count_of(node)}));
     }
   }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of each rank's own on simulated clusters: what they take of memory, and their messages.
+// Blocks of each rank's own on simulated clusters: what they take of memory.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <malloc.h>
 #include <vector>
 
-#include "collectives/exchange.hpp"
 #include "runtime/simulated/cluster.hpp"
 #include "unit/threads.hpp"
 
@@ -77,41 +76,6 @@ TEST_CASE("partial sums of a reduce_scatter take no more memory than what is und
   CHECK(taken_by_sums(to_one) < kMost);
 }
 #endif
-
-namespace {
-
-/// All kinds of calls that leave a share in one piece for the node that wants it.
-void move_blocks(Communicator& comm, std::int64_t count) {
-  const std::int64_t ranks = comm.size();
-  const std::vector<float> many(static_cast<std::size_t>(count * ranks), 1);
-  std::vector<float> from_all(static_cast<std::size_t>(count * ranks));
-  std::vector<float> block(static_cast<std::size_t>(count), 1);
-  const TensorView one = view(block.data(), {count});
-  comm.gather(one, view(from_all.data(), {count * ranks}), 0);
-  comm.scatter(view(many.data(), {count * ranks}), one, 1);
-  comm.alltoall(view(many.data(), {count * ranks}), view(from_all.data(), {count * ranks}));
-  comm.allgather(one, view(from_all.data(), {count * ranks}));
-  comm.broadcast(one, 2);
-  comm.reduce_scatter(view(many.data(), {count * ranks}), one);
-  CHECK(std::ranges::count(block, static_cast<float>(ranks)) == count);
-}
-
-}  // namespace
-
-TEST_CASE("blocks go in messages of up to 60 KiB") {
-  const auto traffic_of = [](std::int64_t count) {
-    Settings settings = in_small_pieces();
-    settings.piece_bytes = Settings().piece_bytes;
-    Cluster cluster(Network{}, std::vector<int>(kBlockNodes, 1), settings);
-    CHECK(test::all_returned(cluster.run([&](Communicator& comm) { move_blocks(comm, count); })));
-    return cluster.wires().traffic();
-  };
-  constexpr std::int64_t kShare = kBlockNodes * 32 * 1024 / sizeof(float);
-  const auto with_handshakes = traffic_of(1);
-  const auto traffic = traffic_of(kShare);
-  CHECK(traffic.messages - with_handshakes.messages >=
-        (traffic.bytes - with_handshakes.bytes) / collectives::kMostAtOnce);
-}
 
 namespace {
 
