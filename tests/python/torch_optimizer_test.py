@@ -415,3 +415,27 @@ def test_what_torch_does_not_give_away_is_refused_with_its_words(value, words):
     out = torch.zeros(4)
     kv.pull("w", out)
     assert out.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_parameter_that_gets_memory_of_its_own_shows_the_store_again(overlap, ranks):
+    def trained(moves):
+        model = network()
+        optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=0.1,
+                                          momentum=0.9, overlap=overlap)
+        for step in range(3):
+            if moves:  # as flatten_parameters() of an LSTM does
+                model[step % 2 * 2].weight.data = model[step % 2 * 2].weight.data.clone()
+            train(model, optimizer, 1)
+        return weights_of(model)
+
+    assert torch.equal(trained(True), trained(False))
+
+
+def test_a_model_that_is_converted_after_its_optimizer_is_refused(ranks):
+    model = network()
+    optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", overlap=False)
+    model.double()
+    with pytest.raises(tutti.InvalidArgumentError,
+                       match=r"0.weight: expected \(30, 20\) torch.float32 on cpu, .*float64"):
+        optimizer.step()

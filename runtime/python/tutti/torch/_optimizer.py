@@ -131,6 +131,8 @@ class Optimizer(torch.optim.Optimizer):
         self._keys: list[int | str] = []
         self._arrays: list[Any] = []
         self._gradients: list[torch.Tensor] = []
+        self._replicas: list[torch.Tensor] = []
+        self._addresses: list[int] = []
         self._pending: list[Pending] = []
         self._hooks: list[Any] = []
         for group in self.param_groups:
@@ -218,22 +220,44 @@ class Optimizer(torch.optim.Optimizer):
             set_stream(str(self._device), torch.cuda.current_stream(self._device).cuda_stream)
 
     def _show_replicas(self) -> None:
-        for key, param in zip(self._keys, self._params):
-            param.data = torch.from_dlpack(self.store.view(key))
+        self._replicas = [torch.from_dlpack(self.store.view(key)) for key in self._keys]
+        self._addresses = [replica.data_ptr() for replica in self._replicas]
+        for param, replica in zip(self._params, self._replicas):
+            param.data = replica
+
+    @torch.no_grad()
+    def _show_again(self, indices: Iterable[int]) -> None:
+        """What has given a parameter memory of its own, as flatten_parameters() of an LSTM does,
+        has copied the values there, which the program may have changed since."""
+        for index in indices:
+            param = self._params[index]
+            if param.data_ptr() == self._addresses[index]:
+                continue
+            replica = self._replicas[index]
+            if (param.shape, param.dtype, param.device) != (replica.shape, replica.dtype,
+                                                            replica.device):
+                raise InvalidArgumentError(
+                    f"Optimizer: parameter {self._keys[index]}: expected {tuple(replica.shape)} "
+                    f"{replica.dtype} on {replica.device}, as when the optimizer was made; got "
+                    f"{tuple(param.shape)} {param.dtype} on {param.device}; change the model "
+                    "before, and make another optimizer")
+            replica.copy_(param)
+            param.data = replica
 
     def _move(self) -> None:
         self._use_stream()
         self.store.init(self._keys, [param.detach().contiguous() for param in self._params])
         if self._on_gpu:
             self._require_gpu()
-            self._show_replicas()
+        gradients = [param.grad for param in self._params]
+        self._show_replicas()
+        if self._on_gpu:
             return
-        for key, param in zip(self._keys, self._params):
+        for param, given in zip(self._params, gradients):
             array = self.store.allocate(tuple(param.shape), str(param.dtype).split(".")[1])
             gradient = torch.from_dlpack(array)
-            if param.grad is not None:
-                gradient.copy_(param.grad)
-            param.data = torch.from_dlpack(self.store.view(key))
+            if given is not None:
+                gradient.copy_(given)
             param.grad = gradient
             self._arrays.append(array)
             self._gradients.append(gradient)
@@ -259,6 +283,7 @@ class Optimizer(torch.optim.Optimizer):
     def _push(self, index: int) -> None:
         if not self._pending:  # else the pushes under way read the rates
             self._set_new_rates()
+        self._show_again([index])
         with torch.no_grad():
             self._take_gradients([index])
         self._versions[index] = self._gradients[index]._version
@@ -391,8 +416,9 @@ class Optimizer(torch.optim.Optimizer):
             self._end_pushes()
             return loss
         self._set_new_rates()
+        self._use_stream()
+        self._show_again(range(len(self._params)))
         if self._on_gpu:
-            self._use_stream()
             self.store.push(self._keys, self._gradients_on_gpu())
             return loss
         self._take_gradients(range(len(self._params)))
@@ -437,6 +463,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
         """Parameters and the optimizer's states as a generation of a checkpoint. Collective."""
+        self._use_stream()
+        self._show_again(range(len(self._params)))
         with self._without_rates():
             self.store.save(directory, metadata or {})
 
@@ -446,6 +474,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Groups have the weight decay that they were saved with, or `other_options` is True.
         """
+        self._use_stream()
         with self._without_rates():
             found = self.store.load(directory, may_be_absent=may_be_absent,
                                     other_options=other_options)
