@@ -28,7 +28,8 @@
 // bytes of others and writes n; of the host, 4 + P calls of CUDA and a barrier a chunk. NCCL moves
 // 2 n (P-1)/P bytes instead, which is less from 3 ranks on, but takes more for its start. By
 // windows each GPU reads n (P-1) bytes of others and nothing is copied or written besides: P + 1
-// calls of CUDA and a barrier.
+// calls of CUDA and a barrier. A norm reads the windows once more: those of the gradients, where
+// they are clipped or scaled, and those of an optimizer that takes them.
 //
 // Invariants: a rank writes into a half again only behind its kernel of the chunk between, in its
 // stream, and so behind the others' events of that chunk, which lie behind their kernels that have
@@ -54,7 +55,7 @@ namespace tutti::gpus {
 namespace {
 
 constexpr std::size_t kHalves = 2;
-/// A chunk costs the hosts about 20 us, in which an H200 sums 8 MiB of two ranks.
+/// A chunk costs the hosts about 15 us, in which an H200 sums 8 MiB of two ranks.
 constexpr std::size_t kHalfBytes = std::size_t{8} << 20;
 constexpr std::size_t kBytes = kHalves * kHalfBytes;
 constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
@@ -96,14 +97,7 @@ class PeerReducer final : public Reducer {
   /// The own memory and events stay until the process ends: nobody says when the last of the other
   /// ranks' kernels has read them.
   ~PeerReducer() override {
-    if (!has_ended()) return;
-    for (Peer& peer : peers_) {
-      if (&peer == &own()) continue;
-      for (const Event event : peer.events) {
-        if (event != nullptr) access_.close_event(event);
-      }
-      if (peer.memory != nullptr) access_.close_memory(peer.memory);
-    }
+    if (has_ended()) close();
   }
   PeerReducer(const PeerReducer&) = delete;
   PeerReducer& operator=(const PeerReducer&) = delete;
@@ -129,6 +123,21 @@ class PeerReducer final : public Reducer {
     }
     for (const Peer& peer : peers_) windows_.push_back(peer.memory);
   }
+
+  /// What others have of this rank stays. Local, when no kernel reads it any more.
+  void close() noexcept {
+    for (Peer& peer : peers_) {
+      if (&peer == &own()) continue;
+      for (Event& event : peer.events) {
+        if (Event const opened = std::exchange(event, nullptr)) access_.close_event(opened);
+      }
+      if (std::byte* const opened = std::exchange(peer.memory, nullptr)) {
+        access_.close_memory(opened);
+      }
+    }
+  }
+  /// Of one that was never used, and that no other rank has open. Local.
+  void release_memory() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
 
   void allreduce(std::span<const Part> parts) override {
     carry_out([&] {
@@ -283,12 +292,27 @@ std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> g
   require_one_small_node(group.topology());
   std::unique_ptr<PeerReducer> reducer;
   Names own{};
-  tutti::agree(group.engine(), [&] {
-    reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
-    own = reducer->names();
-  });
+  try {
+    tutti::agree(group.engine(), [&] {
+      reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
+      own = reducer->names();
+    });
+  } catch (const Error&) {
+    if (reducer != nullptr) reducer->release_memory();
+    throw;
+  }
   const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
-  tutti::agree(group.engine(), [&] { reducer->open(all); });
+  try {
+    tutti::agree(group.engine(), [&] { reducer->open(all); });
+  } catch (const Error& error) {
+    if (error
+            .recoverable()) {  // then all ranks come here, and memory is freed when all have closed
+      reducer->close();
+      tutti::agree(group.engine(), [] {});
+      reducer->release_memory();
+    }
+    throw;
+  }
   return reducer;
 }
 

@@ -67,7 +67,7 @@ class Reducer {
   virtual void finish() = 0;
   /// Returns when all sums have been made: for a program that looks at them.
   virtual void await() = 0;
-  /// Throws what has gone wrong with sums that nobody has waited for. Waits for nothing.
+  /// Throws what has gone wrong with sums that nobody has waited for. Waits for no sum.
   virtual void check() = 0;
 
   /// "by way of the host": for logs.

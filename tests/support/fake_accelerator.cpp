@@ -68,6 +68,11 @@ void FakeAccelerator::release(int device, std::byte* memory) noexcept {
   std::free(memory);
 }
 
+std::size_t FakeAccelerator::used(int device) {
+  const std::lock_guard lock(mutex_);
+  return devices_.at(device).used;
+}
+
 std::byte* FakeAccelerator::allocate_pinned(int /*device*/, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));

@@ -85,6 +85,8 @@ class FakeAccelerator final : public gpus::Accelerator {
   /// From now on this device cannot use memory of others.
   void cut_off(int device) { cut_off_ = device; }
   void require_reach(int device) const;
+  /// Bytes of the device that are allocated.
+  [[nodiscard]] std::size_t used(int device);
   /// From now on these two devices say that they are one.
   void merge(int device, int other) { merged_[other] = device; }
   /// From now on all devices are slices of GPUs.

@@ -166,6 +166,23 @@ TEST_CASE("a store goes on with its windows after a push that is refused") {
   CHECK(test::all_returned(outcomes));
 }
 
+TEST_CASE("pushes that fit into the windows and larger ones follow one another") {
+  const test::FakeGpus gpus(2, 3);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
+    auto kv = KVStore::create(world);
+    const std::int64_t counts[] = {1003, 2'500'003};  // of float64: three chunks
+    for (const int key : {0, 1}) {
+      kv.init(key, on_gpu(Tensor::zeros({counts[key]}, DType::float64), world.rank()));
+    }
+    for (std::uint64_t step = 0; step < 7; ++step) {
+      const int key = step % 3 == 1 ? 1 : 0;
+      kv.push(key, on_gpu(value_of(world.rank(), counts[key], DType::float64, step), world.rank()));
+      require_canonical(kv, key, counts[key], DType::float64, step);
+    }
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("optimizers on GPUs that sum by peers have the bits of keys on the cpu") {
   for (const char* optimizer : {"adam", "sgd,momentum=0.9,clip_global_norm=1"}) {
     const int ranks = test::kFewCases ? 3 : 5;
@@ -217,7 +234,11 @@ TEST_CASE("an allreduce of a communicator goes by peers, too, in place and to an
     const auto outcomes = test::as_ranks({ranks}, test::by("peers"), [&](Communicator& world) {
       const int device = world.rank();
       std::uint64_t seed = 0;
-      for (const std::int64_t count : {999, 0, 1, 262'144, 262'145, 999}) {
+      // As large as the windows, and larger, in turn: chunks lie where the windows do.
+      constexpr std::int64_t kWindow = 4 << 20;
+      for (const std::int64_t count : {std::int64_t{999}, std::int64_t{0}, std::int64_t{1}, kWindow,
+                                       kWindow + 1, std::int64_t{999}, kWindow + 1, kWindow}) {
+        if (count > 1000 && ranks > 2) continue;
         const Tensor expected =
             test::reduced_random(tutti::ReduceOp::sum, {count}, DType::float32, ranks, ++seed);
         const auto require_right = [&](const Tensor& there) {
@@ -277,6 +298,9 @@ TEST_CASE("a store goes on on one GPU after peers could not sum on another") {
       } catch (const tutti::Error& error) {
         if (!error.recoverable()) throw;
       }
+      world.barrier();
+      // The tensors lie in one slab of 8 MiB.
+      test::require_equal(gpus->used(second), std::size_t{8} << 20, "memory in use");
     }
   });
   CHECK(test::all_returned(outcomes));
