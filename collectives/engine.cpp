@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <new>
 #include <string_view>
 
 namespace tutti::collectives {
@@ -142,6 +143,8 @@ auto Engine::or_fail(Body body) {
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::failed && failed()) throw;
     fail(LocalError{error.code(), error.what()});
+  } catch (const std::bad_alloc&) {
+    fail(LocalError{ErrorCode::out_of_memory, "no memory for a call that has begun"});
   } catch (const std::exception& error) {
     fail_by_exception(error.what());
   } catch (...) {

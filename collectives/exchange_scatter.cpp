@@ -6,7 +6,7 @@
 //
 // Cost, of n bytes on N nodes: one round; n (N-1)/N bytes sent and received per node, half of an
 // allreduce, and the least possible. A node has room for the partial sums of all nodes of what it
-// keeps: no more than a share, because reduce_in_lanes() gives it an N-th of each.
+// keeps: less than two shares, because reduce_in_lanes() gives it about an N-th of each.
 #include <algorithm>
 
 #include "collectives/exchange.hpp"

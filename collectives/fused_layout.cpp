@@ -54,13 +54,15 @@ std::size_t FusedLayout::room_of(std::size_t segment) const {
   return rounded_up(segments_[segment].count * size_of(wire(segment)));
 }
 
+/// How far a stream has come.
+struct FusedLayout::Progress {
+  std::size_t lines = 0;   ///< of the stream
+  std::size_t done = 0;    ///< bytes of it that have their positions
+  std::size_t next = 0;    ///< the segment that they end in, in streams.segments
+  std::size_t offset = 0;  ///< and where
+};
+
 void FusedLayout::interleave(const Streams& streams, std::size_t strips) {
-  struct Progress {
-    std::size_t lines = 0;   ///< of the stream
-    std::size_t done = 0;    ///< bytes of it that have their positions
-    std::size_t next = 0;    ///< the segment that they end in, in streams.segments
-    std::size_t offset = 0;  ///< and where
-  };
   std::vector<Progress> places(streams.ends.size());
   for (std::size_t i = 0, next = 0; i < places.size(); ++i) {
     places[i].next = next;
@@ -73,23 +75,27 @@ void FusedLayout::interleave(const Streams& streams, std::size_t strips) {
   std::size_t position = 0;
   for (std::size_t strip = 1; strip <= strips; ++strip) {
     for (Progress& place : places) {
-      const std::size_t end = place.lines * strip / strips * kAlignment;
-      while (place.done < end) {
-        const std::size_t segment = streams.segments[place.next];
-        const std::size_t left = room_of(segment) - place.offset;
-        const std::size_t now = std::min(left, end - place.done);
-        if (now > 0) {
-          begins_.push_back(position);
-          stretches_.push_back({segment, place.offset});
-        }
-        position += now;
-        place.done += now;
-        place.offset = now == left ? 0 : place.offset + now;
-        if (now == left) ++place.next;
-      }
+      place_until(place.lines * strip / strips * kAlignment, streams, place, position);
     }
   }
   begins_.push_back(position);
+}
+
+void FusedLayout::place_until(std::size_t end, const Streams& streams, Progress& place,
+                              std::size_t& position) {
+  while (place.done < end) {
+    const std::size_t segment = streams.segments[place.next];
+    const std::size_t left = room_of(segment) - place.offset;
+    const std::size_t now = std::min(left, end - place.done);
+    if (now > 0) {
+      begins_.push_back(position);
+      stretches_.push_back({segment, place.offset});
+    }
+    position += now;
+    place.done += now;
+    place.offset = now == left ? 0 : place.offset + now;
+    if (now == left) ++place.next;
+  }
 }
 
 }  // namespace tutti::collectives

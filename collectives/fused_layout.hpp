@@ -188,6 +188,10 @@ class FusedLayout {
   }
 
  private:
+  struct Progress;
+  /// Gives positions to a stream's bytes up to `end`.
+  void place_until(std::size_t end, const Streams& streams, Progress& place, std::size_t& position);
+
   /// What lies together of a segment, from this byte of its wire elements on.
   struct Stretch {
     std::size_t segment;

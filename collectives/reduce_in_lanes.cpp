@@ -16,8 +16,8 @@
 // where its lane has them.
 //
 // Where each node gives or gets blocks of its own, a chunk has some of every node's, so that all
-// links are in use at a time, not one node's for chunk after chunk. And no node keeps more of a
-// share than its part, whose partial sums it has of all nodes.
+// links are in use at a time, not one node's for chunk after chunk. And a node keeps about an N-th
+// of a share of sums, whose partial sums it has of all nodes.
 //
 // Cost, of n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the least
 // possible; in the node reads and writes of n bytes per rank. Wins where data is too large to
