@@ -5,6 +5,10 @@
 #   One program, one ctest entry per rank count, started by mpirun.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
 
+# What launchers and sanitizers say of a program that has failed, for tests with a
+# PASS_REGULAR_EXPRESSION: ctest then does not look at the exit code.
+set(TUTTI_FAILED_PROGRAM "non-zero;BAD TERMINATION;Sanitizer;runtime error:")
+
 # Compiling the tests takes longer than running them, so they are not optimized. Another MPI than
 # the build's has a library of its own: cmake/TuttiTestMpis.cmake.
 function(tutti_test_options name)

@@ -35,7 +35,8 @@ struct TUTTI_API Settings {
   std::vector<int> ranks_per_node;
 
   /// TUTTI_REPRODUCIBLE: 1 gives the same bits for every layout of the same number of ranks over
-  /// nodes, at the price of more bytes between nodes. Default 0.
+  /// nodes, at the price of more bytes between nodes. Sums by NCCL, if TUTTI_GPU_PATH asks for
+  /// them, are an error then. Default 0.
   bool reproducible = false;
 
   /// TUTTI_ASYNC: 1 makes KVStore::push() to keys in the host's memory asynchronous, as in MXNet:

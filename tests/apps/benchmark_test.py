@@ -71,6 +71,7 @@ class Case(unittest.TestCase):
 
     def check_all_right(self, out, columns):
         self.assertIn("# Out of bounds values : 0 OK\n", out)
+        self.assertTrue(rows_of(out), out)
         for row in rows_of(out):
             self.assertEqual(len(row), columns, row)
 

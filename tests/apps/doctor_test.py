@@ -4,6 +4,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import sys
@@ -86,7 +87,7 @@ class Doctor(unittest.TestCase):
                    r"(?m)^error +binding .*ranks 0 and 1 are bound to the same processor")
 
     def test_stale_segment(self):
-        name = Path("/dev/shm/tutti-4194305-0123456789abcdef")  # above the largest process id
+        name = Path(f"/dev/shm/tutti-4194305-{random.getrandbits(64):016x}")  # no process has it
         name.touch()
         self.addCleanup(name.unlink)
         self.check(programs.run("tutti-doctor", *QUICK, ranks=2), 0,

@@ -56,7 +56,9 @@ class Resume(programs.TrainingTest):
             deadline = time.monotonic() + programs.TIMEOUT_S
             while newest(directory)[0] < generation and process.poll() is None:
                 self.assertLess(time.monotonic(), deadline)
-            if process.poll() is None:
+            if process.poll() is not None:
+                self.assertEqual(process.returncode, 0, "it failed before it was killed")
+            else:
                 started = [process.pid] if ranks is None else programs.ranks_of(process)
                 programs.send(started[-1:], signal.SIGKILL)
             process.wait(timeout=programs.TIMEOUT_S)

@@ -147,12 +147,11 @@ class Killed(Folder):
 
     def check(self, process, output, least):
         """The last step that was reported as saved, after a job that began no earlier."""
+        self.assertNotEqual(process.returncode, 3, "a checkpoint is not whole")
         lines = output.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
-        if not lines:
-            self.assertNotEqual(process.returncode, 3, "a checkpoint is not whole")
-            return least
+        self.assertTrue(lines, f"it ended with {process.returncode} before it was killed")
         loaded = re.fullmatch(r"loaded (\d+)\n", lines[0])
         self.assertTrue(loaded, output)
         self.assertGreaterEqual(int(loaded[1]), least)

@@ -24,7 +24,7 @@ namespace {
 /// Says why there is nothing to test, in words that ctest takes for a skipped test.
 bool has_gpu() {
   if (tutti::num_gpus() > 0) return true;
-  if (test::rank() == 0) MESSAGE("no GPU: ", tutti::describe_gpus());
+  if (test::rank() == 0) MESSAGE("skipped for want of a GPU: ", tutti::describe_gpus());
   return false;
 }
 

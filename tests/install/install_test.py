@@ -190,9 +190,9 @@ class Programs(Installed):
 
     def test_demonstrations_stay_in_the_build_folder(self):
         names = {program.name for program in (self.prefix / "bin").iterdir()}
-        self.assertEqual(names - {"train-fashion-mnist", "collective-benchmark", "tutti-doctor",
-                                  "checkpoint-benchmark", "overlap-benchmark", "tutti-launch"},
-                         set())
+        self.assertIn(names - {"tutti-launch"},
+                      (set(), {"train-fashion-mnist", "collective-benchmark", "tutti-doctor",
+                               "checkpoint-benchmark", "overlap-benchmark"}))
 
 
 class Pages(Installed):

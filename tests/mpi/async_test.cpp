@@ -176,9 +176,9 @@ TEST_CASE("between nodes several communicators of a process make asynchronous ca
   settings.ranks_per_node = {1};
   Communicator one = Communicator::world(settings);
   Communicator other = one.split(0);
-  Tensor data = Tensor::ones({20'000});
-  Tensor more = Tensor::ones({20'000});
-  Tensor third = Tensor::ones({5});
+  Tensor data = Tensor::full({20'000}, test::rank());
+  Tensor more = Tensor::full({20'000}, 100 + test::rank());
+  Tensor third = Tensor::full({5}, 200 + test::rank());
   for (int i = 0; i < 20; ++i) {
     const tutti::Pending first = one.allreduce_async(data, tutti::ReduceOp::max);
     const tutti::Pending second = other.allreduce_async(more, tutti::ReduceOp::max);
@@ -187,5 +187,7 @@ TEST_CASE("between nodes several communicators of a process make asynchronous ca
     other.allreduce(third, tutti::ReduceOp::max);
     first.wait();
   }
-  CHECK(test::agree(data.values<float>()[19'999] == 1 && more.values<float>()[7] == 1));
+  const auto last = static_cast<float>(test::size() - 1);
+  CHECK(test::agree(data.values<float>()[19'999] == last && more.values<float>()[7] == 100 + last &&
+                    third.values<float>()[4] == 200 + last));
 }

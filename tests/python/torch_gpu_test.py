@@ -13,7 +13,7 @@ import tutti.torch
 
 pytestmark = pytest.mark.skipif(
     tutti.num_gpus() == 0 or not torch.cuda.is_available(),
-    reason=f"no GPU: {tutti.describe_gpus()}, torch {torch.__version__}")
+    reason=f"skipped for want of a GPU: {tutti.describe_gpus()}, torch {torch.__version__}")
 
 GPU = "cuda:0"
 A_WHILE = 50_000_000  # cycles: some 30 ms

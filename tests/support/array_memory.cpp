@@ -19,5 +19,8 @@ void* operator new[](std::size_t bytes) {
   if (bytes > most_of_array) throw std::bad_alloc();
   return ::operator new(bytes);
 }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return bytes > most_of_array ? nullptr : ::operator new(bytes, std::nothrow);
+}
 void operator delete[](void* array) noexcept { ::operator delete(array); }
 void operator delete[](void* array, std::size_t) noexcept { ::operator delete(array); }

@@ -19,7 +19,7 @@ namespace {
 constexpr int kBlockNodes = 8;
 constexpr std::size_t kPieceBytes = 4096;
 /// The most that is under way of one rank's shares: see Tuning::chunks_in_flight.
-constexpr std::size_t kUnderWay = 16 * kBlockNodes * kPieceBytes;
+constexpr std::size_t kUnderWay = std::size_t{16} * kBlockNodes * kPieceBytes;
 
 Settings in_small_pieces() {
   Settings settings;
