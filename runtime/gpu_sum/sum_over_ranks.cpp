@@ -85,25 +85,29 @@ std::optional<std::string> failure_of(const Group& group, NodeCollectives& node)
 
 void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
                              std::span<const Part> parts) {
-  if (device_ != device) {
-    device_ = -1;  // should the next one not be made
-    reducer_.reset();
-    reducer_ = make_reducer(*group_, gpus, device);
-    device_ = device;
+  auto found = reducers_.find(device);
+  if (found == reducers_.end()) {
+    found = reducers_.emplace(device, make_reducer(*group_, gpus, device)).first;
   }
-  reducer_->allreduce(parts);
+  last_ = found->second.get();
+  last_->allreduce(parts);
+}
+
+void SumOverRanks::begin_reading(int device) {
+  last_ = reducers_.at(device).get();
+  last_->begin_reading();
 }
 
 void SumOverRanks::finish() {
-  if (reducer_ != nullptr) reducer_->finish();
+  if (last_ != nullptr) last_->finish();
 }
 
 void SumOverRanks::await() {
-  if (reducer_ != nullptr) reducer_->await();
+  for (auto& [device, reducer] : reducers_) reducer->await();
 }
 
 void SumOverRanks::check() {
-  if (reducer_ != nullptr) reducer_->check();
+  for (auto& [device, reducer] : reducers_) reducer->check();
 }
 
 /// The caller's memory cannot be padded, so the sum is made in a copy of it. Counts are the same on
@@ -124,9 +128,9 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
 void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input,
                                         const TensorView& output) {
   const Device device = input.device();
-  const std::span<std::byte* const> windows = reducer_->windows();
-  gpus.copy(own_window(), device, input.bytes(), device, input.size_bytes());
-  begin_reading();
+  const std::span<std::byte* const> windows = this->windows(device.index);
+  gpus.copy(own_window(device.index), device, input.bytes(), device, input.size_bytes());
+  begin_reading(device.index);
   std::array<const std::byte*, TensorRow::kMostInputs> inputs{};
   std::ranges::copy(windows, inputs.begin());
   gpus.kernels(device.index)

@@ -2,6 +2,7 @@
 // The sum over a group's ranks of values on their GPUs.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 
@@ -21,9 +22,8 @@ struct SumTraits {
   friend bool operator==(const SumTraits&, const SumTraits&) = default;
 };
 
-/// Belongs to whoever sums: a store's push, a communicator. The reducer is made for the first call,
-/// and again when this rank's device is another one, on all ranks alike; one that is never used
-/// costs nothing.
+/// Belongs to whoever sums: a store's push, a communicator. A device's reducer is made for the
+/// first call with values there, on all ranks alike; one that is never used costs nothing.
 class SumOverRanks {
  public:
   explicit SumOverRanks(std::shared_ptr<Group> group) : group_(std::move(group)) {}
@@ -31,7 +31,8 @@ class SumOverRanks {
   SumOverRanks& operator=(const SumOverRanks&) = delete;
   /// A forked process has neither the GPUs nor the threads of its parent.
   ~SumOverRanks() {
-    if (group_ != nullptr && group_->is_forked()) static_cast<void>(reducer_.release());
+    if (group_ == nullptr || !group_->is_forked()) return;
+    for (auto& [device, reducer] : reducers_) static_cast<void>(reducer.release());
   }
 
   /// Sums parts in memory of this rank's `device`, in place: see Reducer::allreduce. Collective.
@@ -39,20 +40,25 @@ class SumOverRanks {
   /// asked for; those of Reducer::allreduce.
   void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Part> parts);
 
-  /// None before the first sum. Local.
+  /// None before the device's first sum. Local.
   [[nodiscard]] SumTraits traits(int device) const {
-    if (reducer_ == nullptr || device_ != device) return {};
-    return {reducer_->takes_inputs(), reducer_->has_registered(), reducer_->window_bytes()};
+    const auto found = reducers_.find(device);
+    if (found == reducers_.end()) return {};
+    const Reducer& own = *found->second;
+    return {own.takes_inputs(), own.has_registered(), own.window_bytes()};
   }
-  /// See Reducer. Local.
-  [[nodiscard]] std::byte* registered(std::size_t bytes) { return reducer_->registered(bytes); }
-  /// See Reducer. Only while traits() have window_bytes.
-  [[nodiscard]] std::span<std::byte* const> windows() const { return reducer_->windows(); }
-  [[nodiscard]] std::byte* own_window() const {
-    return windows()[static_cast<std::size_t>(group_->topology().rank)];
+  /// See Reducer. Only while traits(device) have them. Local, but for begin_reading().
+  [[nodiscard]] std::byte* registered(int device, std::size_t bytes) {
+    return reducers_.at(device)->registered(bytes);
   }
-  void begin_reading() { reducer_->begin_reading(); }
-  /// See Reducer. Local, and nothing before the first sum.
+  [[nodiscard]] std::span<std::byte* const> windows(int device) const {
+    return reducers_.at(device)->windows();
+  }
+  [[nodiscard]] std::byte* own_window(int device) const {
+    return windows(device)[static_cast<std::size_t>(group_->topology().rank)];
+  }
+  void begin_reading(int device);
+  /// See Reducer, of the last sum's device, or of all. Local, and nothing before the first sum.
   void finish();
   void await();
   void check();
@@ -66,8 +72,8 @@ class SumOverRanks {
   void allreduce_in_windows(Gpus& gpus, const ConstTensorView& input, const TensorView& output);
 
   std::shared_ptr<Group> group_;
-  std::unique_ptr<Reducer> reducer_;
-  int device_ = -1;  ///< the reducer's
+  std::map<int, std::unique_ptr<Reducer>> reducers_;  ///< of each device, none is null
+  Reducer* last_ = nullptr;                           ///< of the last sum
 };
 
 }  // namespace tutti::gpus

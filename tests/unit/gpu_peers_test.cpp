@@ -280,6 +280,31 @@ TEST_CASE("ranks may use different copies of a communicator in one sum by peers"
   CHECK(test::all_returned(outcomes));
 }
 
+TEST_CASE("keys on two GPUs of each rank are pushed in turn, each by the reducer of its GPU") {
+  const test::FakeGpus gpus(4, 9);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& world) {
+    auto kv = KVStore::create(world);
+    const int devices[] = {world.rank(), 2 + world.rank()};
+    for (const int key : {0, 1}) {
+      kv.init(key, on_gpu(Tensor::zeros({70'001}), devices[key]));
+    }
+    std::size_t used = 0;
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const int key = static_cast<int>(step % 2);
+      const Tensor value = value_of(world.rank(), 70'001, DType::float32, step);
+      kv.push(key, on_gpu(value, devices[key]));
+      require_canonical(kv, key, 70'001, DType::float32, step);
+      world.barrier();
+      if (step == 3) used = gpus->used(devices[0]);
+    }
+    test::require_equal(gpus->used(devices[0]), used, "bytes in use after more pushes");
+    Tensor sum = on_gpu(value_of(world.rank(), 999, DType::float32, 20), devices[1]);
+    world.allreduce(sum.view());
+    world.allreduce(on_gpu(Tensor::ones({5}), devices[0]).view());
+  });
+  CHECK(test::all_returned(outcomes));
+}
+
 TEST_CASE("a store goes on on one GPU after peers could not sum on another") {
   const test::FakeGpus gpus(4, 2);
   gpus->cut_off(3);

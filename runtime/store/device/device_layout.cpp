@@ -45,10 +45,10 @@ bool DevicePush::fits_windows(const Work& work) const {
 }
 
 /// The rows of updates, which would read the sums in this rank's window, sum those of all ranks.
-void DevicePush::read_windows(Work& work) {
-  const std::span<std::byte* const> windows = sum_over_ranks_.windows();
+void DevicePush::read_windows(int device, Work& work) {
+  const std::span<std::byte* const> windows = sum_over_ranks_.windows(device);
   for (gpus::TensorRow& row : work.updates) {
-    const std::ptrdiff_t offset = row.inputs[0] - sum_over_ranks_.own_window();
+    const std::ptrdiff_t offset = row.inputs[0] - sum_over_ranks_.own_window(device);
     for (std::size_t rank = 0; rank < windows.size(); ++rank) {
       row.inputs[rank] = windows[rank] + offset;
     }
@@ -73,7 +73,7 @@ void DevicePush::lay_out(int device, Work& work) {
   work.summed.assign(work.entries.size(), {});
   work.reads_windows = fits_windows(work);
   lay_out_bucket(device, work);
-  if (work.reads_windows) return read_windows(work);
+  if (work.reads_windows) return read_windows(device, work);
   if (!assigns()) return;
   std::vector<gpus::TensorRow> left;
   for (const gpus::TensorRow& row : work.updates) {
@@ -102,9 +102,9 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
   }
   std::byte* place = nullptr;
   if (work.reads_windows) {
-    place = sum_over_ranks_.own_window();
+    place = sum_over_ranks_.own_window(device);
   } else if (traits_.has_registered) {
-    place = sum_over_ranks_.registered(small_bytes);
+    place = sum_over_ranks_.registered(device, small_bytes);
   }
   const std::size_t bytes = (place == nullptr ? small_bytes : 0) + large.bytes;
   const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;

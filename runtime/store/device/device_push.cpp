@@ -268,7 +268,7 @@ void DevicePush::sum_on(int device, Work& work) {
   sum_values_on(device, work);
   if (group_.topology().size == 1) return;
   const gpus::NamedRange range(gpus_->accelerator(), "sum over ranks");
-  if (work.reads_windows) return sum_over_ranks_.begin_reading();
+  if (work.reads_windows) return sum_over_ranks_.begin_reading(device);
   sum_over_ranks_.allreduce(gpus_, device, work.rounds.first(work.parts));
 }
 

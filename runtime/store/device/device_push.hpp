@@ -119,7 +119,7 @@ class DevicePush {
   [[nodiscard]] bool assigns() const;
   [[nodiscard]] bool is_laid_out_directly(const Work& work, const gpus::TensorRow& row) const;
   [[nodiscard]] bool fits_windows(const Work& work) const;
-  void read_windows(Work& work);
+  void read_windows(int device, Work& work);
   [[nodiscard]] bool has_window() const;
   void start(Work& work);
   void prepare(int device, Work& work);
