@@ -65,7 +65,7 @@ def test_a_push_reads_what_was_written_before_it_in_any_stream(is_new):
             del value
 
 
-def test_values_pass_in_torchs_own_stream_without_waiting():
+def test_values_pass_in_torchs_own_stream():
     kv = tutti.create("device")
     kv.set_optimizer(tutti.optimizer("sgd", learning_rate=1.0))
     kv.init("w", torch.zeros(1000, device=GPU))

@@ -424,6 +424,12 @@ def test_a_parameter_that_gets_memory_of_its_own_shows_the_store_again(overlap, 
         optimizer = tutti.torch.Optimizer(model.named_parameters(), "sgd", learning_rate=0.1,
                                           momentum=0.9, overlap=overlap)
         for step in range(3):
+            before = model[0].weight.data.clone()
+            optimizer.zero_grad()
+            backward(model)
+            if moves:  # between a push and the step, too, with the values of before
+                model[0].weight.data = before
+            optimizer.step()
             if moves:  # as flatten_parameters() of an LSTM does
                 model[step % 2 * 2].weight.data = model[step % 2 * 2].weight.data.clone()
             train(model, optimizer, 1)

@@ -228,7 +228,8 @@ class Optimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _show_again(self, indices: Iterable[int]) -> None:
         """What has given a parameter memory of its own, as flatten_parameters() of an LSTM does,
-        has copied the values there, which the program may have changed since."""
+        has copied the values there, which the program may have changed since. From a push to the
+        step the replica has the values."""
         for index in indices:
             param = self._params[index]
             if param.data_ptr() == self._addresses[index]:
@@ -241,7 +242,8 @@ class Optimizer(torch.optim.Optimizer):
                     f"{replica.dtype} on {replica.device}, as when the optimizer was made; got "
                     f"{tuple(param.shape)} {param.dtype} on {param.device}; change the model "
                     "before, and make another optimizer")
-            replica.copy_(param)
+            if self._versions[index] is None:  # not pushed
+                replica.copy_(param)
             param.data = replica
 
     def _move(self) -> None:
@@ -429,6 +431,7 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def _end_pushes(self) -> None:
+        self._show_again(range(len(self._params)))
         pushed = list(self._pending)
         self._pending.clear()
         versions, self._versions = self._versions, [None] * len(self._params)
@@ -464,8 +467,8 @@ class Optimizer(torch.optim.Optimizer):
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
         """Parameters and the optimizer's states as a generation of a checkpoint. Collective."""
         self._use_stream()
-        self._show_again(range(len(self._params)))
         with self._without_rates():
+            self._show_again(range(len(self._params)))
             self.store.save(directory, metadata or {})
 
     def load(self, directory: str, may_be_absent: bool = False,
