@@ -297,16 +297,16 @@ std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> g
       reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
       own = reducer->names();
     });
-  } catch (const Error&) {
-    if (reducer != nullptr) reducer->release_memory();
+  } catch (const Error& error) {
+    if (error.recoverable() && reducer != nullptr) reducer->release_memory();
     throw;
   }
   const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
   try {
     tutti::agree(group.engine(), [&] { reducer->open(all); });
   } catch (const Error& error) {
-    if (error
-            .recoverable()) {  // then all ranks come here, and memory is freed when all have closed
+    // Then all ranks come here, and none frees its memory before all have closed it.
+    if (error.recoverable()) {
       reducer->close();
       tutti::agree(group.engine(), [] {});
       reducer->release_memory();

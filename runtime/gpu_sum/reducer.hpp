@@ -78,6 +78,10 @@ class Reducer {
 /// the GPUs. Errors: invalid_argument if another thread has put those of another `user` there.
 void require_one_order(Gpus& gpus, int device, const void* user);
 
+/// Says which ranks' processes on this node have ended, who take their parts of a sum along; empty
+/// if none has.
+std::string ended_ranks(const Group& group);
+
 /// What NCCL says has gone wrong, or nothing. It sees that a connection has closed, and not whose:
 /// a rank of the node whose process has ended is named instead. A process that is killed closes its
 /// connections just before its end, so this waits for that, 0.1 s at most.

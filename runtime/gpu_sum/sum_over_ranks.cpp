@@ -65,19 +65,21 @@ void require_one_order(Gpus& gpus, int device, const void* user) {
                   "with TUTTI_GPU_PATH=host");
 }
 
+std::string ended_ranks(const Group& group) {
+  const std::vector<int> gone = group.ended_local_ranks();
+  if (gone.empty()) return {};
+  return names_of(group.topology(), gone) +
+         " ended without a word, and its GPU's part is missing; it was killed or left the program";
+}
+
 std::optional<std::string> failure_of(const Group& group, NodeCollectives& node) {
   constexpr int kLooks = 20;
   constexpr auto kPause = std::chrono::milliseconds(5);
   const auto failure = node.failure();
   if (!failure) return std::nullopt;
   for (int look = 0; look < kLooks; ++look) {
-    const std::vector<int> gone = group.ended_local_ranks();
-    if (!gone.empty()) {
-      return names_of(group.topology(), gone) +
-             " ended without a word, and its GPU's part is missing; it was killed or left the "
-             "program (" +
-             *failure + ")";
-    }
+    const std::string gone = ended_ranks(group);
+    if (!gone.empty()) return gone + " (" + *failure + ")";
     std::this_thread::sleep_for(kPause);
   }
   return failure;

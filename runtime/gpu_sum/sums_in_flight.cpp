@@ -158,15 +158,11 @@ void SumsInFlight::State::look() {
   }
 }
 
-/// A process that was killed takes its part of a sum along.
 void SumsInFlight::State::look_at_processes() {
   if (waited < look_next) return;
   look_next = waited + kProcessesEvery;
-  const std::vector<int> gone = group.ended_local_ranks();
-  if (gone.empty()) return;
-  fail(ErrorCode::communication, name() + ": " + names_of(group.topology(), gone) +
-                                     " ended without a word, and its GPU's part is missing; it was "
-                                     "killed or left the program");
+  const std::string gone = ended_ranks(group);
+  if (!gone.empty()) fail(ErrorCode::communication, name() + ": " + gone);
 }
 
 void SumsInFlight::State::expire() {
