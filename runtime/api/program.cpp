@@ -14,7 +14,7 @@
 #include "tutti/gpu.hpp"
 
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/wait.hpp"
+#include "collectives/wait/wait.hpp"
 #include "runtime/job/node_observer.hpp"
 #include "runtime/mpi/session.hpp"
 

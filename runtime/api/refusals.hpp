@@ -11,7 +11,7 @@
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 namespace tutti {
 

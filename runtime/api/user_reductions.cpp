@@ -7,7 +7,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
-#include "collectives/tree.hpp"
+#include "collectives/job/tree.hpp"
 #include "runtime/api/refusals.hpp"
 #include "runtime/base/digest.hpp"
 

@@ -46,7 +46,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/gpu_sum/allgather.hpp"
 #include "runtime/job/agree.hpp"
 

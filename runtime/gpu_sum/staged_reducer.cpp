@@ -33,7 +33,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 
 namespace tutti::gpus {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "collectives/local_error.hpp"
+#include "collectives/job/local_error.hpp"
 
 namespace tutti {
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 namespace tutti {
 

@@ -14,7 +14,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/job/memory_limits.hpp"
 
 namespace tutti {

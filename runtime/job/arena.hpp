@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/base/unique_handle.hpp"
 
 namespace tutti {

@@ -7,8 +7,8 @@
 #include <sys/prctl.h>
 #include <system_error>
 
-#include "collectives/fused_layout.hpp"
-#include "collectives/signals_blocked.hpp"
+#include "collectives/job/fused_layout.hpp"
+#include "collectives/job/signals_blocked.hpp"
 #include "runtime/base/digest.hpp"
 
 namespace tutti {

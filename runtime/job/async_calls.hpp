@@ -49,7 +49,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 #include "runtime/base/forks.hpp"
 #include "runtime/job/async_state.hpp"
 

@@ -3,7 +3,7 @@
 // passes; whose turn it was, where a batch fails; and how fast the link is, which naps depend on.
 #include <algorithm>
 
-#include "collectives/fused_layout.hpp"
+#include "collectives/job/fused_layout.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/async_calls.hpp"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/wait.hpp"
+#include "collectives/wait/wait.hpp"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 
 #include "tutti/tensor.hpp"
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/base/tensor_bytes.hpp"
 #include "runtime/gpu/tensor_ops.hpp"
 #include "runtime/job/stop_flag.hpp"

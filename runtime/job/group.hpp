@@ -11,7 +11,7 @@
 #include "tutti/settings.hpp"
 #include "tutti/tensor.hpp"
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 #include "runtime/base/forks.hpp"
 #include "runtime/job/arena.hpp"
 #include "runtime/job/async_calls.hpp"

@@ -8,8 +8,8 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "collectives/peer_reader.hpp"
-#include "collectives/topology.hpp"
+#include "collectives/job/topology.hpp"
+#include "collectives/wait/peer_reader.hpp"
 
 namespace tutti {
 

@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "collectives/plain_text.hpp"
+#include "collectives/job/plain_text.hpp"
 #include "runtime/base/unique_handle.hpp"
 
 namespace tutti {

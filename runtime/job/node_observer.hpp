@@ -8,9 +8,9 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/node_memory.hpp"
-#include "collectives/topology.hpp"
-#include "collectives/wait.hpp"
+#include "collectives/job/topology.hpp"
+#include "collectives/wait/node_memory.hpp"
+#include "collectives/wait/wait.hpp"
 
 namespace tutti {
 

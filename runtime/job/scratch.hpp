@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/job/arena.hpp"
 
 namespace tutti {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/wait.hpp"
+#include "collectives/wait/wait.hpp"
 
 namespace tutti {
 

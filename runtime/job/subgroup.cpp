@@ -29,8 +29,8 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/function_ref.hpp"
-#include "collectives/local_error.hpp"
+#include "collectives/job/function_ref.hpp"
+#include "collectives/job/local_error.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/agree.hpp"
 

@@ -13,7 +13,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/base/digest.hpp"
 
 namespace tutti {

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/learner.hpp"
+#include "collectives/choice/learner.hpp"
 
 namespace tutti {
 

@@ -11,7 +11,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/transport.hpp"
+#include "collectives/wait/transport.hpp"
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/processors.hpp"
 #include "runtime/job/settings.hpp"

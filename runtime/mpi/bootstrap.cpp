@@ -14,7 +14,7 @@
 #include "tutti/error.hpp"
 #include "tutti/mpi_abi.hpp"
 
-#include "collectives/local_error.hpp"
+#include "collectives/job/local_error.hpp"
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"

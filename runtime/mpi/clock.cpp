@@ -5,7 +5,7 @@
 #include <limits>
 #include <memory>
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {

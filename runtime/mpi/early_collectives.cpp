@@ -10,8 +10,8 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/leak.hpp"
-#include "collectives/local_error.hpp"
+#include "collectives/job/leak.hpp"
+#include "collectives/job/local_error.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {

@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/function_ref.hpp"
+#include "collectives/job/function_ref.hpp"
 #include "runtime/mpi/plugin/calls.hpp"
 
 namespace tutti::mpi {

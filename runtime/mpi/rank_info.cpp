@@ -12,7 +12,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/mpi/session.hpp"

@@ -11,7 +11,7 @@
 
 #include "tutti/settings.hpp"
 
-#include "collectives/topology.hpp"
+#include "collectives/job/topology.hpp"
 #include "runtime/job/processors.hpp"
 #include "runtime/mpi/early_collectives.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/log.hpp"
+#include "collectives/wait/log.hpp"
 #include "runtime/mpi/clock.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/observe/reports.hpp"

@@ -6,7 +6,7 @@
 
 #include "tutti/settings.hpp"
 
-#include "collectives/topology.hpp"
+#include "collectives/job/topology.hpp"
 #include "runtime/mpi/early_collectives.hpp"
 #include "runtime/mpi/rank_info.hpp"
 #include "runtime/observe/reports.hpp"

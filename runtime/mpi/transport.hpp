@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/transport.hpp"
+#include "collectives/wait/transport.hpp"
 #include "runtime/mpi/plugin/calls.hpp"
 
 namespace tutti::mpi {

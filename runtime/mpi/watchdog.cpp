@@ -13,8 +13,8 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/signals_blocked.hpp"
-#include "collectives/wait.hpp"
+#include "collectives/job/signals_blocked.hpp"
+#include "collectives/wait/wait.hpp"
 #include "runtime/job/node_observer.hpp"
 
 namespace tutti::mpi {

@@ -7,7 +7,7 @@
 #include "tutti/error.hpp"
 #include "tutti/mpi_abi.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti {

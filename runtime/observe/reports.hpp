@@ -9,7 +9,7 @@
 
 #include "tutti/statistics.hpp"
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 namespace tutti {
 

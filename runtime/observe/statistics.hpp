@@ -8,7 +8,7 @@
 
 #include "tutti/statistics.hpp"
 
-#include "collectives/statistics_collector.hpp"
+#include "collectives/engine/statistics_collector.hpp"
 
 namespace tutti {
 

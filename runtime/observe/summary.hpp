@@ -7,7 +7,7 @@
 
 #include "tutti/statistics.hpp"
 
-#include "collectives/topology.hpp"
+#include "collectives/job/topology.hpp"
 
 namespace tutti::observe {
 

@@ -9,7 +9,7 @@
 #include <queue>
 #include <vector>
 
-#include "collectives/pace.hpp"
+#include "collectives/job/pace.hpp"
 #include "runtime/simulated/fibre.hpp"
 #include "runtime/simulated/network.hpp"
 

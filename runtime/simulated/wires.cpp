@@ -8,7 +8,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/exchange.hpp"
+#include "collectives/lanes/exchange.hpp"
 
 namespace tutti::simulated {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/transport.hpp"
+#include "collectives/wait/transport.hpp"
 #include "runtime/simulated/simulation.hpp"
 
 namespace tutti::simulated {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the store. A push goes: PushPlan (which values of which keys) -> DensePush (one
-// fused operation; see core/push_protocol.hpp) -> Engine::run (collectives/engine.cpp) -> update.
+// fused operation; see core/push_protocol.hpp) -> Engine::run (collectives/engine/engine.cpp) ->
+// update.
 #include "runtime/store/kvstore_impl.hpp"
 
 #include <algorithm>

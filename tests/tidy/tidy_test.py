@@ -55,9 +55,9 @@ MPI_HEADER = "include/tutti/mpi.hpp"
 SYSTEM_HEADERS = {
     MPI_HEADER: {"<mpi.h>"},
     # The one wait primitive sleeps in the kernel.
-    "collectives/wait.cpp": {"<linux/futex.h>", "<sched.h>", "<sys/syscall.h>", "<unistd.h>"},
+    "collectives/wait/wait.cpp": {"<linux/futex.h>", "<sched.h>", "<sys/syscall.h>", "<unistd.h>"},
     # The helpers of a rank: threads with names and without signals, which a fork leaves behind.
-    "collectives/workers.cpp": {"<pthread.h>", "<unistd.h>"},
+    "collectives/job/workers.cpp": {"<pthread.h>", "<unistd.h>"},
 }
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")  # split, so that this line has none
 VARIABLE = re.compile(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b")

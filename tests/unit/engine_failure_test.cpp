@@ -15,8 +15,8 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/preemption.hpp"
 
-#include "collectives/exchange.hpp"
-#include "collectives/wait.hpp"
+#include "collectives/lanes/exchange.hpp"
+#include "collectives/wait/wait.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

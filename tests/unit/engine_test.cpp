@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's calls, with threads as ranks, and the record of them.
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -10,9 +10,9 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "collectives/call.hpp"
-#include "collectives/plain_text.hpp"
-#include "collectives/record.hpp"
+#include "collectives/job/plain_text.hpp"
+#include "collectives/node/call.hpp"
+#include "collectives/wait/record.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

@@ -5,7 +5,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/tuning.hpp"
+#include "collectives/choice/tuning.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The schedule of sums on the way, carried out for all nodes by hand.
-#include "collectives/folding.hpp"
+#include "collectives/lanes/folding.hpp"
 
 #include <algorithm>
 #include <bit>

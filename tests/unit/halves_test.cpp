@@ -15,10 +15,10 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "collectives/exchange.hpp"
-#include "collectives/halving.hpp"
-#include "collectives/learner.hpp"
-#include "collectives/tuning.hpp"
+#include "collectives/choice/learner.hpp"
+#include "collectives/choice/tuning.hpp"
+#include "collectives/lanes/exchange.hpp"
+#include "collectives/lanes/halving.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

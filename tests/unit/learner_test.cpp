@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the learner chooses when it is told times, and that no path changes a bit.
-#include "collectives/learner.hpp"
+#include "collectives/choice/learner.hpp"
 
 #include <doctest/doctest.h>
 #include <functional>
@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "collectives/call.hpp"
-#include "collectives/call_time.hpp"
+#include "collectives/choice/call_time.hpp"
+#include "collectives/node/call.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

@@ -15,7 +15,7 @@
 
 #include "tutti/key.hpp"
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "unit/threads.hpp"
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks are in which node: a rule says the same as lists do, and so does a table.
-#include "collectives/nodes.hpp"
+#include "collectives/job/nodes.hpp"
 
 #include <doctest/doctest.h>
 #include <memory>

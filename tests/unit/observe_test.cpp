@@ -8,7 +8,7 @@
 #include "tutti/error.hpp"
 #include "tutti/settings.hpp"
 
-#include "collectives/statistics_collector.hpp"
+#include "collectives/engine/statistics_collector.hpp"
 #include "runtime/base/file.hpp"
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/reports.hpp"

@@ -8,7 +8,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "tests/support/emulated.hpp"
 #include "unit/threads.hpp"
 

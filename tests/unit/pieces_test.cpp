@@ -9,8 +9,8 @@
 #include <random>
 #include <set>
 
-#include "collectives/call_time.hpp"
-#include "collectives/learner.hpp"
+#include "collectives/choice/call_time.hpp"
+#include "collectives/choice/learner.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

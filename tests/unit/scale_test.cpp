@@ -11,7 +11,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/exchange.hpp"
+#include "collectives/lanes/exchange.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti;

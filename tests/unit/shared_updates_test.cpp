@@ -11,7 +11,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/optimizers.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "tests/support/emulated.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "unit/threads.hpp"

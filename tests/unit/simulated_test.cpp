@@ -11,7 +11,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/transport.hpp"
+#include "collectives/wait/transport.hpp"
 #include "runtime/simulated/cluster.hpp"
 #include "unit/threads.hpp"
 

@@ -8,8 +8,8 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "collectives/folding.hpp"
-#include "collectives/node_memory.hpp"
+#include "collectives/lanes/folding.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/job/group.hpp"
 #include "unit/threads.hpp"
 

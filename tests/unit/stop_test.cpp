@@ -15,7 +15,7 @@
 #include "tutti/kvstore.hpp"
 #include "tutti/preemption.hpp"
 
-#include "collectives/wait.hpp"
+#include "collectives/wait/wait.hpp"
 #include "support/checks.hpp"
 #include "unit/threads.hpp"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "collectives/node_memory.hpp"
+#include "collectives/wait/node_memory.hpp"
 #include "runtime/job/group.hpp"
 #include "tests/support/blocks.hpp"
 #include "unit/threads.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of a sum, and the layout of fused calls.
-#include "collectives/tree.hpp"
+#include "collectives/job/tree.hpp"
 
 #include <algorithm>
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/fused_layout.hpp"
+#include "collectives/job/fused_layout.hpp"
 #include "unit/threads.hpp"
 
 using namespace tutti::collectives;

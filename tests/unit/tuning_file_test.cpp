@@ -7,7 +7,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 using namespace tutti;

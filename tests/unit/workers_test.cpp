@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads of a rank: who makes them, what they do, and what they leave alone.
-#include "collectives/workers.hpp"
+#include "collectives/job/workers.hpp"
 
 #include <cmath>
 #include <csignal>

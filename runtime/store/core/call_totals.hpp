@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/statistics_collector.hpp"
+#include "collectives/engine/statistics_collector.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/store/core/key_table.hpp"
 

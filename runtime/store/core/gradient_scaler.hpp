@@ -25,7 +25,7 @@
 #include "tutti/optimizer.hpp"
 #include "tutti/scaling.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 
 namespace tutti {

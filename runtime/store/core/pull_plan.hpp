@@ -12,7 +12,7 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "collectives/statistics_collector.hpp"
+#include "collectives/engine/statistics_collector.hpp"
 #include "runtime/store/core/key_table.hpp"
 
 namespace tutti {

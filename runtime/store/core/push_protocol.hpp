@@ -28,7 +28,7 @@
 #include <span>
 #include <string>
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collectives/engine.hpp"
+#include "collectives/engine/engine.hpp"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_scaler.hpp"
 #include "runtime/store/core/key_table.hpp"

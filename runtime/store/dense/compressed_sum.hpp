@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"

@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "collectives/call.hpp"
 #include "collectives/compression/codec.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/key_table.hpp"
 

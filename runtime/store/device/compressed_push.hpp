@@ -16,7 +16,7 @@
 
 #include "tutti/tensor.hpp"
 
-#include "collectives/call.hpp"
+#include "collectives/node/call.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/store/device/device_copies.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 
 namespace tutti {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/store/core/room.hpp"
 
 namespace tutti {

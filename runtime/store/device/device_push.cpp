@@ -6,7 +6,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"
 #include "runtime/store/device/pushable.hpp"

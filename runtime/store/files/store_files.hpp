@@ -10,7 +10,7 @@
 
 #include "tutti/kvstore.hpp"
 
-#include "collectives/function_ref.hpp"
+#include "collectives/job/function_ref.hpp"
 #include "runtime/job/group.hpp"
 #include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/key_table.hpp"

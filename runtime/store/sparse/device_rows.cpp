@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/store/core/room.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/core/user_updater.hpp"

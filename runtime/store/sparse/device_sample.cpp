@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "collectives/leak.hpp"
+#include "collectives/job/leak.hpp"
 #include "runtime/store/core/room.hpp"
 
 namespace tutti {

@@ -6,8 +6,8 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/tree.hpp"
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/tree.hpp"
 
 namespace tutti {
 

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/choice/learner.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "collectives/wait/node_memory.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+// The first calls of a class touch memory for the first time.
+constexpr std::uint64_t kWarmUp = 3;
+constexpr double kMostExcess = 0.05;
+// What a trial is expected to cost, in calls: two calls by a path that takes a fourth longer.
+constexpr double kExpectedExcess = 0.5;
+constexpr int kCallsOfTrial = 2;
+// One trial that took this much longer than the best path is enough.
+constexpr double kHopeless = 1.3;
+// After three trials.
+constexpr double kSlower = 1.06;
+constexpr std::size_t kFewSamples = 3;
+// A path that is faster by less is not worth the change.
+constexpr double kFaster = 0.97;
+// Calls after which a class is looked at again if it takes another time than it did.
+constexpr std::uint64_t kCallsBetweenLooks = 1000;
+constexpr double kChanged = 1.5;
+constexpr double kWeightOfNewest = 1.0 / 64;
+// Writes past the caches are tried from these sizes of a call on.
+constexpr std::size_t kLeastStreamedSlots = std::size_t{16} << 10;
+constexpr std::size_t kLeastStreamedOutputs = std::size_t{256} << 10;
+
+WritePolicy other(WritePolicy writes) {
+  return writes == WritePolicy::cached ? WritePolicy::streaming : WritePolicy::cached;
+}
+
+/// A size that stands for all of a class: in a node its least, between nodes its largest. It must
+/// not be that of a call, because ranks may meet other calls of the class first.
+std::size_t bytes_of(const CallClass& call) {
+  constexpr std::uint8_t kMost = 62;
+  return std::size_t{1} << std::min(call.size, kMost);
+}
+
+}  // namespace
+
+std::uint32_t Learner::Candidate::median() const {
+  auto sorted = times;
+  const std::size_t known = std::min(count, kSamples);
+  const auto at = [&](std::size_t i) { return sorted.begin() + static_cast<std::ptrdiff_t>(i); };
+  std::nth_element(sorted.begin(), at(known / 2), at(known));
+  return sorted[known / 2];
+}
+
+Learner::Learner(const Tuning& tuning, int ranks, bool can_fetch)
+    : tuning_(tuning), ranks_(ranks), can_fetch_(can_fetch) {}
+
+Learner::Class& Learner::class_of(const CallClass& call) {
+  const auto found = classes_.find(call.number());
+  if (found != classes_.end()) return found->second;
+  return classes_.emplace(call.number(), make_class(call)).first->second;
+}
+
+/// Nothing is decided here: ranks may plan for different classes, where their own data lies in
+/// different places, and a broadcast's root always does. What the next call of a class takes is
+/// decided by choose(), which all ranks ask for the same class.
+const Path& Learner::plan(const CallClass& call) {
+  Class& known = class_of(call);
+  if (tuning_.paths_in_turn) known.best = known.calls % known.candidates.size();
+  return known.candidates[known.trial.value_or(known.best)].path;
+}
+
+const Path& Learner::choose(const CallClass& call, bool announced) {
+  const bool planned = plan(call).inputs == Inputs::announced;
+  Class& known = class_of(call);
+  if (tuning_.paths_in_turn) ++known.calls;
+  last_ = &known;
+  recent_ = &known;
+  last_path_ = known.trial.value_or(known.best);
+  last_counts_ = !known.trial || ++known.calls_of_trial == kCallsOfTrial;
+  if (planned && !announced) {
+    last_path_ = without_announcement(known);
+    last_counts_ = false;
+  }
+  const bool ended = known.trial && (last_counts_ || planned != announced);
+  if (ended) known.trial.reset();
+  known.chosen = known.candidates[last_path_].path;
+  if (!known.is_settled && !known.trial) prepare_next(known, ended);
+  return known.chosen;
+}
+
+/// What the next call takes. The time of this one is not known yet: if it was the end of a trial,
+/// another path is tried next, or nothing is until its time is known.
+void Learner::prepare_next(Class& known, bool trial_ended) {
+  for (std::size_t i = 0; i < known.candidates.size(); ++i) {
+    const Candidate& candidate = known.candidates[i];
+    if (candidate.dropped || candidate.count < kFewSamples) continue;
+    const auto best = known.candidates[known.best].median();
+    if (candidate.median() < kFaster * best) known.best = i;
+  }
+  if (!trial_ended || tuning_.learns_at_once) begin_trial(known, trial_ended);
+}
+
+/// Some rank did not announce its inputs, because its own data lies elsewhere: that will be so
+/// again.
+std::size_t Learner::without_announcement(Class& known) const {
+  known.candidates[known.trial.value_or(known.best)].dropped = true;
+  // The static choice for what no announcement holds.
+  const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
+  Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);
+  if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS asks for nothing else
+  const auto other =
+      std::find_if(known.candidates.begin(), known.candidates.end(),
+                   [&](const Candidate& candidate) { return candidate.path == large; });
+  const auto place = static_cast<std::size_t>(other - known.candidates.begin());
+  if (other == known.candidates.end()) known.candidates.push_back({.path = large});
+  if (!known.trial) known.best = place;
+  return place;
+}
+
+/// The static choice, then the other pairs of inputs and results with the writes that are usual at
+/// this size.
+Learner::Class Learner::make_class(const CallClass& call) const {
+  const std::size_t bytes = bytes_of(call);
+  Class made{.call = call, .bytes = bytes};
+  const Path first = tuning_.path_for(call, bytes, ranks_, can_fetch_);
+  made.candidates.push_back({.path = first});
+  if (tuning_.paths_in_turn) add_all_paths(made);
+  if (const LearntPath* adopted = adopted_for(call)) {
+    made.candidates = {{.path = adopted->path}};
+    made.adopted_margin = adopted->margin;
+  }
+  if (!tuning_.learns) {
+    made.is_settled = true;
+    return made;
+  }
+  for (Path path : paths_of(call, bytes)) {
+    if (!call.between_nodes) tuning_.choose_writes(path, bytes, ranks_);
+    if (path != first) made.candidates.push_back({.path = path});
+  }
+  return made;
+}
+
+/// Between nodes, messages of more pieces are tried up to the first number that makes one chunk of
+/// all.
+std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) const {
+  if (!call.between_nodes) return possible_paths(call, can_fetch_);
+  std::vector<Path> paths;
+  if (call.may_be_inline) paths.push_back(kWithHandshakes);
+  if (call.may_be_halved) paths.push_back(kHalved);
+  paths.push_back({.pieces = static_cast<std::uint8_t>(tuning_.pieces.value_or(1))});
+  while (!tuning_.pieces && tuning_.chunk_bytes_of(paths.back()) < bytes &&
+         paths.back().pieces < tuning_.most_pieces) {
+    paths.push_back(paths.back());
+    paths.back().pieces *= 2;
+  }
+  return paths;
+}
+
+void Learner::add_all_paths(Class& known) const {
+  if (known.call.between_nodes) {
+    for (const Path& path : paths_of(known.call, known.bytes)) {
+      known.candidates.push_back({.path = path});
+    }
+    return;
+  }
+  for (Path path : possible_paths(known.call, can_fetch_)) {
+    for (const WritePolicy slots : {WritePolicy::cached, WritePolicy::streaming}) {
+      for (const WritePolicy outputs : {WritePolicy::cached, WritePolicy::streaming}) {
+        path.slots = slots;
+        path.outputs = outputs;
+        known.candidates.push_back({.path = path});
+      }
+    }
+  }
+}
+
+/// The candidate with the fewest times that can still win, if there is time for it. `trial_ended`:
+/// of the path that was chosen last.
+void Learner::begin_trial(Class& known, bool trial_ended) {
+  const Candidate& best = known.candidates[known.best];
+  if (known.calls < kWarmUp || best.count < kFewSamples) return;
+  const double cost = kExpectedExcess * best.median();
+  const bool affordable = known.excess + cost <= kMostExcess * known.time;
+  if (!affordable && !tuning_.learns_at_once) return;
+  const Candidate* next = nullptr;
+  for (const Candidate& candidate : known.candidates) {
+    const auto place = static_cast<std::size_t>(&candidate - known.candidates.data());
+    if (candidate.dropped || candidate.is_known() || place == known.best) continue;
+    if (trial_ended && place == last_path_) continue;
+    if (next == nullptr || candidate.count < next->count) next = &candidate;
+  }
+  if (next == nullptr) {
+    if (!trial_ended) settle_if_done(known);
+    return;
+  }
+  known.trial = static_cast<std::size_t>(next - known.candidates.data());
+  known.calls_of_trial = 0;
+}
+
+void Learner::observe(std::uint32_t time) {
+  if (last_ == nullptr) return;
+  Class& known = *std::exchange(last_, nullptr);
+  if (time == 0) return;
+  if (known.is_settled) {
+    watch(known, time);
+  } else {
+    learn(known, time);
+  }
+}
+
+void Learner::learn(Class& known, std::uint32_t time) {
+  if (++known.calls <= kWarmUp) return;
+  known.time += time;
+  Candidate& candidate = known.candidates[last_path_];
+  const Candidate& best = known.candidates[known.best];
+  if (&candidate != &best) known.excess += std::max(0.0, 1.0 * time - best.median());
+  if (!last_counts_) return;
+  candidate.add(time);
+  if (&candidate != &best) judge(known, candidate);
+}
+
+void Learner::judge(const Class& known, Candidate& candidate) {
+  const double ratio = 1.0 * candidate.median() / known.candidates[known.best].median();
+  if (ratio > kHopeless || (candidate.count >= kFewSamples && ratio > kSlower)) {
+    candidate.dropped = true;
+  }
+}
+
+/// Nothing is left to try: first the variants of what is best, then the end.
+void Learner::settle_if_done(Class& known) {
+  if (!known.has_variants) {
+    known.has_variants = true;
+    add_variants(known);
+    return;
+  }
+  known.is_settled = true;
+  known.settled_time = known.recent_time = known.candidates[known.best].median();
+  known.calls = 0;
+}
+
+void Learner::add_variants(Class& known) const {
+  if (known.call.between_nodes) return;
+  const Path best = known.candidates[known.best].path;
+  const auto add = [&](const Path& path) {
+    const auto same = [&](const Candidate& candidate) { return candidate.path == path; };
+    if (std::none_of(known.candidates.begin(), known.candidates.end(), same)) {
+      known.candidates.push_back({.path = path});
+    }
+  };
+  Path slots = best;
+  slots.slots = other(best.slots);
+  if (uses_slots(best, known.call) && known.bytes >= kLeastStreamedSlots) add(slots);
+  Path outputs = best;
+  outputs.outputs = other(best.outputs);
+  const bool writes_outputs = !known.call.consumed || best.results == Results::updated;
+  if (writes_outputs && known.bytes >= kLeastStreamedOutputs) add(outputs);
+}
+
+/// Another job on the machine, or other data beside this: what was learnt may no longer hold.
+void Learner::watch(Class& known, std::uint32_t time) {
+  if (!tuning_.learns) return;
+  known.recent_time += kWeightOfNewest * (time - known.recent_time);
+  if (++known.calls < kCallsBetweenLooks) return;
+  known.calls = 0;
+  const double change = known.recent_time / known.settled_time;
+  if (change < kChanged && change > 1 / kChanged) return;
+  const Path best = known.candidates[known.best].path;
+  known = make_class(known.call);
+  const auto same = [&](const Candidate& candidate) { return candidate.path == best; };
+  const auto place = std::find_if(known.candidates.begin(), known.candidates.end(), same);
+  if (place == known.candidates.end()) {
+    known.best = known.candidates.size();
+    known.candidates.push_back({.path = best});
+  } else {
+    known.best = static_cast<std::size_t>(place - known.candidates.begin());
+  }
+}
+
+/// Any pair of writes goes with any pair of inputs and results.
+bool Learner::may_take(const CallClass& call, const Path& path) const {
+  const auto possible = possible_paths(call, can_fetch_);
+  const Path first = tuning_.path_for(call, std::size_t{1} << call.size, ranks_, can_fetch_);
+  // Whether inputs can be announced is a matter of the call's exact size: choose() looks again.
+  const bool is_first = path.inputs == first.inputs && path.results == first.results;
+  if (is_first && path.inputs != Inputs::announced) return true;
+  return std::any_of(possible.begin(), possible.end(), [&](const Path& one) {
+    return one.inputs == path.inputs && one.results == path.results;
+  });
+}
+
+std::size_t Learner::adopt(std::span<const LearntPath> known) {
+  adopted_.clear();
+  std::copy_if(known.begin(), known.end(), std::back_inserter(adopted_),
+               [&](const LearntPath& row) { return may_take(row.call, row.path); });
+  return known.size() - adopted_.size();
+}
+
+/// The row of the nearest size, up to two steps away. What holds for the largest size that was
+/// measured holds for larger ones.
+const LearntPath* Learner::adopted_for(const CallClass& call) const {
+  constexpr int kMostSteps = 2;
+  const auto distance = [&](const LearntPath& row) { return std::abs(row.call.size - call.size); };
+  const LearntPath* nearest = nullptr;
+  std::uint8_t largest = 0;
+  for (const LearntPath& row : adopted_) {
+    if (!row.call.is_like(call)) continue;
+    largest = std::max(largest, row.call.size);
+    if (nearest == nullptr || distance(row) < distance(*nearest)) nearest = &row;
+  }
+  if (nearest == nullptr || !may_take(call, nearest->path)) return nullptr;
+  return call.size > largest || distance(*nearest) <= kMostSteps ? nearest : nullptr;
+}
+
+double Learner::margin_of(const Class& known) const {
+  if (known.candidates.size() == 1) return known.adopted_margin;
+  const std::uint32_t best = known.candidates[known.best].median();
+  const std::uint32_t first = known.candidates.front().median();
+  return best == 0 || first == 0 ? 1 : 1.0 * first / best;
+}
+
+std::vector<LearntPath> Learner::learnt() const {
+  std::map<std::uint32_t, LearntPath> rows;
+  for (const auto& [number, known] : classes_) {
+    if (!known.is_settled) continue;
+    rows[number] = {known.call, known.candidates[known.best].path, margin_of(known)};
+  }
+  std::vector<LearntPath> in_order;
+  for (const auto& [number, row] : rows) in_order.push_back(row);
+  return in_order;
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/choice/tuning.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+#include "tutti/error.hpp"
+
+#include "collectives/job/operation.hpp"
+#include "collectives/job/tree.hpp"
+#include "collectives/job/workers.hpp"
+#include "collectives/wait/node_memory.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
+// Between distant cores a call in place takes two waits, as long as some 1 KiB of payload lines.
+constexpr std::size_t kInlineShared = 1 * kKiB;
+// The most bytes of payloads that a rank reads; beyond that, slots are faster.
+constexpr std::size_t kPayloadsRead = kInlineInNode;
+// The most bytes of handshakes with payloads that a node receives in all rounds, and those of its
+// own ranks that its first rank reads. Two nodes swap all that there is, which saves a round and
+// costs nothing. Among more, inputs sent to all at once are more bytes than pieces are: whether
+// the round that they save takes longer depends on the network, and is learnt.
+constexpr std::size_t kHandshakesReceived = 256 * kKiB;
+constexpr std::size_t kHandshakesReceivedDirect = 112 * kKiB;
+constexpr std::size_t kHandshakesTried = 1024 * kKiB;
+constexpr std::size_t kInline = 32 * kKiB;
+constexpr std::size_t kInlineDirect = 16 * kKiB;
+constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
+constexpr std::size_t kPayloadsReadTried = 256 * kKiB;
+// What messages may have at most, and scratch slots, whatever the number of pieces.
+constexpr int kMostPieces = 8;
+constexpr std::size_t kMostPiecesBytes = 2 * kKiB * kKiB;
+// Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
+constexpr std::size_t kChunksInFlight = 16;
+// Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
+// more than a link holds, and each has a buffer for what goes out, comes in, and results.
+constexpr std::size_t kMostInFlight = 32 * kKiB * kKiB;
+constexpr int kLargestFlatWait = 16;
+constexpr int kOwnSumRanks = 2;
+constexpr std::size_t kDirectOutput = 256 * kKiB;
+// A broadcast that is cut into pieces leaves its node once, not once for every other node.
+constexpr std::size_t kChain = 512 * kKiB;
+// What one rank is believed to have of the last-level cache. A larger one belongs to others, too:
+// to more cores, or to other virtual machines.
+constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
+constexpr int kMostNodesDirect = 16;
+// Sums by halves with the handshakes, of ranks that are alone in their nodes: they copy nothing
+// into announcements.
+constexpr std::size_t kMostHalved = 4096 * kKiB;
+// Beyond that the threads of a rank wait for memory, and for each other.
+constexpr int kMostThreads = 8;
+constexpr int kMostHandshakesDirect = 7;
+
+constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
+
+const char* name_of(Handshakes handshakes) {
+  return handshakes == Handshakes::direct ? "direct" : "doubling";
+}
+
+const char* name_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::direct:
+      return "direct";
+    case Exchange::halving:
+      return "halving";
+    case Exchange::mpi:
+      return "mpi";
+  }
+  return "unknown";
+}
+
+[[noreturn]] void throw_invalid_argument(std::string_view word, const std::string& expected) {
+  throw Error(ErrorCode::invalid_argument,
+              "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
+}
+
+std::size_t size_in(std::string_view word, std::string_view value) {
+  try {
+    return parse_bytes(std::string(value));
+  } catch (const Error& error) {
+    throw Error(error.code(), "TUTTI_ALGORITHMS: '" + std::string(word) + "': " + error.what());
+  }
+}
+
+std::size_t inline_size(std::string_view word, std::string_view value) {
+  const std::size_t bytes = size_in(word, value);
+  if (bytes <= kInlineBytes) return bytes;
+  throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
+}
+
+std::size_t halved_size(std::string_view word, std::string_view value) {
+  const std::size_t bytes = size_in(word, value);
+  if (bytes <= kMostHalved) return bytes;
+  throw_invalid_argument(word, "at most " + std::to_string(kMostHalved / kKiB) + "K");
+}
+
+int number(std::string_view word, std::string_view value, const std::string& of_what) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
+  throw_invalid_argument(word, "a number of " + of_what + " above 0");
+}
+
+template <class Choice>
+Choice one_of(std::string_view word, std::string_view value, std::initializer_list<Choice> all) {
+  std::string known;
+  for (const Choice choice : all) {
+    if (value == name_of(choice)) return choice;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(choice));
+  }
+  throw_invalid_argument(word, "one of " + known);
+}
+
+/// What says which way data takes through a node leaves nothing to learn.
+bool chooses_paths(std::string_view name) {
+  constexpr std::string_view kNames[] = {"inline-shared",    "inline-private", "streamed-slots",
+                                         "streamed-outputs", "own-sums",       "inputs",
+                                         "results",          "paths"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::string in_bytes(std::size_t bytes) {
+  return bytes % kKiB == 0 && bytes > 0 ? std::to_string(bytes / kKiB) + " KiB"
+                                        : std::to_string(bytes) + " B";
+}
+
+/// In front of what is done with still larger sums.
+std::string halves_of(const Tuning& tuning) {
+  if (tuning.most_halved_bytes() == 0) return "";
+  const bool is_learnt = tuning.halved_tried_bytes > tuning.halved_bytes;
+  const std::string tried = is_learnt ? in_bytes(tuning.halved_tried_bytes) : "";
+  const std::string way = " by halves with the handshakes";
+  if (tuning.halved_bytes == 0) return "sums of up to " + tried + way + ", if learnt; ";
+  return "sums of up to " + in_bytes(tuning.halved_bytes) + way +
+         (is_learnt ? ", up to " + tried + " if learnt; " : "; ");
+}
+
+}  // namespace
+
+void override_choices(Tuning& tuning, std::string_view overrides) {
+  while (!overrides.empty()) {
+    const std::string_view word = overrides.substr(0, overrides.find(','));
+    overrides.remove_prefix(std::min(overrides.size(), word.size() + 1));
+    const std::size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    if (chooses_paths(name)) tuning.learns = false;
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+    if (name == "inline-shared") {
+      tuning.inline_shared_bytes = inline_size(word, value);
+    } else if (name == "inline-private") {
+      tuning.inline_private_bytes = inline_size(word, value);
+    } else if (name == "streamed-slots") {
+      tuning.streamed_slot_bytes = size_in(word, value);
+    } else if (name == "streamed-outputs") {
+      tuning.streamed_output_bytes = size_in(word, value);
+    } else if (name == "direct-outputs") {
+      tuning.direct_output_bytes = size_in(word, value);
+    } else if (name == "chain") {
+      tuning.chain_bytes = size_in(word, value);
+    } else if (name == "own-sums") {
+      tuning.own_sum_ranks = number(word, value, "ranks");
+    } else if (name == "inputs") {
+      tuning.inputs = one_of(word, value, {Inputs::announced, Inputs::staged, Inputs::fetched});
+    } else if (name == "results") {
+      tuning.results =
+          one_of(word, value, {Results::spread, Results::own, Results::fetched, Results::updated});
+    } else if (name == "paths") {
+      if (value != "in-turn") throw_invalid_argument(word, "in-turn");
+      tuning.paths_in_turn = true;
+    } else if (name == "pieces") {
+      tuning.pieces = number(word, value, "pieces");
+      const auto pieces = static_cast<unsigned>(*tuning.pieces);
+      if (!std::has_single_bit(pieces) || *tuning.pieces > kMostPieces) {
+        throw_invalid_argument(word, "1, 2, 4 or 8");
+      }
+    } else if (name == "in-flight") {
+      tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
+    } else if (name == "wait-group") {
+      tuning.wait_group = number(word, value, "ranks");
+    } else if (name == "handshakes" || name == "greetings") {  // its name in 0.1
+      tuning.handshakes = one_of(word, value, {Handshakes::direct, Handshakes::doubling});
+    } else if (name == "exchange") {
+      tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
+      if (!tuning.halved) tuning.halved = 0;
+    } else if (name == "halved") {
+      tuning.halved = halved_size(word, value);
+    } else {
+      throw_invalid_argument(
+          word,
+          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, "
+          "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
+          "inputs=announced|staged|fetched, results=spread|own|fetched|updated, paths=in-turn, "
+          "wait-group=RANKS, "
+          "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
+          "handshakes=direct|doubling or "
+          "exchange=direct|halving|mpi, separated by commas");
+    }
+  }
+}
+
+std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
+  if (topology.num_nodes() == 1) return settings.chunk_bytes;
+  const auto pieces = static_cast<std::size_t>(topology.num_lanes()) *
+                      static_cast<std::size_t>(topology.num_nodes());
+  return std::min(pieces * settings.piece_bytes, kLargestSlot);
+}
+
+namespace {
+
+/// How many times its own data a node receives in the handshakes of a call, at most.
+std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the_way) {
+  const auto others = static_cast<std::size_t>(nodes);
+  if (handshakes == Handshakes::direct || !sums_on_the_way) return others;
+  return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
+}
+
+/// How large a payload may be of which a node receives so many.
+std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
+  if (received <= 2) return kInlineBytes / 2;
+  return handshakes == Handshakes::direct
+             ? std::min(kInlineDirect, in_lines(kHandshakesReceivedDirect / received))
+             : std::min(kInline, in_lines(kHandshakesReceived / received));
+}
+
+/// One, if the size of messages has been asked for.
+int pieces_to_try(const Tuning& tuning, const Settings& settings) {
+  const bool may_vary = tuning.learns && settings.piece_bytes == Settings().piece_bytes;
+  int most = 1;
+  if (!may_vary && !tuning.paths_in_turn) return most;
+  for (std::size_t bytes = 2 * tuning.chunk_bytes; bytes <= kMostPiecesBytes && most < kMostPieces;
+       bytes *= 2) {
+    most *= 2;
+  }
+  return most;
+}
+
+/// How large a payload may be of which the first rank of the largest node reads so many bytes. A
+/// rank alone reads its own input.
+std::size_t payload_read_by_first(const Topology& topology, std::size_t most_read) {
+  const std::size_t most_ranks = topology.largest_node();
+  if (most_ranks == 1) return kInlineBytes;
+  return std::max(kInlineInNode, in_lines(most_read / most_ranks));
+}
+
+/// What follows from all choices, those of the settings among them. One size between nodes,
+/// whatever memory the data is in. Errors: invalid_argument for an exchange that cannot be.
+void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree_of_nodes) {
+  tuning.most_pieces = tuning.pieces.value_or(pieces_to_try(tuning, settings));
+  tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
+  tuning.inline_private_bytes = tuning.inline_shared_bytes;
+  const bool is_learnt = tuning.learns || tuning.paths_in_turn;
+  if (!is_learnt || tuning.exchange == Exchange::mpi) tuning.inline_tried_bytes = 0;
+  if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
+    throw_invalid_argument("exchange=halving",
+                           "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
+                           "layout is not by nodes");
+  }
+  if (tuning.exchange == Exchange::mpi && settings.reproducible) {
+    throw_invalid_argument(
+        "exchange=mpi",
+        "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
+  }
+}
+
+/// After settle_between_nodes(). Each node owns a piece, so their number is a power of two.
+void settle_halved(Tuning& tuning, const Topology& topology) {
+  const int nodes = topology.num_nodes();
+  const bool can_be = tuning.handshakes == Handshakes::doubling &&
+                      std::has_single_bit(static_cast<unsigned>(nodes));
+  if (!can_be) return;
+  const std::size_t most = topology.largest_node() == 1
+                               ? kMostHalved
+                               : payload_read_by_first(topology, kPayloadsReadTried);
+  const bool is_chosen = tuning.halved || nodes > kMostNodesDirect;
+  const bool is_learnt = tuning.learns || tuning.paths_in_turn;
+  // Larger sums go by chunks: one is summed while another travels.
+  const std::size_t usual = std::min(most, tuning.chunk_bytes);
+  if (is_chosen) tuning.halved_bytes = std::min(most, tuning.halved.value_or(usual));
+  if (is_learnt) tuning.halved_tried_bytes = std::min(most, tuning.halved.value_or(most));
+}
+
+}  // namespace
+
+Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheSizes caches) {
+  const int nodes = topology.num_nodes();
+  const int local = topology.local_size();
+  const bool in_tree_of_nodes = plan_for(topology.nodes, settings.reproducible).is_tree_of_nodes();
+  const auto peers = static_cast<std::size_t>(std::max(1, local - 1));
+  Tuning tuning;
+  tuning.inline_shared_bytes = kInlineShared;
+  tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
+  tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
+  if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
+    Tuning asked = tuning;
+    override_choices(asked, settings.algorithms);
+    const std::size_t received = payloads_received(nodes, asked.handshakes, in_tree_of_nodes);
+    tuning.inline_shared_bytes = std::min(most_between_nodes(asked.handshakes, received),
+                                          payload_read_by_first(topology, kPayloadsReadByFirst));
+    tuning.inline_private_bytes = tuning.inline_shared_bytes;
+    tuning.inline_untried_bytes = std::min(kInlineInNode, tuning.inline_shared_bytes);
+    tuning.inline_tried_bytes = std::min({kInlineBytes, in_lines(kHandshakesTried / received),
+                                          payload_read_by_first(topology, kPayloadsReadTried)});
+  }
+  tuning.wait_group = local <= kLargestFlatWait
+                          ? local
+                          : static_cast<int>(std::ceil(std::sqrt(static_cast<double>(local))));
+  tuning.own_sum_ranks = kOwnSumRanks;
+  tuning.streamed_output_bytes =
+      std::min(caches.last_level, static_cast<std::size_t>(local) * kLastLevelPerRank);
+  tuning.streamed_slot_bytes = caches.level1 / 2;
+  tuning.direct_output_bytes = kDirectOutput;
+  tuning.threads = settings.threads > 0 ? settings.threads
+                                        : std::clamp(topology.cores_per_rank, 1, kMostThreads);
+  tuning.chunk_bytes = slot_bytes(topology, settings);
+  if (nodes == 1 && local > 1) {  // then all ranks of the chunk have equally many threads
+    tuning.chunk_bytes =
+        std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
+  }
+  tuning.chain_bytes = kChain;
+  tuning.exchange =
+      nodes <= kMostNodesDirect || !in_tree_of_nodes ? Exchange::direct : Exchange::halving;
+  const std::size_t share = tuning.chunk_bytes / static_cast<std::size_t>(topology.num_lanes());
+  tuning.chunks_in_flight =
+      std::clamp(kMostInFlight / std::max<std::size_t>(share, 1), std::size_t{2}, kChunksInFlight);
+  tuning.learns_at_once = settings.tuning == "at-once";
+  tuning.learns = settings.tuning == "learn" || tuning.learns_at_once;
+  override_choices(tuning, settings.algorithms);
+  if (nodes > 1) settle_between_nodes(tuning, settings, in_tree_of_nodes);
+  if (nodes > 1 && in_tree_of_nodes) settle_halved(tuning, topology);
+  return tuning;
+}
+
+Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_node,
+                      bool can_fetch) const {
+  Path first;
+  if (call.between_nodes) {
+    if (call.may_be_inline && bytes <= inline_shared_bytes) return kWithHandshakes;
+    if (call.may_be_halved && bytes <= halved_bytes) return collectives::kHalved;
+    first.pieces = static_cast<std::uint8_t>(pieces.value_or(1));
+    return first;
+  }
+  const std::size_t announced = call.inputs == Location::shared     ? inline_shared_bytes
+                                : call.inputs == Location::ordinary ? inline_private_bytes
+                                                                    : 0;
+  if (bytes <= announced && !inputs) {
+    first = {.inputs = Inputs::announced, .results = Results::own};
+  } else if (moves_blocks(call.kind) && can_fetch && call.inputs != Location::shared) {
+    first = {.inputs = Inputs::fetched, .results = Results::own};  // one copy, without the owner
+  } else if (ranks_of_node <= own_sum_ranks && call.inputs == Location::ordinary) {
+    first.results = Results::own;
+  }
+  const auto possible = possible_paths(call, can_fetch);
+  const auto fits = [&](const Path& path) {
+    return path.inputs == inputs.value_or(first.inputs) &&
+           path.results == results.value_or(first.results);
+  };
+  const auto asked = std::find_if(possible.begin(), possible.end(), fits);
+  if (asked != possible.end()) first = *asked;
+  choose_writes(first, bytes, ranks_of_node);
+  return first;
+}
+
+/// What is updated for another rank is written as a slot is: that rank may have read it since.
+void Tuning::choose_writes(Path& path, std::size_t bytes, int ranks_of_node) const {
+  path.slots = slot_writes(bytes);
+  path.outputs =
+      path.results == Results::updated ? path.slots : output_writes(bytes, ranks_of_node);
+}
+
+/// As many bytes as with one piece, but two chunks at least: one is summed while another travels.
+std::size_t Tuning::chunks_in_flight_of(const Path& path) const {
+  const std::size_t fewest = std::min<std::size_t>(chunks_in_flight, 2);
+  return std::max(chunks_in_flight / path.pieces, fewest);
+}
+
+WritePolicy Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
+  const std::size_t footprint = 2 * bytes * static_cast<std::size_t>(ranks_of_node);
+  return footprint > streamed_output_bytes ? WritePolicy::streaming : WritePolicy::cached;
+}
+
+WritePolicy Tuning::slot_writes(std::size_t bytes) const {
+  return bytes < streamed_slot_bytes ? WritePolicy::cached : WritePolicy::streaming;
+}
+
+std::vector<std::string> Tuning::table(const Topology& topology) const {
+  const int local = topology.local_size();
+  const int nodes = topology.num_nodes();
+  const std::string in_node = "in the node (" + std::to_string(local) + " ranks): ";
+  std::vector<std::string> rows;
+  if (nodes == 1) {
+    rows = {in_node + "the store's memory: up to " + in_bytes(inline_shared_bytes) +
+                " inline, then direct",
+            in_node + "ordinary memory: up to " + in_bytes(inline_private_bytes) +
+                " inline, then in chunks of " + in_bytes(chunk_bytes) +
+                (local > 1 && local <= own_sum_ranks ? ", each rank sums for itself" : "")};
+  } else {
+    const std::string between = "between " + std::to_string(nodes) + " nodes: ";
+    const bool is_learnt = inline_tried_bytes > inline_untried_bytes;
+    rows = {between + "up to " + in_bytes(inline_shared_bytes) + " with the handshakes (" +
+                name_of(handshakes) + ")" +
+                (is_learnt ? "; for sums of " + in_bytes(inline_untried_bytes) + " to " +
+                                 in_bytes(inline_tried_bytes) + " that is learnt"
+                           : ""),
+            between + "larger: " + halves_of(*this) + "exchange " + name_of(exchange) +
+                ", in chunks of " + in_bytes(chunk_bytes) + ", " +
+                std::to_string(chunks_in_flight) + " in flight" +
+                (most_pieces == 1 ? ""
+                 : pieces         ? ", in messages of " + std::to_string(*pieces) + " pieces"
+                          : ", in messages of up to " + std::to_string(most_pieces) + " pieces"),
+            between + "broadcasts: to all nodes at once, from " + in_bytes(chain_bytes) +
+                " from node to node"};
+  }
+  rows.push_back(in_node + "past the caches: scratch from " + in_bytes(streamed_slot_bytes) +
+                 ", outputs if all data is above " + in_bytes(streamed_output_bytes));
+  rows.push_back(in_node + "pushpull writes its outputs at once from " +
+                 in_bytes(direct_output_bytes));
+  rows.push_back(in_node + (wait_group >= local
+                                ? "flat waits"
+                                : "two-level waits, in groups of " + std::to_string(wait_group)));
+  rows.push_back("in a rank: " + (threads == 1 ? "one thread"
+                                               : std::to_string(threads) + " threads from " +
+                                                     in_bytes(kSplitBytes)));
+  return rows;
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out collective calls on one rank: agreement first, then the algorithm.
+#pragma once
+
+#include <memory>
+
+#include "collectives/choice/learner.hpp"
+#include "collectives/engine/messages.hpp"
+#include "collectives/engine/statistics_collector.hpp"
+#include "collectives/job/local_error.hpp"
+#include "collectives/lanes/agreement.hpp"
+#include "collectives/lanes/lane.hpp"
+#include "collectives/lanes/reduce_in_lanes.hpp"
+#include "collectives/node/call.hpp"
+#include "collectives/node/reductions.hpp"
+#include "collectives/wait/wait.hpp"
+
+namespace tutti::collectives {
+
+/// One rank's end of the group. All ranks construct theirs with the same settings.
+///
+/// A call goes through these states; every rank of the group goes through the same ones:
+///   start    what may fail on one rank alone is done; then the sequence number is drawn and
+///            announced to the node, with the call's signature
+///   agree    all announcements are compared, in the node and between nodes
+///   explain  only if they differ, or a rank refused its call: all ranks throw the same error
+///   reduce   the data moves
+class Engine {
+ public:
+  /// `transport` may be null if there is one node; if not, waits drive it. The arenas' scratch
+  /// slots hold tuning.chunk_bytes each.
+  Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
+         Call::AllocateShared allocate_shared, const Tuning& tuning);
+
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Carries out a call. Collective. True if it is done; false, on all ranks alike, if all made the
+  /// same call but with different checks: then nothing was changed.
+  /// Errors: mismatch and what another rank refused its call with (agreed, nothing was changed);
+  /// communication, timeout (failed).
+  bool run(const Operation& operation) {
+    start(operation);
+    return finish();
+  }
+  /// The two halves of run(): start() announces and returns, finish() completes. One call at a
+  /// time is under way; the operation must outlive finish().
+  void start(const Operation& operation);
+  bool finish();
+
+  /// Takes part in the other ranks' next call without making one, so that they can throw instead
+  /// of waiting, and throws what they throw: this rank's error, with its name in front.
+  [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
+
+  /// A message between two ranks; `describe` is the call in words. See Messages. A small message
+  /// may be taken after its send has returned; then this rank's next call, of any kind, waits for
+  /// that first, and throws what the send would have thrown, before anything else. Errors:
+  /// mismatch, on both ranks; communication, timeout (failed).
+  void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
+  void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
+  /// Waits until what an earlier send has left is taken. Every call begins with it, also those that
+  /// go on while the program computes. Errors: as send().
+  void complete_message() {
+    if (messages_ != nullptr && messages_->has_left()) wait_for_message();
+  }
+
+  /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
+  /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
+  void await(FunctionRef<bool()> ready, FunctionRef<std::string()> what);
+
+  /// This rank cannot go on with what all ranks are in the middle of: fails the group with its
+  /// error, unless the others know of that already, and throws.
+  [[noreturn]] void fail(const Error& error);
+  [[noreturn]] void fail(const LocalError& error);
+
+  /// Throws if the group has failed.
+  void check_usable() { waiter_.check_failure(); }
+  /// The same, and fails if a process of this node has ended: for a wait for these ranks that is
+  /// not the engine's. `what` names it.
+  void check_peers(FunctionRef<std::string()> what);
+  [[nodiscard]] bool failed() const { return waiter_.failed(); }
+  /// Fails the group because this rank cannot go on; the caller throws.
+  /// False if another failure came first.
+  bool raise_failure(ErrorCode code, const std::string& text) {
+    return waiter_.raise_failure(code, text);
+  }
+  /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
+  void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
+
+  /// The last call's record: the program's updater runs, and has ended.
+  void begin_update() {
+    call_.mark(Phase::updating);
+    call_.turn_to(Activity::update);
+  }
+  void end_update() {
+    call_.mark(Phase::done);
+    call_.turn_to(Activity::finish);
+  }
+  void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
+
+  /// How waits are from now on: see Waiter::set_patience(), rouse() and progress().
+  void set_patience(const Patience* patience, bool beside) {
+    waiter_.set_patience(patience, beside);
+  }
+  void rouse() { waiter_.rouse(); }
+  void progress() { waiter_.progress(); }
+
+  /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Any thread.
+  void request_stop() { call_.request_stop(); }
+  void watch(const StopFlag& stop);
+  /// True once a call that all ranks have made carried a request to stop: the same on all ranks
+  /// after the same call.
+  [[nodiscard]] bool stop_requested() const { return stop_requested_; }
+
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+  [[nodiscard]] const NodeMemory& memory() const { return memory_; }
+  [[nodiscard]] const Tuning& tuning() const { return tuning_; }
+  /// See Learner::adopt(). The same on all ranks of the node, before the first call.
+  std::size_t adopt(std::span<const LearntPath> known) { return learner_.adopt(known); }
+  [[nodiscard]] const Learner& learner() const { return learner_; }
+  /// The threads that help this rank, between calls too.
+  [[nodiscard]] Workers& workers() { return call_.workers(); }
+  [[nodiscard]] const Log& log() const { return waiter_.log(); }
+  [[nodiscard]] StatisticsCollector& statistics() { return statistics_; }
+  /// See StatisticsCollector::keep_spans().
+  void keep_spans(std::size_t most) {
+    statistics_.keep_spans(most);
+    call_.keep_in(statistics_.spans());
+  }
+
+ private:
+  [[nodiscard]] bool announces_inputs();
+  [[nodiscard]] Agreement::Payload payload_of_handshakes() const;
+  /// How a call ends that does not fail the group: `refused` has a report, which all ranks throw.
+  enum class Outcome { done, differs, refused };
+  [[nodiscard]] Outcome carry_out();
+  [[nodiscard]] Outcome carry_out_logged();
+  /// Waits for all ranks' announcements; true if all are of one call.
+  [[nodiscard]] bool meet();
+  std::uint64_t complete_small();
+  [[nodiscard]] bool prepare(const Operation& operation);
+  void require_mpi_types(const Operation& operation) const;
+  [[nodiscard]] bool agree_between_nodes();
+  [[nodiscard]] bool exchange_statements(const RankStatement& own);
+  [[noreturn]] void throw_report();
+  [[noreturn]] void fail_by_exception(const char* what);
+  template <class Body>
+  auto or_fail(Body body);
+  RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
+  std::vector<RankStatement> collect_statements();
+  void reduce();
+  void reduce_by_path();
+  void reduce_between_nodes();
+  /// In nanoseconds, which are as long on all nodes.
+  [[nodiscard]] std::uint64_t time_between_nodes() const;
+  void deliver_sums_of_agreement();
+  void learn_last_time();
+  Messages& messages();
+  void wait_for_message();
+  void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
+                         FunctionRef<std::string()> describe, FunctionRef<void()> body);
+
+  NodeMemory memory_;
+  Topology topology_;
+  Tuning tuning_;
+  bool wide_;
+  bool is_one_node_;  ///< where small data has places of its own, on all ranks alike
+  bool logs_calls_;   ///< also small ones, which then end by the general way, on this rank alone
+  bool stop_requested_ = false;
+  CombinePlan plan_;
+  Waiter waiter_;
+  StatisticsCollector statistics_;
+  Call call_;
+  Learner learner_;
+  bool by_halves_ = false;  ///< how inputs of the current call travel, if with the handshakes
+  std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
+  std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
+  std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
+  Transport* transport_;
+  Call::AllocateShared allocate_shared_;
+  std::unique_ptr<Messages> messages_;  ///< null before the first message
+  CallTotals* message_totals_[3] = {};  ///< by MessageState
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// How one lane's share of a chunk crosses between nodes: the algorithms, one file each.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "collectives/job/tree.hpp"
+#include "collectives/node/call.hpp"
+#include "collectives/wait/transport.hpp"
+
+namespace tutti::collectives {
+
+/// Message tags: one stream of messages per kind and pair of ranks, in order.
+enum Tag : int {
+  kHandshakeTag = 1,
+  kStatementTag = 2,
+  kPartialTag = 3,
+  kResultTag = 4,
+  kMessageTag = 5,  ///< of a message of two ranks: its header, with as much data as fits
+  kVerdictTag = 6,  ///< whether it fits
+  kPieceTag = 7,    ///< the rest
+};
+
+/// What is longer goes in several messages: from 64 KiB on, Open MPI asks a receiver behind TCP
+/// first whether it waits.
+inline constexpr std::size_t kMostAtOnce = std::size_t{60} << 10;
+
+/// A lane: the ranks of all nodes that have one local rank.
+struct Lane {
+  const Topology& topology;
+  const CombinePlan& plan;
+  Transport& transport;
+
+  [[nodiscard]] int num_nodes() const { return topology.num_nodes(); }
+  [[nodiscard]] int node() const { return topology.node; }
+  [[nodiscard]] int rank_on(int node) const { return topology.nodes[node][topology.local_rank]; }
+  /// This node's partials of the plan: the first, and how many follow each other.
+  [[nodiscard]] std::size_t own_first() const { return plan.first_of(node()); }
+  [[nodiscard]] std::size_t own_count() const { return plan.count_of(node()); }
+};
+
+/// A message between this lane's ranks on its way: to or from the one of a node.
+struct LaneMessage {
+  static constexpr int kAllNodes = -1;  ///< a collective call of MPI's own
+  int node;
+  Transport::Request request;
+};
+
+/// One chunk on its way. Its buffers stay where they are while messages refer to them.
+struct ChunkInFlight {
+  Range chunk;
+  Range share;      ///< this lane's share of the chunk
+  Sources sources;  ///< where this node has the chunk's inputs
+  std::vector<std::byte> outgoing;
+  std::vector<std::byte> incoming;
+  std::vector<std::byte> result;  ///< the share, summed over all nodes
+  /// What each stage waits for before its action; all posted at the start, so that messages of
+  /// several chunks find their places in the order of chunks.
+  std::vector<std::vector<LaneMessage>> receives;
+  std::vector<LaneMessage> sends;
+  std::size_t num_stages = 0;
+  std::size_t stage = 0;  ///< the next stage to be done
+  bool under_way = false;
+
+  [[nodiscard]] std::byte* result_at(std::size_t position) {
+    return result.data() + (position - share.begin);
+  }
+  /// Makes it ready for another chunk, without stages or messages.
+  void clear();
+  /// Adds a stage; returns its receives, which the caller fills.
+  std::vector<LaneMessage>& add_stage();
+};
+
+/// Stateless: what belongs to a chunk is in its ChunkInFlight. Both functions are called in the
+/// order of chunks: a chunk does a stage only after all older chunks have done it.
+class ExchangeAlgorithm {
+ public:
+  explicit ExchangeAlgorithm(const Lane& lane) : lane_(lane) {}
+  virtual ~ExchangeAlgorithm() = default;
+  ExchangeAlgorithm(const ExchangeAlgorithm&) = delete;
+  ExchangeAlgorithm& operator=(const ExchangeAlgorithm&) = delete;
+
+  /// Posts all receives, sums this node's inputs, sends what can be sent.
+  virtual void start(Call& call, ChunkInFlight& flight) const = 0;
+  /// Called when the receives of flight.stage are complete.
+  virtual void act(Call& call, ChunkInFlight& flight) const = 0;
+  /// Hands the sums of a chunk whose stages are done to this rank, which is alone in its lane.
+  virtual void deliver(Call& call, ChunkInFlight& flight, int slot) const;
+
+ protected:
+  void send(ChunkInFlight& flight, int node, int tag, std::span<const std::byte> bytes) const {
+    flight.sends.push_back({node, lane_.transport.send(lane_.rank_on(node), tag, bytes)});
+  }
+  [[nodiscard]] LaneMessage receive(int node, int tag, std::span<std::byte> bytes) const {
+    return {node, lane_.transport.receive(lane_.rank_on(node), tag, bytes)};
+  }
+  /// Sums this node's inputs over one partial of the plan into `to`.
+  void sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index, Range range,
+                   std::byte* to) const;
+
+  /// Where a range of the result is received or summed: in the output, or in a buffer.
+  [[nodiscard]] static std::byte* place_of(const Call& call, ChunkInFlight& flight, Range range,
+                                           bool over_input) {
+    std::byte* const output = call.output_to_fill(range, over_input);
+    return output != nullptr ? output : flight.result_at(range.begin);
+  }
+  /// Sums this node's partials of a range into `to`, for combine(). Parts that combine() reads
+  /// where they lie are left out.
+  void sum_own_partials(Call& call, const ChunkInFlight& flight, Range range, std::byte* to) const;
+  /// Sums a range over all partials of the plan, of which `partials` has range.size() bytes each,
+  /// in their order, and where sums on the way are kept.
+  void combine(Call& call, Range range, std::byte* partials, std::byte* sum) const;
+
+  const Lane& lane_;
+};
+
+std::unique_ptr<ExchangeAlgorithm> direct_exchange(const Lane& lane);
+std::unique_ptr<ExchangeAlgorithm> halving_exchange(const Lane& lane);
+std::unique_ptr<ExchangeAlgorithm> mpi_exchange(const Lane& lane);
+/// For segments whose sum goes to one rank each: reduce_scatter.
+std::unique_ptr<ExchangeAlgorithm> scatter_exchange(const Lane& lane);
+/// For calls with a Packing; each node has one partial sum.
+std::unique_ptr<ExchangeAlgorithm> compressed_exchange(const Lane& lane);
+/// For segments that come from one rank each: broadcast, allgather, gather, scatter, alltoall. A
+/// broadcast of `chain_bytes` or more goes from node to node.
+std::unique_ptr<ExchangeAlgorithm> copy_exchange(const Lane& lane, std::size_t chain_bytes);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large data on several nodes: sum in the node, exchange between nodes, spread in the node.
+//
+//   chunk i       : inputs --(stage)--> lane l sums share l of the node --> LaneExchange::start
+//   chunk i - lag : LaneExchange::finish --> every rank's output or result slot --> deliver
+//
+//            node 0                               node 1
+//   rank 0 |s0 s1|  lane 0 holds s0  <--- s0 --->  lane 0  rank 2 |s0 s1|
+//   rank 1 |s0 s1|  lane 1 holds s1  <--- s1 --->  lane 1  rank 3 |s0 s1|
+//
+// Every local rank carries a share (as many lanes as the smallest node has ranks), so all of a
+// node's ranks drive the network. `lag` chunks are between the nodes at any time: while chunk i is
+// summed in the node, the messages of the chunks before it travel.
+//
+// A rank that is alone in its node, or has data of its own, stages nothing, and takes results from
+// where its lane has them.
+//
+// Where each node gives or gets blocks of its own, a chunk has some of every node's, so that all
+// links are in use at a time, not one node's for chunk after chunk. And a node keeps about an N-th
+// of a share of sums, whose partial sums it has of all nodes.
+//
+// Cost, of n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the least
+// possible; in the node reads and writes of n bytes per rank. Wins where data is too large to
+// travel with the handshakes.
+#include "collectives/lanes/reduce_in_lanes.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace tutti::collectives {
+
+namespace {
+
+/// Lets every wait of the call move the lane's messages on.
+class PollGuard {
+ public:
+  PollGuard(Waiter& waiter, const FunctionRef<void()>* poll) : waiter_(waiter) {
+    waiter_.set_poll(poll);
+  }
+  ~PollGuard() { waiter_.set_poll(nullptr); }
+  PollGuard(const PollGuard&) = delete;
+  PollGuard& operator=(const PollGuard&) = delete;
+
+ private:
+  Waiter& waiter_;
+};
+
+/// A consumer takes elements in the order of segments. All ranks have one, or none has.
+bool may_be_interleaved(const Operation& operation) {
+  const bool has_blocks = operation.kind == Kind::allgather || operation.kind == Kind::alltoall ||
+                          operation.kind == Kind::reduce_scatter;
+  return has_blocks && operation.consumer == nullptr && !operation.lanes_apart;
+}
+
+/// A stream for each node: what it keeps of sums, or else what it gives. In an alltoall a node
+/// begins with what stays there, and goes on to the nodes behind it, so that at any time each node
+/// gives to another one.
+FusedLayout::Streams streams_of(const Call& call) {
+  const Topology& topology = call.topology();
+  const int nodes = topology.num_nodes();
+  const int turns = call.operation().kind == Kind::alltoall ? nodes : 1;
+  const auto place_of = [&](const Segment& segment) {
+    if (segment.source == kEveryRank) {
+      return static_cast<std::size_t>(topology.node_of(segment.destination));
+    }
+    const int node = topology.node_of(segment.source);
+    const int turn =
+        turns == 1 ? 0 : (topology.node_of(segment.destination) - node + nodes) % nodes;
+    return static_cast<std::size_t>(node) * static_cast<std::size_t>(turns) +
+           static_cast<std::size_t>(turn);
+  };
+  const auto segments = call.layout().segments();
+  const auto places = static_cast<std::size_t>(nodes) * static_cast<std::size_t>(turns);
+  std::vector<std::size_t> begins(places + 1);
+  for (const Segment& segment : segments) ++begins[place_of(segment) + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  FusedLayout::Streams streams;
+  for (std::size_t end = 0; end < places;) {
+    end += static_cast<std::size_t>(turns);
+    streams.ends.push_back(begins[end]);
+  }
+  streams.segments.resize(segments.size());
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    streams.segments[begins[place_of(segments[i])]++] = i;
+  }
+  return streams;
+}
+
+/// The largest chunks up to `bytes` of whose shares no node keeps more than one of N even parts.
+std::size_t chunk_bytes_of_sums(const Call& call, const FusedLayout::Streams& streams,
+                                std::size_t bytes) {
+  std::size_t most = 0;
+  std::size_t next = 0;
+  for (const std::size_t end : streams.ends) {
+    std::size_t room = 0;
+    for (; next < end; ++next) room += call.layout().room_of(streams.segments[next]);
+    most = std::max(most, room);
+  }
+  const std::size_t total = call.layout().total();
+  const std::size_t even = std::min(most, total / streams.ends.size());
+  const std::size_t lines = bytes / FusedLayout::kAlignment * even / most;
+  return std::max(lines, total / FusedLayout::kAlignment / Call::kMostChunks + 1) *
+         FusedLayout::kAlignment;
+}
+
+/// Lays out anew what needs it. Returns the size of chunks.
+std::size_t interleave(Call& call, std::size_t bytes, std::size_t in_flight) {
+  const bool are_sums = call.operation().kind == Kind::reduce_scatter;
+  const std::size_t total = call.layout().total();
+  if (!are_sums && total <= bytes * in_flight) return bytes;  // all of it is under way at once
+  const FusedLayout::Streams streams = streams_of(call);
+  if (are_sums) bytes = chunk_bytes_of_sums(call, streams, bytes);
+  const auto lanes = static_cast<std::size_t>(call.topology().num_lanes());
+  const std::size_t share = std::max(bytes / lanes, FusedLayout::kAlignment);
+  call.interleave(streams, (total + share - 1) / share);
+  return bytes;
+}
+
+}  // namespace
+
+void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExchange* lane) {
+  const auto poll_lane = [&] { lane->poll(call); };
+  const FunctionRef<void()> poll(poll_lane);
+  const PollGuard guard(call.waiter(), lane == nullptr ? nullptr : &poll);
+
+  const std::size_t total = call.layout().total();
+  const WritePolicy slots = tuning.slot_writes(total);
+  const std::size_t in_flight = tuning.chunks_in_flight_of(path);
+  std::size_t bytes = tuning.chunk_bytes_of(path);
+  if (may_be_interleaved(call.operation())) bytes = interleave(call, bytes, in_flight);
+  const std::size_t chunks = (total + bytes - 1) / bytes;
+  const std::size_t lag = std::min(in_flight, chunks) - 1;
+  const auto chunk = [&](std::size_t index) {
+    return Range{index * bytes, std::min(total, (index + 1) * bytes)};
+  };
+  const bool alone = call.is_alone_in_lane();
+  for (std::size_t i = 0; i < chunks + lag; ++i) {
+    call.waiter().check_failure();
+    if (i < chunks) {
+      if (!call.inputs_shared() && !alone) {
+        call.stage(chunk(i), static_cast<int>(i % 2), slots);
+        call.signal();
+        call.wait_for_all();
+      }
+      if (lane != nullptr) lane->start(call, i, chunk(i), static_cast<int>(i % 2));
+    }
+    if (i >= lag) {
+      const std::size_t done = i - lag;
+      if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
+      if (alone) continue;
+      call.signal();
+      call.wait_for_all();
+      if (!call.in_place())
+        call.deliver(chunk(done), static_cast<int>(done % 2), WritePolicy::cached);
+    }
+  }
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms within a node, one source each; choice/tuning.hpp chooses between them.
+#pragma once
+
+#include "collectives/choice/tuning.hpp"
+#include "collectives/node/call.hpp"
+
+namespace tutti::collectives {
+
+/// Each algorithm completes a call that all ranks of the node have agreed on. On return the outputs
+/// are written, and no rank reads the inputs any more.
+/// Errors  communication, timeout: the node is failed.
+void reduce_inline(Call& call);
+void reduce_alone(Call& call, const Tuning& tuning);
+void reduce_in_node(Call& call, const Path& path, const Tuning& tuning);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/wait/mismatch.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace tutti::collectives {
+
+namespace {
+
+/// Ranks that said the same, in the order of their first rank.
+struct Party {
+  const RankStatement* statement;
+  std::vector<int> ranks;
+};
+
+std::vector<Party> parties_of(const std::vector<RankStatement>& statements) {
+  std::vector<Party> parties;
+  for (const RankStatement& statement : statements) {
+    const auto same = std::find_if(parties.begin(), parties.end(), [&](const Party& party) {
+      return party.statement->refused == statement.refused &&
+             std::string_view(party.statement->text) == statement.text;
+    });
+    if (same == parties.end()) {
+      parties.push_back({&statement, {statement.rank}});
+    } else {
+      same->ranks.push_back(statement.rank);
+    }
+  }
+  return parties;
+}
+
+/// Every rank made the same call, and what they hold differs.
+bool only_checks_differ(const std::vector<RankStatement>& statements) {
+  const Signature& first = statements.front().signature;
+  bool all_equal = true;
+  for (const RankStatement& statement : statements) {
+    if (!(statement.signature.without_check() == first.without_check())) return false;
+    all_equal = all_equal && statement.signature == first;
+  }
+  return !all_equal;
+}
+
+}  // namespace
+
+MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
+                             const std::vector<RankStatement>& statements) {
+  const auto parties = parties_of(statements);
+  const auto refused = std::find_if(parties.begin(), parties.end(), [](const Party& party) {
+    return party.statement->refused != 0;
+  });
+  if (refused != parties.end()) {
+    const auto code = static_cast<ErrorCode>(refused->statement->refused - 1);
+    return {code, names_of(topology, refused->ranks) + ": " + refused->statement->text};
+  }
+  if (only_checks_differ(statements)) {
+    return {ErrorCode::divergence, "call " + std::to_string(sequence) + ": the replicas differ",
+            /*only_checks_differ=*/true};
+  }
+  const std::string call = "call " + std::to_string(sequence) + of_group(topology);
+  if (parties.size() == 1) {
+    return {ErrorCode::mismatch,
+            call + ": all ranks made the same call (" + parties.front().statement->text +
+                ") but with different settings of their updater or values; nothing was changed"};
+  }
+  std::string text = "ranks disagree in " + call + ": ";
+  for (const Party& party : parties) {
+    text += names_of(topology, party.ranks) + " called " + party.statement->text + "; ";
+  }
+  return {ErrorCode::mismatch,
+          text + "every rank must make the same calls in the same order; nothing was changed"};
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// When this rank did what, for a trace of the job.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "collectives/wait/record.hpp"
+
+namespace tutti::collectives {
+
+struct CallTotals;
+
+/// What a call spends its time on.
+enum class Activity : std::uint8_t {
+  call,  ///< the whole call
+  prepare,
+  wait_for_ranks,  ///< the ranks of this node
+  wait_for_nodes,
+  copy_in,
+  reduce,
+  reduce_and_update,
+  wait_in_node,  ///< until the other ranks have summed their shares
+  network,
+  copy_out,
+  update,
+  finish,  ///< what the store does after the last operation
+};
+
+/// One stretch of time, in ticks.
+struct Span {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  const CallTotals* totals = nullptr;  ///< null unless this is a call
+  std::uint64_t value = 0;             ///< a call's bytes; who came last, in wait_for_ranks
+  Activity activity = Activity::call;
+};
+
+/// How an asynchronous call of one key went: in ticks, 0 if it has not come so far.
+struct AsyncTimes {
+  std::uint64_t submitted = 0;  ///< by the program
+  std::uint64_t met = 0;        ///< all ranks have made it
+  std::uint64_t begun = 0;      ///< its turn has come
+  std::uint64_t moved = 0;      ///< the sum is there; what is left is the update
+  std::uint64_t done = 0;
+  int last_rank = -1;  ///< a rank that had not made it when others had; -1: none was seen
+};
+
+struct AsyncSpan {
+  AsyncTimes times;
+  const CallTotals* totals = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+/// Asynchronous calls from the first one until none was left: a step of a training loop.
+struct AsyncStep {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t busy = 0;    ///< the part in which a thread carried them out
+  std::uint64_t waited = 0;  ///< for how long the program waited for them
+};
+
+/// The share of communication that took place while the program did something else.
+inline double hidden_share(double busy, double waited) {
+  return busy <= 0 ? 0 : std::max(0.0, 1 - waited / busy);
+}
+
+/// The spans of a rank, in memory, up to a number. A call is a span, and so is each activity inside
+/// it. Activities follow each other without gaps, so each costs one reading of the clock.
+class SpanLog {
+ public:
+  explicit SpanLog(std::size_t most) : most_(most) { spans_.reserve(most); }
+
+  /// A call begins, with preparing.
+  void begin_call(std::uint64_t now) noexcept {
+    activity_ = Activity::prepare;
+    since_ = now;
+    value_ = 0;
+    has_activities_ = false;
+  }
+  /// Another activity begins.
+  void switch_to(Activity activity) noexcept {
+    if (activity == activity_) return;
+    close(ticks());
+    activity_ = activity;
+  }
+  [[nodiscard]] Activity activity() const noexcept { return activity_; }
+  /// What there is to say of the current activity.
+  void note(std::uint64_t value) noexcept { value_ = value; }
+  /// The call ends. One that only prepares has no activities.
+  void end_call(std::uint64_t begun, std::uint64_t now, const CallTotals& totals,
+                std::uint64_t bytes) noexcept {
+    if (has_activities_) close(now);
+    add({begun, now, &totals, bytes, Activity::call});
+  }
+
+  void add(const AsyncSpan& span) noexcept { add_to(async_spans_, span); }
+  void add(const AsyncStep& step) noexcept { add_to(async_steps_, step); }
+
+  [[nodiscard]] std::span<const Span> spans() const { return spans_; }
+  [[nodiscard]] std::span<const AsyncSpan> async_spans() const { return async_spans_; }
+  [[nodiscard]] std::span<const AsyncStep> async_steps() const { return async_steps_; }
+  /// Spans for which there was no room.
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+
+ private:
+  void close(std::uint64_t now) noexcept {
+    add({since_, now, nullptr, value_, activity_});
+    since_ = now;
+    value_ = 0;
+    has_activities_ = true;
+  }
+  void add(const Span& span) noexcept {
+    if (spans_.size() == most_) {
+      ++dropped_;
+    } else {
+      spans_.push_back(span);
+    }
+  }
+
+  /// Asynchronous calls are few beside what they are made of: memory is taken as they come.
+  template <class One>
+  void add_to(std::vector<One>& all, const One& one) noexcept {
+    try {
+      if (all.size() < most_) return all.push_back(one);
+    } catch (const std::bad_alloc&) {
+    }
+    ++dropped_;
+  }
+
+  std::size_t most_;
+  std::vector<Span> spans_;
+  std::vector<AsyncSpan> async_spans_;
+  std::vector<AsyncStep> async_steps_;
+  std::uint64_t dropped_ = 0;
+  Activity activity_ = Activity::call;
+  std::uint64_t since_ = 0;
+  std::uint64_t value_ = 0;
+  bool has_activities_ = false;
+};
+
+}  // namespace tutti::collectives
