@@ -7,6 +7,8 @@
 #include <optional>
 #include <xxhash.h>
 
+#include "tutti/error.hpp"
+
 #include "runtime/checkpoint/data_layout.hpp"
 #include "runtime/checkpoint/seal.hpp"
 #include "runtime/checkpoint/tensor_file.hpp"
