@@ -4,8 +4,8 @@
 # functions read the variables that launch.sh sets from its arguments.
 # shellcheck disable=SC2034,SC2154
 
-# dialect_of LAUNCHER: openmpi, hydra (MPICH), intel, srun, aprun, pals, or nothing where it is
-# none of these; then the version as far as it matters.
+# dialect_of LAUNCHER: openmpi, hydra (MPICH), intel, srun, or nothing where it is none of these;
+# then the version as far as it matters.
 dialect_of() {
   local text
   text=$("$1" --version 2>&1 </dev/null) || true
@@ -16,12 +16,10 @@ dialect_of() {
     *"Intel(R) MPI Library"*) echo intel ;;
     *"HYDRA build details"*) echo hydra ;;
     slurm\ [0-9]*) echo srun ;;
-    *aprun*ALPS* | *ALPS*aprun* | aprun\ *) echo aprun ;;
-    *PALS* | mpiexec\ version\ [0-9]*) echo pals ;;
   esac
 }
 
-# family_of DIALECT: whose programs it starts; nothing for those of batch systems, which start any.
+# family_of DIALECT: whose programs it starts; nothing for srun, which starts any.
 family_of() {
   case $1 in
     openmpi) echo openmpi ;;
@@ -36,8 +34,6 @@ name_of() {
     hydra) echo MPICH ;;
     intel) echo "Intel MPI" ;;
     srun) echo Slurm ;;
-    aprun) echo ALPS ;;
-    pals) echo PALS ;;
   esac
 }
 
@@ -74,7 +70,7 @@ choose_launcher() {
     has_command "$MPIRUN" || fail "MPIRUN=$MPIRUN: no such program, or not executable"
     read -r dialect version <<<"$(dialect_of "$MPIRUN")" || true
     [ -n "$dialect" ] || fail "MPIRUN=$MPIRUN is no launcher that this script knows: mpirun of" \
-      "Open MPI, mpiexec of MPICH and Intel MPI, srun, aprun, mpiexec of PALS"
+      "Open MPI, mpiexec of MPICH and Intel MPI, srun"
     mpirun=$MPIRUN
     known=$(family_of "$dialect")
     if [ -n "$family" ] && [ -n "$known" ] && [ "$known" != "$family" ]; then
@@ -82,7 +78,7 @@ choose_launcher() {
     fi
     return
   fi
-  for candidate in mpirun mpiexec mpirun.openmpi mpiexec.hydra mpirun.mpich srun aprun; do
+  for candidate in mpirun mpiexec mpirun.openmpi mpiexec.hydra mpirun.mpich srun; do
     mpirun=$(type -P -- "$candidate") || continue
     read -r dialect version <<<"$(dialect_of "$mpirun")" || true
     [ -n "$dialect" ] || continue
@@ -178,14 +174,17 @@ spell_hydra() {
       options+=(-genv I_MPI_PIN_DOMAIN "$bind")
     fi
   fi
-  assignments -genv
+  local name  # what has a value is set; the rest of the environment goes with the job by itself
+  for name in "${exports[@]}"; do
+    if [[ $name == *=* ]]; then options+=(-genv "${name%%=*}" "${name#*=}"); fi
+  done
 }
 
 # Slurm's plug-in for the program's MPI, unless the user or the site has chosen one.
 spell_srun() {
   local family name pairs=''
   family=$(mpi_of_program "${program[@]}")
-  if [ -n "$hosts" ]; then options+=(--nodelist "$(host_names)"); fi
+  if [ -n "$hosts" ]; then options+=(--nodelist "$(sed 's/:[0-9]*//g' <<<"$hosts")"); fi
   if [ -n "$ranks" ]; then options+=(-n "$ranks"); fi
   if [ -n "$per_node" ]; then options+=(--ntasks-per-node "$per_node"); fi
   if [ -z "${SLURM_MPI_TYPE:-}" ] && [[ " ${rest[*]} " != *" --mpi"* ]]; then
@@ -207,45 +206,6 @@ spell_srun() {
   if [ -n "$pairs" ]; then options+=("--export=ALL$pairs"); fi
 }
 
-spell_aprun() {
-  if [ -n "$hosts" ]; then options+=(-L "$(host_names)"); fi
-  if [ -n "$ranks" ]; then options+=(-n "$ranks"); fi
-  if [ -n "$per_node" ]; then options+=(-N "$per_node"); fi
-  case $bind in
-    '') ;;
-    none) options+=(-cc none) ;;
-    core) options+=(-cc cpu) ;;
-    numa) options+=(-cc numa_node) ;;
-    *) not_spelt "--bind-to $bind" ;;
-  esac
-  assignments -e
-}
-
-spell_pals() {
-  if [ -n "$hostfile" ]; then options+=(--hostfile "$hostfile"); fi
-  if [ -n "$hosts" ]; then options+=(--hosts "$(host_names)"); fi
-  if [ -n "$ranks" ]; then options+=(-n "$ranks"); fi
-  if [ -n "$per_node" ]; then options+=(--ppn "$per_node"); fi
-  if [ -n "$bind" ]; then options+=(--cpu-bind "$bind"); fi
-  assignments --env
-}
-
-# The hosts without their numbers of slots.
-host_names() { printf '%s\n' "$hosts" | sed 's/:[0-9]*//g'; }
-
-# What has a value is set; the rest of the environment goes with the job by itself.
-assignments() {
-  local name
-  for name in "${exports[@]}"; do
-    [[ $name == *=* ]] || continue
-    if [ "$1" = -genv ]; then
-      options+=(-genv "${name%%=*}" "${name#*=}")
-    else
-      options+=("$1" "$name")
-    fi
-  done
-}
-
 spell_options() {
   local first=0 count
   if [ "$dialect" = openmpi ]; then
@@ -259,6 +219,6 @@ spell_options() {
   passed=("${rest[@]}")
   case $dialect in
     hydra | intel) spell_hydra ;;
-    *) "spell_$dialect" ;;
+    srun) spell_srun ;;
   esac
 }

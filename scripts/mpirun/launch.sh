@@ -51,12 +51,12 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
   --help              this text
 
 Every other option is the launcher's. --host, --hostfile, -N (ranks per node), --bind-to,
---oversubscribe and -x are translated where it is not Open MPI's: MPICH's or Intel's mpiexec, srun,
-aprun or PALS. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and
-LD_LIBRARY_PATH are forwarded. Exit codes 0 (done), 1 (usage) and 75 (requeue me) of the program are
-passed on at once, all others after the last restart. Signals are passed on to mpirun: SIGUSR1
-reaches the ranks and leaves them time to save; after SIGTERM it kills them. After SIGTERM, SIGINT
-or SIGUSR1 nothing is started again. A job that SIGUSR1 tells to end before it began ends with 75.
+--oversubscribe and -x are translated where it is not Open MPI's: MPICH's or Intel's mpiexec, or
+srun. On several hosts the variables TUTTI_*, NCCL_*, OMP_* and LD_LIBRARY_PATH are forwarded. Exit
+codes 0 (done), 1 (usage) and 75 (requeue me) of the program are passed on at once, all others after
+the last restart. Signals are passed on to mpirun: SIGUSR1 reaches the ranks and leaves them time to
+save; after SIGTERM it kills them. After SIGTERM, SIGINT or SIGUSR1 nothing is started again. A job
+that SIGUSR1 tells to end before it began ends with 75.
 The launcher is the first mpirun or mpiexec in the PATH that is of the MPI that PROGRAM was built
 with. MPIRUN=/path/to/launcher chooses another one; one of another MPI is refused.
 END

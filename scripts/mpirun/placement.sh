@@ -16,8 +16,8 @@ quoted() {
 
 # In a batch job, and with a list of hosts, the launcher knows its slots.
 has_allocation() {
-  case $dialect in srun | aprun | pals) return 0 ;; esac
-  [ "$several_hosts" = yes ] || [ -n "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_JOBID:-}" ] ||
+  [ "$dialect" = srun ] || [ "$several_hosts" = yes ] ||
+    [ -n "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_JOBID:-}" ] ||
     [ -n "${PE_HOSTFILE:-}${OMPI_MCA_orte_default_hostfile:-}" ] ||
     [ -n "${PRTE_MCA_prte_default_hostfile:-}" ]
 }

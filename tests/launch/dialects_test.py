@@ -20,8 +20,6 @@ VERSIONS = {
     "hydra": "HYDRA build details:\n    Version:                                 4.0.2",
     "intel": "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005",
     "srun": "slurm 22.05.8",
-    "aprun": "aprun (ALPS) 6.6.67-7.0.2.1",
-    "pals": "mpiexec version 1.2.12 revision 4d40d4d with PALS",
 }
 # What loads an MPI, as ldd shows it.
 LOADS = {"openmpi": "libmpi.so.40 => /o/libmpi.so.40 (0x1)",
@@ -67,7 +65,7 @@ class Dialects(Launchers):
         for kind, words in (("openmpi", "-np 2 --map-by :OVERSUBSCRIBE --bind-to none true"),
                             ("hydra", "-n 2 -bind-to none true"),
                             ("intel", "-n 2 -genv I_MPI_PIN 0 true"),
-                            ("srun", "-n 2 true"), ("aprun", "-n 2 true"), ("pals", "-n 2 true")):
+                            ("srun", "-n 2 true")):
             self.assertEqual(self.command(kind, "-np", 2, "true", one_core=True), words, kind)
         self.assertEqual(self.command("srun", "-np", 2, "--oversubscribe", "true"),
                          "-n 2 --overcommit true")
@@ -78,8 +76,7 @@ class Dialects(Launchers):
         for option in (("--hostfile", hosts), (f"--machinefile={hosts}",),
                        ("--host", "a:4,b:2,c"), ("-H", "a:4,b:2,c")):
             for kind, words in (("hydra", "-hosts a:4,b:2,c"), ("intel", "-hosts a:4,b:2,c"),
-                                ("srun", "--nodelist a,b,c"), ("aprun", "-L a,b,c"),
-                                ("pals", "--hosts a,b,c")):
+                                ("srun", "--nodelist a,b,c")):
                 self.assertEqual(self.command(kind, *option, "-np", 6, "true"),
                                  f"{words} -n 6 true")
         self.assertEqual(self.command("hydra", "-np", 4, "true", PBS_NODEFILE="/p"),
@@ -91,8 +88,8 @@ class Dialects(Launchers):
     def test_ranks_per_node(self):
         for option in ("-N 2", "-N2", "-npernode 2", "--map-by ppr:2:node", "--map-by=ppr:2:node",
                        "--ppr 2:node"):
-            for kind, words in (("hydra", "-ppn 2"), ("intel", "-ppn 2"), ("aprun", "-N 2"),
-                                ("srun", "--ntasks-per-node 2"), ("pals", "--ppn 2")):
+            for kind, words in (("hydra", "-ppn 2"), ("intel", "-ppn 2"),
+                                ("srun", "--ntasks-per-node 2")):
                 self.assertEqual(self.command(kind, *option.split(), "true"), f"{words} true")
 
     def test_binding(self):
@@ -101,9 +98,7 @@ class Dialects(Launchers):
                            "numa": "-bind-to numa"}),
                 ("intel", {"none": "-genv I_MPI_PIN 0", "core": "-genv I_MPI_PIN_DOMAIN core"}),
                 ("srun", {"none": "--cpu-bind=none", "core": "--cpu-bind=cores",
-                          "numa": "--cpu-bind=ldoms", "socket": "--cpu-bind=sockets"}),
-                ("aprun", {"none": "-cc none", "core": "-cc cpu", "numa": "-cc numa_node"}),
-                ("pals", {"none": "--cpu-bind none", "core": "--cpu-bind core"})):
+                          "numa": "--cpu-bind=ldoms", "socket": "--cpu-bind=sockets"})):
             for value, spelt in words.items():
                 self.assertEqual(self.command(kind, "-np", 1, "--bind-to", value, "true"),
                                  f"-n 1 {spelt} true")
@@ -112,8 +107,7 @@ class Dialects(Launchers):
 
     def test_variables_with_a_value_are_set_and_others_go_by_themselves(self):
         for kind, words in (("hydra", "-genv A 'b c'"), ("intel", "-genv A 'b c'"),
-                            ("srun", "'--export=ALL,A=b c'"), ("aprun", "-e 'A=b c'"),
-                            ("pals", "--env 'A=b c'")):
+                            ("srun", "'--export=ALL,A=b c'")):
             self.assertEqual(self.command(kind, "--host", "a", "-np", 1, "-x", "A=b c", "-x", "B",
                                           "true", TUTTI_TIMEOUT="5").split(" -n 1 ", 1)[1],
                              f"{words} true")
@@ -128,8 +122,7 @@ class Dialects(Launchers):
                              "-n 2 -c 4 true")
 
     def test_options_that_are_open_mpis_alone_are_refused(self):
-        for kind, name in (("hydra", "MPICH"), ("intel", "Intel MPI"), ("srun", "Slurm"),
-                           ("aprun", "ALPS"), ("pals", "PALS")):
+        for kind, name in (("hydra", "MPICH"), ("intel", "Intel MPI"), ("srun", "Slurm")):
             mpirun = self.stand_in(kind)
             for option in ("--mca btl tcp", "--map-by node", "--rankfile f"):
                 result = launch("-np", 1, *option.split(), "true", MPIRUN=mpirun)
@@ -155,7 +148,7 @@ class Choice(Launchers):
 
     def test_the_first_in_the_path_is_taken_where_the_program_does_not_say(self):
         for kind in VERSIONS:
-            name = kind if kind in ("srun", "aprun") else "mpirun"
+            name = "srun" if kind == "srun" else "mpirun"
             first = self.stand_in(kind, name, kind)
             path = self.path(kind, system=self.tools())
             self.assertEqual(self.chosen("true", PATH=path)[0], first)

@@ -184,7 +184,7 @@ class DryRun(launcher.Folder):
         result = launch("true", MPIRUN=mpirun)
         self.assertEqual((result.code, result.err), (
             1, f"error: MPIRUN={mpirun} is no launcher that this script knows: mpirun of Open MPI, "
-               "mpiexec of MPICH and Intel MPI, srun, aprun, mpiexec of PALS\n"))
+               "mpiexec of MPICH and Intel MPI, srun\n"))
 
     def test_help_goes_to_standard_output(self):
         result = launch("--help")
