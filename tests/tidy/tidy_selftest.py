@@ -13,6 +13,13 @@ import tidy_test  # noqa: E402
 
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
 
+# A class with 45 methods, and what is none: members, types, friends.
+LARGEST = ("namespace tutti {\nclass Largest {\n public:\n  explicit Largest(int);\n"
+           + "".join(f"  int f{i}() const {{ return h(); }}\n" for i in range(22))
+           + "".join(f"  template <class T>\n  void g{i}(T);\n" for i in range(22))
+           + "  using F = int (*)(int);\n  friend void h(int);\n  struct Inner {\n    void f();\n"
+             "  };\n  int i = h(2);\n  int j{h(3)};\n};\n}\n")
+
 # A tree that keeps every rule, with what comes near to breaking one.
 GOOD = {
     "CMakeLists.txt": "option(TUTTI_BUILD_TESTS \"\" ON)\n",
@@ -31,19 +38,22 @@ GOOD = {
                                   "enum { TUTTI_NO = 0, TUTTI_YES = 1 };\n",
     "include/tutti/c.h": SPDX + '#include "tutti/c/e.h"\n#define TUTTI_C_H\n',
     "collectives/README.md": "Algorithms; TUTTI_TIMEOUT and TUTTI_BUILD_TESTS are known.\n",
-    "collectives/CMakeLists.txt": "add_library(c a.cpp wait.cpp)\n",
+    "collectives/CMakeLists.txt": "add_library(c a.cpp wait/wait.cpp)\n",
     "collectives/a.cpp": SPDX + '#include "tutti/settings.hpp"\n#include "collectives/a.hpp"\n'
                                 "#include <immintrin.h>\n#include <cstdint>\n",
     "collectives/a.hpp": SPDX + "//" + "x" * 98 + "\n" + "//\n" * 498,
     "collectives/wait/wait.cpp": SPDX + "#include <linux/futex.h>\n",
     "runtime/README.md": "Adapters.\n 2 | mpi mpi/plugin cuda |\n 1 | . | remark\n"
-                         " 0 | collectives\n",
+                         " 0 | collectives collectives/wait\n",
     "runtime/CMakeLists.txt": "add_library(r mpi/b.cpp\n  mpi/plugin/e.cpp cuda/d.cpp)\n",
     "runtime/mpi/plugin/e.cpp": SPDX + "#include <mpi.h>\n",
     "runtime/mpi/b.cpp": SPDX + '#include <vector>\n#include "collectives/a.hpp"\n'
                                 '#include <sys/mman.h>\n#include "runtime/b.hpp"\n',
     "runtime/b.hpp": SPDX + "#define TUTTI_CHECK(x) x\nint x = TUTTI_YES;\n",
-    "runtime/cuda/d.cpp": SPDX + "#include <cuda_runtime.h>\n#include <nccl.h>\n",
+    "runtime/largest.hpp": SPDX + LARGEST,
+    "runtime/two.hpp": SPDX + "class Two {\n  void f();\n  void g();\n  class Impl;\n};\n",
+    "runtime/cuda/d.cpp": SPDX + "#include <cuda_runtime.h>\n#include <nccl.h>\n"
+                                 "namespace tutti {\nvoid Two::f() {}\nint* Two::g() {}\n}\n",
     "apps/README.md": "Programs.\n",
     "apps/CMakeLists.txt": "add_executable(p p.cpp)\n",
     "apps/p.cpp": SPDX + "#include <tutti/settings.hpp>\n#include <Eigen/Core>\n"
@@ -80,7 +90,7 @@ BAD = [
     ("floors", "runtime/cuda/d.cpp", 2, SPDX + '#include "runtime/mpi/b.hpp"\n'),
     ("floors", "runtime/README.md", 1, {"runtime/new/b.hpp": SPDX}),
     ("floors", "runtime/README.md", 2, "2 | mpi mpi/plugin |\n 2 | gone cuda\n"
-                                       "1 | .\n0 | collectives\n"),
+                                       "1 | .\n0 | collectives collectives/wait\n"),
     ("standard_only", "include/tutti/x.hpp", 2, SPDX + "#include <boost/any.hpp>\n"),
     ("standard_only", "include/tutti/x.hpp", 2, SPDX + "#include <immintrin.h>\n"),
     ("standard_only", "collectives/a.cpp", 2, SPDX + "#include <unistd.h>\n"),
@@ -106,6 +116,10 @@ BAD = [
     ("line_length", "apps/CMakeLists.txt", 2, "add_executable(p p.cpp)\n#" + "x" * 100 + "\n"),
     ("line_length", "scripts/mpirun/test.sh", 1, "#" + "x" * 100 + "\n"),
     ("line_length", ".ci/run", 1, "#" + "x" * 100 + "\n"),
+    ("class_size", "runtime/largest.hpp", 3,
+     SPDX + LARGEST.replace("  using F", "  ~Largest();\n  using F")),
+    ("class_in_one_source", "runtime/mpi/b.cpp", 3, SPDX + "// Two::f() {}\n"
+     "std::vector<int> tutti::Two::g() const {\n  return {};\n}\nvoid Two::h() {}\n"),
     ("tabs", "apps/p.cpp", 2, SPDX + "\tint x;\n"),
     ("tabs", "apps/README.md", 1, "a\tb\n"),
     ("license_line", "apps/p.cpp", 1, "#include <vector>\n"),

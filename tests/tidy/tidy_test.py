@@ -15,6 +15,7 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+from classes import classes, definitions
 from unmarked import unmarked
 
 Finding = namedtuple("Finding", "path line rule text")
@@ -25,6 +26,18 @@ MEASURED = CPP + (".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run")
 MAX_LINES = 500
 MAX_PUBLIC_HEADER_LINES = 250
 MAX_COLUMNS = 100
+MAX_METHODS = 45
+# Classes that may have more methods, or be in more than one source, and why.
+LARGE_CLASSES = {
+    "Agreement": "being split",
+    "AsyncCalls": "being split",
+    "Call": "being split",
+    "DevicePush": "being split",
+    "Engine": "being split",
+    "Waiter": "being split",
+    # The public face of the collectives: a method or two for each, which the user looks for here.
+    "Communicator": "one public call per collective",
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]+>|"[^"]+")')
 STANDARD = re.compile(r"^<[a-z_0-9]+>$")
@@ -226,6 +239,35 @@ def line_length(files):
                               f"{len(line)} columns, at most {MAX_COLUMNS}")
 
 
+def class_size(files):
+    """A class has few methods, or a listed reason."""
+    for file in of_kind(files, CPP):
+        for number, name, methods in classes(file.lines) if layer_of(file) in LAYERS else ():
+            if methods > MAX_METHODS and name not in LARGE_CLASSES:
+                yield Finding(file.path, number, "class_size", f"{name} has {methods} methods, at "
+                              f"most {MAX_METHODS}: which part is a class of its own?")
+
+
+def class_in_one_source(files):
+    """The methods of a class that a header declares are defined in one source, or there is a listed
+    reason. Classes of one name in two headers cannot be told from each other."""
+    sources = [file for file in of_kind(files, CPP) if layer_of(file) in LAYERS]
+    declared = [name for file in of_kind(sources, (".hpp", ".h"))
+                for _, name, _ in classes(file.lines)]
+    first = {}  # class -> the first source with a method of it
+    for file in of_kind(sources, (".cpp", ".cu")):
+        for number, qualified in definitions(file.lines):
+            parts = qualified.split("::")
+            suffixes = ("::".join(parts[i:]) for i in range(len(parts)))
+            name = next((suffix for suffix in suffixes if suffix in declared), None)
+            if name is None or declared.count(name) > 1 or name in LARGE_CLASSES:
+                continue
+            if first.setdefault(name, file.path) != file.path:
+                yield Finding(file.path, number, "class_in_one_source",
+                              f"{name} has methods in {first[name]}, too")
+                first[name] = file.path  # once per file
+
+
 def tabs(files):
     for file in of_kind(files, MEASURED + (".md", ".json")):
         for number, _ in matches(file, re.compile(r"\t")):
@@ -327,8 +369,9 @@ def exported_declarations(files):
 
 
 RULES = (quoted_includes, floors, standard_only, c_headers, layer_in_brackets, vendor_headers,
-         file_length, line_length, tabs, license_line, readme, unfinished_marks, built_sources,
-         using_namespace_std, old_doctest, documented_variables, exported_declarations)
+         file_length, line_length, class_size, class_in_one_source, tabs, license_line, readme,
+         unfinished_marks, built_sources, using_namespace_std, old_doctest, documented_variables,
+         exported_declarations)
 
 
 def findings(root):
