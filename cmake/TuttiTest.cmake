@@ -3,7 +3,34 @@
 #   entry in a build with sanitizers, for which it takes longer than what they may find is worth.
 # tutti_mpi_test(name FILES a.cpp ... [RANKS 1 2 3 4 8] [ENVIRONMENT A=1 ...])
 #   One program, one ctest entry per rank count, started by mpirun.
+#
+# Labels that say how long a person waits: `quick` is a choice of entries that together take less
+# than 90 s on 2 cores, and `thorough` is what scripts/mpirun/test.sh leaves to .ci/run.
 set(TUTTI_RANK_COUNTS 1 2 3 4 8)
+set(TUTTI_QUICK_TESTS
+  types_test tensor_test row_sparse_test reduce_test runtime_test compression_test tuning_test
+  collectives_test checkpoint_unit_test
+  store_test_np2 communicator_test_np2 mismatch_test_np2 checkpoint_test_np2 messages_test_np2
+  async_mpi_test_np2 own_mpi_test_np2 docs_test_np2 c_api_test_np2)
+
+# Labels an entry `quick` where it is listed above.
+function(tutti_label_quick entry)
+  if(entry IN_LIST TUTTI_QUICK_TESTS)
+    set_property(TEST ${entry} APPEND PROPERTY LABELS quick)
+    set_property(GLOBAL APPEND PROPERTY TUTTI_LABELLED_QUICK ${entry})
+  endif()
+endfunction()
+
+# At the end of all tests: a name in the list that is no entry stops the configuration.
+function(tutti_check_quick_tests)
+  get_property(labelled GLOBAL PROPERTY TUTTI_LABELLED_QUICK)
+  set(unknown ${TUTTI_QUICK_TESTS})
+  list(REMOVE_ITEM unknown ${labelled})
+  if(unknown)
+    message(FATAL_ERROR "TUTTI_QUICK_TESTS in cmake/TuttiTest.cmake names what is no entry: "
+                        "${unknown}")
+  endif()
+endfunction()
 
 # What launchers and sanitizers say of a program that has failed, for tests with a
 # PASS_REGULAR_EXPRESSION: ctest then does not look at the exit code.
@@ -88,6 +115,7 @@ function(tutti_unit_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_TIMEOUT}
                        LABELS "unit;${arg_LABELS}")
+  tutti_label_quick(${name})
   if(CMAKE_CROSSCOMPILING)
     # As below: optimizer_test, which makes many stores, grew to 21 GB.
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "TEST_EMULATED=1;TUTTI_ARENA_BYTES=256M")
@@ -132,13 +160,25 @@ function(tutti_mpirun family version launcher)
 endfunction()
 tutti_mpirun("${TUTTI_MPI_FAMILY}" "${TUTTI_MPI_VERSION}" "${MPIEXEC_EXECUTABLE}")
 
+# More ranks than 4 are thorough, but for what is about the layout of ranks. Ranks wait for each
+# other, so few of them are busy at a time: an entry takes two of ctest's places, a large one four.
 function(tutti_add_mpi_entry entry program ranks)
   add_dependencies(mpi_tests ${program})
   add_test(NAME ${entry} COMMAND ${TUTTI_MPIRUN} -np ${ranks} ${CMAKE_CROSSCOMPILING_EMULATOR}
            $<TARGET_FILE:${program}>)
-  set_tests_properties(${entry} PROPERTIES TIMEOUT ${TUTTI_TEST_TIMEOUT}
-    LABELS mpi PROCESSORS ${ranks}
-                       ENVIRONMENT "${TUTTI_MPIRUN_ENVIRONMENT};${ARGN}")
+  set(labels mpi)
+  set(places ${ranks})
+  if(ranks GREATER 4)
+    set(places 4)
+    if(NOT program MATCHES "^(layout|groups)")
+      list(APPEND labels thorough)
+    endif()
+  elseif(ranks GREATER 2)
+    set(places 2)
+  endif()
+  set_tests_properties(${entry} PROPERTIES TIMEOUT ${TUTTI_TEST_TIMEOUT} LABELS "${labels}"
+                       PROCESSORS ${places} ENVIRONMENT "${TUTTI_MPIRUN_ENVIRONMENT};${ARGN}")
+  tutti_label_quick(${entry})
 endfunction()
 
 function(tutti_mpi_test name)

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds everything, and runs every test.
+# Installs what is missing, builds everything, and runs the tests.
 #
-#   scripts/mpirun/test.sh [--sanitizers] [--mpis] [--python] [--torch] [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh [--all] [--sanitizers] [--mpis] [--python] [--torch] [CTEST ARGUMENTS...]
+#   scripts/mpirun/test.sh -L quick
 #   scripts/mpirun/test.sh -R '^store_test_np'
-#   scripts/mpirun/test.sh --clang [ARGUMENTS OF ctest...]
+#   scripts/mpirun/test.sh --clang [CTEST ARGUMENTS...]
 #
 # The options of this script come first; all from the first other word on goes to ctest.
+# Without arguments of ctest it leaves out the tests labelled "thorough", which continuous
+# integration runs: those of 6 and 8 ranks but for the layout of ranks and groups, and what nvcc
+# has made of the kernels.
+# --all: those, too.
 # --sanitizers: afterwards, ThreadSanitizer over the tests labelled "threads", AddressSanitizer and
 # UndefinedBehaviorSanitizer over the unit tests, the MPI tests of two ranks and some of three; with
 # --python, also over the package for Python.
@@ -139,10 +144,11 @@ run_clang() {
 }
 
 show_help_if_asked "$@"
-with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
+with_all=no with_sanitizers=no with_mpis=no with_python=no with_clang=no torch=()
 python_target=()
 while [ $# != 0 ]; do
   case $1 in
+    --all) with_all=yes ;;
     --sanitizers) with_sanitizers=yes ;;
     --mpis) with_mpis=yes ;;
     --python) with_python=yes ;;
@@ -152,6 +158,10 @@ while [ $# != 0 ]; do
   esac
   shift
 done
+
+# The release's tests; the sanitizers choose theirs.
+chosen=("$@")
+if [ "$with_all" = no ] && [ $# = 0 ]; then chosen=(-LE thorough); fi
 
 install_missing
 if [ "$with_clang" = yes ]; then
@@ -175,12 +185,12 @@ fi
 # Nothing goes on behind the caller's back, also after a failure: each builder is waited for.
 build release
 if [ "$with_sanitizers" = no ]; then
-  run_ctest release "$@"
+  run_ctest release "${chosen[@]}"
   exit
 fi
 status=0
 build_beside tsan thread_tests
-run_ctest release "$@" || status=$?
+run_ctest release "${chosen[@]}" || status=$?
 wait "$builder" && [ "$status" = 0 ] || exit 1
 build_beside asan unit_tests mpi_tests "${python_target[@]}"
 run_thread_sanitizer "$@" || status=$?
