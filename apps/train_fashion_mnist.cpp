@@ -5,9 +5,6 @@
 // The order of the images depends on the seed and the epoch alone, and rank r of P takes the r-th
 // contiguous P-th of each global batch: any number of ranks gives the same loss, up to rounding.
 //
-// With --outer-every H a rank trains its own copy of the weights for H steps without a message, and
-// one push brings the copies together (StoredMlp).
-//
 // A checkpoint holds the weights, the optimizer's states, and how far the run is: a run that is
 // killed and started again ends with the same weights as one that is not. Asked to stop by SIGTERM
 // or SIGUSR1, it saves itself first and ends with exit code 75: to be started again.
@@ -46,8 +43,7 @@ int train_fashion_mnist(int argc, char** argv) {
 
   tutti::KVStore store = options.one_process() ? tutti::KVStore::create(options.kvstore)
                                                : tutti::KVStore::create(world);
-  store.set_optimizer(options.outer_every > 0 ? apps::make_outer_optimizer(options, world.size())
-                                              : apps::make_optimizer(options, world.size()));
+  store.set_optimizer(apps::make_optimizer(options));
   store.set_gradient_compression(options.compression);
   apps::Trainer trainer(world, store, options, data);
   say(apps::job_line(options, world.size()) + '\n');
@@ -67,7 +63,6 @@ int train_fashion_mnist(int argc, char** argv) {
     }
   }
   say(apps::summary_line(*result) + '\n');
-  if (options.outer_every > 0) say(trainer.outer_line() + '\n');
   return 0;
 }
 

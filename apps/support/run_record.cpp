@@ -9,8 +9,6 @@
 namespace apps {
 namespace {
 
-constexpr const char* kNone = "none";
-
 /// The shortest text that is read back as the same number.
 std::string exact(double number) {
   char text[32];
@@ -29,8 +27,6 @@ tutti::Metadata identity_of(const TrainOptions& options) {
           {"hidden", hidden},
           {"limit", std::to_string(options.limit)},
           {"optimizer", options.optimizer},
-          {"outer-every", options.outer_every > 0 ? std::to_string(options.outer_every) : kNone},
-          {"outer-optimizer", options.outer_every > 0 ? options.outer_optimizer : kNone},
           {"seed", std::to_string(options.seed)}};
 }
 
@@ -70,14 +66,16 @@ tutti::Metadata to_metadata(const Position& position, const TrainOptions& option
 Position position_in(const tutti::Metadata& metadata, const TrainOptions& options) {
   for (const auto& [name, value] : identity_of(options)) {
     const auto found = metadata.find(name);
-    // Checkpoints from before there were outer steps do not say that they have none.
-    const bool is_older = found == metadata.end() && name.starts_with("outer-");
-    if (found == metadata.end() && !is_older) {
+    if (found == metadata.end()) {
       throw_mismatch(options, "not of this program: it has no '" + name + "'");
     }
-    const std::string saved = is_older ? kNone : found->second;
-    if (saved == value) continue;
-    throw_mismatch(options, "of a run with --" + name + " " + saved + ", not " + value);
+    if (found->second == value) continue;
+    throw_mismatch(options, "of a run with --" + name + " " + found->second + ", not " + value);
+  }
+  // Development versions had outer steps, and said so in every checkpoint.
+  const auto outer = metadata.find("outer-every");
+  if (outer != metadata.end() && outer->second != "none") {
+    throw_mismatch(options, "of a run with --outer-every, which apps/python/diloco.py has now");
   }
   return {number_in<int>(metadata, "epoch", options),
           number_in<std::size_t>(metadata, "step", options),

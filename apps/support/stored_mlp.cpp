@@ -58,35 +58,7 @@ StoredMlp::StoredMlp(tutti::KVStore& store, const std::vector<int>& widths, std:
   for (tutti::Tensor& tensor : initial) tensor = copy_on(device, std::move(tensor));
   store.init(keys_, initial);
 
-  bind(stored());
-}
-
-void StoredMlp::use_local_weights(std::shared_ptr<tutti::Optimizer> optimizer) {
-  local_.emplace(keys_, stored(), std::move(optimizer));
-  bind_local();
-}
-
-std::size_t StoredMlp::size_bytes() const {
-  std::size_t bytes = 0;
-  for (const tutti::Tensor& gradient : gradients_) bytes += gradient.size_bytes();
-  return bytes;
-}
-
-void StoredMlp::update_local_weights() {
-  local_->update(gradients_);
-  apart_ = true;
-}
-
-void StoredMlp::push() {
-  if (local_) {  // the gradients have been used; their memory takes the differences
-    for (std::size_t index = 0; index < keys_.size(); ++index) {
-      gradients_[index].view().copy_from(store_.view(keys_[index]));
-      gradients_[index].view() -= local_->value(index);
-    }
-  }
-  store_.push(keys_, gradients_);
-  if (local_) local_->assign(stored());
-  apart_ = false;
+  bind();
 }
 
 /// The first layer's weights are needed first in the next step.
@@ -104,41 +76,16 @@ void StoredMlp::await_pushes() {
   pushes_.clear();
 }
 
-void StoredMlp::begin_at(std::uint64_t steps) {
-  if (!local_) return;
-  local_->assign(stored());
-  local_->begin_at(steps);
-}
-
-int StoredMlp::count_correct(const LabelledImages& images, std::size_t first, std::size_t last) {
-  bind(stored());
-  const int correct = network_.count_correct(images, first, last);
-  if (local_) bind_local();
-  return correct;
-}
-
 /// A replica keeps its address for the store's whole life; only its content changes.
-std::vector<tutti::ConstTensorView> StoredMlp::stored() const {
-  std::vector<tutti::ConstTensorView> views;
-  for (const tutti::Key& key : keys_) views.push_back(store_.view(key));
-  return views;
-}
-
-void StoredMlp::bind(const std::vector<tutti::ConstTensorView>& weights) {
+void StoredMlp::bind() {
   for (int layer = 0; layer < network_.num_layers(); ++layer) {
     const auto weight = static_cast<std::size_t>(layer) * 2;
     const std::size_t bias = weight + 1;
-    network_.bind(layer, {.weight = address(weights[weight]),
-                          .bias = address(weights[bias]),
+    network_.bind(layer, {.weight = address(store_.view(keys_[weight])),
+                          .bias = address(store_.view(keys_[bias])),
                           .weight_gradient = address(gradients_[weight].view()),
                           .bias_gradient = address(gradients_[bias].view())});
   }
-}
-
-void StoredMlp::bind_local() {
-  std::vector<tutti::ConstTensorView> views;
-  for (std::size_t index = 0; index < keys_.size(); ++index) views.push_back(local_->value(index));
-  bind(views);
 }
 
 }  // namespace apps

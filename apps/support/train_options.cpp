@@ -47,9 +47,6 @@ namespace {
 
 constexpr int kMaxWidth = 1 << 16;
 constexpr const char* kSgdDefaults = ",learning_rate=0.05,momentum=0.9";
-constexpr const char* kOuterOptimizer = "nag";
-constexpr const char* kOuterNagDefaults = ",learning_rate=0.4,momentum=0.6";
-constexpr const char* kOuterSgdDefaults = ",learning_rate=1";
 
 po::options_description describe(TrainOptions& options, std::string& hidden) {
   po::options_description all("Options", 100);
@@ -75,12 +72,6 @@ po::options_description describe(TrainOptions& options, std::string& hidden) {
       "are divided by after their sum")(
       "overlap", po::bool_switch(&options.overlap),
       "push each layer's gradients while the next ones are computed; the weights are the same")(
-      "outer-every", po::value<int>(),
-      "low-communication training: each rank trains a copy of the weights for that many steps by "
-      "--optimizer, on the gradients of its own share; then one push brings the copies together")(
-      "outer-optimizer", po::value<std::string>(),
-      "what takes the mean of the copies' movements: name,option=value,... as below (default: nag; "
-      "nag has 0.4 and momentum 0.6 unless told otherwise, sgd has 1)")(
       "compression", po::value(&options.compression)->default_value("none"),
       "of the gradients: name,option=value,... as below; they are sums over a rank's images")(
       "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
@@ -127,8 +118,6 @@ void check_device(const TrainOptions& options) {
   require(options.device == "cpu" || options.device == "gpu",
           "--device: expected cpu or gpu, found '" + options.device + "'");
   if (options.device == "cpu") return;
-  require(options.outer_every == 0,
-          "--outer-every trains copies of the weights on the cpu; leave it out with --device gpu");
   require(!options.overlap,
           "--overlap is for gradients on the cpu; leave it out with --device gpu");
   require(tutti::num_gpus() > 0, "--device gpu: " + tutti::describe_gpus());
@@ -150,53 +139,18 @@ void check(const TrainOptions& options, int ranks) {
   check(options.checkpoint);
 }
 
-/// --outer-every and --outer-optimizer. Checkpoints are made at outer steps, where all ranks have
-/// the same weights.
-void read_outer(TrainOptions& options, const po::variables_map& values) {
-  const bool has_optimizer = values.contains("outer-optimizer");
-  if (!values.contains("outer-every")) {
-    require(!has_optimizer, "--outer-optimizer needs --outer-every");
-    return;
-  }
-  require(!options.overlap,
-          "--overlap is for a push in each step; leave it out with --outer-every");
-  options.outer_every = values["outer-every"].as<int>();
-  const std::string every = std::to_string(options.outer_every);
-  require(options.outer_every >= 1, "--outer-every: expected at least 1, found " + every);
-  require(options.checkpoint.every % options.outer_every == 0,
-          "--checkpoint-every: expected a multiple of --outer-every " + every + ", found " +
-              std::to_string(options.checkpoint.every) + ": checkpoints are made at outer steps");
-  options.outer_optimizer =
-      has_optimizer ? values["outer-optimizer"].as<std::string>() : kOuterOptimizer;
-  require(
-      options.outer_optimizer.find(",rescale_grad=") == std::string::npos,
-      "--outer-optimizer: rescale_grad is set to 1 / ranks, for a mean over the ranks; leave it "
-      "out");
-}
-
-void check_outer_optimizer(const TrainOptions& options, int ranks) {
-  if (options.outer_every == 0) return;
-  try {
-    (void)make_outer_optimizer(options, ranks);
-  } catch (const tutti::Error& error) {
-    throw_usage_error(std::string("--outer-optimizer: ") + error.what());
-  }
-}
-
 /// The store's alone, and of whole pushes of exact gradients.
 void check_scaling(const TrainOptions& options, const tutti::OptimizerOptions& optimizer) {
   if (!optimizer.clip_global_norm && !optimizer.loss_scale) return;
   const std::string what = "clip_global_norm and loss_scale are for ";
   require(!options.overlap,
           "--optimizer: " + what + "one push of all gradients; leave them out with --overlap");
-  require(options.outer_every == 0,
-          "--optimizer: " + what + "a push in each step; leave them out with --outer-every");
   require(options.compression == "none",
           "--optimizer: " + what + "exact gradients; leave them out with --compression");
 }
 
 /// --learning-rate, --momentum and these are more options of --optimizer.
-void complete_optimizer(TrainOptions& options, const po::variables_map& values, int ranks) {
+void complete_optimizer(TrainOptions& options, const po::variables_map& values) {
   for (const char* name : {"learning-rate", "momentum", "clip-global-norm", "loss-scale"}) {
     if (!values.contains(name)) continue;
     std::string option = name;
@@ -205,7 +159,7 @@ void complete_optimizer(TrainOptions& options, const po::variables_map& values, 
   }
   tutti::OptimizerOptions made;
   try {
-    made = make_optimizer(options, ranks)->options();
+    made = make_optimizer(options)->options();
   } catch (const tutti::Error& error) {
     throw_usage_error(std::string("--optimizer: ") + error.what());
   }
@@ -238,10 +192,8 @@ TrainOptions parse_train_options(int argc, const char* const* argv, int ranks) {
   options.version = values.contains("version");
   if (options.help || options.version) return options;
   options.hidden = parse_widths(hidden);
-  read_outer(options, values);
   check(options, ranks);
-  complete_optimizer(options, values, ranks);
-  check_outer_optimizer(options, ranks);
+  complete_optimizer(options, values);
   check_compression(options);
   return options;
 }
@@ -259,16 +211,6 @@ void check_loss(double loss, int epoch) {
                          " is not a finite number; lower --learning-rate");
 }
 
-namespace {
-
-std::string outer_words(const TrainOptions& options, int ranks) {
-  if (options.outer_every == 0) return "";
-  return "an outer step every " + std::to_string(options.outer_every) + " by " +
-         make_outer_optimizer(options, ranks)->describe() + ", ";
-}
-
-}  // namespace
-
 std::string job_line(const TrainOptions& options, int ranks) {
   std::string network;
   for (const int width : options.widths()) {
@@ -276,8 +218,7 @@ std::string job_line(const TrainOptions& options, int ranks) {
   }
   return "network " + network + ", " + std::to_string(ranks) +
          (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(options.batch_size / ranks) +
-         " images per step, " + make_optimizer(options, ranks)->describe() + ", " +
-         outer_words(options, ranks) +
+         " images per step, " + make_optimizer(options)->describe() + ", " +
          (options.compression == "none" ? "" : "gradients by " + options.compression + ", ") +
          options.kvstore + " store, " +
          (options.device == "gpu" ? std::string("on a GPU by cuBLAS")
@@ -311,19 +252,10 @@ std::string name_in(const std::string& optimizer) {
 
 }  // namespace
 
-std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options, int ranks) {
-  std::string defaults =
-      mean_of(options.outer_every > 0 ? options.batch_size / ranks : options.batch_size);
+std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options) {
+  std::string defaults = mean_of(options.batch_size);
   if (name_in(options.optimizer) == "sgd") defaults += kSgdDefaults;
   return tutti::optimizer::create(options.optimizer, defaults);
-}
-
-std::shared_ptr<tutti::Optimizer> make_outer_optimizer(const TrainOptions& options, int ranks) {
-  std::string defaults = mean_of(ranks);
-  const std::string name = name_in(options.outer_optimizer);
-  if (name == "nag") defaults += kOuterNagDefaults;
-  if (name == "sgd") defaults += kOuterSgdDefaults;
-  return tutti::optimizer::create(options.outer_optimizer, defaults);
 }
 
 double learning_rate_at(double base, int epoch, int epochs) {

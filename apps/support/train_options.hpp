@@ -38,11 +38,9 @@ struct TrainOptions {
   std::string optimizer;    ///< as tutti::optimizer::create takes it
   std::string compression;  ///< as tutti::compression::create takes it
   std::int64_t seed = 0;
-  std::vector<int> hidden;      ///< widths of the hidden layers
-  int limit = 0;                ///< 0: all images
-  bool overlap = false;         ///< layers are pushed while the next ones are computed
-  int outer_every = 0;          ///< steps from one outer step to the next; 0: no outer steps
-  std::string outer_optimizer;  ///< as tutti::optimizer::create takes it; empty without outer steps
+  std::vector<int> hidden;  ///< widths of the hidden layers
+  int limit = 0;            ///< 0: all images
+  bool overlap = false;     ///< layers are pushed while the next ones are computed
   CheckpointOptions checkpoint;
   bool help = false;
   bool version = false;
@@ -66,12 +64,8 @@ std::string job_line(const TrainOptions& options, int ranks);
 std::string train_help();
 std::string train_version();
 
-/// The optimizer that takes gradients, which are sums over the global batch; with outer steps, over
-/// a rank's share of it.
-std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options, int ranks);
-/// The optimizer of the outer steps. It takes how far the ranks' weights have moved, as a sum over
-/// the ranks, and rescales it to the mean.
-std::shared_ptr<tutti::Optimizer> make_outer_optimizer(const TrainOptions& options, int ranks);
+/// The store's optimizer. The gradients that it takes are sums over the global batch.
+std::shared_ptr<tutti::Optimizer> make_optimizer(const TrainOptions& options);
 
 /// Cosine decay of a learning rate to zero over the job, in one step per epoch.
 /// Source  Loshchilov and Hutter, ICLR 2017, without restarts.

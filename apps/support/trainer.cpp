@@ -9,7 +9,6 @@
 
 #include "support/progress.hpp"
 #include "support/random.hpp"
-#include "support/text.hpp"
 
 namespace apps {
 
@@ -24,8 +23,7 @@ Trainer::Trainer(tutti::Communicator world, tutti::KVStore& store, const TrainOp
              options.device == "gpu" ? tutti::gpu_of(world_) : tutti::cpu()),
       bar_(world_.rank() == 0 && stdout_is_watched()),
       order_(data.train.count()) {
-  if (options.outer_every > 0) model_.use_local_weights(make_optimizer(options, world_.size()));
-  base_rate_ = model_.optimizer().learning_rate();
+  base_rate_ = store.optimizer().learning_rate();
 }
 
 std::string Trainer::resume() {
@@ -49,15 +47,12 @@ std::string Trainer::resume() {
   world_.agree([&] { position_ = position_in(loaded.metadata, options_); });
   if (world_.rank() != 0) position_.loss = 0.0;  // rank 0 carries all ranks' part
   resumed_loss_ = position_.loss;
-  model_.begin_at(total_steps());
-  const bool loses_states = options_.outer_every > 0 && model_.optimizer().num_states() > 0;
-  return resumed_line(loaded, options_) +
-         (loses_states && !is_done() ? "; the states of --optimizer begin anew" : "");
+  return resumed_line(loaded, options_);
 }
 
 std::optional<EpochResult> Trainer::run_epoch() {
-  if (!model_.optimizer().options().schedule) {
-    model_.optimizer().set_learning_rate(
+  if (!store_.optimizer().options().schedule) {
+    store_.optimizer().set_learning_rate(
         learning_rate_at(base_rate_, position_.epoch, options_.epochs));
   }
   shuffle_epoch(static_cast<std::uint64_t>(options_.seed), position_.epoch, order_);
@@ -99,7 +94,6 @@ void Trainer::train() {
     images_ += batch();
     if (bar_.due()) show(seconds_ + watch.seconds());
     if (position_.step == steps_per_epoch()) break;
-    if (model_.is_apart()) continue;  // only after an outer step all ranks can stop or save alike
     if (store_.stop_requested()) break;
     if (!is_due()) continue;
     seconds_ += watch.seconds();
@@ -111,13 +105,6 @@ void Trainer::train() {
 
 /// Updates the weights by the gradients of the step that was just counted.
 void Trainer::update() {
-  if (options_.outer_every > 0) {
-    model_.update_local_weights();
-    const auto every = static_cast<std::size_t>(options_.outer_every);
-    const std::size_t all = static_cast<std::size_t>(options_.epochs) * steps_per_epoch();
-    if (total_steps() % every != 0 && total_steps() != all) return;
-    ++outer_steps_;
-  }
   const Stopwatch watch;
   options_.overlap ? model_.await_pushes() : model_.push();
   if (model_.device().kind == tutti::DeviceKind::gpu) {
@@ -129,14 +116,12 @@ void Trainer::update() {
 bool Trainer::is_due() const {
   if (!options_.checkpoint.is_on()) return false;
   const auto every = static_cast<std::size_t>(options_.checkpoint.every);
-  if (every == 0) return position_.step == 0 || late_;
+  if (every == 0) return position_.step == 0;
   return total_steps() % every == 0;
 }
 
 void Trainer::save() {
   if (!options_.checkpoint.is_on()) return;
-  late_ = model_.is_apart();
-  if (late_) return;
   Position everywhere = position_;
   world_.allreduce(tutti::view(&everywhere.loss, {1}));
   world_.agree([&] { check_loss(everywhere.loss, everywhere.epoch + 1); });
@@ -166,12 +151,6 @@ double Trainer::accuracy() {
   double correct = count_correct();
   world_.allreduce(tutti::view(&correct, {1}));
   return correct / static_cast<double>(data_.test.count());
-}
-
-std::string Trainer::outer_line() const {
-  const auto pushed = static_cast<double>(outer_steps_ * model_.size_bytes());
-  return "outer steps " + std::to_string(outer_steps_) +
-         format("  pushed %.2f MB by each rank", pushed / 1e6);
 }
 
 }  // namespace apps

@@ -31,19 +31,14 @@ class Trainer {
 
   [[nodiscard]] bool is_done() const { return position_.epoch == options_.epochs; }
   /// Trains to the end of the epoch under way, then tests, then saves if it is time. If the job is
-  /// asked to stop, saves at once and returns nothing, unless the end of the epoch is there. With
-  /// --outer-every, checkpoints and the stop wait for the next outer step.
+  /// asked to stop, saves at once and returns nothing, unless the end of the epoch is there.
   /// Errors  invalid_argument: the training diverged.
   std::optional<EpochResult> run_epoch();
   /// True if the run ends before its end, because it was asked to stop. It is saved then.
-  [[nodiscard]] bool is_stopped() const {
-    return store_.stop_requested() && !is_done() && !model_.is_apart();
-  }
+  [[nodiscard]] bool is_stopped() const { return store_.stop_requested() && !is_done(); }
   [[nodiscard]] const Position& position() const { return position_; }
   /// The share of the test images, over all ranks.
   double accuracy();
-  /// "outer steps 90  pushed 84.68 MB by each rank", before compression, since it started. Local.
-  [[nodiscard]] std::string outer_line() const;
 
  private:
   [[nodiscard]] std::size_t batch() const { return static_cast<std::size_t>(options_.batch_size); }
@@ -70,13 +65,11 @@ class Trainer {
   double base_rate_ = 0.0;  // the learning rate of the first epoch
   ProgressBar bar_;
   std::vector<std::uint32_t> order_;
-  Position position_;            // its loss is this rank's part
-  double resumed_loss_ = 0.0;    // all ranks' part that rank 0 has of the epoch under way
-  std::size_t outer_steps_ = 0;  // made by this process
-  bool late_ = false;            // a checkpoint waits for the next outer step
-  std::size_t images_ = 0;       // trained on by this process, over all ranks
-  double seconds_ = 0.0;         // spent on training, without tests and checkpoints
-  double store_seconds_ = 0.0;   // the part of them in push
+  Position position_;           // its loss is this rank's part
+  double resumed_loss_ = 0.0;   // all ranks' part that rank 0 has of the epoch under way
+  std::size_t images_ = 0;      // trained on by this process, over all ranks
+  double seconds_ = 0.0;        // spent on training, without tests and checkpoints
+  double store_seconds_ = 0.0;  // the part of them in push
 };
 
 }  // namespace apps

@@ -34,24 +34,8 @@ REFUSED = [
     (["--optimizer", "adam,max_update=9"], "'max_update' belongs to a schedule"),
     (["--optimizer", "adam", "--momentum", "0.9"], "optimizer adam: unknown option 'momentum'"),
     (["--optimizer", "sgd,momentum=0.5", "--momentum", "0.9"], "'momentum' is given twice"),
-    (["--outer-every", "0"], "--outer-every: expected at least 1, found 0"),
-    (["--outer-every", "-5"], "--outer-every: expected at least 1, found -5"),
-    (["--outer-every", "often"], "'--outer-every' is invalid"),
-    (["--outer-optimizer", "nag"], "--outer-optimizer needs --outer-every"),
-    (["--outer-every", "5", "--outer-optimizer", "magic"], "--outer-optimizer: unknown optimizer "
-                                                           "'magic', did you mean "),
-    (["--outer-every", "5", "--outer-optimizer", "sgd,momentun=0.5"],
-     "--outer-optimizer: optimizer sgd: unknown option 'momentun', did you mean momentum? "),
-    (["--outer-every", "5", "--outer-optimizer", "nag,rescale_grad=1"],
-     "--outer-optimizer: rescale_grad is set to 1 / ranks, for a mean over the ranks; leave it"),
-    (["--outer-every", "5", "--overlap"],
-     "--overlap is for a push in each step; leave it out with --outer-every"),
     (["--overlap", "--device", "gpu"],
      "--overlap is for gradients on the cpu; leave it out with --device gpu"),
-    (["--outer-every", "5", "--device", "gpu"],
-     "--outer-every trains copies of the weights on the cpu; leave it out with --device gpu"),
-    (["--outer-every", "5", "--checkpoint-dir", "c", "--checkpoint-every", "12"],
-     "--checkpoint-every: expected a multiple of --outer-every 5, found 12: checkpoints are made"),
     (["--compression", "3bit"], "--compression: unknown compression '3bit', did you mean 2bit? "),
     (["--compression", "2bit,threshold=0"], "--compression: compression 2bit: threshold=0: expect"),
     (["--learning-rate", "-1"], "learning_rate=-1: expected a number of at least 0"),
@@ -143,9 +127,7 @@ class Usage(unittest.TestCase):
         for arguments, expected in [REFUSED[0], REFUSED[7], REFUSED[-1],
                                     (["--batch-size", "129"], "129 images are not divisible by 2"),
                                     (["--kvstore", "local"], "this job has 2 ranks: use dist"),
-                                    (["--kvstore", "device"], "this job has 2 ranks: use dist"),
-                                    *((arguments, expected) for arguments, expected in REFUSED
-                                      if arguments[0].startswith("--outer-"))]:
+                                    (["--kvstore", "device"], "this job has 2 ranks: use dist")]:
             with self.subTest(arguments=arguments):
                 self.check_refused_by_two(["--data", self.data, *arguments], expected)
 
