@@ -63,7 +63,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(GLOB_RECURSE pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
      apps/*.md apps/*.svg cmake/*.md collectives/*.md include/*.md runtime/*.md scripts/*.md
      tests/*.md)
-foreach(page README.md INSTALL.md FAQ.md CHANGELOG.md CONTRIBUTING.md ${pages})
+foreach(page README.md INSTALL.md FAQ.md CHANGELOG.md CONTRIBUTING.md SECURITY.md ${pages})
   get_filename_component(folder ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

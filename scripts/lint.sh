@@ -3,6 +3,7 @@
 # What tools find in the sources. Exit codes: 0 clean, 1 findings, 77 the tool is not here.
 #
 #   scripts/lint.sh format     the layout: clang-format 14
+#   scripts/lint.sh --fix      lays the sources out
 #   scripts/lint.sh tidy       .clang-tidy's checks over every source in C++: clang-tidy 14; minutes
 #   scripts/lint.sh subjects   lengths of the subjects of commits that can still be changed
 #
@@ -27,12 +28,15 @@ sources() {
     -o -name '*.cu' -o -name '*.cuh'
 }
 
-lint_format() {
+# lay_out OPTION OF clang-format...
+lay_out() {
   local command files
   command=$(require_14 clang-format)
   mapfile -t files < <(sources)
-  "$command" --dry-run -Werror "${files[@]}"
+  "$command" "$@" "${files[@]}"
 }
+
+lint_format() { lay_out --dry-run -Werror; }
 
 # In tests doctest's macros nest, sizes are small numbers, and lists hold texts of several lines.
 tests_without=-readability-function-size,-bugprone-suspicious-missing-comma
@@ -78,5 +82,6 @@ lint_subjects() {
 cd -- "$root" || exit
 case ${1:-} in
   format | tidy | subjects) "lint_$1" ;;
-  *) fail "usage: scripts/lint.sh format | tidy | subjects" ;;
+  --fix) lay_out -i ;;
+  *) fail "usage: scripts/lint.sh format | tidy | subjects | --fix" ;;
 esac
