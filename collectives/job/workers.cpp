@@ -81,8 +81,8 @@ void Workers::make_helpers() {
   }
 }
 
-void Workers::await_change(std::uint32_t seen) const {
-  const auto changed = [&] { return state_.load(std::memory_order_acquire) != seen; };
+void Workers::await_change(std::uint32_t seen) {
+  const auto changed = [&] { return state_.load() != seen; };
   if (!polled(options_.spin, changed)) state_.wait(seen);
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "collectives/job/function_ref.hpp"
+#include "collectives/job/futex.hpp"
 #include "collectives/job/pace.hpp"
 #include "collectives/kernels/reduce.hpp"
 
@@ -107,7 +108,7 @@ class Workers {
   [[nodiscard]] std::size_t range_bytes(std::size_t bytes) const;
   void make_helpers();
   void help(int number);
-  void await_change(std::uint32_t seen) const;
+  void await_change(std::uint32_t seen);
   void take_pieces();
   void close();
 
@@ -119,10 +120,10 @@ class Workers {
   bool made_ = false;
   long process_ = 0;  ///< that has the helpers
   /// Odd while a job is open. Helpers sleep on it.
-  alignas(64) std::atomic<std::uint32_t> state_{0};
+  alignas(64) SleepableCounter state_;
   std::atomic<bool> ends_{false};
-  alignas(64) std::atomic<std::uint32_t> inside_{0};  ///< helpers that may look at the job
-  alignas(64) std::atomic<std::size_t> next_{0};      ///< the first piece that nobody has taken
+  alignas(64) SleepableCounter inside_;           ///< helpers that may look at the job
+  alignas(64) std::atomic<std::size_t> next_{0};  ///< the first piece that nobody has taken
   std::atomic<bool> failed_{false};
 };
 

@@ -143,12 +143,15 @@ struct ControlBlock {
   /// Ranks of the node that will not look at this block again.
   alignas(kLineBytes) std::atomic<std::uint32_t> departed{0};
 
-  /// Ranks of this node that sleep, and the futex word that wakes them (of the first rank).
+  /// Ranks of the node that sleep until this one gives a signal, and the word that they sleep on.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakeups{0};
+  /// Ranks of the node whose waits sleep at present (of the first rank): while there are none,
+  /// nobody who gives a signal looks further. Written seldom.
+  alignas(kLineBytes) std::atomic<std::uint32_t> drowsy{0};
 
   /// How often ranks of the node that wait for this one have asked whether it waits, too; the last
-  /// call of theirs, plus one; and how often it has said that it does. See blame.cpp.
+  /// call of theirs, plus one; and how often it has said that it does. See Inquiry.
   alignas(kLineBytes) std::atomic<std::uint64_t> asked{0};
   std::atomic<std::uint64_t> asked_in{0};
   std::atomic<std::uint64_t> answers{0};

@@ -67,8 +67,9 @@ MPI_HEADER = "include/tutti/mpi.hpp"
 # What a single file may include beyond its layer.
 SYSTEM_HEADERS = {
     MPI_HEADER: {"<mpi.h>"},
-    # The one wait primitive sleeps in the kernel.
-    "collectives/wait/wait.cpp": {"<linux/futex.h>", "<sched.h>", "<sys/syscall.h>", "<unistd.h>"},
+    # Who waits yields, and sleeps in the kernel.
+    "collectives/wait/wait.cpp": {"<sched.h>"},
+    "collectives/job/futex.hpp": {"<linux/futex.h>", "<sys/syscall.h>", "<unistd.h>"},
     # The helpers of a rank: threads with names and without signals, which a fork leaves behind.
     "collectives/job/workers.cpp": {"<pthread.h>", "<unistd.h>"},
 }

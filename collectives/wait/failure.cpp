@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/wait/failure.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace tutti::collectives {
+
+namespace {
+
+constexpr auto kLongestRaise = std::chrono::seconds(1);  // who raises may be killed meanwhile
+constexpr auto kLookForText = std::chrono::microseconds(50);
+
+/// Whether a node tells all others itself what happens in it: those that agree with all others in
+/// one round do. A message to each of many is what a job's end must not cost.
+bool tells_all_nodes(int nodes) {
+  constexpr int kFewNodes = 8;
+  return nodes <= kFewNodes;
+}
+
+template <std::size_t Size>
+void copy_text(char (&destination)[Size], const std::string& text) {
+  const std::size_t length = std::min(text.size(), Size - 1);
+  std::memcpy(destination, text.data(), length);
+  destination[length] = '\0';
+}
+
+}  // namespace
+
+std::string in_seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text) {
+  ControlBlock& node = memory.first();
+  std::uint32_t healthy = kHealthy;
+  if (!node.failure.compare_exchange_strong(healthy, kRaising)) return false;
+  node.failure_code = static_cast<std::uint32_t>(code);
+  copy_text(node.failure_text, text);
+  node.failure.store(kRaised, std::memory_order_release);
+  Sleepers::wake_all(memory);
+  return true;
+}
+
+void Failure::throw_it() const {
+  const ControlBlock& node = memory_.first();
+  throw Error(static_cast<ErrorCode>(node.failure_code), node.failure_text, ErrorScope::failed,
+              /*reporter=*/false);
+}
+
+bool Failure::raise(ErrorCode code, const std::string& text) {
+  if (!raise_in_node(memory_, code, text)) return false;
+  Notice notice;
+  notice.kind = Notice::Kind::failed;
+  notice.rank = topology_.rank;
+  notice.code = static_cast<std::uint32_t>(code);
+  copy_text(notice.text, text);
+  tell_other_nodes(notice);
+  return true;
+}
+
+void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
+  if (!raise(code, text)) {
+    const auto limit = std::chrono::steady_clock::now() + kLongestRaise;
+    while (!raised() && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(kLookForText);
+    }
+    check();
+  }
+  throw Error(code, text, ErrorScope::failed, reporter);
+}
+
+/// Among few nodes every rank says so. Among many the last one of a node does, for all of them: a
+/// node where others are left learns from its own memory who is not there, and then says so.
+void Failure::leave(std::uint64_t last_sequence, bool by_exception) {
+  const std::uint64_t left = (last_sequence + 1) | (by_exception ? kLeftByException : 0);
+  memory_.control().left.store(left, std::memory_order_release);
+  sleepers_.wake();
+  const bool is_last = memory_.first().leavers.fetch_add(1, std::memory_order_acq_rel) + 1 ==
+                       static_cast<std::uint32_t>(memory_.size());
+  const bool tells_all = tells_all_nodes(topology_.num_nodes());
+  if (tells_all || is_last) {
+    Notice notice;
+    notice.kind = tells_all ? Notice::Kind::left : Notice::Kind::node_left;
+    notice.rank = topology_.rank;
+    notice.sequence = tells_all ? left : left_of_node();
+    tell_other_nodes(notice);
+  }
+  for (const Peer& peer : memory_.peers) {
+    peer.control().departed.fetch_add(1, std::memory_order_release);
+  }
+}
+
+/// The call that the first of its ranks to leave was in last.
+std::uint64_t Failure::left_of_node() const {
+  std::uint64_t earliest = ~std::uint64_t{0};
+  std::uint64_t flag = 0;
+  for (const Peer& peer : memory_.peers) {
+    const std::uint64_t left = peer.control().left.load(std::memory_order_acquire);
+    earliest = std::min(earliest, left & ~kLeftByException);
+    flag |= left & kLeftByException;
+  }
+  return earliest | flag;
+}
+
+/// To the first rank of each: it passes a failure on through its node's memory. Among many nodes,
+/// to those at a distance of a power of two in both directions, who pass failures on in their turn:
+/// all learn of one within log2 N messages after each other, by many ways. Nobody passes on that a
+/// node has left. It need not be known everywhere: where some nodes wait in a call that others have
+/// left, one that waits for its next message waits for one of these, and what it says is a failure.
+void Failure::tell_other_nodes(const Notice& notice) noexcept {
+  if (transport_ == nullptr) return;
+  const int nodes = topology_.num_nodes();
+  const bool tells_all = tells_all_nodes(nodes);
+  const auto tell = [&](int distance) {
+    transport_->notify(topology_.nodes[(topology_.node + distance) % nodes].front(), notice);
+  };
+  for (int distance = 1; distance < nodes; distance = tells_all ? distance + 1 : 2 * distance) {
+    tell(distance);
+    if (!tells_all && 2 * distance != nodes) tell(nodes - distance);
+  }
+}
+
+void Failure::take(const Notice& notice) {
+  if (notice.kind == Notice::Kind::left) {
+    left_elsewhere_[notice.rank] = notice.sequence;
+  } else if (notice.kind == Notice::Kind::node_left) {
+    nodes_left_[topology_.node_of(notice.rank)] = notice.sequence;
+  } else if (!failed()) {
+    raise(static_cast<ErrorCode>(notice.code), notice.text);
+  }
+}
+
+void Failure::check_leavers(FunctionRef<std::vector<int>()> missing) {
+  if (call_ == nullptr) return;
+  const bool has_local_leavers = memory_.first().leavers.load(std::memory_order_acquire) != 0;
+  if (!has_local_leavers && left_elsewhere_.empty() && nodes_left_.empty()) return;
+  std::vector<int> gone;
+  bool by_exception = false;
+  const std::uint64_t needed = call_->sequence - (sender_may_leave_ ? 1 : 0);
+  for (const int rank : missing()) {
+    const std::uint64_t left = left_of(rank);
+    const std::uint64_t sequence = left & ~kLeftByException;
+    if (left == 0 || sequence > needed) continue;
+    gone.push_back(rank);
+    by_exception = by_exception || sequence != left;
+  }
+  if (gone.empty()) return;
+  if (by_exception) {  // whose rank prints it
+    fail(ErrorCode::communication,
+         call_name() + ": " + names_of(topology_, gone) + " ended by an exception of its own",
+         /*reporter=*/false);
+  }
+  fail(ErrorCode::communication,
+       call_name() + ": " + names_of(topology_, gone) + " left before this call, which " +
+           name_of(topology_, topology_.rank) +
+           " waits in; every rank must make the same calls before its store is destroyed");
+}
+
+/// As ControlBlock::left, of any rank; 0 if it is not known to have left.
+std::uint64_t Failure::left_of(int rank) const {
+  const int local = topology_.local_rank_of(rank);
+  if (local >= 0) return memory_.peers[local].control().left.load(std::memory_order_acquire);
+  if (const auto found = left_elsewhere_.find(rank); found != left_elsewhere_.end()) {
+    return found->second;
+  }
+  const auto found = nodes_left_.find(topology_.node_of(rank));
+  return found == nodes_left_.end() ? 0 : found->second;
+}
+
+/// A process that was killed gives no notice.
+void Failure::check_processes(FunctionRef<std::vector<int>()> missing) {
+  if (observer_ == nullptr) return;
+  std::vector<int> gone;
+  for (const int rank : missing()) {
+    const int local = topology_.local_rank_of(rank);
+    if (local >= 0 && observer_->is_gone(local)) gone.push_back(rank);
+  }
+  if (gone.empty()) return;
+  fail(ErrorCode::communication,
+       call_name() + ": " + names_of(topology_, gone) + " ended without a word, which " +
+           name_of(topology_, topology_.rank) + " waits for; it was killed or left the program" +
+           observations(gone));
+}
+
+/// What can be seen of the first of them that anything can be seen of.
+std::string Failure::observations(const std::vector<int>& missing) const {
+  for (const int rank : missing) {
+    const int local = topology_.local_rank_of(rank);
+    if (observer_ == nullptr || local < 0) continue;
+    const std::string seen = observer_->describe(local);
+    if (!seen.empty()) return "; rank " + std::to_string(rank) + " " + seen;
+  }
+  return {};
+}
+
+std::string Failure::call_name() const {
+  if (call_ == nullptr) return "collective call";
+  return call_->describe() + " (call " + std::to_string(call_->sequence) + of_group(topology_) +
+         ")";
+}
+
+}  // namespace tutti::collectives
