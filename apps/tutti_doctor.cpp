@@ -16,7 +16,6 @@
 #include "apps/doctor/self_test.hpp"
 #include "apps/doctor/tune.hpp"
 #include "apps/doctor/tune_file.hpp"
-#include "apps/doctor/tune_gpus.hpp"
 #include "support/progress.hpp"
 
 namespace {
@@ -128,24 +127,18 @@ Workbench prepare(const tutti::MpiMessages& job, const std::filesystem::path& fi
 void tune(const tutti::MpiMessages& job, const doctor::Options& options, Workbench bench,
           const std::vector<doctor::RankInfo>& ranks) {
   const bool is_root = bench.world.rank() == 0;
-  doctor::Tuning result =
+  const doctor::Tuning result =
       doctor::tune(bench.world, {.seconds = options.tune_seconds,
                                  .share = [&](int value) { return doctor::share(job, value); },
                                  .is_root = is_root,
                                  .is_watched = apps::stdout_is_watched()});
-  tutti::Settings settings = settings_of_job();
-  settings.tuning = "static";
-  const doctor::GpuTuning gpus = doctor::tune_gpus(bench.world, settings);
-  result.text += gpus.row;
   bench.world.agree([&] {
     if (!is_root) return;
     const std::string machine = doctor::machine_text(ranks.front().host, ranks.front().mpi);
     doctor::replace(options.tune,
                     doctor::merged(bench.old, result.text, bench.world.size(), machine));
   });
-  if (!is_root) return;
-  if (!gpus.line.empty()) std::cout << "tuned    " << gpus.line << "\n";
-  std::cout << doctor::to_lines(result, options.tune, bench.world.size());
+  if (is_root) std::cout << doctor::to_lines(result, options.tune, bench.world.size());
 }
 
 /// The MPI that this process needs cannot be had: each rank is alone, and rank 0 speaks for all.

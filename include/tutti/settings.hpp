@@ -84,18 +84,12 @@ struct TUTTI_API Settings {
   /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
   /// summation), "peers" (by kernels that read each other's GPU, for jobs of one node of up to 8
   /// ranks, which may share a GPU; with the host's order), or "auto", the first that can sum:
-  /// "host" where TUTTI_REPRODUCIBLE asks for its order, or where every rank is a node; "nccl",
-  /// with "peers" up to the size in a file of TUTTI_TUNING; "peers" or "host", after a warning.
+  /// "host" where TUTTI_REPRODUCIBLE asks for its order, or where every rank is a node; "nccl";
+  /// "peers" or "host", after a warning.
   /// Where ranks share a GPU that peers cannot sum on, "auto" is an error. A node accumulates sums
   /// of 16-bit floats in float32 by way of the host and by peers; NCCL rounds them after every
   /// addition. Default auto.
   std::string gpu_path = "auto";
-
-  /// TUTTI_NCCL_WINDOWS: whether NCCL sums small keys, and where hosts have a part in the sum all
-  /// keys, in memory that it has registered on all ranks (symmetric windows, NCCL 2.27), for which
-  /// it has kernels that read and write all GPUs of a node. A warning says where it does not. All
-  /// ranks have the same bits, but not those without. Default 0: nobody has measured it on a GPU.
-  bool nccl_windows = false;
 
   /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'
   /// replicas and optimizer states: "off" (none), "sampled" (a 256th, in turn) or "full" (all,

@@ -38,17 +38,6 @@ class NodeCollectives {
   /// Every rank's own shard, as reduce_scatter leaves it, comes to all.
   virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
 
-  /// Memory of this rank's device that register_memory() takes. Local, as release(). Errors:
-  /// out_of_memory.
-  [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
-  /// Lets the other GPUs at memory of allocate(), of equal size on all ranks. From then on a sum
-  /// lies in it on all ranks, in the same place, or on none. False: the library has no use for it.
-  /// Errors: timeout, and communication, where the other ranks may still wait for this one.
-  [[nodiscard]] virtual bool register_memory(std::byte* memory, std::size_t bytes) = 0;
-  /// Ends that, and frees it: work on it has run. part() does so with all that is left. Nothing
-  /// after abort(), since other GPUs may still read it.
-  virtual void release(std::byte* memory) noexcept = 0;
-
   /// What has gone wrong since, if anything: work in a stream may then never end by itself.
   /// Any thread, as abort().
   [[nodiscard]] virtual std::optional<std::string> failure() = 0;
@@ -70,8 +59,6 @@ class NodeLibrary {
   [[nodiscard]] virtual std::string unusable() = 0;
   /// "NCCL 2.28.9".
   [[nodiscard]] virtual std::string describe() = 0;
-  /// Empty if register_memory() can be called, else why not.
-  [[nodiscard]] virtual std::string lacks_registration() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
   /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
   /// (0: no limit); errors: timeout. `poll` is called whenever a call has to wait, also

@@ -12,7 +12,6 @@
 #include "runtime/gpu_sum/allgather.hpp"
 #include "runtime/gpu_sum/node_reducer.hpp"
 #include "runtime/gpu_sum/peer_reducer.hpp"
-#include "runtime/gpu_sum/sized_reducer.hpp"
 #include "runtime/gpu_sum/staged_reducer.hpp"
 #include "runtime/job/agree.hpp"
 
@@ -25,7 +24,6 @@ struct Facts {
   char bus_id[32] = {};
   char host[96] = {};       ///< as NCCL tells hosts apart
   char unusable[128] = {};  ///< why there is no NCCL; empty if there is
-  char lacks[128] = {};     ///< why its memory is not registered; empty if it can be
   bool is_slice = false;    ///< of a GPU
   bool has_peers = false;   ///< other processes may use its memory
 };
@@ -148,22 +146,6 @@ std::unique_ptr<Reducer> try_peers(Group& group, const std::shared_ptr<Gpus>& gp
   }
 }
 
-/// Whether NCCL sums in memory that it has registered. Never without a word where it is asked for.
-bool choose_registration(Group& group, Way way, const std::vector<Facts>& facts) {
-  if (!group.settings().nccl_windows) return false;
-  const auto& topology = group.topology();
-  std::string why;
-  for (std::size_t rank = 0; rank < facts.size() && why.empty(); ++rank) {
-    if (facts[rank].lacks[0] == '\0') continue;
-    why = name_of(topology, static_cast<int>(rank)) + ": " + facts[rank].lacks;
-  }
-  if (way == Way::host || way == Way::peers) why = "NCCL has no part in sums here";
-  if (!why.empty() && topology.rank == 0) {
-    group.log().warn("TUTTI_NCCL_WINDOWS=1 changes nothing: " + why);
-  }
-  return why.empty();
-}
-
 std::unique_ptr<NodeCollectives> join(Group& group, NodeLibrary& library, int device, Way way) {
   const auto& topology = group.topology();
   const bool joins_all = way == Way::all;
@@ -187,43 +169,25 @@ std::vector<Facts> exchange_facts(Group& group, Accelerator& accelerator, int de
   own.is_slice = info.is_slice;
   copy_text(own.host, host_of(group.topology()));
   copy_text(own.unusable, accelerator.node_library().unusable());
-  copy_text(own.lacks, accelerator.node_library().lacks_registration());
   own.has_peers = accelerator.peer_access() != nullptr;
   return allgather(group, own, "exchange of what GPUs the ranks have");
 }
 
 /// NCCL or the hosts.
 std::unique_ptr<Reducer> make_for(Group& group, const std::shared_ptr<Gpus>& gpus, int device,
-                                  Way way, bool registers) {
+                                  Way way) {
   std::unique_ptr<NodeCollectives> node;
   if (way != Way::host) node = join(group, gpus->accelerator().node_library(), device, way);
   std::unique_ptr<Reducer> reducer;
   tutti::agree(group.engine(), [&] {
     const bool sums_all = way == Way::all || group.topology().num_nodes() == 1;
     if (node != nullptr && sums_all) {
-      reducer = std::make_unique<NodeReducer>(group, gpus, device, std::move(node), registers);
+      reducer = std::make_unique<NodeReducer>(group, gpus, device, std::move(node));
     } else {
-      reducer = std::make_unique<StagedReducer>(group, gpus, device, std::move(node), registers);
+      reducer = std::make_unique<StagedReducer>(group, gpus, device, std::move(node));
     }
   });
   return reducer;
-}
-
-/// Sums of up to as many bytes as a tuning file says go by peers, larger ones by NCCL. 16-bit sums
-/// are then rounded in one way or the other, by their size: the same on all ranks.
-std::unique_ptr<Reducer> with_peers_below(Group& group, const std::shared_ptr<Gpus>& gpus,
-                                          int device, std::unique_ptr<Reducer> larger) {
-  const std::size_t most = group.peers_bytes();
-  std::string why_not;
-  auto smaller = try_peers(group, gpus, device, why_not);
-  if (smaller != nullptr) {
-    return std::make_unique<SizedReducer>(std::move(smaller), most, std::move(larger));
-  }
-  if (group.topology().rank == 0) {
-    group.log().warn("TUTTI_TUNING=" + group.settings().tuning + ": its row of sums of GPUs by " +
-                     "peers is left out: " + why_not);
-  }
-  return larger;
 }
 
 std::unique_ptr<Reducer> choose_reducer(Group& group, const std::shared_ptr<Gpus>& gpus,
@@ -245,12 +209,8 @@ std::unique_ptr<Reducer> choose_reducer(Group& group, const std::shared_ptr<Gpus
     group.log().warn("values on GPUs are summed " + reducer->describe() + ": " + choice.why +
                      " (TUTTI_GPU_PATH=peers says that this is meant)");
   }
-  const bool registers = choose_registration(group, choice.way, facts);
   if (reducer != nullptr) return reducer;
-  reducer = make_for(group, gpus, device, choice.way, registers);
-  const bool may_split = group.settings().gpu_path == "auto" && choice.way == Way::node &&
-                         group.peers_bytes() > 0 && may_read_peers(group.topology(), facts);
-  return may_split ? with_peers_below(group, gpus, device, std::move(reducer)) : std::move(reducer);
+  return make_for(group, gpus, device, choice.way);
 }
 
 }  // namespace

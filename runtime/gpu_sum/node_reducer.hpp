@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runtime/gpu_sum/reducer.hpp"
-#include "runtime/gpu_sum/registered_memory.hpp"
 #include "runtime/gpu_sum/sums_in_flight.hpp"
 
 namespace tutti::gpus {
@@ -17,13 +16,11 @@ class NodeReducer final : public Reducer {
  public:
   /// Errors: out_of_memory.
   NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-              std::unique_ptr<NodeCollectives> node, bool registers);
+              std::unique_ptr<NodeCollectives> node);
   ~NodeReducer() override;
 
   void allreduce(std::span<const Part> parts) override;
   [[nodiscard]] bool takes_inputs() const override { return true; }
-  [[nodiscard]] bool has_registered() const override { return registered_ != nullptr; }
-  [[nodiscard]] std::byte* registered(std::size_t bytes) override;
   void finish() override;
   void await() override;
   void check() override;
@@ -35,14 +32,10 @@ class NodeReducer final : public Reducer {
     gpus::carry_out(group_, body, [&] { in_flight_.abort(); });
   }
 
-  void mark_end();
-  [[nodiscard]] bool is_marked() noexcept;
-
   Group& group_;
   std::shared_ptr<Gpus> gpus_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
-  std::unique_ptr<RegisteredMemory> registered_;  ///< null: none
   SumsInFlight in_flight_;
   std::vector<Sum> sums_;  ///< of a call; kept for its memory
 };

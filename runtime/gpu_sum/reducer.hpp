@@ -45,12 +45,6 @@ class Reducer {
   /// Whether a part may be summed from elsewhere in the device's memory, and needs neither
   /// alignment nor padding. The same on all ranks.
   [[nodiscard]] virtual bool takes_inputs() const { return false; }
-  /// Whether there is memory that sums are made in at less cost. The same on all ranks.
-  [[nodiscard]] virtual bool has_registered() const { return false; }
-  /// That memory, for the next call: as many bytes on all ranks, whose parts of it all have the
-  /// same place and no `from`. It stays until a later call wants more. Local. Errors:
-  /// out_of_memory.
-  [[nodiscard]] virtual std::byte* registered(std::size_t /*bytes*/) { return nullptr; }
   /// The window of each rank, at the address by which this rank's GPU reaches it: kernels that need
   /// a sum read the windows of all ranks and add in the canonical order, which spares the sum's own
   /// launch and has the bits of allreduce(). Empty if there are none, on all ranks alike.

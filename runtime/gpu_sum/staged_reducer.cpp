@@ -38,13 +38,12 @@
 namespace tutti::gpus {
 
 StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-                             std::unique_ptr<NodeCollectives> node, bool registers)
+                             std::unique_ptr<NodeCollectives> node)
     : group_(group),
       gpus_(std::move(gpus)),
       accelerator_(gpus_->accelerator()),
       device_(device),
       node_(std::move(node)),
-      registered_(registers ? std::make_unique<RegisteredMemory>(group, node_) : nullptr),
       memory_(group.allocate({static_cast<std::int64_t>(kSlots * kSlotBytes)}, DType::uint8)) {
   std::byte* host = memory_.bytes();
   is_pinned_ = accelerator_.pin(device_, host, memory_.size_bytes());
@@ -70,11 +69,10 @@ std::byte* StagedReducer::allocate_apart() {
                                             "; raise the limit of locked memory (ulimit -l)");
 }
 
-/// The last copies may still run, and what reads sums in registered memory, which is freed.
+/// The last copies may still run.
 bool StagedReducer::has_ended() noexcept {
   try {
     if (group_.engine().failed()) return false;
-    if (registered_ != nullptr) accelerator_.record(ended_, device_, gpus_->stream(device_));
     wait(accelerator_, ended_, group_.settings().timeout, "the last copies of a sum over ranks");
     return true;
   } catch (const Error&) {
@@ -105,23 +103,12 @@ StagedReducer::~StagedReducer() {
 
 std::string StagedReducer::describe() const {
   if (node_ == nullptr) return "by way of the host";
-  return accelerator_.node_library().describe() + " in the node, the host between" +
-         (registered_ == nullptr ? "" : ", in registered memory");
-}
-
-std::byte* StagedReducer::registered(std::size_t bytes) {
-  return registered_ == nullptr ? nullptr : registered_->take(bytes);
+  return accelerator_.node_library().describe() + " in the node, the host between";
 }
 
 void StagedReducer::allreduce(std::span<const Part> parts) {
   carry_out([&] {
     if (node_ != nullptr) require_one_order(*gpus_, device_, this);
-    if (registered_ != nullptr) {
-      registered_->use([&] {
-        accelerator_.record(ended_, device_, gpus_->stream(device_));
-        await(ended_);
-      });
-    }
     pipeline(parts);
   });
 }

@@ -6,7 +6,6 @@
 
 #include "runtime/gpu/gpus.hpp"
 #include "runtime/gpu_sum/reducer.hpp"
-#include "runtime/gpu_sum/registered_memory.hpp"
 #include "runtime/job/group.hpp"
 
 namespace tutti::gpus {
@@ -17,12 +16,10 @@ class StagedReducer final : public Reducer {
   /// `node` joins this rank's node, of several; null sums by way of the host. Errors:
   /// out_of_memory.
   StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-                std::unique_ptr<NodeCollectives> node, bool registers);
+                std::unique_ptr<NodeCollectives> node);
   ~StagedReducer() override;
 
   void allreduce(std::span<const Part> parts) override;
-  [[nodiscard]] bool has_registered() const override { return registered_ != nullptr; }
-  [[nodiscard]] std::byte* registered(std::size_t bytes) override;
   void finish() override;
   void await() override;
   void check() override;
@@ -67,8 +64,7 @@ class StagedReducer final : public Reducer {
   Accelerator& accelerator_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
-  std::unique_ptr<RegisteredMemory> registered_;  ///< null: none
-  Tensor memory_;                                 ///< the slots', in the arena
+  Tensor memory_;  ///< the slots', in the arena
   bool is_pinned_ = false;
   std::byte* apart_ = nullptr;  ///< pinned, in place of memory_
   Stream down_ = nullptr;       ///< copies to the host

@@ -17,7 +17,6 @@ namespace tutti::gpus {
 /// What a layout of values may make use of, the same on all ranks: see Reducer.
 struct SumTraits {
   bool takes_inputs = false;
-  bool has_registered = false;
   std::size_t window_bytes = 0;
   friend bool operator==(const SumTraits&, const SumTraits&) = default;
 };
@@ -45,12 +44,9 @@ class SumOverRanks {
     const auto found = reducers_.find(device);
     if (found == reducers_.end()) return {};
     const Reducer& own = *found->second;
-    return {own.takes_inputs(), own.has_registered(), own.window_bytes()};
+    return {own.takes_inputs(), own.window_bytes()};
   }
   /// See Reducer. Only while traits(device) have them. Local, but for begin_reading().
-  [[nodiscard]] std::byte* registered(int device, std::size_t bytes) {
-    return reducers_.at(device)->registered(bytes);
-  }
   [[nodiscard]] std::span<std::byte* const> windows(int device) const {
     return reducers_.at(device)->windows();
   }

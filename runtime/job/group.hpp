@@ -80,8 +80,6 @@ class Group {
   }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
-  /// The limit that the file of TUTTI_TUNING has for sums of GPUs: see KnownPaths.
-  [[nodiscard]] std::uint64_t peers_bytes() const { return parts_.known.peers_bytes; }
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }

@@ -278,8 +278,6 @@ constexpr std::array kSettings = {
         "TUTTI_SHARED_MEMORY", "what the ranks of a node share memory through"),
     setting<&Settings::gpu_path, forms::OneOf<std::string, forms::kGpuPaths>>(
         "TUTTI_GPU_PATH", "how values on GPUs are summed over the ranks"),
-    setting<&Settings::nccl_windows, forms::Flag>(
-        "TUTTI_NCCL_WINDOWS", "NCCL sums in memory that it has registered on all ranks"),
     setting<&Settings::verify, forms::OneOf<Verify, forms::kVerifies>>(
         "TUTTI_VERIFY",
         "what each push compares between ranks, of the bytes of its keys: none, a 256th in turn, "

@@ -30,17 +30,14 @@ struct Named {
   Value value;
 };
 
-/// None: sum-of-gpus.
-using RowKind = std::optional<Kind>;
-constexpr std::array<Named<RowKind>, 9> kKinds = {{{"allreduce", Kind::allreduce},
-                                                   {"broadcast", Kind::broadcast},
-                                                   {"reduce", Kind::reduce},
-                                                   {"reduce_scatter", Kind::reduce_scatter},
-                                                   {"allgather", Kind::allgather},
-                                                   {"gather", Kind::gather},
-                                                   {"scatter", Kind::scatter},
-                                                   {"alltoall", Kind::alltoall},
-                                                   {"sum-of-gpus", std::nullopt}}};
+constexpr std::array<Named<Kind>, 8> kKinds = {{{"allreduce", Kind::allreduce},
+                                                {"broadcast", Kind::broadcast},
+                                                {"reduce", Kind::reduce},
+                                                {"reduce_scatter", Kind::reduce_scatter},
+                                                {"allgather", Kind::allgather},
+                                                {"gather", Kind::gather},
+                                                {"scatter", Kind::scatter},
+                                                {"alltoall", Kind::alltoall}}};
 constexpr std::array<Named<Location>, 3> kLocations = {
     {{"shared", Location::shared}, {"ordinary", Location::ordinary}, {"mixed", Location::mixed}}};
 /// Whether results go to a consumer, and whether that one's updates are shared.
@@ -122,14 +119,8 @@ class Words {
 TuningRow read_row(Words words) {
   TuningRow row;
   row.ranks = words.number("ranks", 1, "a number above 0");
-  const RowKind kind = words.one_of("kind", kKinds);
-  if (!kind) {
-    row.peers_bytes = words.number<std::uint64_t>("peers", 0, "a number of bytes");
-    words.require_all_taken();
-    return row;
-  }
   CallClass& call = row.learnt.call;
-  call.kind = *kind;
+  call.kind = words.one_of("kind", kKinds);
   call.inputs = words.one_of("data", kLocations);
   call.in_place = words.one_of("in-place", kAnswers);
   std::tie(call.consumed, call.shares_updates) = words.one_of("consumed", kConsumed);
@@ -147,14 +138,10 @@ TuningRow read_row(Words words) {
 }
 
 std::string text_of(const TuningRow& row) {
-  if (row.peers_bytes) {
-    return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, RowKind()) +
-           " peers=" + std::to_string(*row.peers_bytes) + "\n";
-  }
   const CallClass& call = row.learnt.call;
   std::array<char, 16> margin{};
   std::snprintf(margin.data(), margin.size(), "%.2f", row.learnt.margin);
-  return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, RowKind(call.kind)) +
+  return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, call.kind) +
          " data=" + name_in(kLocations, call.inputs) +
          " in-place=" + name_in(kAnswers, call.in_place) +
          " consumed=" + name_in(kConsumed, Consumed(call.consumed, call.shares_updates)) +
@@ -213,12 +200,7 @@ KnownPaths KnownPaths::for_ranks(int ranks_of_node) const {
   known.rows = rows;
   if (rows == nullptr) return known;
   for (const TuningRow& row : *rows) {
-    if (row.ranks != ranks_of_node) continue;
-    if (row.peers_bytes) {
-      known.peers_bytes = *row.peers_bytes;
-    } else {
-      known.paths.push_back(row.learnt);
-    }
+    if (row.ranks == ranks_of_node) known.paths.push_back(row.learnt);
   }
   return known;
 }

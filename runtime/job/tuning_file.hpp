@@ -5,20 +5,14 @@
 //   comment := "#" text newline
 //   row     := name "=" value { " " name "=" value } newline
 //
-// The names of a row, each once, but for kind=sum-of-gpus: ranks (of the node), kind (allreduce
-// ...), data (shared, ordinary, mixed: where the inputs lie), in-place, apart (yes, no: see
-// CallClass), consumed (yes, no, or shared: ranks may share updates), bytes (the least of the
-// class, a power of two), inputs, results, slots, outputs (the path), margin (how many times faster
-// than the static choice it was).
-//
-// A row of kind=sum-of-gpus has ranks, and peers: the most bytes that are summed over the GPUs of a
-// node by kernels that read them all, where TUTTI_GPU_PATH=auto; 0 for none. NCCL sums what is
-// larger.
+// The names of a row, each once: ranks (of the node), kind (allreduce ...), data (shared, ordinary,
+// mixed: where the inputs lie), in-place, apart (yes, no: see CallClass), consumed (yes, no, or
+// shared: ranks may share updates), bytes (the least of the class, a power of two), inputs,
+// results, slots, outputs (the path), margin (how many times faster than the static choice it was).
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +24,6 @@ namespace tutti {
 struct TuningRow {
   int ranks = 0;  ///< of the node that it was measured on
   collectives::LearntPath learnt;
-  std::optional<std::uint64_t> peers_bytes = {};  ///< of kind=sum-of-gpus, which has nothing learnt
 };
 
 /// The rows of a file's text. Errors: invalid_argument with `name`, the line, what stands there and
@@ -43,8 +36,7 @@ std::string tuning_text(const std::vector<TuningRow>& rows, const std::string& c
 /// What a group with these settings reads: the rows for nodes of so many ranks.
 struct KnownPaths {
   std::vector<collectives::LearntPath> paths;
-  std::uint64_t peers_bytes = 0;  ///< sums of GPUs of up to so many go by peers
-  std::uint64_t digest = 0;       ///< of the file; 0 without one
+  std::uint64_t digest = 0;  ///< of the file; 0 without one
   /// All rows of the file, which a group of some of the ranks must not read again: it may be
   /// another one by then. Null without a file.
   std::shared_ptr<const std::vector<TuningRow>> rows;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <cuda_runtime_api.h>
-#include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -167,42 +166,6 @@ class Collectives final : public gpus::NodeCollectives {
     });
   }
 
-  std::byte* allocate(std::size_t bytes) override {
-    const cuda::OnDevice here(device_);
-    void* memory = nullptr;
-    const ncclResult_t result = table().windows.allocate(&memory, bytes);
-    if (result != ncclSuccess) {
-      static_cast<void>(cudaGetLastError());  // else the next kernel would report it
-      throw Error(ErrorCode::out_of_memory, to_string(table(), "ncclMemAlloc", result) + ": " +
-                                                std::to_string(bytes) + " bytes on gpu(" +
-                                                std::to_string(device_) + ")");
-    }
-    const std::lock_guard lock(in_use_);
-    registered_.push_back({memory, Window{}});
-    return static_cast<std::byte*>(memory);
-  }
-
-  bool register_memory(std::byte* memory, std::size_t bytes) override {
-    Registered& registered = *find(memory);
-    call("ncclCommWindowRegister", [&](ncclComm_t comm) {
-      return table().windows.add(comm, memory, bytes, &registered.window, kSymmetricWindow);
-    });
-    settle("ncclCommWindowRegister");  // NCCL 2.28 says success while a thread of it registers
-    return registered.window != Window{};
-  }
-
-  void release(std::byte* memory) noexcept override {
-    try {
-      const cuda::OnDevice here(device_);
-      const std::lock_guard lock(in_use_);
-      if (comm_ == nullptr) return;
-      const auto found = find(memory);
-      release(*found);
-      registered_.erase(found);
-    } catch (const std::exception&) {  // left to the end of the process
-    }
-  }
-
   std::optional<std::string> failure() override {
     const std::lock_guard lock(in_use_);
     if (comm_ == nullptr) return kAborted;
@@ -228,28 +191,13 @@ class Collectives final : public gpus::NodeCollectives {
       const cuda::OnDevice here(device_);
       const std::lock_guard lock(in_use_);
       if (comm_ == nullptr) return;
-      for (const Registered& one : registered_) release(one);
-      registered_.clear();
       parting_->add(std::exchange(comm_, nullptr), device_);
     } catch (const std::exception&) {  // left to the end of the process
     }
   }
 
  private:
-  struct Registered {
-    void* memory;
-    Window window;  ///< NCCL may fill it in after its call has returned
-  };
-
   [[nodiscard]] const Table& table() const { return loaded_->table; }
-  [[nodiscard]] std::list<Registered>::iterator find(const void* memory) {
-    return std::ranges::find(registered_, memory, &Registered::memory);
-  }
-  void release(const Registered& one) const {
-    const Windows& windows = table().windows;
-    if (one.window != Window{}) static_cast<void>(windows.remove(comm_, one.window));
-    static_cast<void>(windows.release(one.memory));
-  }
 
   [[nodiscard]] std::size_t own_shard(std::size_t count, DType dtype) const {
     return local_rank_ * count * size_of(dtype);
@@ -321,7 +269,6 @@ class Collectives final : public gpus::NodeCollectives {
   std::chrono::duration<double> timeout_{0};  ///< for one call; 0: none
   std::function<void()> poll_;
   bool has_joined_ = false;
-  std::list<Registered> registered_;  ///< memory of allocate()
 };
 
 }  // namespace
@@ -340,12 +287,6 @@ const Loaded& Library::loaded() {
 std::string Library::unusable() { return loaded().reason; }
 
 std::string Library::describe() { return "by NCCL " + version_to_string(loaded().version); }
-
-std::string Library::lacks_registration() {
-  const std::string& missing = loaded().lacks_windows;
-  if (missing.empty()) return {};
-  return "NCCL " + version_to_string(loaded().version) + " has no " + missing;
-}
 
 gpus::NodeId Library::make_id() {
   ncclUniqueId made{};

@@ -22,7 +22,6 @@ class Library final : public gpus::NodeLibrary {
 
   [[nodiscard]] std::string unusable() override;
   [[nodiscard]] std::string describe() override;
-  [[nodiscard]] std::string lacks_registration() override;
   [[nodiscard]] gpus::NodeId make_id() override;
   [[nodiscard]] std::unique_ptr<gpus::NodeCollectives> join(
       const gpus::NodeId& id, int local_rank, int local_size, int device,

@@ -43,13 +43,6 @@ void fill(Finder& finder, Table& table) {
   finder.find(table.allgather, "ncclAllGather");
 }
 
-void fill(Finder& finder, Windows& windows) {
-  finder.find(windows.allocate, "ncclMemAlloc");
-  finder.find(windows.release, "ncclMemFree");
-  finder.find(windows.add, "ncclCommWindowRegister");
-  finder.find(windows.remove, "ncclCommWindowDeregister");
-}
-
 }  // namespace
 
 std::string version_to_string(int version) {
@@ -74,9 +67,6 @@ Loaded load() {
     loaded.reason = file + " is NCCL " + version_to_string(loaded.version) + ", and " +
                     version_to_string(kOldest) + " or later is needed";
   }
-  Finder optional(library);
-  fill(optional, loaded.table.windows);
-  loaded.lacks_windows = optional.missing();
   return loaded;
 }
 

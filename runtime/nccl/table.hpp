@@ -8,23 +8,6 @@
 
 namespace tutti::nccl {
 
-#ifdef NCCL_WIN_COLL_SYMMETRIC  // NCCL 2.27
-using Window = ncclWindow_t;
-inline constexpr int kSymmetricWindow = NCCL_WIN_COLL_SYMMETRIC;
-#else
-using Window = void*;
-inline constexpr int kSymmetricWindow = 1;
-#endif
-
-/// Registered memory, which a library may not have: then all of it is null.
-struct Windows {
-  ncclResult_t (*allocate)(void** memory, std::size_t bytes) = nullptr;
-  ncclResult_t (*release)(void* memory) = nullptr;
-  ncclResult_t (*add)(ncclComm_t comm, void* memory, std::size_t bytes, Window* window,
-                      int flags) = nullptr;
-  ncclResult_t (*remove)(ncclComm_t comm, Window window) = nullptr;
-};
-
 struct Table {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetErrorString) error_string = nullptr;
@@ -40,15 +23,13 @@ struct Table {
   decltype(&ncclAllReduce) allreduce = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclAllGather) allgather = nullptr;
-  Windows windows;
 };
 
 /// What was found, or why nothing was. The library stays loaded until the process ends.
 struct Loaded {
   Table table;
-  int version = 0;            ///< as ncclGetVersion gives it
-  std::string reason;         ///< empty if the table is whole
-  std::string lacks_windows;  ///< the first function of windows that is not there; else empty
+  int version = 0;     ///< as ncclGetVersion gives it
+  std::string reason;  ///< empty if the table is whole
 };
 
 /// "2.28.9".

@@ -22,7 +22,6 @@ const Loaded& Library::loaded() {
 
 std::string Library::unusable() { return loaded().reason; }
 std::string Library::describe() { return "without NCCL"; }
-std::string Library::lacks_registration() { return loaded().reason; }
 gpus::NodeId Library::make_id() { throw Error(ErrorCode::invalid_argument, loaded().reason); }
 
 std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& /*id*/, int /*local_rank*/,

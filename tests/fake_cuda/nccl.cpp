@@ -8,10 +8,6 @@
 //   FAKE_NCCL_FAIL=1    collectives of this process never end, and the communicator says that
 //                       another rank is gone; 2: so it says, as where a connection closes, of a
 //                       rank that does not come within kLateAfter
-//   FAKE_NCCL_WINDOWS   fail: this process registers none, while the others wait for it; none: it
-//                       says that it has, and has not
-//
-// Compiled with FAKE_NCCL_WITHOUT_WINDOWS it has no windows, as before NCCL 2.27.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -34,15 +30,16 @@
 #include <vector>
 
 #include "tests/fake_cuda/nccl_sums.hpp"
-#include "tests/fake_cuda/nccl_windows.hpp"
 
 using fake_nccl::add;
-using fake_nccl::Blocks;
-using fake_nccl::give_up;
 using fake_nccl::size_of;
-using fake_nccl::Windows;
 
 namespace {
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "fake NCCL: %s\n", why.c_str());
+  std::abort();
+}
 
 constexpr int kMostRanks = 16;
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
@@ -57,8 +54,6 @@ struct Statement {
   Kind kind = Kind::none;
   ncclDataType_t type = ncclInt8;
   std::size_t count = 0;
-  std::ptrdiff_t from = -1;  ///< place in a window; -1: in none, or not where ranks are alike
-  std::ptrdiff_t to = -1;
   friend bool operator==(const Statement&, const Statement&) = default;
 };
 
@@ -67,8 +62,6 @@ struct Shared {
   std::atomic<int> joined;
   std::atomic<int> finalized;
   std::atomic<std::uint64_t> arrived;
-  std::atomic<std::uint64_t> registering;
-  std::array<std::size_t, kMostRanks> registered;  ///< the size of each rank's next window
   std::array<Statement, kMostRanks> statements;
   std::array<std::array<std::byte, kChunkBytes>, kMostRanks> chunks;
 };
@@ -79,6 +72,8 @@ int number_from(const char* variable, int otherwise) {
 }
 
 std::atomic<int> num_communicators{0};
+std::atomic<int> num_collectives{0};
+std::atomic<int> num_groups{0};
 
 // A group of calls is one thread's.
 thread_local int group_depth = 0;
@@ -115,7 +110,7 @@ struct ncclComm {
       state_ = ncclInvalidUsage;
       return ncclInvalidUsage;
     }
-    Blocks::self().count_collective(statement.from >= 0 || statement.to >= 0);
+    ++num_collectives;
     group_.push_back({stream, new Work{this, statement, static_cast<const std::byte*>(from),
                                        static_cast<std::byte*>(to)}});
     ++num_in_stream_;
@@ -125,7 +120,7 @@ struct ncclComm {
   }
 
   ncclResult_t end_group() {
-    Blocks::self().count_group();
+    ++num_groups;
     std::vector<Grouped> group = std::exchange(group_, {});
     if (random_() % kOneInLate != 0) return put(group);
     int device = 0;
@@ -139,40 +134,10 @@ struct ncclComm {
   }
 
   [[nodiscard]] ncclResult_t state() const { return state_; }
-  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(size_); }
-
-  /// All ranks make it, with memory of equal size.
-  ncclResult_t add_window(void* memory, std::size_t bytes, ncclWindow_t* window) {
-    if (state_ != ncclSuccess) give_up("a window is registered while another call is under way");
-    const char* const how = std::getenv("FAKE_NCCL_WINDOWS");
-    if (how != nullptr && std::string(how) == "fail") return ncclSystemError;
-    Blocks::self().enter(memory, bytes);
-    in_background([this, memory, bytes, window] {
-      shared_->registered[static_cast<std::size_t>(rank_)] = bytes;
-      if (!meet_for_windows()) return;
-      for (int other = 0; other < size_; ++other) {
-        if (shared_->registered[static_cast<std::size_t>(other)] != bytes) {
-          give_up("ranks register memory of different sizes");
-        }
-      }
-      if (!meet_for_windows()) return;
-      *window = windows_.add(static_cast<std::byte*>(memory), bytes);
-    });
-    return ncclSuccess;  // as NCCL 2.28 does, although it is under way
-  }
-
-  void remove_window(ncclWindow_t window) {
-    if (num_in_stream_ > 0) give_up("a window is removed while collectives are under way");
-    windows_.remove(window);
-  }
-  [[nodiscard]] std::ptrdiff_t place_of(const void* memory, std::size_t bytes) {
-    return windows_.place_of(memory, bytes);
-  }
 
   /// Its work has run, or NCCL would wait for it.
   void finalize() {
     if (num_in_stream_ > 0) give_up("a communicator is finalized whose work has not ended");
-    if (!windows_.empty()) give_up("a communicator is finalized that has windows");
     in_background([this] {
       ++shared_->finalized;
       while (shared_->finalized < size_ && !is_aborted_) std::this_thread::sleep_for(kPause);
@@ -239,7 +204,7 @@ struct ncclComm {
     for (int other = 0; other < size_; ++other) {
       if (shared_->statements[static_cast<std::size_t>(other)] != work.statement) {
         give_up("ranks " + std::to_string(rank_) + " and " + std::to_string(other) +
-                " of a node are in different collectives, or in different places of a window");
+                " of a node are in different collectives");
       }
     }
     const std::size_t width = size_of(work.statement.type);
@@ -307,14 +272,6 @@ struct ncclComm {
     return !is_aborted_;
   }
 
-  /// meet(), for calls on windows, which do not count among those that are in streams.
-  bool meet_for_windows() {
-    const std::uint64_t all = ++num_window_meetings_ * static_cast<std::uint64_t>(size_);
-    shared_->registering.fetch_add(1);
-    while (shared_->registering < all && !is_aborted_) std::this_thread::sleep_for(kPause);
-    return !is_aborted_;
-  }
-
   std::string name_;
   int size_;
   int rank_;
@@ -326,9 +283,7 @@ struct ncclComm {
   std::atomic<int> num_in_stream_{0};
   std::atomic<int> num_background_{0};
   std::uint64_t num_meetings_ = 0;
-  std::uint64_t num_window_meetings_ = 0;
   std::vector<Grouped> group_;  ///< calls since its start
-  Windows windows_;
 };
 
 extern "C" {
@@ -415,54 +370,21 @@ ncclResult_t ncclGroupEnd() {
 // NCCL's own parameters. NOLINTBEGIN(readability-function-size)
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t bytes = count * size_of(type);
-  const Statement statement{Kind::allreduce, type, count, comm->place_of(from, bytes),
-                            comm->place_of(to, bytes)};
-  return comm->call(statement, from, to, stream);
+  return comm->call({Kind::allreduce, type, count}, from, to, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t bytes = comm->size() * count * size_of(type);
-  return comm->call({Kind::reduce_scatter, type, count, comm->place_of(from, bytes)}, from, to,
-                    stream);
+  return comm->call({Kind::reduce_scatter, type, count}, from, to, stream);
 }
 
 // NOLINTEND(readability-function-size)
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t bytes = comm->size() * count * size_of(type);
-  return comm->call({Kind::allgather, type, count, -1, comm->place_of(to, bytes)}, from, to,
-                    stream);
+  return comm->call({Kind::allgather, type, count}, from, to, stream);
 }
 
-#ifndef FAKE_NCCL_WITHOUT_WINDOWS
-ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
-  if (cudaMalloc(memory, bytes) != cudaSuccess) return ncclUnhandledCudaError;
-  Blocks::self().add(*memory, bytes);
-  return ncclSuccess;
-}
-
-ncclResult_t ncclMemFree(void* memory) {
-  Blocks::self().remove(memory);
-  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
-                                    ncclWindow_t* window, int flags) {
-  if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
-  const char* const how = std::getenv("FAKE_NCCL_WINDOWS");
-  if (how != nullptr && std::string(how) == "none") return ncclSuccess;
-  return comm->add_window(memory, bytes, window);
-}
-
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-  comm->remove_window(window);
-  return ncclSuccess;
-}
-#endif
-
-FakeNcclCounts fake_nccl_counts() { return Blocks::self().counts(); }
+FakeNcclCounts fake_nccl_counts() { return {num_collectives, num_groups}; }
 
 }  // extern "C"

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "tutti/error.hpp"
@@ -93,25 +92,12 @@ class FakeCollectives final : public gpus::NodeCollectives {
   void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
     enqueue({Verb::allgather, data, data, count, dtype}, stream);
   }
-  std::byte* allocate(std::size_t bytes) override {
-    std::byte* const memory = accelerator_.allocate(device_, bytes);
-    if (memory == nullptr) throw tutti::Error(tutti::ErrorCode::out_of_memory, "fake NCCL's");
-    registered_.insert(memory);
-    return memory;
-  }
-  bool register_memory(std::byte* /*memory*/, std::size_t /*bytes*/) override { return true; }
-  void release(std::byte* memory) noexcept override {
-    registered_.erase(memory);
-    accelerator_.release(device_, memory);
-  }
   std::optional<std::string> failure() override { return accelerator_.failure_of_collectives(); }
   void abort() noexcept override {
     while (*aborts_wait_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     meeting_->aborted = true;
   }
-  void part() noexcept override {
-    for (std::byte* memory : registered_) accelerator_.release(device_, memory);
-  }
+  void part() noexcept override {}
 
  private:
   struct Call {
@@ -144,7 +130,6 @@ class FakeCollectives final : public gpus::NodeCollectives {
   int rank_;
   int device_;
   std::size_t next_ = 0;
-  std::set<std::byte*> registered_;
 };
 
 class FakeNodeLibrary final : public gpus::NodeLibrary {
@@ -154,7 +139,6 @@ class FakeNodeLibrary final : public gpus::NodeLibrary {
 
   std::string unusable() override { return unusable_; }
   std::string describe() override { return "by fake NCCL"; }
-  std::string lacks_registration() override { return {}; }
 
   gpus::NodeId make_id() override {
     const std::lock_guard lock(mutex_);

@@ -83,22 +83,6 @@ TEST_CASE("the rows of a tuning file are those that were written") {
   }
 }
 
-TEST_CASE("a row of sums of GPUs has a number of bytes, and nothing else") {
-  const std::string row = "ranks=2 kind=sum-of-gpus peers=262144\n";
-  const std::vector<TuningRow> read = parse_tuning(kFirst + row, "a.file");
-  REQUIRE(read.size() == 1);
-  CHECK(read[0].peers_bytes == 262'144);
-  CHECK(tuning_text(read, "a machine") == kFirst + "# a machine\n" + row);
-  for (const std::string number : {"", "-1", "64K", "18446744073709551616"}) {
-    CHECK(refusal_of(kFirst + "ranks=2 kind=sum-of-gpus peers=" + number) ==
-          "a.file, line 2: 'peers=" + number + "': expected a number of bytes");
-  }
-  CHECK(refusal_of(kFirst + "ranks=2 kind=sum-of-gpus") ==
-        "a.file, line 2: 'a row': expected also peers=...");
-  CHECK(refusal_of(kFirst + "ranks=2 kind=sum-of-gpus peers=1 margin=2") ==
-        "a.file, line 2: 'margin': expected a name of the rows before it");
-}
-
 TEST_CASE("comments and empty lines of a tuning file are passed over") {
   CHECK(parse_tuning(kFirst, "a.file").empty());
   CHECK(parse_tuning(kFirst + "\n# text\n" + kRow + "\n", "a.file").size() == 1);
@@ -121,7 +105,7 @@ TEST_CASE("each mistake in a row of a tuning file is named with its line") {
                 "'inputs=Fetched': expected one of announced, staged, fetched"));
   CHECK(refuses("kind=allreduce", "kind=gatherall",
                 "'kind=gatherall': expected one of allreduce, broadcast, reduce, reduce_scatter, "
-                "allgather, gather, scatter, alltoall, sum-of-gpus"));
+                "allgather, gather, scatter, alltoall"));
   for (const std::string number : {"", "0", "-1", "2x", "99999999999"}) {
     CHECK(
         refuses("ranks=2", "ranks=" + number, "'ranks=" + number + "': expected a number above 0"));
@@ -144,11 +128,6 @@ TEST_CASE("a job takes the rows of its own number of ranks") {
   CHECK(read_known_paths(name, 2).paths.size() == 1);
   CHECK(read_known_paths(name, 3).paths.empty());
   CHECK(read_known_paths(name, 2).digest != 0);
-  CHECK(read_known_paths(name, 2).peers_bytes == 0);
-  std::ofstream(name) << kFirst << kRow << "ranks=4 kind=sum-of-gpus peers=4096\n";
-  CHECK(read_known_paths(name, 2).peers_bytes == 0);
-  CHECK(read_known_paths(name, 4).peers_bytes == 4096);
-  CHECK(read_known_paths(name, 4).paths.empty());
   for (const char* word : {"learn", "at-once", "static"}) {
     CHECK(read_known_paths(word, 2).digest == 0);
   }

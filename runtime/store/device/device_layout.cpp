@@ -101,11 +101,7 @@ void DevicePush::lay_out_bucket(int device, Work& work) {
     if (!is_laid_out_directly(work, row)) small_bytes += rounded(row.count * size_of(row.dtype));
   }
   std::byte* place = nullptr;
-  if (work.reads_windows) {
-    place = sum_over_ranks_.own_window(device);
-  } else if (traits_.has_registered) {
-    place = sum_over_ranks_.registered(device, small_bytes);
-  }
+  if (work.reads_windows) place = sum_over_ranks_.own_window(device);
   const std::size_t bytes = (place == nullptr ? small_bytes : 0) + large.bytes;
   const bool is_much_larger = work.bucket && may_shrink_ && work.bucket->size_bytes() > 2 * bytes;
   if (!work.bucket || work.bucket->size_bytes() < bytes || is_much_larger) {

@@ -42,8 +42,6 @@ struct ncclConfig_t {
   { 1 }
 
 using ncclComm_t = struct ncclComm*;
-using ncclWindow_t = struct ncclWindow_vidmem*;
-#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -67,20 +65,10 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
 
-ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
-ncclResult_t ncclMemFree(void* memory);
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
-                                    ncclWindow_t* window, int flags);
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
-
-/// What the fake alone counts in this process: windows and blocks of memory that are there, and
-/// so far collectives, those whose memory was in a window, and groups of collectives, of which one
+/// What the fake alone counts in this process: collectives, and groups of them, of which one
 /// outside a group is one by itself.
 struct FakeNcclCounts {
-  int windows;
-  int blocks;
   int collectives;
-  int in_windows;
   int groups;
 };
 FakeNcclCounts fake_nccl_counts();
