@@ -6,7 +6,7 @@
 #   scripts/mpirun/gpu-check.sh [--only STEP]... [--json FILE]
 #   scripts/mpirun/gpu-check.sh --bring
 #
-# STEP: tests, kernels, variants, torch, pushes, peers, mps, ranks, training or memory; without it,
+# STEP: tests, kernels, torch, pushes, peers, mps, ranks, training or memory; without it,
 # all of them.
 # Prints a table: step, verdict, seconds, and why a step was skipped. Exit code 0: what was to run
 # has passed; 1: not all of it; 77: there is no GPU here. FILE (default build-gpu/gpu-check.json)
@@ -20,7 +20,7 @@ readonly no_gpu=77
 folder=$root/build-gpu
 json=$folder/gpu-check.json
 libraries=$root/gpu-libraries
-steps=(tests kernels variants torch pushes peers mps ranks training memory)
+steps=(tests kernels torch pushes peers mps ranks training memory)
 only=()
 brings=no
 while [ "$#" != 0 ]; do
@@ -167,9 +167,6 @@ check_memory() {
 
 measure_kernels() { keep kernels limited 300 "$folder/tests/kernel-benchmark"; }
 
-# Every variant of the kernels; the table of them is in the log.
-measure_variants() { keep variants limited 500 "$folder/tests/kernel-benchmark" --variants; }
-
 # The cases of kernel-benchmark by torch's fused optimizers.
 measure_torch() { keep torch limited 300 python3 -B "$root/tests/gpu/torch_benchmark.py"; }
 
@@ -283,7 +280,6 @@ if [ "$failed" = no ]; then
   has_command compute-sanitizer || cannot_check="compute-sanitizer is not here"
   step_if tests '' run_tests
   step_if kernels '' measure_kernels
-  step_if variants '' measure_variants
   cannot_torch=
   python3 -c 'import torch' 2>/dev/null || cannot_torch="python3 cannot import torch"
   step_if torch "$cannot_torch" measure_torch

@@ -2,16 +2,13 @@
 // The kernels' speed on the first GPU, beside a copy within the device in the same run.
 //
 //   kernel-benchmark > kernels.json
-//   kernel-benchmark --variants > variants.json     the table comes on the standard error
 //
 // "us" is the device's own time: the call is put into the stream while the device is busy.
 // "idle_us" is from the call to its end on a device that waits for it; "host_us" is how long a call
 // keeps the host. GB/s counts what a kernel must read and write in "us", each tensor once, however
 // many passes a rule with norms takes; "of_copy" is the ratio to the speed of a copy of 1 GiB,
 // which counts both, too. Values are random, since some memories compress zeros, but for the cases
-// that are called so. --variants measures each case by the library's kernels and by every variant
-// (variants/shapes.hpp), marks the fastest, and compares all results bit by bit; exit code 3 if one
-// differs.
+// that are called so.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,13 +25,9 @@
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/devices.hpp"
 #include "runtime/cuda/kernels.hpp"
-#include "tests/gpu/variants/check.hpp"
-#include "tests/gpu/variants/cuda_variants.hpp"
 
 namespace {
 
-using test::variants::Case;
-using test::variants::Variant;
 using tutti::DType;
 using tutti::Optimizer;
 using tutti::Tensor;
@@ -45,6 +38,32 @@ using tutti::gpus::TensorRow;
 constexpr std::size_t kLarge = std::size_t{64} << 20;
 constexpr int kWarmup = 5;
 constexpr int kRounds = 21;
+
+/// A sum or an update of tensors of one dtype.
+struct Case {
+  std::string name;
+  std::string optimizer{};  ///< as optimizer::create() takes it; empty: a sum
+  int num_inputs = 1;
+  DType dtype = DType::float32;
+  std::size_t offset = 0;  ///< elements behind an aligned address
+  bool zeros = false;      ///< inputs and weights; else they are random
+};
+
+std::vector<Case> all_cases() {
+  const std::string halves = "adamw,multi_precision=true";
+  return {
+      {.name = "sum of 2", .num_inputs = 2},
+      {.name = "sum of 4", .num_inputs = 4},
+      {.name = "sum of 8", .num_inputs = 8},
+      {.name = "sum of 2, unaligned", .num_inputs = 2, .offset = 1},
+      {.name = "sgd with momentum", .optimizer = "sgd,momentum=0.9"},
+      {.name = "adamw", .optimizer = "adamw"},
+      {.name = "adamw, zeros", .optimizer = "adamw", .zeros = true},
+      {.name = "adamw, unaligned", .optimizer = "adamw", .offset = 1},
+      {.name = "adamw, bf16", .optimizer = halves, .dtype = DType::bfloat16},
+      {.name = "lamb", .optimizer = "lamb"},
+  };
+}
 
 struct FreeDevice {
   void operator()(std::byte* memory) const { static_cast<void>(cudaFree(memory)); }
@@ -197,26 +216,12 @@ class Benchmark {
     report("copy, 1 GiB", measure_copy(), 2 * kCopyBytes);
     std::vector<std::size_t> resnet;
     for (const tutti::Shape& shape : apps::benchmark::resnet50()) resnet.push_back(shape.count());
-    for (const Case& now : test::variants::all_cases()) {
+    for (const Case& now : all_cases()) {
       run(now, now.optimizer.empty() ? "64M" : "4 x 64M", large(now));
       if (!now.optimizer.empty()) run(now, "resnet50", resnet);
     }
     run({.name = "sgd", .optimizer = "sgd"}, "10000 x 64", std::vector<std::size_t>(10000, 64));
     std::printf("\n}\n");
-  }
-
-  /// Whether all variants have the bits of the library's kernels.
-  bool run_variants() {
-    test::variants::Variants all;
-    all.push_back(std::make_unique<test::variants::Plain>(*kernels_));
-    test::variants::add_load_variants(all, 0);
-    test::variants::add_launch_variants(all, 0);
-    static_cast<void>(measure_copy());
-    std::printf("{\"copy_GB/s\": %.0f", copy_speed_);
-    bool are_equal = true;
-    for (const Case& now : test::variants::all_cases()) are_equal &= run_variants(now, all);
-    std::printf("\n}\n");
-    return are_equal;
   }
 
  private:
@@ -238,64 +243,24 @@ class Benchmark {
     return times;
   }
 
-  Times measure(Variant& variant, const Optimizer* optimizer, const Rows& rows) {
-    const auto table = variant.make_table();
+  Times measure(const Optimizer* optimizer, const Rows& rows) {
+    const auto table = kernels_->make_table();
     if (optimizer == nullptr)
-      return timer_.measure([] {}, [&] { variant.sum(nullptr, *table, rows.all()); });
+      return timer_.measure([] {}, [&] { kernels_->sum(nullptr, *table, rows.all()); });
     std::vector<UpdateStep> steps(rows.all().size());
     std::uint64_t count = 0;
     const auto next = [&] {
       ++count;
       std::fill(steps.begin(), steps.end(), optimizer->step(1, count, count));
     };
-    return timer_.measure(next,
-                          [&] { variant.update(nullptr, *table, rows.all(), *optimizer, steps); });
+    return timer_.measure(
+        next, [&] { kernels_->update(nullptr, *table, rows.all(), *optimizer, steps); });
   }
 
   void run(const Case& now, const std::string& sizes, const std::vector<std::size_t>& counts) {
     const auto optimizer = optimizer_of(now);
     const Rows rows(now, optimizer.get(), counts);
-    test::variants::Plain plain(*kernels_);
-    report(now.name + ", " + sizes, measure(plain, optimizer.get(), rows), rows.bytes());
-  }
-
-  struct Found {
-    std::string name;
-    std::string why;  ///< it was not run, or its bits differ; empty: neither
-    double of_copy = 0;
-    bool differs = false;
-  };
-
-  Found find(Variant& variant, const Case& now, const Optimizer* optimizer, const Rows& rows) {
-    Found found{variant.name(), variant.obstacle(optimizer)};
-    if (!found.why.empty()) return found;
-    const std::string difference = test::variants::difference(*rig_, variant, now);
-    found.differs = !difference.empty();
-    if (found.differs) found.why = "other bits: " + difference;
-    found.of_copy = of_copy(measure(variant, optimizer, rows), rows.bytes());
-    return found;
-  }
-
-  /// A case by every variant. One whose bits differ is not the best.
-  bool run_variants(const Case& now, const test::variants::Variants& all) {
-    const auto optimizer = optimizer_of(now);
-    const Rows rows(now, optimizer.get(), large(now));
-    std::vector<Found> found;
-    for (const auto& variant : all) found.push_back(find(*variant, now, optimizer.get(), rows));
-    const auto rank = [](const Found& one) { return one.why.empty() ? one.of_copy : 0; };
-    const auto best = std::max_element(
-        found.begin(), found.end(),
-        [&](const Found& left, const Found& right) { return rank(left) < rank(right); });
-    std::fprintf(stderr, "%s\n", now.name.c_str());
-    std::printf(",\n  \"%s\": {\"best\": \"%s\"", now.name.c_str(), best->name.c_str());
-    for (const Found& one : found) {
-      std::fprintf(stderr, "  %c %-20s %5.3f  %s\n", &one == &*best ? '*' : ' ', one.name.c_str(),
-                   one.of_copy, one.why.empty() ? "same bits" : one.why.c_str());
-      std::printf(", \"%s\": {\"of_copy\": %.3f, \"why\": \"%s\"}", one.name.c_str(), one.of_copy,
-                  one.why.c_str());
-    }
-    std::printf("}");
-    return std::none_of(found.begin(), found.end(), [](const Found& one) { return one.differs; });
+    report(now.name + ", " + sizes, measure(optimizer.get(), rows), rows.bytes());
   }
 
   [[nodiscard]] double of_copy(const Times& times, std::size_t bytes) const {
@@ -313,7 +278,6 @@ class Benchmark {
 
   Timer timer_;
   std::unique_ptr<tutti::gpus::Kernels> kernels_ = tutti::cuda::make_kernels(0);
-  std::unique_ptr<test::Rig> rig_ = test::make_rig();  ///< of the comparison
   double copy_speed_ = 0;
   bool is_first_ = true;
 };
@@ -321,9 +285,8 @@ class Benchmark {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool has_variants = argc == 2 && std::string(argv[1]) == "--variants";
-  if (argc > 1 && !has_variants) {
-    std::fprintf(stderr, "usage: %s [--variants]\n", argv[0]);
+  if (argc > 1) {
+    std::fprintf(stderr, "usage: %s\n", argv[0]);
     return 1;
   }
   const tutti::cuda::Devices devices = tutti::cuda::find_devices();
@@ -332,16 +295,8 @@ int main(int argc, char** argv) {
     return 77;
   }
   try {
-    Benchmark benchmark;
-    bool are_equal = true;
-    if (has_variants) {
-      are_equal = benchmark.run_variants();
-    } else {
-      benchmark.run();
-    }
-    if (are_equal) return 0;
-    std::fprintf(stderr, "a variant's bits are not those of the library's kernels\n");
-    return 3;
+    Benchmark().run();
+    return 0;
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "%s\n", failure.what());
     return 2;

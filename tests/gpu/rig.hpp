@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels' tests run on: a GPU (cuda_rig.cpp), or a CPU that plays one (host_rig.cpp).
+// What the kernels' tests run on: a GPU, or the fake CUDA runtime (cuda_rig.cpp).
 #pragma once
 
 #include <cstring>

@@ -259,7 +259,7 @@ class GpuCheck(launcher.Folder):
             shutil.copy(launcher.SCRIPTS / name, scripts)
         self.build = self.folder / "build-gpu"
         (self.build / "tests").mkdir(parents=True)
-        for name in ("kernels", "variants", "torch", "pushes", "peers", "mps", "ranks"):
+        for name in ("kernels", "torch", "pushes", "peers", "mps", "ranks"):
             (self.build / f"{name}.json").write_text('"of an older run"', encoding="utf-8")
         self.script("build-gpu/tests/kernel-benchmark", 'echo "\\"new\\""; exit "${CODE:-0}"\n')
         for name in ("nvcc", "cmake", "xxhash.h"):

@@ -33,8 +33,7 @@ inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
 inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has, without a shape
 
-/// What kernels of sums and updates may differ in. This is what the library runs; the kernel
-/// benchmark has others (tests/gpu/variants/), by which it was chosen. A Machine has one.
+/// What kernels of sums and updates may differ in, as an H200 has chosen it. A Machine has one.
 struct UsualShape {
   static constexpr std::uint32_t kVectorsPerTile = 4;
   static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< or fewer

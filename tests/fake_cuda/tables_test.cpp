@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is sent to a device, and when; seen on the CPU that plays one.
+// The tables that kernels read: what of them is sent to a device, and when.
 #include <algorithm>
-#include <deque>
+#include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
-#include <random>
+#include <vector>
 
-#include "runtime/gpu/kernels/staging.hpp"
-#include "tests/gpu/host_rig.hpp"
+#include "tests/fake_cuda/fake_cuda.hpp"
+#include "tests/gpu/rig.hpp"
 
 using test::DeviceTensor;
 using tutti::DType;
@@ -16,6 +16,16 @@ using tutti::UpdateStep;
 using tutti::gpus::TensorRow;
 
 namespace {
+
+/// What the library has asked the fake runtime for so far.
+struct Asked {
+  int launches = fake_cuda::calls("cudaLaunchKernelEx");
+  int copies = fake_cuda::calls("cudaMemcpyAsync");
+  std::size_t copied_bytes = fake_cuda::copied_bytes();
+  int allocations = fake_cuda::calls("cudaMalloc") + fake_cuda::calls("cudaHostAlloc");
+};
+
+void finish() { REQUIRE(cudaDeviceSynchronize() == cudaSuccess); }
 
 /// Rows of one element each over two tensors: a gradient and a weight.
 struct Rows {
@@ -39,56 +49,41 @@ struct Rows {
 
 }  // namespace
 
-TEST_CASE("an event that cannot be made leaves no piece of pinned memory without one") {
-  test::HostWork work;
-  test::HostMachine machine(&work);
-  tutti::gpus::kernels::Staging<test::HostMachine> staging(machine);
-  std::vector<std::byte> from(100, std::byte{7});
-  std::vector<std::byte> to(100);
-  work.events_left = 0;
-  CHECK_THROWS_AS(staging.send(nullptr, to.data(), from.data(), 100), std::bad_alloc);
-  work.events_left = -1;
-  for (int i = 0; i < 3; ++i) staging.send(nullptr, to.data(), from.data(), 100);
-  work.finish();
-  CHECK(to == from);
-}
-
 TEST_CASE("rows and formulas that are as they were are not sent again, and nothing is allocated") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   auto& kernels = rig->kernels();
   Rows all(*rig, 1000);
   const auto sgd = tutti::optimizer::create("sgd");
   const auto table = kernels.make_table();
   const auto update = [&] {
-    const std::size_t copies = work.num_copies;
+    const Asked before;
     kernels.update(nullptr, *table, all.rows, *sgd, all.steps);
-    work.finish();
-    return work.num_copies - copies;
+    finish();
+    return Asked().copies - before.copies;
   };
   CHECK(update() == 3);  // rows, tiles, inputs; the formula is the kernel's parameter
-  const std::size_t launches = work.num_launches;
+  const Asked before;
   CHECK(update() == 0);
-  CHECK(work.num_launches == launches + 1);
+  CHECK(Asked().launches == before.launches + 1);
   for (UpdateStep& step : all.steps) step.count = 2;  // sgd's formula does not depend on it
   CHECK(update() == 0);
   for (UpdateStep& step : all.steps) step.learning_rate = 0.25;
   CHECK(update() == 0);  // one formula for all rows
   all.steps[7].learning_rate = 0.125;
   CHECK(update() == 1);  // the step of each row
-  const std::size_t allocations = work.num_allocations;
+  const int allocations = Asked().allocations;
   all.rows[999].inputs[0] = all.gradient.data();
   CHECK(update() == 1);
   CHECK(update() == 0);
-  CHECK(work.num_allocations == allocations);
+  CHECK(Asked().allocations == allocations);
 }
 
 TEST_CASE("calls that are enqueued before the first has run see the rows of their own call") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   Rows all(*rig, 600);
   const auto sgd = tutti::optimizer::create("sgd");
   const auto table = rig->kernels().make_table();
+  fake_cuda::hang(0);
   for (int call = 0; call < 8; ++call) {
     for (std::size_t i = 0; i < all.steps.size(); ++i) {
       all.steps[i].learning_rate = call < 4 ? 1 << call : (i % 2 == 0 ? 1 : 2);
@@ -96,6 +91,7 @@ TEST_CASE("calls that are enqueued before the first has run see the rows of thei
     std::swap(all.rows[0], all.rows[static_cast<std::size_t>(call) + 1]);
     rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps);
   }
+  fake_cuda::go_on(0);
   const Tensor weight = all.weight.read();
   double sum = 0;
   for (const float value : weight.values<float>()) sum += value;
@@ -103,8 +99,7 @@ TEST_CASE("calls that are enqueued before the first has run see the rows of thei
 }
 
 TEST_CASE("a table serves sums and updates in turn, with more rows or fewer") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   Rows all(*rig, 100);
   const auto sgd = tutti::optimizer::create("sgd,learning_rate=1");
   const auto table = rig->kernels().make_table();
@@ -119,8 +114,7 @@ TEST_CASE("a table serves sums and updates in turn, with more rows or fewer") {
 }
 
 TEST_CASE("16-bit rows that were summed are cut anew for an update, which computes in float32") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   const DeviceTensor gradient(*rig, Tensor::ones({3000}, DType::bfloat16));
   const DeviceTensor weight(*rig, Tensor::zeros({3000}, DType::bfloat16));
   const DeviceTensor exact(*rig, Tensor::zeros({3000}));
@@ -140,21 +134,22 @@ TEST_CASE("16-bit rows that were summed are cut anew for an update, which comput
 }
 
 TEST_CASE("many different steps have their formulas in the device's memory, a few have not") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   Rows all(*rig, 100);
   const auto sgd = tutti::optimizer::create("sgd");
   const auto table = rig->kernels().make_table();
   double each = 0;
   for (const std::size_t different : {1, 4, 5, 100, 4, 1}) {
     CAPTURE(different);
-    const std::size_t copies = work.num_copies;
+    const Asked before;
     for (std::size_t i = 0; i < all.steps.size(); ++i) {
       all.steps[i].learning_rate = static_cast<double>(1 + i % different);
     }
     rig->kernels().update(nullptr, *table, all.rows, *sgd, all.steps);
-    work.finish();
-    if (copies > 0) CHECK(work.num_copies == copies + (different > 4 ? 2 : different > 1 ? 1 : 0));
+    finish();
+    if (each > 0) {
+      CHECK(Asked().copies == before.copies + (different > 4 ? 2 : different > 1 ? 1 : 0));
+    }
     const Tensor weight = all.weight.read();
     each += static_cast<double>(1 + 99 % different);
     CHECK(weight.values<float>()[99] == -each);
@@ -162,8 +157,7 @@ TEST_CASE("many different steps have their formulas in the device's memory, a fe
 }
 
 TEST_CASE("rows of different numbers of inputs find their own, at any address") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   auto& kernels = rig->kernels();
   const auto table = kernels.make_table();
   for (const DType dtype : {DType::float32, DType::bfloat16, DType::uint8}) {
@@ -179,14 +173,14 @@ TEST_CASE("rows of different numbers of inputs find their own, at any address") 
     }
     for (const std::size_t offset : {0, 1, 3, 16, 17}) {
       CAPTURE(offset);
-      const std::size_t copies = work.num_copies;
+      const Asked before;
       for (TensorRow& row : rows) {
         for (int k = 0; k < row.num_inputs; ++k) {
           row.inputs[k] = values.data() + (offset + k * 8) * tutti::size_of(dtype);
         }
       }
       kernels.sum(nullptr, *table, rows);
-      if (offset > 0) CHECK(work.num_copies == copies + 1);
+      if (offset > 0) CHECK(Asked().copies == before.copies + 1);
       for (int i = 0; i < 9; ++i) {
         const Tensor sums = outputs[i]->read();
         CHECK(test::same_bytes(sums, Tensor::full({4097}, 1 + i % 8, dtype)));
@@ -197,8 +191,7 @@ TEST_CASE("rows of different numbers of inputs find their own, at any address") 
 }
 
 TEST_CASE("new gradients in every step cost 10,000 keys an upload of 80,000 bytes and a launch") {
-  test::HostWork work;
-  const auto rig = test::make_host_rig(work);
+  const auto rig = test::make_rig();
   constexpr std::int64_t kKeys = 10'000;
   Rows all(*rig, kKeys);
   const DeviceTensor others(*rig, Tensor::ones({kKeys}));
@@ -216,43 +209,25 @@ TEST_CASE("new gradients in every step cost 10,000 keys an upload of 80,000 byte
     }
   }
   const auto table = rig->kernels().make_table();
-  std::size_t allocations = 0;
+  int allocations = 0;
   for (int step = 1; step <= 8; ++step) {
     const DeviceTensor& gradient = step % 2 == 0 ? all.gradient : others;
     for (std::size_t i = 0; i < all.rows.size(); ++i) {
       all.rows[i].inputs[0] = gradient.data() + i * sizeof(float);
       all.steps[i].count = static_cast<std::uint64_t>(step);
     }
-    const test::HostWork before = work;
+    fake_cuda::hang(0);  // the host is a few steps ahead
+    const Asked before;
     rig->kernels().update(nullptr, *table, all.rows, *adam, all.steps);
     if (step == 1) continue;
-    CHECK(work.num_launches == before.num_launches + 1);
-    CHECK(work.num_copies == before.num_copies + 1);
-    CHECK(work.num_copied_bytes == before.num_copied_bytes + kKeys * sizeof(void*));
-    if (step % 4 == 0) work.finish();  // the host is a few steps ahead
-    if (step == 4) allocations = work.num_allocations;
-  }
-  CHECK(work.num_allocations == allocations);
-}
-
-TEST_CASE("a ring of pinned memory is not written before it was read, whatever is sent and when") {
-  test::HostWork work;
-  test::HostMachine machine(&work);
-  tutti::gpus::kernels::Staging<test::HostMachine> staging(machine);
-  std::mt19937 random(7);
-  std::deque<std::pair<std::vector<std::byte>, std::vector<std::byte>>> sent;
-  for (int i = 0; i < 3000; ++i) {
-    const std::size_t bytes = random() % 20 == 0 ? random() % 30'000 : random() % 500;
-    auto& [from, to] = sent.emplace_back(std::vector<std::byte>(bytes, std::byte(i)),
-                                         std::vector<std::byte>(bytes));
-    staging.send(nullptr, to.data(), from.data(), bytes);
-    while (work.waiting.size() > 60 || (!work.waiting.empty() && random() % 2 == 0)) {
-      work.waiting.front()();
-      work.waiting.pop_front();
+    CHECK(Asked().launches == before.launches + 1);
+    CHECK(Asked().copies == before.copies + 1);
+    CHECK(Asked().copied_bytes == before.copied_bytes + kKeys * sizeof(void*));
+    if (step % 4 == 0) {
+      fake_cuda::go_on(0);
+      finish();
     }
+    if (step == 4) allocations = Asked().allocations;
   }
-  work.finish();
-  const auto is_right = [](const auto& one) { return one.first == one.second; };
-  CHECK(std::ranges::all_of(sent, is_right));
-  CHECK(staging.pinned_bytes() < (std::size_t{4} << 20));
+  CHECK(Asked().allocations == allocations);
 }
