@@ -58,7 +58,7 @@ std::pair<int, int> find_shared(const collectives::Topology& topology,
 /// Who sums: the hosts; kernels that read the GPUs of all ranks; NCCL, in each node or over all.
 enum class Way { host, peers, node, all };
 
-struct Choice {
+struct ChosenWay {
   Way way = Way::host;
   std::string why;  ///< what keeps NCCL from it, where it was to sum
 };
@@ -102,7 +102,7 @@ bool may_read_peers(const collectives::Topology& topology, const std::vector<Fac
 }
 
 /// All ranks decide alike, from the same facts.
-Choice choose(Group& group, const std::vector<Facts>& facts) {
+ChosenWay choose(Group& group, const std::vector<Facts>& facts) {
   const auto& topology = group.topology();
   const std::string& path = group.settings().gpu_path;
   const Way way = path == "nccl-all" ? Way::all : Way::node;
@@ -194,7 +194,7 @@ std::unique_ptr<Reducer> choose_reducer(Group& group, const std::shared_ptr<Gpus
                                         int device) {
   const auto facts = exchange_facts(group, gpus->accelerator(), device);
   const bool by_peers = group.settings().gpu_path == "peers";
-  Choice choice = by_peers ? Choice{Way::peers, {}} : choose(group, facts);
+  ChosenWay choice = by_peers ? ChosenWay{Way::peers, {}} : choose(group, facts);
   std::unique_ptr<Reducer> reducer;
   if (by_peers) {
     reducer = make_peer_reducer(group, gpus, device);

@@ -18,16 +18,11 @@ NodeReducer::~NodeReducer() {
   if (!group_.failed()) node_->part();
 }
 
-void NodeReducer::allreduce(std::span<const Part> parts) {
+void NodeReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
     require_one_order(*gpus_, device_, this);
-    sums_.clear();
-    for (const Part& part : parts) {
-      sums_.push_back(
-          {part.from == nullptr ? part.data : part.from, part.data, part.count, part.dtype});
-    }
     in_flight_.begin();
-    node_->allreduce(gpus_->stream(device_), sums_);
+    node_->allreduce(gpus_->stream(device_), sums);
     in_flight_.end();
   });
 }

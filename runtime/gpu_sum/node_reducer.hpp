@@ -19,7 +19,7 @@ class NodeReducer final : public Reducer {
               std::unique_ptr<NodeCollectives> node);
   ~NodeReducer() override;
 
-  void allreduce(std::span<const Part> parts) override;
+  void allreduce(std::span<const Sum> sums) override;
   [[nodiscard]] bool takes_inputs() const override { return true; }
   void finish() override;
   void await() override;
@@ -37,7 +37,6 @@ class NodeReducer final : public Reducer {
   int device_;
   std::shared_ptr<NodeCollectives> node_;
   SumsInFlight in_flight_;
-  std::vector<Sum> sums_;  ///< of a call; kept for its memory
 };
 
 }  // namespace tutti::gpus

@@ -139,9 +139,9 @@ class PeerReducer final : public Reducer {
   /// Of one that was never used, and that no other rank has open. Local.
   void release_memory() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
 
-  void allreduce(std::span<const Part> parts) override {
+  void allreduce(std::span<const Sum> sums) override {
     carry_out([&] {
-      for (const Part& part : parts) sum(part);
+      for (const Sum& one : sums) sum(one);
       mark_end();
     });
   }
@@ -218,17 +218,16 @@ class PeerReducer final : public Reducer {
            " over the ranks, whose GPUs read each other's memory";
   }
 
-  void sum(const Part& part) {
-    const std::size_t width = size_of(part.dtype);
+  void sum(const Sum& whole) {
+    const std::size_t width = size_of(whole.dtype);
     const std::size_t most = kHalfBytes / width;
-    for (std::size_t first = 0; first < part.count; first += most) {
-      const Part chunk{part.data + first * width, std::min(most, part.count - first), part.dtype,
-                       (part.from == nullptr ? part.data : part.from) + first * width};
-      sum_chunk(chunk);
+    for (std::size_t first = 0; first < whole.count; first += most) {
+      sum_chunk({whole.from + first * width, whole.to + first * width,
+                 std::min(most, whole.count - first), whole.dtype});
     }
   }
 
-  void sum_chunk(const Part& chunk) {
+  void sum_chunk(const Sum& chunk) {
     const Stream stream = gpus_->stream(device_);
     const std::size_t half = chunks_++ % kHalves;
     const std::size_t begin = half * kHalfBytes;
@@ -241,7 +240,7 @@ class PeerReducer final : public Reducer {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       inputs[rank] = peers_[rank].memory + begin;
     }
-    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(peers_.size()), chunk.data,
+    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(peers_.size()), chunk.to,
                                      chunk.dtype, chunk.count);
   }
 

@@ -17,15 +17,6 @@
 
 namespace tutti::gpus {
 
-/// Elements of one type, side by side in memory of a GPU: aligned to kGrain, and padded to a
-/// multiple of kGrain for every local rank. What the padding holds does not matter.
-struct Part {
-  std::byte* data;
-  std::size_t count;
-  DType dtype;
-  const std::byte* from = nullptr;  ///< null: what is summed is in `data`. See takes_inputs()
-};
-
 /// Bytes; a multiple of every element's size.
 inline constexpr std::size_t kGrain = 256;
 
@@ -36,14 +27,16 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  /// Sums every part over all ranks, in place, in the order of the device's stream. Returns when
-  /// all messages are through; the GPUs' own work may still be in the stream.
+  /// Makes every sum over all ranks, in the order of the device's stream. Each is in place, of
+  /// memory that is aligned to kGrain and padded to a multiple of it for every local rank, unless
+  /// takes_inputs(); what the padding holds does not matter. Returns when all messages are through;
+  /// the GPUs' own work may still be in the stream.
   /// Collective: all ranks have agreed that they make this call with equal counts and dtypes.
   /// Errors: timeout, communication: the group has failed on all ranks. So it is of the calls
   /// below.
-  virtual void allreduce(std::span<const Part> parts) = 0;
-  /// Whether a part may be summed from elsewhere in the device's memory, and needs neither
-  /// alignment nor padding. The same on all ranks.
+  virtual void allreduce(std::span<const Sum> sums) = 0;
+  /// Whether a sum may be made from elsewhere in the device's memory, and needs neither alignment
+  /// nor padding. The same on all ranks.
   [[nodiscard]] virtual bool takes_inputs() const { return false; }
   /// The window of each rank, at the address by which this rank's GPU reaches it: kernels that need
   /// a sum read the windows of all ranks and add in the canonical order, which spares the sum's own

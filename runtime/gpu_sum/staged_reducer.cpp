@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sum over ranks of what is on GPUs: in the node between the GPUs, between nodes by the host.
 //
-//   chunk i     device  --reduce_scatter--> own share  --copy--> slot            stream, down
-//   chunk i-lag slot    --engine: the same local rank of all nodes--> slot       host
-//               slot    --copy--> own share  --allgather--> device               up, stream
+//   chunk i     device  --reduce_scatter--> own share  --copy--> buffer            stream, down
+//   chunk i-lag buffer  --engine: the same local rank of all nodes--> buffer       host
+//               buffer  --copy--> own share  --allgather--> device                 up, stream
 //
 //   stream   RS0 RS1 RS2 AG0 RS3 AG1 ...        the same order on all ranks, whatever the timing
 //   down         D0  D1  D2      D3
@@ -44,7 +44,7 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
       accelerator_(gpus_->accelerator()),
       device_(device),
       node_(std::move(node)),
-      memory_(group.allocate({static_cast<std::int64_t>(kSlots * kSlotBytes)}, DType::uint8)) {
+      memory_(group.allocate({static_cast<std::int64_t>(kBuffers * kBufferBytes)}, DType::uint8)) {
   std::byte* host = memory_.bytes();
   is_pinned_ = accelerator_.pin(device_, host, memory_.size_bytes());
   if (!is_pinned_) host = apart_ = allocate_apart();
@@ -52,9 +52,9 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
   up_ = accelerator_.create_stream(device_);
   begun_ = accelerator_.create_event(device_);
   ended_ = accelerator_.create_event(device_);
-  for (std::size_t i = 0; i < kSlots; ++i) {
-    slots_[i] = {host + i * kSlotBytes, accelerator_.create_event(device_),
-                 accelerator_.create_event(device_), accelerator_.create_event(device_)};
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    buffers_[i] = {host + i * kBufferBytes, accelerator_.create_event(device_),
+                   accelerator_.create_event(device_), accelerator_.create_event(device_)};
   }
 }
 
@@ -88,8 +88,8 @@ StagedReducer::~StagedReducer() {
     return;
   }
   if (node_ != nullptr) node_->part();
-  for (const Slot& slot : slots_) {
-    for (const Event event : {slot.reduced, slot.arrived, slot.returned}) {
+  for (const StagingBuffer& buffer : buffers_) {
+    for (const Event event : {buffer.reduced, buffer.arrived, buffer.returned}) {
       accelerator_.destroy_event(event);
     }
   }
@@ -106,10 +106,10 @@ std::string StagedReducer::describe() const {
   return accelerator_.node_library().describe() + " in the node, the host between";
 }
 
-void StagedReducer::allreduce(std::span<const Part> parts) {
+void StagedReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
     if (node_ != nullptr) require_one_order(*gpus_, device_, this);
-    pipeline(parts);
+    pipeline(sums);
   });
 }
 
@@ -167,57 +167,57 @@ void StagedReducer::await(Event event) {
   group_.engine().await(ready, what);
 }
 
-/// A part's last chunk may be smaller; parts are padded, so that every rank has a share of equal
-/// size of each (see kGrain).
-std::vector<StagedReducer::Chunk> StagedReducer::cut(std::span<const Part> parts) const {
+/// A sum's last chunk may be smaller; sums are padded, so that every rank has a share of equal size
+/// of each (see kGrain).
+std::vector<StagedReducer::Chunk> StagedReducer::cut(std::span<const Sum> sums) const {
   const auto& topology = group_.topology();
   const std::size_t shares = node_ == nullptr ? 1 : static_cast<std::size_t>(topology.local_size());
   const std::size_t own = node_ == nullptr ? 0 : static_cast<std::size_t>(topology.local_rank);
   std::vector<Chunk> chunks;
-  for (const Part& part : parts) {
-    const std::size_t width = size_of(part.dtype);
-    const std::size_t most = kSlotBytes / width * shares;
-    for (std::size_t first = 0; first < part.count; first += most) {
-      const std::size_t count = std::min(most, part.count - first) / shares;
-      std::byte* data = part.data + first * width;
-      chunks.push_back({data, data + own * count * width, count, part.dtype});
+  for (const Sum& sum : sums) {
+    const std::size_t width = size_of(sum.dtype);
+    const std::size_t most = kBufferBytes / width * shares;
+    for (std::size_t first = 0; first < sum.count; first += most) {
+      const std::size_t count = std::min(most, sum.count - first) / shares;
+      std::byte* data = sum.to + first * width;
+      chunks.push_back({data, data + own * count * width, count, sum.dtype});
     }
   }
   return chunks;
 }
 
-void StagedReducer::pipeline(std::span<const Part> parts) {
-  const std::vector<Chunk> chunks = cut(parts);
+void StagedReducer::pipeline(std::span<const Sum> sums) {
+  const std::vector<Chunk> chunks = cut(sums);
   accelerator_.record(begun_, device_, gpus_->stream(device_));
   accelerator_.wait(device_, down_, begun_);
   accelerator_.wait(device_, up_, begun_);
   for (std::size_t i = 0; i < chunks.size() + kLag; ++i) {
-    if (i < chunks.size()) send_off(chunks[i], slots_[i % kSlots]);
+    if (i < chunks.size()) send_off(chunks[i], buffers_[i % kBuffers]);
     if (i < kLag) continue;
-    Slot& slot = slots_[(i - kLag) % kSlots];
-    exchange(chunks[i - kLag], slot);
-    bring_back(chunks[i - kLag], slot);
+    StagingBuffer& buffer = buffers_[(i - kLag) % kBuffers];
+    exchange(chunks[i - kLag], buffer);
+    bring_back(chunks[i - kLag], buffer);
   }
   accelerator_.record(ended_, device_, gpus_->stream(device_));
 }
 
-/// The slot is free once its last chunk is back on the device: `returned`, of which an event that
+/// The buffer is free once its last chunk is back on the device: `returned`, of which an event that
 /// was never recorded says the same.
-void StagedReducer::send_off(const Chunk& chunk, Slot& slot) {
+void StagedReducer::send_off(const Chunk& chunk, StagingBuffer& buffer) {
   const Stream stream = gpus_->stream(device_);
   if (node_ != nullptr) {
     node_->reduce_scatter(stream, chunk.data, chunk.count, chunk.dtype);
-    accelerator_.record(slot.reduced, device_, stream);
-    accelerator_.wait(device_, down_, slot.reduced);
+    accelerator_.record(buffer.reduced, device_, stream);
+    accelerator_.wait(device_, down_, buffer.reduced);
   }
-  accelerator_.wait(device_, down_, slot.returned);
-  accelerator_.copy(device_, down_, slot.host, chunk.share, chunk.count * size_of(chunk.dtype));
-  accelerator_.record(slot.arrived, device_, down_);
+  accelerator_.wait(device_, down_, buffer.returned);
+  accelerator_.copy(device_, down_, buffer.host, chunk.share, chunk.count * size_of(chunk.dtype));
+  accelerator_.record(buffer.arrived, device_, down_);
 }
 
-void StagedReducer::exchange(const Chunk& chunk, Slot& slot) {
-  await(slot.arrived);
-  const collectives::Segment segment{slot.host, slot.host, chunk.count, chunk.dtype};
+void StagedReducer::exchange(const Chunk& chunk, StagingBuffer& buffer) {
+  await(buffer.arrived);
+  const collectives::Segment segment{buffer.host, buffer.host, chunk.count, chunk.dtype};
   const auto describe = [&] {
     return "sum of " + std::to_string(chunk.count) + " " + to_string(chunk.dtype) +
            " of GPUs over the ranks";
@@ -229,11 +229,11 @@ void StagedReducer::exchange(const Chunk& chunk, Slot& slot) {
                        .verb = collectives::Verb::sum_of_gpus});
 }
 
-void StagedReducer::bring_back(const Chunk& chunk, Slot& slot) {
+void StagedReducer::bring_back(const Chunk& chunk, StagingBuffer& buffer) {
   const Stream stream = gpus_->stream(device_);
-  accelerator_.copy(device_, up_, chunk.share, slot.host, chunk.count * size_of(chunk.dtype));
-  accelerator_.record(slot.returned, device_, up_);
-  accelerator_.wait(device_, stream, slot.returned);
+  accelerator_.copy(device_, up_, chunk.share, buffer.host, chunk.count * size_of(chunk.dtype));
+  accelerator_.record(buffer.returned, device_, up_);
+  accelerator_.wait(device_, stream, buffer.returned);
   if (node_ != nullptr) node_->allgather(stream, chunk.data, chunk.count, chunk.dtype);
 }
 

@@ -19,19 +19,19 @@ class StagedReducer final : public Reducer {
                 std::unique_ptr<NodeCollectives> node);
   ~StagedReducer() override;
 
-  void allreduce(std::span<const Part> parts) override;
+  void allreduce(std::span<const Sum> sums) override;
   void finish() override;
   void await() override;
   void check() override;
   [[nodiscard]] std::string describe() const override;
 
  private:
-  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kBuffers = 4;
   static constexpr std::size_t kLag = 2;  ///< chunks whose copy from the device is under way
-  static constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 
   /// What is between the device and the network: of each chunk this rank's share.
-  struct Slot {
+  struct StagingBuffer {
     std::byte* host = nullptr;
     Event reduced = nullptr;   ///< the node's sum is in the device's memory
     Event arrived = nullptr;   ///< on the host
@@ -49,11 +49,11 @@ class StagedReducer final : public Reducer {
     gpus::carry_out(group_, body, [&] { abort_beside(); });
   }
   void abort_beside() noexcept;
-  void pipeline(std::span<const Part> parts);
-  [[nodiscard]] std::vector<Chunk> cut(std::span<const Part> parts) const;
-  void send_off(const Chunk& chunk, Slot& slot);
-  void exchange(const Chunk& chunk, Slot& slot);
-  void bring_back(const Chunk& chunk, Slot& slot);
+  void pipeline(std::span<const Sum> sums);
+  [[nodiscard]] std::vector<Chunk> cut(std::span<const Sum> sums) const;
+  void send_off(const Chunk& chunk, StagingBuffer& buffer);
+  void exchange(const Chunk& chunk, StagingBuffer& buffer);
+  void bring_back(const Chunk& chunk, StagingBuffer& buffer);
   void await(Event event);
   [[nodiscard]] std::string wait_between() const;
   [[nodiscard]] std::byte* allocate_apart();
@@ -64,14 +64,14 @@ class StagedReducer final : public Reducer {
   Accelerator& accelerator_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
-  Tensor memory_;  ///< the slots', in the arena
+  Tensor memory_;  ///< the buffers', in the arena
   bool is_pinned_ = false;
   std::byte* apart_ = nullptr;  ///< pinned, in place of memory_
   Stream down_ = nullptr;       ///< copies to the host
   Stream up_ = nullptr;         ///< and back
   Event begun_ = nullptr;
   Event ended_ = nullptr;
-  std::array<Slot, kSlots> slots_{};
+  std::array<StagingBuffer, kBuffers> buffers_{};
 };
 
 }  // namespace tutti::gpus

@@ -86,13 +86,13 @@ std::optional<std::string> failure_of(const Group& group, NodeCollectives& node)
 }
 
 void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
-                             std::span<const Part> parts) {
+                             std::span<const Sum> sums) {
   auto found = reducers_.find(device);
   if (found == reducers_.end()) {
     found = reducers_.emplace(device, make_reducer(*group_, gpus, device)).first;
   }
   last_ = found->second.get();
-  last_->allreduce(parts);
+  last_->allreduce(sums);
 }
 
 void SumOverRanks::begin_reading(int device) {
@@ -120,9 +120,9 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
   auto* data = const_cast<std::byte*>(bucket.bytes());
   const std::size_t padded = bucket.size_bytes() / size_of(input.dtype());
   const std::size_t count = traits(device.index).takes_inputs ? input.count() : padded;
-  const Part part{data, count, input.dtype()};
+  const Sum sum{data, data, count, input.dtype()};
   gpus->copy(data, device, input.bytes(), device, input.size_bytes());
-  if (part.count > 0) allreduce(gpus, device.index, {&part, 1});
+  if (sum.count > 0) allreduce(gpus, device.index, {&sum, 1});
   gpus->copy(output.bytes(), device, data, device, output.size_bytes());
 }
 
@@ -151,18 +151,18 @@ void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& out
   if (group.topology().size == 1) return output.copy_from(input);
   const auto gpus = require_gpus("allreduce", input.device());
   const int device = input.device().index;
-  const auto sum = [&] {
+  const auto make_sum = [&] {
     if (fits_windows) {
       allreduce_in_windows(*gpus, input, output);
     } else if (!bucket) {
-      const Part part{output.bytes(), input.count(), input.dtype(), input.bytes()};
-      if (part.count > 0) allreduce(gpus, device, {&part, 1});
+      const Sum sum{input.bytes(), output.bytes(), input.count(), input.dtype()};
+      if (sum.count > 0) allreduce(gpus, device, {&sum, 1});
     } else {
       allreduce_in(*bucket, gpus, input, output);
     }
     finish();
   };
-  carry_out(group, sum, [] {});
+  carry_out(group, make_sum, [] {});
 }
 
 }  // namespace tutti::gpus

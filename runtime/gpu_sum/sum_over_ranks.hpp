@@ -34,10 +34,10 @@ class SumOverRanks {
     for (auto& [device, reducer] : reducers_) static_cast<void>(reducer.release());
   }
 
-  /// Sums parts in memory of this rank's `device`, in place: see Reducer::allreduce. Collective.
+  /// Makes sums in memory of this rank's `device`: see Reducer::allreduce. Collective.
   /// Errors, on all ranks alike: invalid_argument if two ranks of a node share a GPU and NCCL was
   /// asked for; those of Reducer::allreduce.
-  void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Part> parts);
+  void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Sum> sums);
 
   /// None before the device's first sum. Local.
   [[nodiscard]] SumTraits traits(int device) const {

@@ -10,17 +10,20 @@
 //   sum      collective   The values of all ranks become one sum.
 //   update   local        Every replica is assigned the sum, or is updated with it.
 //
+// On GPUs the last two are one step, sum_and_update: there a launch may sum over the ranks and
+// update, and large keys are summed and updated in rounds.
+//
 //                      agree                       sum                       update
 //   DensePush          with the sum: its own announcement carries the        as pieces of the sum
 //                      signature, so small pushes take one round             arrive, or after it
 //     compressed       with the sum, which is an allgather of packed values  as packets arrive
-//   DevicePush         an operation without data   SumOverRanks, in streams  one launch
-//     compressed       with the sum, as above: packed and summed by the hosts  the same
+//   DevicePush         an operation without data   sum_and_update: see device_push.cpp
+//     compressed       with the sum, as above: packed and summed by the hosts, then one launch
 //   SparsePush         an allgather of how many    an allgather of the rows  row by row, or on a
 //                      rows each rank has                                    GPU in one launch
 //
 // A step before `sum` changes nothing that the caller could see, so an error of it leaves the store
-// as it was. An error of `sum` or `update` fails the group.
+// as it was. An error of `sum`, `update` or `sum_and_update` fails the group.
 #pragma once
 
 #include <concepts>
@@ -37,11 +40,18 @@
 namespace tutti {
 
 template <class Path>
-concept PushPath = requires(Path& path) {
-  path.agree();
-  path.prepare();
+concept SumsAndUpdates = requires(Path& path) {
+  path.sum_and_update();
+};
+template <class Path>
+concept SumsThenUpdates = requires(Path& path) {
   path.sum();
   path.update();
+};
+template <class Path>
+concept PushPath = (SumsAndUpdates<Path> || SumsThenUpdates<Path>)&&requires(Path& path) {
+  path.agree();
+  path.prepare();
 };
 
 /// The steps after `take`. `together(body)` runs a body whose error all ranks throw. Collective.
@@ -49,8 +59,12 @@ template <PushPath Path, class Together>
 void carry_out(Path& path, Together together) {
   path.agree();
   together([&] { path.prepare(); });
-  path.sum();
-  path.update();
+  if constexpr (SumsAndUpdates<Path>) {
+    path.sum_and_update();
+  } else {
+    path.sum();
+    path.update();
+  }
 }
 
 /// Errors  invalid_argument: an optimizer that scales gradients, of a store that compresses them.

@@ -67,7 +67,7 @@ void DevicePacking::add(Entry& entry, const gpus::TensorRow& values) {
   const collectives::Codec& codec = *compression_.codec_of(compression::Leg::all);
   const int device = entry.replica.device().index;
   const std::size_t bytes = codec.packed_bytes(values.count);
-  Work& work = work_[device];
+  PackedKeys& work = work_[device];
   work.rows.push_back(values);
   work.rows.back().states = {codec.has_residual() ? residual_of(entry) : nullptr};
   work.places.push_back(bytes_);

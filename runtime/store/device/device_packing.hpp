@@ -46,7 +46,7 @@ class DevicePacking {
 
  private:
   /// What is on one GPU.
-  struct Work {
+  struct PackedKeys {
     std::vector<gpus::TensorRow> rows;
     std::vector<std::size_t> places;  ///< of each row's packed bytes
     std::optional<Tensor> packed;     ///< has the places of all keys; keeps its size
@@ -63,7 +63,7 @@ class DevicePacking {
   Group& group_;
   const GradientCompression& compression_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  std::map<int, Work> work_;  ///< by device; without rows: not of this push
+  std::map<int, PackedKeys> work_;  ///< by device; without rows: not of this push
   std::vector<Run> runs_;
   std::size_t bytes_ = 0;  ///< of all keys
 };
