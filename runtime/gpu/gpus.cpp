@@ -61,9 +61,9 @@ Gpus::Gpus(std::shared_ptr<Accelerator> accelerator) : accelerator_(std::move(ac
 Gpus::~Gpus() {
   for (const auto& device : devices_) {
     if (device->order != nullptr) accelerator_->destroy_event(device->order);
-    for (const Slot& slot : device->slots) {
-      if (slot.event != nullptr) accelerator_->destroy_event(slot.event);
-      if (slot.memory != nullptr) accelerator_->release_pinned(slot.memory);
+    for (const BounceBuffer& buffer : device->buffers) {
+      if (buffer.event != nullptr) accelerator_->destroy_event(buffer.event);
+      if (buffer.memory != nullptr) accelerator_->release_pinned(buffer.memory);
     }
   }
 }
@@ -157,64 +157,64 @@ void Gpus::await(Event event, const Wait& wait, const std::string& what) {
   gpus::wait(*accelerator_, event, timeout(), what);
 }
 
-Gpus::Slot& Gpus::next_slot(int device, const Wait& wait) {
+Gpus::BounceBuffer& Gpus::next_buffer(int device, const Wait& wait) {
   PerDevice& own = at(device);
-  Slot& slot = own.slots[own.next_slot++ % kSlots];
-  if (slot.memory == nullptr) {
-    if (slot.event == nullptr) slot.event = accelerator_->create_event(device);
-    slot.memory = accelerator_->allocate_pinned(device, kSlotBytes);
-    if (slot.memory == nullptr) {
+  BounceBuffer& buffer = own.buffers[own.next_buffer++ % kBounceBuffers];
+  if (buffer.memory == nullptr) {
+    if (buffer.event == nullptr) buffer.event = accelerator_->create_event(device);
+    buffer.memory = accelerator_->allocate_pinned(device, kBounceBytes);
+    if (buffer.memory == nullptr) {
       throw Error(ErrorCode::out_of_memory,
                   "no pinned memory for copies between the cpu and " + to_string(gpu(device)));
     }
   } else {
-    if (!slot.is_followed) accelerator_->record(slot.event, device, stream(device));
-    slot.is_followed = true;
-    await(slot.event, wait, "a copy from the cpu to " + to_string(gpu(device)));
+    if (!buffer.is_followed) accelerator_->record(buffer.event, device, stream(device));
+    buffer.is_followed = true;
+    await(buffer.event, wait, "a copy from the cpu to " + to_string(gpu(device)));
   }
-  return slot;
+  return buffer;
 }
 
-/// Where the event cannot be recorded, whoever uses the slot next records it.
-void Gpus::copy_followed(int device, Slot& slot, std::byte* to, const std::byte* from,
+/// Where the event cannot be recorded, whoever uses the buffer next records it.
+void Gpus::copy_followed(int device, BounceBuffer& buffer, std::byte* to, const std::byte* from,
                          std::size_t bytes) {
-  slot.is_followed = false;
+  buffer.is_followed = false;
   accelerator_->copy(device, stream(device), to, from, bytes);
-  accelerator_->record(slot.event, device, stream(device));
-  slot.is_followed = true;
+  accelerator_->record(buffer.event, device, stream(device));
+  buffer.is_followed = true;
 }
 
 void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
                   const Wait& wait) {
-  const std::lock_guard lock(at(device).slots_in_use);
-  for (std::size_t done = 0; done < bytes; done += kSlotBytes) {
-    const std::size_t size = std::min(kSlotBytes, bytes - done);
-    Slot& slot = next_slot(device, wait);
-    std::memcpy(slot.memory, from + done, size);
-    copy_followed(device, slot, to + done, slot.memory, size);
+  const std::lock_guard lock(at(device).buffers_in_use);
+  for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
+    const std::size_t size = std::min(kBounceBytes, bytes - done);
+    BounceBuffer& buffer = next_buffer(device, wait);
+    std::memcpy(buffer.memory, from + done, size);
+    copy_followed(device, buffer, to + done, buffer.memory, size);
   }
 }
 
-/// All slots are filled before the first is read.
+/// All buffers are filled before the first is read.
 void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
                     const Wait& wait) {
-  const std::lock_guard lock(at(device).slots_in_use);
-  const std::size_t chunks = (bytes + kSlotBytes - 1) / kSlotBytes;
-  std::array<Slot*, kSlots> filled{};
+  const std::lock_guard lock(at(device).buffers_in_use);
+  const std::size_t chunks = (bytes + kBounceBytes - 1) / kBounceBytes;
+  std::array<BounceBuffer*, kBounceBuffers> filled{};
   const auto size_of_chunk = [&](std::size_t chunk) {
-    return std::min(kSlotBytes, bytes - chunk * kSlotBytes);
+    return std::min(kBounceBytes, bytes - chunk * kBounceBytes);
   };
-  for (std::size_t step = 0; step < chunks + kSlots; ++step) {
-    if (step >= kSlots && step - kSlots < chunks) {
-      const std::size_t chunk = step - kSlots;
-      const Slot& slot = *filled[chunk % kSlots];
-      await(slot.event, wait, "a copy from " + to_string(gpu(device)));
-      std::memcpy(to + chunk * kSlotBytes, slot.memory, size_of_chunk(chunk));
+  for (std::size_t step = 0; step < chunks + kBounceBuffers; ++step) {
+    if (step >= kBounceBuffers && step - kBounceBuffers < chunks) {
+      const std::size_t chunk = step - kBounceBuffers;
+      const BounceBuffer& buffer = *filled[chunk % kBounceBuffers];
+      await(buffer.event, wait, "a copy from " + to_string(gpu(device)));
+      std::memcpy(to + chunk * kBounceBytes, buffer.memory, size_of_chunk(chunk));
     }
     if (step >= chunks) continue;
-    Slot& slot = next_slot(device, wait);
-    copy_followed(device, slot, slot.memory, from + step * kSlotBytes, size_of_chunk(step));
-    filled[step % kSlots] = &slot;
+    BounceBuffer& buffer = next_buffer(device, wait);
+    copy_followed(device, buffer, buffer.memory, from + step * kBounceBytes, size_of_chunk(step));
+    filled[step % kBounceBuffers] = &buffer;
   }
 }
 

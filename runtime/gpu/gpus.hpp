@@ -96,11 +96,11 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   [[nodiscard]] std::size_t allocations() const;
 
  private:
-  static constexpr std::size_t kSlots = 4;
-  static constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kBounceBuffers = 4;
+  static constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
 
   /// Pinned memory that copies of other memory of the host go through.
-  struct Slot {
+  struct BounceBuffer {
     std::byte* memory = nullptr;
     Event event = nullptr;
     bool is_followed = true;  ///< the event tells when the last copy has run
@@ -111,9 +111,9 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
     Event order = nullptr;       ///< for order() and set_stream()
     const void* user = nullptr;  ///< of may_enter(), the last one
     std::thread::id user_thread;
-    std::array<Slot, kSlots> slots{};
-    std::size_t next_slot = 0;
-    std::mutex slots_in_use;
+    std::array<BounceBuffer, kBounceBuffers> buffers{};
+    std::size_t next_buffer = 0;
+    std::mutex buffers_in_use;
     std::map<const void*, Check> checks;  ///< by owner
     std::mutex checks_in_use;
   };
@@ -121,8 +121,8 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
   void await(Event event, const Wait& wait, const std::string& what);
   bool run_checks(int device) const;
-  Slot& next_slot(int device, const Wait& wait);
-  void copy_followed(int device, Slot& slot, std::byte* to, const std::byte* from,
+  BounceBuffer& next_buffer(int device, const Wait& wait);
+  void copy_followed(int device, BounceBuffer& buffer, std::byte* to, const std::byte* from,
                      std::size_t bytes);
   void upload(int device, std::byte* to, const std::byte* from, std::size_t bytes,
               const Wait& wait);

@@ -6,8 +6,8 @@ namespace tutti::gpus {
 namespace {
 
 /// The GPU of a tensor, its kernels and its stream.
-struct Place {
-  Place(const char* operation, const ConstTensorView& tensor)
+struct TensorGpu {
+  TensorGpu(const char* operation, const ConstTensorView& tensor)
       : gpus(require_gpus(operation, tensor.device())),
         kernels(gpus->kernels(tensor.device().index)),
         stream(gpus->stream(tensor.device().index)) {}
@@ -29,24 +29,24 @@ void copy_bytes(const TensorView& target, const ConstTensorView& source, const W
 }  // namespace
 
 void fill(const TensorView& target, double value) {
-  const Place place("fill", target);
-  place.kernels.fill(place.stream, target.bytes(), target.dtype(), target.count(), value);
+  const TensorGpu where("fill", target);
+  where.kernels.fill(where.stream, target.bytes(), target.dtype(), target.count(), value);
 }
 
 void scale(const TensorView& target, double factor) {
-  const Place place("tensor *=", target);
-  place.kernels.scale(place.stream, target.bytes(), target.dtype(), target.count(), factor);
+  const TensorGpu where("tensor *=", target);
+  where.kernels.scale(where.stream, target.bytes(), target.dtype(), target.count(), factor);
 }
 
 void add_scaled(const TensorView& target, double factor, const ConstTensorView& source) {
-  const Place place("tensor +=", target);
-  place.kernels.add_scaled(place.stream, target.bytes(), target.dtype(), target.count(), factor,
+  const TensorGpu where("tensor +=", target);
+  where.kernels.add_scaled(where.stream, target.bytes(), target.dtype(), target.count(), factor,
                            source.bytes());
 }
 
 void subtract_scaled(const TensorView& target, double factor, const ConstTensorView& source) {
-  const Place place("tensor -=", target);
-  place.kernels.subtract_scaled(place.stream, target.bytes(), target.dtype(), target.count(),
+  const TensorGpu where("tensor -=", target);
+  where.kernels.subtract_scaled(where.stream, target.bytes(), target.dtype(), target.count(),
                                 factor, source.bytes());
 }
 
@@ -54,8 +54,8 @@ void subtract_scaled(const TensorView& target, double factor, const ConstTensorV
 void copy(const TensorView& target, const ConstTensorView& source, const Wait& wait) {
   if (target.dtype() == source.dtype()) return copy_bytes(target, source, wait);
   if (target.device() == source.device()) {
-    const Place place("copy_from", target);
-    place.kernels.convert(place.stream, target.bytes(), target.dtype(), source.bytes(),
+    const TensorGpu where("copy_from", target);
+    where.kernels.convert(where.stream, target.bytes(), target.dtype(), source.bytes(),
                           source.dtype(), target.count());
     return;
   }

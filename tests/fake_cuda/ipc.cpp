@@ -21,7 +21,7 @@ constexpr std::size_t kPage = 4096;
 constexpr auto kPause = std::chrono::microseconds(20);
 
 /// What is in a handle.
-struct Place {
+struct HandleContents {
   pid_t process;
   int file;
   int device;
@@ -30,20 +30,20 @@ struct Place {
 };
 
 template <class Handle>
-void write_to(Handle& handle, const Place& place) {
+void write_to(Handle& handle, const HandleContents& place) {
   static_assert(sizeof place <= sizeof handle.reserved);
   std::memcpy(handle.reserved, &place, sizeof place);
 }
 
 template <class Handle>
-Place read_from(const Handle& handle) {
-  Place place;
+HandleContents read_from(const Handle& handle) {
+  HandleContents place;
   std::memcpy(&place, handle.reserved, sizeof place);
   return place;
 }
 
 /// Null if it cannot be had.
-std::byte* map(const Place& place, std::size_t begin, std::size_t bytes) {
+std::byte* map(const HandleContents& place, std::size_t begin, std::size_t bytes) {
   const std::string path =
       "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -95,7 +95,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
 
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags) {
   return Machine::self().call("cudaIpcOpenMemHandle", [&] {
-    const Place place = read_from(handle);
+    const HandleContents place = read_from(handle);
     if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
     if (place.process == getpid()) return cudaErrorInvalidResourceHandle;
     const std::size_t skipped = place.offset % kPage;
@@ -133,7 +133,7 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
 
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
   return Machine::self().call("cudaIpcOpenEventHandle", [&] {
-    const Place place = read_from(handle);
+    const HandleContents place = read_from(handle);
     if (place.process == getpid()) return cudaErrorInvalidResourceHandle;
     std::byte* const mapped = map(place, 0, kPage);
     if (mapped == nullptr) return cudaErrorInvalidResourceHandle;

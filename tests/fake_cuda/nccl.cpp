@@ -47,11 +47,11 @@ constexpr auto kPause = std::chrono::microseconds(20);
 constexpr unsigned kOneInLate = 3;
 constexpr auto kLateAfter = std::chrono::milliseconds(2);
 
-enum class Kind : int { none, allreduce, reduce_scatter, allgather };
+enum class Collective : int { none, allreduce, reduce_scatter, allgather };
 
 /// What a rank says of its next collective: all ranks of a node must say the same.
 struct Statement {
-  Kind kind = Kind::none;
+  Collective kind = Collective::none;
   ncclDataType_t type = ncclInt8;
   std::size_t count = 0;
   friend bool operator==(const Statement&, const Statement&) = default;
@@ -111,8 +111,8 @@ struct ncclComm {
       return ncclInvalidUsage;
     }
     ++num_collectives;
-    group_.push_back({stream, new Work{this, statement, static_cast<const std::byte*>(from),
-                                       static_cast<std::byte*>(to)}});
+    group_.push_back({stream, new Enqueued{this, statement, static_cast<const std::byte*>(from),
+                                           static_cast<std::byte*>(to)}});
     ++num_in_stream_;
     if (group_depth == 0) return end_group();
     grouped.insert(this);
@@ -158,7 +158,7 @@ struct ncclComm {
   }
 
  private:
-  struct Work {
+  struct Enqueued {
     ncclComm* comm;
     Statement statement;
     const std::byte* from;
@@ -167,7 +167,7 @@ struct ncclComm {
 
   struct Grouped {
     cudaStream_t stream;
-    Work* work;
+    Enqueued* work;
   };
 
   template <class Body>
@@ -184,7 +184,7 @@ struct ncclComm {
 
   static ncclResult_t put(const std::vector<Grouped>& group) {
     const auto run = [](void* argument) {
-      const std::unique_ptr<Work> own(static_cast<Work*>(argument));
+      const std::unique_ptr<Enqueued> own(static_cast<Enqueued*>(argument));
       own->comm->run(*own);
       --own->comm->num_in_stream_;
     };
@@ -194,7 +194,7 @@ struct ncclComm {
     return ncclSuccess;
   }
 
-  void run(const Work& work) {
+  void run(const Enqueued& work) {
     if (number_from("FAKE_NCCL_FAIL", 0) == 1) {
       state_ = ncclRemoteError;
       while (!is_aborted_) std::this_thread::sleep_for(kPause);
@@ -210,19 +210,19 @@ struct ncclComm {
     const std::size_t width = size_of(work.statement.type);
     const std::size_t bytes = work.statement.count * width;
     switch (work.statement.kind) {
-      case Kind::allreduce:
+      case Collective::allreduce:
         sum(work.statement.type, work.from, work.to, bytes);
         break;
-      case Kind::reduce_scatter:
+      case Collective::reduce_scatter:
         for (int shard = 0; shard < size_; ++shard) {
           const std::size_t begin = static_cast<std::size_t>(shard) * bytes;
           sum(work.statement.type, work.from + begin, shard == rank_ ? work.to : nullptr, bytes);
         }
         break;
-      case Kind::allgather:
+      case Collective::allgather:
         gather(work.from, work.to, bytes);
         break;
-      case Kind::none:
+      case Collective::none:
         break;
     }
   }
@@ -370,19 +370,19 @@ ncclResult_t ncclGroupEnd() {
 // NCCL's own parameters. NOLINTBEGIN(readability-function-size)
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  return comm->call({Kind::allreduce, type, count}, from, to, stream);
+  return comm->call({Collective::allreduce, type, count}, from, to, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  return comm->call({Kind::reduce_scatter, type, count}, from, to, stream);
+  return comm->call({Collective::reduce_scatter, type, count}, from, to, stream);
 }
 
 // NOLINTEND(readability-function-size)
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  return comm->call({Kind::allgather, type, count}, from, to, stream);
+  return comm->call({Collective::allgather, type, count}, from, to, stream);
 }
 
 FakeNcclCounts fake_nccl_counts() { return {num_collectives, num_groups}; }

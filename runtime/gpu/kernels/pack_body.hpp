@@ -72,7 +72,7 @@ struct HalfFormat {
 /// A row of several inputs loads one after the other: two at once would not all stay in registers.
 using PackedInputs = ManyInputs<float, 1>;
 
-TUTTI_HOST_DEVICE inline float* residual_of(const Work& work) {
+TUTTI_HOST_DEVICE inline float* residual_of(const TileWork& work) {
   return reinterpret_cast<float*>(work.row->states[0]) + work.begin;
 }
 
@@ -96,7 +96,7 @@ struct PackBody {
   Format format;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work(tile, sizeof(float));
+    const TileWork work = table.work(tile, sizeof(float));
     if (work.row->num_inputs == 1) {
       pack_tile(work, Inputs<float, 1>(work), lane);
     } else {
@@ -106,7 +106,7 @@ struct PackBody {
 
  private:
   template <class Sources>
-  TUTTI_HOST_DEVICE void pack_tile(const Work& work, const Sources& inputs,
+  TUTTI_HOST_DEVICE void pack_tile(const TileWork& work, const Sources& inputs,
                                    std::uint32_t lane) const {
     TUTTI_NOT_UNROLLED
     for (std::uint32_t at = lane * kPackedTogether; at < work.count;
@@ -120,7 +120,8 @@ struct PackBody {
   }
 
   template <class Sources, class Where>
-  TUTTI_HOST_DEVICE void pack(const Work& work, const Sources& inputs, const Where& where) const {
+  TUTTI_HOST_DEVICE void pack(const TileWork& work, const Sources& inputs,
+                              const Where& where) const {
     Held<float, Where> elements;
     if constexpr (Format::kHasResidual) {
       load_with_residual(elements, inputs, residual_of(work), where);
@@ -155,7 +156,7 @@ struct FeedBackBody {
   Rule rule;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work(tile, sizeof(float));
+    const TileWork work = table.work(tile, sizeof(float));
     if (work.row->num_inputs == 1) {
       feed_back(work, Inputs<float, 1>(work), lane);
     } else {
@@ -165,7 +166,7 @@ struct FeedBackBody {
 
  private:
   template <class Sources>
-  TUTTI_HOST_DEVICE void feed_back(const Work& work, const Sources& inputs,
+  TUTTI_HOST_DEVICE void feed_back(const TileWork& work, const Sources& inputs,
                                    std::uint32_t lane) const {
     float* const residual = residual_of(work);
     const auto step = [&]<class Where>(const Where& where) {

@@ -40,10 +40,10 @@ class Plan {
   void add(const Formula& formula) {
     static_assert(std::is_trivially_copyable_v<Formula>);
     constexpr bool kIsNorm = optimizer::UsesOf<optimizer::Resolved<Formula>>::kGivesValue;
-    Pass& pass = pass_of(pass_++, &Plan::launch_all<Real, Formula>, sizeof(Slot<Formula>));
+    Pass& pass = pass_of(pass_++, &Plan::launch_all<Real, Formula>, sizeof(StepFormula<Formula>));
     if (kIsNorm) pass.norm = num_norms_++;
-    Slot<Formula> slot{formula, 1};
-    std::memcpy(pass.slots.data() + step_ * sizeof slot, &slot, sizeof slot);
+    StepFormula<Formula> stored{formula, 1};
+    std::memcpy(pass.formulas.data() + step_ * sizeof stored, &stored, sizeof stored);
   }
 
   void run() const {
@@ -57,7 +57,7 @@ class Plan {
     std::size_t number;  ///< in the order of a rule's calls
     LaunchPass launch;
     int norm;  ///< the norm that it takes, or -1
-    std::vector<std::byte> slots;
+    std::vector<std::byte> formulas;
   };
 
   Pass& pass_of(std::size_t number, LaunchPass how, std::size_t slot_bytes) {
@@ -73,35 +73,35 @@ class Plan {
   template <class Real, class Formula>
   static void launch_all(const Plan& plan, std::size_t index) {
     const Pass& pass = plan.passes_[index];
-    const Slots<Formula> slots = plan.slots_of<Formula>(pass, index);
+    const StepFormulas<Formula> formulas = plan.formulas_of<Formula>(pass, index);
     if constexpr (std::is_same_v<Real, float>) {
-      plan.launch<Formula, float>(slots, pass.norm);
+      plan.launch<Formula, float>(formulas, pass.norm);
       if constexpr (Shape::template kIsBuilt<Float16>)
-        plan.launch<Formula, Float16>(slots, pass.norm);
-      plan.launch<Formula, BFloat16>(slots, pass.norm);
+        plan.launch<Formula, Float16>(formulas, pass.norm);
+      plan.launch<Formula, BFloat16>(formulas, pass.norm);
     } else {
-      plan.launch<Formula, double>(slots, pass.norm);
+      plan.launch<Formula, double>(formulas, pass.norm);
     }
   }
 
   template <class Formula>
-  [[nodiscard]] Slots<Formula> slots_of(const Pass& pass, std::size_t index) const {
-    Slots<Formula> slots{};
-    if (num_steps_ <= Slots<Formula>::kFew) {
-      std::memcpy(slots.few, pass.slots.data(), pass.slots.size());
+  [[nodiscard]] StepFormulas<Formula> formulas_of(const Pass& pass, std::size_t index) const {
+    StepFormulas<Formula> formulas{};
+    if (num_steps_ <= StepFormulas<Formula>::kFew) {
+      std::memcpy(formulas.few, pass.formulas.data(), pass.formulas.size());
     } else {
-      slots.many = reinterpret_cast<const Slot<Formula>*>(all_.table.formulas(index).send(
-          all_.table.staging, all_.stream, pass.slots.data(), pass.slots.size()));
+      formulas.many = reinterpret_cast<const StepFormula<Formula>*>(all_.table.formulas(index).send(
+          all_.table.staging, all_.stream, pass.formulas.data(), pass.formulas.size()));
     }
-    return slots;
+    return formulas;
   }
 
   template <class Formula, class Stored>
-  void launch(const Slots<Formula>& slots, int norm) const {
+  void launch(const StepFormulas<Formula>& formulas, int norm) const {
     using Body = UpdateBody<Formula, Stored, Shape>;
-    const Part& part = all_.table.cut().part(dtype_of<Stored>);
+    const DTypeTiles& part = all_.table.cut().part(dtype_of<Stored>);
     if (part.num_rows == 0) return;
-    Body body{all_.view, slots};
+    Body body{all_.view, formulas};
     body.view.table = all_.table.view(dtype_of<Stored>);
     body.view.partials += part.first_tile;
     if constexpr (Body::Uses::kGivesValue) {

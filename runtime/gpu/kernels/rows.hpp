@@ -27,7 +27,7 @@ struct Tile {
 };
 
 /// What a lane has to do: part of one row.
-struct Work {
+struct TileWork {
   const DeviceRow* row;
   const std::byte* const* inputs;  ///< the row's
   std::uint64_t begin;             ///< where the tile starts in its tensor
@@ -43,7 +43,7 @@ struct TableView {
 
   /// `widest_bytes` and kVectors as the table was cut with.
   template <std::uint32_t kVectors = kVectorsPerTile>
-  TUTTI_HOST_DEVICE Work work(std::uint32_t tile, std::size_t widest_bytes) const {
+  TUTTI_HOST_DEVICE TileWork work(std::uint32_t tile, std::size_t widest_bytes) const {
     const Tile place = tiles[tile];
     const DeviceRow& row = rows[place.row];
     const std::uint32_t most = tile_count(widest_bytes, kVectors);

@@ -21,7 +21,7 @@ struct SquaresBody {
   double* of_tiles;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work(tile, sizeof(T));
+    const TileWork work = table.work(tile, sizeof(T));
     const ManyInputs<T, 2> many{work};
     double columns[kWidth] = {};
     if (!work.whole) {
@@ -57,7 +57,7 @@ struct SquaresBody {
 
   /// One by one; those that do not exist are read as 0.
   template <class Sources>
-  TUTTI_HOST_DEVICE static void short_tile(const Sources& inputs, const Work& work,
+  TUTTI_HOST_DEVICE static void short_tile(const Sources& inputs, const TileWork& work,
                                            std::uint32_t lane, double* columns) {
     using Where = Places<1, 1, true>;
     TUTTI_NOT_UNROLLED

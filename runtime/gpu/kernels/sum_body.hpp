@@ -64,7 +64,7 @@ static_assert(TensorRow::kMostInputs == 8);
 /// first is added. From left to right, or along the tree if the row says so, for which kGroup is 2.
 /// `held` gets the sum as it is stored.
 template <int kGroup, class T, class Where>
-TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Work& work, const Where& where) {
+TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const TileWork& work, const Where& where) {
   const int num_inputs = work.row->num_inputs;
   const bool in_tree = kGroup == 2 && work.row->in_tree;
   Held<SummedIn<T>, Where> sums{};
@@ -102,7 +102,7 @@ struct Inputs {
   static constexpr bool kIsLoop = false;
   const T* tiles[kInputs];
 
-  TUTTI_HOST_DEVICE explicit Inputs(const Work& work) {
+  TUTTI_HOST_DEVICE explicit Inputs(const TileWork& work) {
     TUTTI_UNROLLED
     for (int i = 0; i < kInputs; ++i) {
       tiles[i] = reinterpret_cast<const T*>(work.inputs[i]) + work.begin;
@@ -130,7 +130,7 @@ struct Inputs {
 template <class T, int kGroup>
 struct ManyInputs {
   static constexpr bool kIsLoop = true;  ///< what else is loaded before it stays in registers
-  const Work& work;
+  const TileWork& work;
 
   template <class Where>
   TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Where& where) const {
@@ -140,7 +140,7 @@ struct ManyInputs {
 
 /// Stores the sums of a tile, with kUsualPacks vectors at once unless the shape says how many.
 template <class T, class Shape, int kUsualPacks, class Sources>
-TUTTI_HOST_DEVICE void sum_tile(const Work& work, const Sources& inputs, std::uint32_t lane) {
+TUTTI_HOST_DEVICE void sum_tile(const TileWork& work, const Sources& inputs, std::uint32_t lane) {
   T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
   const auto step = [&]<class Where>(const Where& where) {
     Held<T, Where> sums;
@@ -166,7 +166,7 @@ struct SumBody {
   TableView table;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
+    const TileWork work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
     switch (work.row->num_inputs) {
       case 1:
         return sum_tile<T, Shape, 4>(work, Inputs<T, 1>(work), lane);
@@ -191,7 +191,7 @@ struct AnyOrderSumBody {
   TableView table;
 
   TUTTI_HOST_DEVICE void operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
+    const TileWork work = table.work<Shape::kVectorsPerTile>(tile, sizeof(T));
     if (work.row->num_inputs == 1) return sum_tile<T, Shape, 1>(work, Inputs<T, 1>(work), lane);
     sum_tile<T, Shape, 1>(work, ManyInputs<T, 2>{work}, lane);
   }

@@ -80,7 +80,7 @@ Change CutRows::cut(std::span<const TensorRow> rows, const Purpose& purpose) {
   tiles_.clear();
   places_.resize(rows.size());
   for (std::size_t dtype = 0; dtype < parts_.size(); ++dtype) {
-    Part& part = parts_[dtype];
+    DTypeTiles& part = parts_[dtype];
     part.first_row = static_cast<std::uint32_t>(rows_.size());
     part.first_tile = static_cast<std::uint32_t>(tiles_.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {

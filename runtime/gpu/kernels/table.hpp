@@ -31,7 +31,7 @@ struct Purpose {
 };
 
 /// The rows and tiles of one dtype.
-struct Part {
+struct DTypeTiles {
   std::uint32_t first_row = 0;
   std::uint32_t num_rows = 0;
   std::uint32_t first_tile = 0;
@@ -54,7 +54,7 @@ class CutRows {
   [[nodiscard]] std::uint32_t num_inputs_of_row() const { return num_inputs_of_row_; }
   /// Whether a row is summed along the tree.
   [[nodiscard]] bool has_tree() const { return has_tree_; }
-  [[nodiscard]] const Part& part(DType dtype) const {
+  [[nodiscard]] const DTypeTiles& part(DType dtype) const {
     return parts_[static_cast<std::size_t>(dtype)];
   }
   /// Where each of the rows given is among rows().
@@ -73,7 +73,7 @@ class CutRows {
   std::vector<DeviceRow> rows_;
   std::vector<Tile> tiles_;
   std::vector<std::uint32_t> places_;
-  std::array<Part, 8> parts_{};
+  std::array<DTypeTiles, 8> parts_{};
 };
 
 template <class Machine>

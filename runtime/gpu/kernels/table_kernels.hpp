@@ -152,7 +152,7 @@ class TableKernels final : public Kernels {
     if (results == nullptr) return;
     each_dtype([&]<class T>(T) {
       if constexpr (!std::is_integral_v<T>) {
-        const Part& part = own.cut().part(dtype_of<T>);
+        const DTypeTiles& part = own.cut().part(dtype_of<T>);
         if (part.num_rows == 0) return;
         machine_.template run_sums<kLanes>(
             stream, part.num_tiles,

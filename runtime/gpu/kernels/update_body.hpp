@@ -13,21 +13,21 @@ namespace tutti::gpus::kernels {
 
 /// A formula for one UpdateStep, or none: the step then has no such formula.
 template <class Formula>
-struct Slot {
+struct StepFormula {
   Formula formula;
   std::uint32_t present;
 };
 
 /// The formulas of a launch: a few are parameters of the kernel, more are in the device's memory.
 template <class Formula>
-struct Slots {
+struct StepFormulas {
   static constexpr std::size_t kFew = 4;
 
-  alignas(Slot<Formula>) std::byte few[kFew * sizeof(Slot<Formula>)];
-  const Slot<Formula>* many;  ///< null for few
+  alignas(StepFormula<Formula>) std::byte few[kFew * sizeof(StepFormula<Formula>)];
+  const StepFormula<Formula>* many;  ///< null for few
 
-  TUTTI_HOST_DEVICE const Slot<Formula>& operator[](std::uint32_t index) const {
-    return (many == nullptr ? reinterpret_cast<const Slot<Formula>*>(few) : many)[index];
+  TUTTI_HOST_DEVICE const StepFormula<Formula>& operator[](std::uint32_t index) const {
+    return (many == nullptr ? reinterpret_cast<const StepFormula<Formula>*>(few) : many)[index];
   }
 };
 
@@ -61,15 +61,16 @@ struct UpdateBody {
   static constexpr int kBlocksPerSm = Shape::kBlocksPerSm == 0 ? kUsualBlocks : Shape::kBlocksPerSm;
 
   UpdateView view;
-  Slots<Formula> slots;
+  StepFormulas<Formula> formulas;
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t tile, std::uint32_t lane) const {
-    const Work work = view.table.work<Shape::kVectorsPerTile>(tile, sizeof(Real));
+    const TileWork work = view.table.work<Shape::kVectorsPerTile>(tile, sizeof(Real));
     const auto row = static_cast<std::uint32_t>(work.row - view.table.rows);
-    const Slot<Formula>& slot = slots[view.step_of_row == nullptr ? 0 : view.step_of_row[row]];
-    if (slot.present == 0) return 0;
+    const StepFormula<Formula>& stored =
+        formulas[view.step_of_row == nullptr ? 0 : view.step_of_row[row]];
+    if (stored.present == 0) return 0;
     const optimizer::Norms norms{view.norms + std::size_t{row} * optimizer::Norms::kMost};
-    Lane own(work, optimizer::resolved(slot.formula, norms));
+    Lane own(work, optimizer::resolved(stored.formula, norms));
     const ManyInputs<Stored, 2> many{work};
     const auto step_many = [&](const auto& where) { step(many, InPlace(), own, where); };
     if (!work.whole) {
@@ -91,7 +92,7 @@ struct UpdateBody {
  protected:
   /// What a lane keeps for all of its tile.
   struct Lane {
-    TUTTI_HOST_DEVICE Lane(const Work& work, const Actual& now)
+    TUTTI_HOST_DEVICE Lane(const TileWork& work, const Actual& now)
         : formula(now), begin(work.begin), rounded(nullptr) {
       tiles[0] = nullptr;  // the gradient has inputs
       tiles[1] = reinterpret_cast<Real*>(work.row->exact) + begin;

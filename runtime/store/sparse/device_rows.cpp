@@ -44,7 +44,7 @@ void DeviceRows::prepare() {
   }
 }
 
-void DeviceRows::make_room(int device, Work& work) {
+void DeviceRows::make_room(int device, GpuRows& work) {
   std::size_t bytes = 0;
   for (const Item& item : work.items) {
     bytes += aligned(item.most_rows * RowFormat(*item.entry).bytes(), kSumsAlignment);
@@ -55,7 +55,7 @@ void DeviceRows::make_room(int device, Work& work) {
 
 /// By rows that are not: as many as there may be. Which they are is known when all ranks have sent
 /// theirs, and then a lack of memory could no longer be refused.
-void DeviceRows::make_launch_room(int device, Work& work) {
+void DeviceRows::make_launch_room(int device, GpuRows& work) {
   const Optimizer* optimizer = rule_.optimizer();
   std::vector<gpus::TensorRow> rows;
   std::size_t num_rows = 0;
@@ -95,7 +95,7 @@ gpus::TensorRow DeviceRows::row_of(Entry& entry, std::size_t first, std::size_t 
 }
 
 void DeviceRows::take(Entry& entry, std::span<const FoundRow> found, std::uint64_t most_updates) {
-  Work& work = work_.at(entry.replica.device().index);
+  GpuRows& work = work_.at(entry.replica.device().index);
   Item& item = work.items[work.taken++];
   item.begin = work.bytes;
   const RowFormat format(entry);
@@ -134,13 +134,13 @@ void DeviceRows::run() {
   }
 }
 
-void DeviceRows::upload(Work& work) {
+void DeviceRows::upload(GpuRows& work) {
   if (work.bytes == 0) return;
   const gpus::NamedRange range(gpus_->accelerator(), "copy of rows");
   group_.copy(first_bytes(*work.on_gpu, work.bytes), first_bytes(*work.on_host, work.bytes));
 }
 
-void DeviceRows::launch(int device, Work& work) {
+void DeviceRows::launch(int device, GpuRows& work) {
   if (work.rows.empty()) return;
   const gpus::NamedRange range(gpus_->accelerator(), "update of rows");
   gpus::Kernels& kernels = gpus_->kernels(device);
@@ -153,7 +153,7 @@ void DeviceRows::launch(int device, Work& work) {
 }
 
 /// With the ids on the host, and rows and table on the GPU.
-void DeviceRows::call_updater(int device, Work& work) {
+void DeviceRows::call_updater(int device, GpuRows& work) {
   for (const Item& item : work.items) {
     Entry& entry = *item.entry;
     const std::size_t count = item.ids.size();

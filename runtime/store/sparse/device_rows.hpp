@@ -53,7 +53,7 @@ class DeviceRows {
     std::vector<std::int64_t> ids{};  ///< for an updater
   };
   /// What is on one GPU.
-  struct Work {
+  struct GpuRows {
     std::vector<Item> items;
     std::size_t taken = 0;          ///< items whose sums are there
     std::size_t bytes = 0;          ///< of sums
@@ -69,18 +69,18 @@ class DeviceRows {
     } room;  ///< that the launch table has
   };
 
-  static void make_room(int device, Work& work);
-  void make_launch_room(int device, Work& work);
+  static void make_room(int device, GpuRows& work);
+  void make_launch_room(int device, GpuRows& work);
   [[nodiscard]] static gpus::TensorRow row_of(Entry& entry, std::size_t first, std::size_t count,
                                               const std::byte* sum);
-  void upload(Work& work);
-  void launch(int device, Work& work);
-  void call_updater(int device, Work& work);
+  void upload(GpuRows& work);
+  void launch(int device, GpuRows& work);
+  void call_updater(int device, GpuRows& work);
 
   Group& group_;
   const UpdateRule& rule_;
   std::shared_ptr<gpus::Gpus> gpus_;
-  std::map<int, Work> work_;
+  std::map<int, GpuRows> work_;
 };
 
 }  // namespace tutti

@@ -10,27 +10,27 @@
 namespace tutti {
 
 void DeviceSample::prepare() {
-  for (auto& [device, part] : parts_) {
-    room_for(std::exchange(part.expected, 0), part.rows, gpu(device));
+  for (auto& [device, sample] : samples_) {
+    room_for(std::exchange(sample.expected, 0), sample.rows, gpu(device));
   }
 }
 
 /// As bytes, so that rows of all types lie side by side without gaps.
 void DeviceSample::add(int device, const std::byte* bytes, std::size_t count) {
-  Part& part = parts_.at(device);
-  copies_.add(device, bytes, part.rows->bytes() + part.bytes, count, DType::uint8);
-  pieces_.push_back({device, part.bytes, count});
-  part.bytes += count;
+  GpuSample& sample = samples_.at(device);
+  copies_.add(device, bytes, sample.rows->bytes() + sample.bytes, count, DType::uint8);
+  pieces_.push_back({device, sample.bytes, count});
+  sample.bytes += count;
 }
 
 void DeviceSample::settle(Digest& digest) {
   std::map<int, Tensor> fetched;
-  for (auto& [device, part] : parts_) {
-    part.expected = 0;  // by a push that was refused
-    if (part.bytes == 0) continue;
-    const Shape shape{static_cast<std::int64_t>(part.bytes)};
+  for (auto& [device, sample] : samples_) {
+    sample.expected = 0;  // by a push that was refused
+    if (sample.bytes == 0) continue;
+    const Shape shape{static_cast<std::int64_t>(sample.bytes)};
     Tensor& rows = fetched.emplace(device, Tensor::empty(shape, DType::uint8)).first->second;
-    group_.copy(rows, ConstTensorView(part.rows->bytes(), shape, DType::uint8, gpu(device)));
+    group_.copy(rows, ConstTensorView(sample.rows->bytes(), shape, DType::uint8, gpu(device)));
   }
   for (const Piece& piece : pieces_) {
     const std::byte* const bytes = fetched.at(piece.device).bytes() + piece.begin;
@@ -41,12 +41,12 @@ void DeviceSample::settle(Digest& digest) {
 
 void DeviceSample::clear() {
   copies_.clear();
-  for (auto& [device, part] : parts_) part.bytes = 0;
+  for (auto& [device, sample] : samples_) sample.bytes = 0;
   pieces_.clear();
 }
 
 void DeviceSample::leak_until_exit() {
-  collectives::leak_until_exit(std::make_shared<decltype(parts_)>(std::move(parts_)));
+  collectives::leak_until_exit(std::make_shared<decltype(samples_)>(std::move(samples_)));
   copies_.leak_until_exit();
 }
 

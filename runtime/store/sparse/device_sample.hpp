@@ -19,7 +19,7 @@ class DeviceSample {
   explicit DeviceSample(Group& group) : group_(group) {}
 
   /// The push adds at most so many bytes more on this GPU.
-  void expect(int device, std::size_t bytes) { parts_[device].expected += bytes; }
+  void expect(int device, std::size_t bytes) { samples_[device].expected += bytes; }
   /// Makes room for what is expected, in place of what the last push has added. Errors:
   /// out_of_memory.
   void prepare();
@@ -37,12 +37,12 @@ class DeviceSample {
 
  private:
   /// What is on one GPU.
-  struct Part {
+  struct GpuSample {
     std::size_t expected = 0;
     std::size_t bytes = 0;  ///< added
     std::optional<Tensor> rows;
   };
-  /// What one add() has put into a part.
+  /// What one add() has put into a sample.
   struct Piece {
     int device;
     std::size_t begin;
@@ -51,8 +51,8 @@ class DeviceSample {
 
   Group& group_;
   DeviceCopies copies_;
-  std::map<int, Part> parts_;  ///< by device
-  std::vector<Piece> pieces_;  ///< in the order in which they were added
+  std::map<int, GpuSample> samples_;  ///< by device
+  std::vector<Piece> pieces_;         ///< in the order in which they were added
 };
 
 }  // namespace tutti
