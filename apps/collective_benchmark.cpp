@@ -14,10 +14,10 @@
 #include "apps/benchmark/backends.hpp"
 #include "apps/benchmark/baseline.hpp"
 #include "apps/benchmark/machine.hpp"
-#include "apps/benchmark/plot.hpp"
 #include "apps/benchmark/report.hpp"
 #include "apps/benchmark/runner.hpp"
 #include "support/output_file.hpp"
+#include "support/plot.hpp"
 #include "support/text.hpp"
 
 namespace {
@@ -149,9 +149,7 @@ int collective_benchmark(int argc, char** argv) {
     if (world.rank() != 0) return;
     apps::write_file(options.json, bench::to_json(rows, options, machine, memory));
     apps::write_file(options.csv, bench::to_csv(rows, options));
-    if (!options.plot.empty()) {
-      apps::write_file(options.plot, bench::to_svg(rows, options, machine, memory));
-    }
+    apps::draw_plot(options.plot, bench::to_json(rows, options, machine, memory));
     for (const std::string& failure : failed_checks(rows, options, baseline)) {
       console.say("# FAILED: " + failure + "\n");
       ++failures;

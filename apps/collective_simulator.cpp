@@ -14,10 +14,10 @@
 
 #include "apps/simulator/measure.hpp"
 #include "apps/simulator/measured_file.hpp"
-#include "apps/simulator/plot.hpp"
 #include "apps/simulator/textbook.hpp"
 #include "support/command_line.hpp"
 #include "support/output_file.hpp"
+#include "support/plot.hpp"
 #include "support/progress.hpp"
 #include "support/text.hpp"
 
@@ -345,9 +345,8 @@ int simulate(const Options& options) {
   const std::vector<Work> cases = cases_of(options);
   for (const Work& one : cases) require_memory(one.what);
   apps::check_output_file(options.json);
-  apps::check_output_file(options.plot);
+  apps::check_plot(options.plot);
   std::cout << heading(options, network.name) << head(!options.measured.empty());
-  std::vector<Measured> all;
   nlohmann::json results = nlohmann::json::array();
   std::uint64_t wrong = 0;
   apps::ProgressBar bar(isatty(STDERR_FILENO) != 0);
@@ -359,7 +358,6 @@ int simulate(const Options& options) {
               << (options.critical_path ? "          " + to_text(one.path) + "\n" : "")
               << std::flush;
     results.push_back(to_json(one, cases[i].measured_seconds));
-    all.push_back(one);
     wrong += one.wrong.value_or(0);
   }
   const nlohmann::json whole{{"config",
@@ -370,7 +368,7 @@ int simulate(const Options& options) {
                                {"tuning", options.tuning}}},
                              {"results", results}};
   apps::write_file(options.json, whole.dump(2) + "\n");
-  if (!options.plot.empty()) apps::write_file(options.plot, to_svg(all, network.name));
+  apps::draw_plot(options.plot, whole.dump(2) + "\n");
   if (wrong == 0) return kDone;
   std::cerr << "collective-simulator: " << wrong << " elements are wrong\n";
   return kWrong;

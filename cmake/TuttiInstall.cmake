@@ -52,6 +52,7 @@ set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
 foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu pbs_benchmark)
   install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
 endforeach()
+install(PROGRAMS scripts/mpirun/plot.py DESTINATION ${TUTTI_SCRIPTS})
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
               scripts/mpirun/dialects.sh scripts/mpirun/batch.sh
         DESTINATION ${TUTTI_SCRIPTS})

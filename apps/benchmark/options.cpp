@@ -16,6 +16,7 @@
 #include "apps/benchmark/cases.hpp"
 #include "support/command_line.hpp"
 #include "support/output_file.hpp"
+#include "support/plot.hpp"
 
 namespace po = boost::program_options;
 
@@ -431,7 +432,8 @@ Options parse_options(int argc, const char* const* argv) {
 }
 
 void check_output_files(const Options& options) {
-  for (const auto& path : {options.json, options.csv, options.plot}) check_output_file(path);
+  for (const auto& path : {options.json, options.csv}) check_output_file(path);
+  check_plot(options.plot);
 }
 
 std::vector<std::size_t> sizes(const Options& options) {

@@ -260,14 +260,21 @@ Json config_of(const Options& options) {
   return config;
 }
 
-Json memory_of(const MemorySpeed& memory) {
+Json memory_of(const MemorySpeed& memory, double limit) {
   return {{"per_rank", memory.per_rank_gbs},
           {"total", memory.total_gbs},
           {"array_bytes", memory.array_bytes},
-          {"exceeds_cache", memory.exceeds_cache}};
+          {"exceeds_cache", memory.exceeds_cache},
+          {"busbw_limit", limit}};
 }
 
-Json environment_of(const Machine& machine, const std::optional<MemorySpeed>& memory) {
+Json environment_of(const Options& options, const Machine& machine,
+                    const std::optional<MemorySpeed>& memory) {
+  Json speed;
+  if (memory) {
+    const Case& chosen = find_case(options.collective);
+    speed = memory_of(*memory, busbw_limit(chosen, machine.ranks, memory->per_rank_gbs));
+  }
   Json hosts = Json::array();
   for (const Host& host : machine.hosts) {
     hosts.push_back({{"name", host.name}, {"ranks", host.ranks}});
@@ -283,7 +290,7 @@ Json environment_of(const Machine& machine, const std::optional<MemorySpeed>& me
           {"last_level_cache_bytes", machine.cache_bytes},
           {"algorithms", machine.algorithms},
           {"tuning", machine.tuning},
-          {"memory_gbs", memory ? memory_of(*memory) : Json()}};
+          {"memory_gbs", speed}};
 }
 
 Json result_of(const Result& result) {
@@ -321,7 +328,7 @@ std::string to_json(std::span<const Row> rows, const Options& options, const Mac
     }
   }
   const Json whole{{"config", config_of(options)},
-                   {"environment", environment_of(machine, memory)},
+                   {"environment", environment_of(options, machine, memory)},
                    {"results", results}};
   // A host or processor may have a name that is not UTF-8.
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -184,6 +184,7 @@ spell_hydra() {
 spell_srun() {
   local family name pairs=''
   family=$(mpi_of_program "${program[@]}")
+  # shellcheck disable=SC2001
   if [ -n "$hosts" ]; then options+=(--nodelist "$(sed 's/:[0-9]*//g' <<<"$hosts")"); fi
   if [ -n "$ranks" ]; then options+=(-n "$ranks"); fi
   if [ -n "$per_node" ]; then options+=(--ntasks-per-node "$per_node"); fi

@@ -5,6 +5,7 @@
 import csv
 import itertools
 import json
+import os
 import re
 import tempfile
 import unittest
@@ -193,6 +194,12 @@ class Benchmark(Case):
 
 
 class BenchmarkFiles(Case):
+    def setUp(self):
+        super().setUp()
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        programs.let_plot()
+
     def run_with_files(self, *arguments, ranks=2, sizes=SMALL):
         """The three files' paths."""
         paths = [self.folder / name for name in ("out.json", "out.csv", "out.svg")]
@@ -237,8 +244,33 @@ class BenchmarkFiles(Case):
                 _, _, path = self.run_with_files(ranks=ranks, sizes=sizes)
                 text = path.read_text(encoding="utf-8")
                 xml.etree.ElementTree.fromstring(text)
-                self.assertIn("series-mpi", text)
+                self.assertIn("microseconds, median (lower is better)", text)
+                if sizes is not one_size:
+                    self.assertIn("series-mpi", text)
                 self.assertIsNone(re.search(r'"-?(nan|inf)|[ML]-?(nan|inf)', text))
+                self.assertFalse(Path(f"{path}.json").exists())
+
+    def test_without_matplotlib_nothing_is_measured_and_one_line_says_how_to_get_it(self):
+        (self.folder / "matplotlib.py").write_text("raise ImportError", encoding="utf-8")
+        os.environ["PYTHONPATH"] = str(self.folder)
+        result = programs.run(NAME, *SMALL, "--plot", self.folder / "a.svg", ranks=2)
+        self.assertEqual((result.code, result.out), (1, ""), result.err)
+        self.assertIn("--plot: plot.py: matplotlib is missing: apt-get install "
+                      "python3-matplotlib", result.err)
+
+    def test_a_script_that_fails_leaves_the_results_beside_the_picture(self):
+        (self.folder / "matplotlib").mkdir()
+        (self.folder / "matplotlib/__init__.py").write_text(
+            "rcParams = {}\ndef use(name): pass\n", encoding="utf-8")
+        (self.folder / "matplotlib/pyplot.py").write_text(
+            "import sys\nif len(sys.argv) == 3: raise SystemExit('no fonts')\n",
+            encoding="utf-8")
+        os.environ["PYTHONPATH"] = str(self.folder)
+        result = programs.run(NAME, *SMALL, "--plot", self.folder / "a.svg", ranks=2)
+        self.assertEqual(result.code, 2, result.err)
+        self.assertIn("no fonts; the results are in ", result.err)
+        whole = json.loads((self.folder / "a.svg.json").read_text(encoding="utf-8"))
+        self.assertEqual(len(whole["results"]), 8)
 
 
 class BenchmarkVerdicts(Case):

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""compare.sh: its launches, its table, and what it says of those that fail."""
+"""compare.py: its launches, its table, and what it says of those that fail."""
 
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree
 
@@ -13,27 +14,29 @@ import launcher
 import programs
 import verdict
 
-COMPARE = str(launcher.SCRIPTS / "compare.sh")
+COMPARE = str(launcher.SCRIPTS / "compare.py")
 SHORT = ["-np", 2, "--rounds", 1, "-b", 8, "-e", "2K", "-f", 16]
 QUICK = ["--", "-n", 2, "-w", 1]
 END_S = 60  # the stand-in for mpirun that is to be ended sleeps longer
 REFUSED = [
-    (["--round", "1"], "unknown option '--round'; what follows -- goes to collective-benchmark"),
-    (["extra"], "unknown option 'extra'"),
-    (["--rounds", "0"], "--rounds takes a number from 1 on, not '0'"),
-    (["-np", "two"], "-np takes a number from 1 on, not 'two'"),
-    (["--limit", "-1"], "--limit takes a number from 1 on, not '-1'"),
-    (["--cache"], "--cache needs a value"),
+    (["--round", "1"], "unrecognized arguments: --round 1"),
+    (["extra"], "unrecognized arguments: extra"),
+    (["--rounds", "0"], "--rounds: takes a number from 1 on, not '0'"),
+    (["-np", "two"], "-np/--np: takes a number from 1 on, not 'two'"),
+    (["--limit", "-1"], "--limit: "),
+    (["--busy", "-1"], "--busy"),
+    (["--cache"], "--cache: expected one argument"),
     (["--configurations", "default,fast"], "found 'fast' in 'default,fast'"),
     (["--configurations", "ob1,ob1"], "--configurations: ob1 is there twice"),
     (["--collective", "barrier"], "--collective barrier moves no data"),
+    (["--imb"], "--imb needs --cache hot"),
 ]
 
 
 class Compare(launcher.Folder):
     def command(self, *arguments):
-        return [COMPARE, "--bin", os.environ["APPS_BIN"], "--output", str(self.folder / "out"),
-                *map(str, arguments)]
+        return [sys.executable, "-B", COMPARE, "--bin", os.environ["APPS_BIN"],
+                "--output", str(self.folder / "out"), *map(str, arguments)]
 
     def compare(self, *arguments, one_core=False, **changed):
         first = min(os.sched_getaffinity(0))
@@ -46,6 +49,12 @@ class Compare(launcher.Folder):
 
     def read(self, name):
         return (self.folder / "out" / name).read_text(encoding="utf-8")
+
+    def setUp(self):
+        super().setUp()
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        programs.let_plot()
 
     def unlike_mpirun(self, body):
         """A launcher that is the real one after `body`, in which $real runs it."""
@@ -65,8 +74,8 @@ class Compare(launcher.Folder):
         whole = json.loads(self.read("results.json"))
         self.assertEqual([line["bytes"] for line in whole["results"]], [8, 128, 2048])
         for line in whole["results"]:
-            self.assertEqual(set(line["mpi_us"]), {"default", "ob1"})
-            self.assertEqual(line["best"], min(line["mpi_us"], key=line["mpi_us"].get))
+            self.assertEqual(set(line["other_us"]), {"default", "ob1"})
+            self.assertEqual(line["best"], min(line["other_us"], key=line["other_us"].get))
             self.assertGreater(line["store_ratio"], 0)
             self.assertGreater(line["user_ratio"], 0)
         xml.etree.ElementTree.fromstring(self.read("compare.svg"))
@@ -94,8 +103,8 @@ class Compare(launcher.Folder):
                               MPIRUN=fake)
         self.assertEqual(result.code, 0, result.err)
         self.assertIn("--mca mpi_yield_when_idle 1", record.read_text(encoding="utf-8"))
-        self.assertIn("- 2 ranks on 1 cores: mpi_yield_when_idle 1 in every configuration\n",
-                      result.out)
+        self.assertIn("- 2 ranks on 1 cores: mpi_yield_when_idle 1 in every configuration "
+                      "of Open MPI\n", result.out)
 
     def test_a_configuration_that_fails_is_named_and_the_others_are_compared(self):
         fake = self.unlike_mpirun('if [[ "$*" == *"pml ob1"* ]]; then\n'
@@ -103,7 +112,7 @@ class Compare(launcher.Folder):
                                   'fi')
         result = self.compare(*SHORT, "--configurations", "default,ob1", *QUICK, MPIRUN=fake)
         self.assertEqual(result.code, 2, result.err)
-        self.assertIn("compare.sh: ob1, round 1: exit code 7: no such pml (log: ", result.err)
+        self.assertIn("compare.py: ob1, round 1: exit code 7: no such pml (log: ", result.err)
         self.assertIn("**Missing:** ob1, round 1: exit code 7: no such pml\n", result.out)
         self.assertIn("- Configurations (launches): default (1)\n", result.out)
 
@@ -123,7 +132,7 @@ class Compare(launcher.Folder):
                                   'echo "# FAILED: 5 elements are wrong"; exit 3')
         result = self.compare(*SHORT, "--configurations", "default", *QUICK, MPIRUN=fake)
         self.assertEqual(result.code, 3, result.err)
-        self.assertIn("compare.sh: default, round 1: 5 elements are wrong\n", result.err)
+        self.assertIn("compare.py: default, round 1: 5 elements are wrong\n", result.err)
         self.assertIn("Wrong elements: 5, FAILED.\n", result.out)
 
     def test_a_launch_that_hangs_ends_at_the_limit(self):
@@ -151,6 +160,30 @@ class Compare(launcher.Folder):
         self.assertIn("cannot write in /proc/nowhere", result.err)
         self.assertFalse((self.folder / "launched").exists())
 
+    def test_a_library_that_is_not_installed_is_named_and_the_others_are_compared(self):
+        result = self.compare(*SHORT, "--configurations", "default,mpich5,gloo", "--environments",
+                              self.folder / "none", *QUICK)
+        self.assertEqual(result.code, 2, result.err)
+        for name in ("mpich5", "gloo"):
+            self.assertIn(f"**Missing:** {name}: not installed in {self.folder}/none/{name}: "
+                          "--install does that\n", result.out)
+        self.assertIn("- Configurations (launches): default (1)\n", result.out)
+
+    def test_a_collective_that_a_library_lacks_is_said(self):
+        result = self.compare(*SHORT, "--collective", "broadcast", "--configurations",
+                              "default,deepspeed", *QUICK)
+        self.assertEqual(result.code, 2, result.err)
+        self.assertIn("**Missing:** deepspeed: it has no broadcast to compare\n", result.out)
+
+    def test_programs_that_compute_run_beside_each_launch_and_end_with_it(self):
+        fake = self.unlike_mpirun(f'pgrep -fc "while True: pass" >{self.folder}/beside')
+        result = self.compare(*SHORT, "--configurations", "default", "--busy", 2, *QUICK,
+                              MPIRUN=fake)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("- beside 2 programs that compute\n", result.out)
+        beside = (self.folder / "beside").read_text(encoding="utf-8")
+        self.assertGreaterEqual(int(beside), 2)
+
     def test_a_signal_ends_the_launch_too(self):
         started = self.folder / "started"
         fake = self.fake_mpirun(body=f"echo $$ >{started}.part; mv {started}.part {started}\n"
@@ -165,28 +198,26 @@ class Compare(launcher.Folder):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=END_S)
         self.assertEqual(process.returncode, 143, err)
-        self.assertIn("compare.sh: stopped", err)
+        self.assertIn("compare.py: stopped", err)
         with self.assertRaises(ProcessLookupError):
             os.kill(int(started.read_text(encoding="utf-8")), 0)
 
 
-class CollectiveCompare(launcher.Folder):
+class Results(launcher.Folder):
+    """--results: the table of files that are there already."""
+
     def test_wrong_use_is_one_line_and_exit_code_1(self):
         (self.folder / "empty.json").touch()
         for arguments, expected in (
-                ([], "--results: expected at least one file; --help lists"),
+                (["--results"], "--results: expected at least one argument"),
                 (["--results", "/nowhere/a.json"], "--results: /nowhere/a.json: No such file"),
-                (["--results", self.folder / "empty.json"], "not the --json of collective-bench"),
-                (["--result", "a"], "unrecognised option '--result', did you mean --results?")):
+                (["--results", self.folder / "empty.json"], "not the --json of collective-bench")):
             with self.subTest(arguments=arguments):
-                result = programs.run("collective-compare", *arguments)
-                self.assertEqual((result.code, result.out), (1, ""), result.err)
-                self.assertEqual(len(result.err.splitlines()), 1, result.err)
-                self.assertIn(expected, result.err)
-
-    def test_help_and_version(self):
-        self.assertIn("--results", programs.run("collective-compare", "--help").out)
-        self.assertIn("tutti ", programs.run("collective-compare", "--version").out)
+                done = subprocess.run([sys.executable, "-B", COMPARE, *map(str, arguments)],
+                                      capture_output=True, text=True, check=False,
+                                      timeout=launcher.TIMEOUT_S)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+                self.assertIn(expected, done.stderr.splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@
 #include "tutti/error.hpp"
 
 #include "apps/benchmark/baseline.hpp"
-#include "apps/benchmark/plot.hpp"
 #include "apps/benchmark/report.hpp"
-#include "support/chart.hpp"
 #include "support/text.hpp"
 #include "tests/unit/benchmark_arguments.hpp"
 
@@ -62,12 +60,6 @@ Machine a_machine() {
 
 constexpr MemorySpeed kMemory{.per_rank_gbs = 12.5, .total_gbs = 25.0, .array_bytes = 1 << 20};
 
-int count_of(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 }  // namespace
 
 TEST_CASE("sizes and times are readable") {
@@ -92,7 +84,7 @@ TEST_CASE("a row has both backends and the ratio, under names of the same width"
   CHECK(names.find('\n') + 1 == line.size());
 }
 
-TEST_CASE("both kinds of tutti's memory have columns, ratios and curves of their own") {
+TEST_CASE("both kinds of tutti's memory have columns and ratios of their own") {
   const Options options = test::parse({"--buffers", "store,user"});
   Row row = row_of(8, 1.0, 6.0);
   Result user = result_of("tutti", 8, 2.0);
@@ -105,10 +97,6 @@ TEST_CASE("both kinds of tutti's memory have columns, ratios and curves of their
   CHECK(head.find(" mpi/store mpi/user\n") != std::string::npos);
   CHECK(head.find("tutti's in store memory; tutti's in user memory; mpi's in user memory; ") !=
         std::string::npos);
-  const std::string svg = to_svg(std::vector{row}, options, a_machine(), kMemory);
-  CHECK(count_of(svg, "series-tutti-store") == 2);
-  CHECK(count_of(svg, "series-tutti-user") == 2);
-  CHECK(count_of(svg, ">Tutti, user memory<") == 1);
 }
 
 TEST_CASE("the columns of times are those that are asked for") {
@@ -199,7 +187,7 @@ TEST_CASE("the foot has the memory's speed and what it allows as busbw, if it wa
   CHECK(foot_of(kMemory, alone).find("busbw") == std::string::npos);
 }
 
-TEST_CASE("where the cache may hold the arrays, table, plot and JSON say so") {
+TEST_CASE("where the cache may hold the arrays, table and JSON say so") {
   MemorySpeed of_cache = kMemory;
   of_cache.exceeds_cache = false;
   const auto rows = two_rows();
@@ -207,10 +195,9 @@ TEST_CASE("where the cache may hold the arrays, table, plot and JSON say so") {
       table_foot(rows, test::parse({}), a_machine(), of_cache)
           .find("three arrays of 1 MiB per rank, which the last-level cache of 1 MiB may hold: it "
                 "may be the cache's speed") != std::string::npos);
-  CHECK(count_of(to_svg(rows, test::parse({}), a_machine(), of_cache),
-                 "memory (or a cache) allows") == 1);
   const auto json = nlohmann::json::parse(to_json(rows, test::parse({}), a_machine(), of_cache));
   CHECK(json.at("environment").at("memory_gbs").at("exceeds_cache") == false);
+  CHECK(json.at("environment").at("memory_gbs").at("busbw_limit") == 6.25);
 }
 
 TEST_CASE("the JSON has config, environment and a result per backend and size") {
@@ -251,103 +238,6 @@ TEST_CASE("the CSV has the same results, with a name per column") {
   CHECK(csv.find("allreduce,mpi,user,8,2,float32,sum,20,0.4,0.2,0.8,1.2,1.5,1.5,0,hot,0,0,0.6\n") !=
         std::string::npos);
 }
-
-TEST_CASE("the plot has a curve per backend in both panels, and the memory's limit as a busbw") {
-  const auto rows = two_rows();
-  const std::string svg = to_svg(rows, test::parse({}), a_machine(), kMemory);
-  CHECK(count_of(svg, "series-tutti") == 2);
-  CHECK(count_of(svg, "series-mpi") == 2);
-  CHECK(count_of(svg, "stroke-dasharray") == 1);
-  CHECK(count_of(svg, "memory allows 6.25 GB/s") == 1);
-  CHECK(count_of(svg, "nan") == 0);
-  CHECK(svg.ends_with("</svg>\n"));
-  CHECK(count_of(to_svg(rows, test::parse({}), a_machine(), std::nullopt), "dasharray") == 0);
-}
-
-TEST_CASE("the plot names all that was measured: what, where, with what, and when") {
-  const Options options = test::parse(
-      {"--collective", "pushpull", "--compression", "2bit,threshold=2", "--cache", "cold"});
-  const std::string svg = to_svg(two_rows(), options, a_machine(), kMemory);
-  for (const char* words :
-       {"pushpull, float32 sum, cold inputs", "store buffers, 2bit,threshold=2",
-        "2 ranks on 1 node", "one&lt;&amp;&gt; (2)", "tutti: store buffers", "mpi: user buffers",
-        "a processor", "last-level cache 1 MiB", "tutti 0", "Some MPI", "2025-01-31T12:00:00Z"}) {
-    CHECK_MESSAGE(svg.find(words) != std::string::npos, words);
-  }
-}
-
-TEST_CASE("one size is a bar per backend, as long as its value, with the value beside it") {
-  const std::string svg =
-      to_svg(std::vector{row_of(1048576, 1500.0, 3000.0)}, test::parse({}), a_machine(), kMemory);
-  CHECK(count_of(svg, "<circle") == 0);
-  CHECK(count_of(svg, "<path") == 0);
-  CHECK(count_of(svg, "series-tutti") == 2);
-  CHECK(count_of(svg, "series-mpi") == 2);
-  CHECK(count_of(svg, ">1.5 ms<") == 1);
-  CHECK(count_of(svg, ">3 ms<") == 1);
-  CHECK(count_of(svg, "width=\"185.0\"") == 1);  // half of the longest
-  CHECK(count_of(svg, "width=\"370.0\"") == 1);
-}
-
-TEST_CASE("the plot of one rank has no curve in the panel of bandwidths") {
-  auto row = row_of(8, 1.0, 2.0);
-  for (auto& result : row.results) result->busbw_gbs = 0.0;
-  Machine alone = a_machine();
-  alone.ranks = 1;
-  const std::string svg = to_svg(std::vector{row}, test::parse({}), alone, kMemory);
-  CHECK(svg.find("one rank alone") != std::string::npos);
-  CHECK(svg.find("nan") == std::string::npos);
-  CHECK(svg.find("inf") == std::string::npos);
-}
-
-TEST_CASE("the legend of the plot names the backends that have results") {
-  auto row = row_of(8, 1.0, 2.0);
-  const auto svg_of = [&] {
-    return to_svg(std::vector{row}, test::parse({}), a_machine(), kMemory);
-  };
-  CHECK(count_of(svg_of(), ">Some MPI<") == 1);
-  row.results[1].reset();
-  CHECK(count_of(svg_of(), ">Some MPI<") == 0);
-  CHECK(count_of(svg_of(), ">Tutti<") == 1);
-}
-
-TEST_CASE("axes have a tick at every end and in between") {
-  const Axis sizes = byte_axis(std::vector{8.0, 134217728.0});
-  CHECK(sizes.ticks.front().label == "8 B");
-  CHECK(sizes.ticks.back().label == "128 MiB");
-  CHECK(sizes.position(8.0) == 0.0);
-  CHECK(sizes.position(134217728.0) == doctest::Approx(1.0));
-  const Axis times = decade_axis(std::vector{0.3, 4000.0}, microseconds_label);
-  CHECK(times.low == doctest::Approx(0.2));
-  CHECK(times.high == doctest::Approx(5000.0));
-  const auto labelled = std::count_if(times.ticks.begin(), times.ticks.end(),
-                                      [](const Tick& tick) { return !tick.label.empty(); });
-  CHECK(labelled == 4);  // 1, 10, 100 µs, 1 ms
-  CHECK(microseconds_label(1000.0) == "1 ms");
-  const Axis nodes = count_axis(std::vector{2.0, 2048.0});
-  CHECK(nodes.ticks.front().label == "2");
-  CHECK(nodes.ticks[5].label == "2,048");
-  CHECK(count_text(1234567) == "1,234,567");
-  CHECK(count_text(100) == "100");
-}
-
-TEST_CASE("a picture is as high as its rows of panels") {
-  const std::vector<Series> series{{.id = "a", .name = "a", .points = {{1, 2}, {2, 3}}},
-                                   {.id = "b", .name = "b", .points = {{1, 3}, {2, 4}}}};
-  const PanelText text{"time", plain_label, "none", "nodes", count_axis};
-  const std::string one = panel(kLeftPanel, text, series);
-  CHECK(one.find("series-b") < one.find("series-a"));  // the first lies in front
-  CHECK(count_of(one, ">nodes<") == 1);
-  CHECK(count_of(one, "message size") == 0);
-  const std::vector<std::string> lines;
-  CHECK(count_of(picture("t", lines, series, {one}), "height=\"560\"") == 1);
-  const std::string two = picture("t", lines, series, {one, one});
-  CHECK(count_of(two, "height=\"980\"") == 1);
-  CHECK(count_of(two, "translate(0 420)") == 1);
-  CHECK(count_of(two, "series-a") == 2);
-}
-
-// --- baseline --------------------------------------------------------------------------------
 
 TEST_CASE("a baseline finds what is slower beyond the tolerance, and nothing else") {
   const Options options = test::parse({});
