@@ -52,8 +52,8 @@ struct PullOptions {
 ///         (recoverable() is false) throws from every call that changes, moves or reads values.
 class TUTTI_API KVStore {
  public:
-  /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job (aliases
-  /// dist_sync, dist_device_sync, nccl). Upper and lower case are the same. Collective for "dist".
+  /// Types: "local" and "device" are this process alone; "dist" is all ranks of the job. MXNet's
+  /// other names are aliases, such as dist_sync. Case does not matter. Collective for "dist".
   /// Errors  invalid_argument: an unknown type, on this rank; the text lists the known ones.
   static KVStore create(std::string_view type,
                         const Settings& settings = Settings::from_environment());
@@ -240,6 +240,7 @@ class TUTTI_API KVStore {
   void agree(const std::function<void()>& body);
 
  private:
+  friend class StoreAccess;  // the implementation: runtime/store/kvstore.cpp
   class Impl;
   explicit KVStore(std::unique_ptr<Impl> impl);
   [[nodiscard]] Impl& impl() const;

@@ -95,6 +95,10 @@ class TUTTI_API Optimizer {
   void set_learning_rate(double learning_rate);
   /// The rate before schedule and multipliers.
   [[nodiscard]] double learning_rate() const noexcept { return options_.learning_rate; }
+  /// Changes the option momentum, or beta1 where there is none.
+  /// Errors  invalid_argument: a value out of its range; an optimizer that has neither; a change
+  ///         from or to 0 where a state comes or goes with it.
+  void set_momentum(double momentum);
   /// Another schedule, or none; learning_rate() stays as its base.
   /// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base.
   void set_schedule(std::optional<Schedule> schedule);
@@ -121,6 +125,10 @@ class TUTTI_API Optimizer {
   /// of the program's own that has other options overrides it, and appends them.
   [[nodiscard]] virtual std::string describe() const;
   virtual std::string in_words() const final { return describe(); }  // the former name
+
+ protected:
+  /// set_momentum() of an optimizer that has one, while no push is under way.
+  virtual void assign_momentum(double momentum);
 
  private:
   struct Factors {

@@ -20,6 +20,7 @@
 #include "tutti/optimizers/adam_family.hpp"
 #include "tutti/optimizers/adaptive.hpp"
 #include "tutti/optimizers/gradient_descent.hpp"
+#include "tutti/optimizers/torch.hpp"
 
 namespace tutti::optimizer {
 

@@ -35,20 +35,31 @@ std::string initials_of(const std::string& words) {
   return initials;
 }
 
+std::string in_lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char letter) {
+    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  });
+  return text;
+}
+
 }  // namespace
 
-std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates) {
+std::string nearest_name(const std::string& given, const std::vector<std::string>& candidates) {
+  const std::string name = in_lower_case(given);
   if (name.size() > 1) {
-    const auto by_initials = std::ranges::find(candidates, name, initials_of);
+    const auto by_initials = std::ranges::find_if(candidates, [&](const std::string& candidate) {
+      return initials_of(in_lower_case(candidate)) == name;
+    });
     if (by_initials != candidates.end()) return *by_initials;
-    const auto longer = std::ranges::find_if(
-        candidates, [&](const std::string& candidate) { return candidate.starts_with(name); });
+    const auto longer = std::ranges::find_if(candidates, [&](const std::string& candidate) {
+      return in_lower_case(candidate).starts_with(name);
+    });
     if (longer != candidates.end()) return *longer;
   }
   std::string nearest;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(name, candidate);
+    const std::size_t distance = edit_distance(name, in_lower_case(candidate));
     if (distance < least) {
       least = distance;
       nearest = candidate;

@@ -9,9 +9,11 @@ struct DescentFamily;
 struct AdaptiveFamily;
 struct AdamFamily;
 struct LayerwiseFamily;
+struct TorchFamily;
 
 template <class... Family>
 struct Families {};
-using AllFamilies = Families<DescentFamily, AdaptiveFamily, AdamFamily, LayerwiseFamily>;
+using AllFamilies =
+    Families<DescentFamily, AdaptiveFamily, AdamFamily, LayerwiseFamily, TorchFamily>;
 
 }  // namespace tutti::optimizer

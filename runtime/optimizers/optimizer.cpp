@@ -46,6 +46,16 @@ void Optimizer::set_learning_rate(double learning_rate) {
   options_.learning_rate = learning_rate;
 }
 
+void Optimizer::set_momentum(double momentum) {
+  const auto lock = uses_->wait();
+  assign_momentum(momentum);
+}
+
+void Optimizer::assign_momentum(double /*momentum*/) {
+  throw Error(ErrorCode::invalid_argument,
+              "optimizer " + name_ + ": set_momentum: it has neither momentum nor beta1");
+}
+
 void Optimizer::set_schedule(std::optional<Schedule> schedule) {
   if (schedule) optimizer::check_schedule("optimizer " + name_, *schedule, options_.learning_rate);
   const auto lock = uses_->wait();

@@ -4,6 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <variant>
+
+#include "tutti/error.hpp"
 
 #include "runtime/optimizers/catalogue.hpp"
 #include "runtime/optimizers/option_fields.hpp"
@@ -40,8 +44,8 @@ class RuleOptimizer final : public Optimizer, public Follows<Rule> {
       : Optimizer(name, common_options(options)), own_(options) {
     for (const OptionField& field : Rule::fields(own_)) {
       check_field("optimizer " + this->name(), field);
-      add(own_digest_, field);
     }
+    own_digest_ = digest_of(own_);
   }
 
   [[nodiscard]] const Options& own_options() const override { return own_; }
@@ -70,6 +74,31 @@ class RuleOptimizer final : public Optimizer, public Follows<Rule> {
   }
 
  private:
+  static Digest digest_of(Options options) {
+    Digest digest;
+    for (const OptionField& field : Rule::fields(options)) add(digest, field);
+    return digest;
+  }
+
+  void assign_momentum(double momentum) override {
+    Options changed = own_;
+    for (const OptionField& field : Rule::fields(changed)) {
+      const std::string_view option = field.name;
+      if (option != "momentum" && option != "beta1") continue;
+      *std::get<double*>(field.value) = momentum;
+      check_field("optimizer " + this->name(), field);
+      if (Rule::num_states(changed) != Rule::num_states(own_)) {
+        throw Error(ErrorCode::invalid_argument,
+                    "optimizer " + this->name() + ": set_momentum: a momentum that is 0 has no " +
+                        "state; make the optimizer with one above 0, or leave it 0");
+      }
+      own_ = changed;
+      own_digest_ = digest_of(own_);
+      return;
+    }
+    Optimizer::assign_momentum(momentum);
+  }
+
   Options own_;  ///< the common ones among them are read from the base class, where they change
   Digest own_digest_;
 };

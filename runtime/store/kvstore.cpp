@@ -2,6 +2,7 @@
 // The public class of the store: each call goes to KVStore::Impl (kvstore_impl.cpp).
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 
 #include "runtime/observe/statistics.hpp"
 #include "runtime/store/kvstore_impl.hpp"
@@ -14,12 +15,19 @@ std::string type_of(std::string_view name) {
   std::string lower(name);
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (lower == "local" || lower == "device" || lower == "dist") return lower;
-  if (lower == "dist_sync" || lower == "dist_device_sync" || lower == "nccl") return "dist";
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, lower) != names.end();
+  };
+  if (is_one_of({"local", "local_update_cpu", "local_allreduce_cpu"})) return "local";
+  if (is_one_of({"device", "local_allreduce_device"})) return "device";
+  if (is_one_of({"dist", "dist_sync", "dist_device_sync", "dist_sync_device", "nccl"})) {
+    return "dist";
+  }
   throw Error(ErrorCode::invalid_argument,
               "unknown store type '" + std::string(name) +
-                  "'; expected local, device or dist (or its aliases dist_sync, "
-                  "dist_device_sync, nccl)");
+                  "'; expected local (or local_update_cpu, local_allreduce_cpu), device (or "
+                  "local_allreduce_device) or dist (or dist_sync, dist_device_sync, "
+                  "dist_sync_device, nccl)");
 }
 
 AsyncPushes::Stays stays_of(const AsyncOptions& options) {
@@ -200,5 +208,23 @@ void KVStore::barrier() { impl().barrier(); }
 Statistics KVStore::statistics() const { return statistics_of(impl().group->statistics(), rank()); }
 VerifyResult KVStore::verify() { return impl().verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl().agree(body); }
+
+/// The free functions that work on a store.
+class StoreAccess {
+ public:
+  static KVStore::Impl& impl(const KVStore& store) { return store.impl(); }
+};
+
+KeyStates optimizer_states(const KVStore& store, const Key& key) {
+  const Entry& entry = StoreAccess::impl(store).entry(key);
+  KeyStates found{.key = key, .updates = entry.updates};
+  if (entry.updates == 0) return found;
+  for (const Tensor& state : entry.states) found.states.push_back(state.shared());
+  return found;
+}
+
+void set_optimizer_states(KVStore& store, std::span<const KeyStates> given) {
+  StoreAccess::impl(store).set_optimizer_states(given);
+}
 
 }  // namespace tutti

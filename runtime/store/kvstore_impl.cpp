@@ -13,6 +13,7 @@
 #include "runtime/job/agree.hpp"
 #include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/first_values.hpp"
+#include "runtime/store/core/given_states.hpp"
 #include "runtime/store/core/push_protocol.hpp"
 #include "runtime/store/core/together.hpp"
 #include "runtime/store/verify/comparison.hpp"
@@ -400,6 +401,12 @@ void KVStore::Impl::load_optimizer_states(const std::filesystem::path& path,
                                           const LoadOptions& options) {
   const CallScope scope(*this, "load_optimizer_states");
   files_.load_optimizer_states(path, options);
+}
+
+void KVStore::Impl::set_optimizer_states(std::span<const KeyStates> given) {
+  const CallScope scope(*this, "set_optimizer_states");
+  take_states(*group, table_, rule_, given);
+  sparse_push_.forget_sample();
 }
 
 VerifyResult KVStore::Impl::verify() {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tutti/kvstore.hpp"
+#include "tutti/optimizer_states.hpp"
 
 #include "runtime/job/group.hpp"
 #include "runtime/optimizers/uses.hpp"
@@ -81,6 +82,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options);
   void save_optimizer_states(const std::filesystem::path& path);
   void load_optimizer_states(const std::filesystem::path& path, const LoadOptions& options);
+  void set_optimizer_states(std::span<const KeyStates> given);
 
   const std::string type;
   const std::shared_ptr<Group> group;

@@ -37,7 +37,7 @@ TEST_CASE("type is the name it was created with, and dist for the aliases of dis
   for (const char* type : {"local", "device", "dist"}) {
     CHECK(test::agree(KVStore::create(type, test::settings()).type() == type));
   }
-  for (const char* alias : {"dist_sync", "dist_device_sync", "nccl"}) {
+  for (const char* alias : {"dist_sync", "dist_device_sync", "dist_sync_device", "nccl"}) {
     CAPTURE(std::string(alias));
     KVStore kv = KVStore::create(alias, test::settings());
     CHECK(test::agree(kv.type() == "dist" && kv.num_workers() == test::size()));

@@ -55,7 +55,10 @@ class RandomOptions {
     if (option == "momentum") return chance(0.3) ? 0 : between(0.1, 0.95);
     if (option == "beta" || option == "eta") return between(0.1, 2);
     if (option == "beta2") return between(0.9, 0.999);
-    if (option == "centered" || option == "bias_correction") return chance(0.5) ? 1 : 0;
+    for (const char* flag :
+         {"centered", "bias_correction", "nesterov", "amsgrad", "decoupled_weight_decay"}) {
+      if (option == flag) return chance(0.5) ? 1 : 0;
+    }
     if (option == "seed") return std::floor(between(0, 1000));
     if (option == "lambda") return between(0.001, 0.05);  // its term grows with the cube of g
     return between(0.01, 0.9);  // beta1, rho, wd_lh, lambda1, schedule_decay

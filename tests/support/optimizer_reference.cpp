@@ -56,7 +56,42 @@ const std::map<std::string, Numbers>& reference_defaults() {
         {"beta2", .999},
         {"epsilon", 1e-6},
         {"bias_correction", 1}}},
-      {"lans", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}}};
+      {"lans", {{"learning_rate", .001}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-6}}},
+      {"torch_sgd", {{"learning_rate", .001}, {"momentum", 0}, {"dampening", 0}, {"nesterov", 0}}},
+      {"torch_adam",
+       {{"learning_rate", .001},
+        {"beta1", .9},
+        {"beta2", .999},
+        {"epsilon", 1e-8},
+        {"amsgrad", 0},
+        {"decoupled_weight_decay", 0}}},
+      {"torch_adamw",
+       {{"learning_rate", .001},
+        {"beta1", .9},
+        {"beta2", .999},
+        {"epsilon", 1e-8},
+        {"amsgrad", 0}}},
+      {"torch_nadam",
+       {{"learning_rate", .002},
+        {"beta1", .9},
+        {"beta2", .999},
+        {"epsilon", 1e-8},
+        {"momentum_decay", .004},
+        {"decoupled_weight_decay", 0}}},
+      {"torch_adamax",
+       {{"learning_rate", .002}, {"beta1", .9}, {"beta2", .999}, {"epsilon", 1e-8}}},
+      {"torch_rmsprop",
+       {{"learning_rate", .01},
+        {"alpha", .99},
+        {"epsilon", 1e-8},
+        {"momentum", 0},
+        {"centered", 0}}},
+      {"torch_adagrad",
+       {{"learning_rate", .01},
+        {"lr_decay", 0},
+        {"initial_accumulator_value", 0},
+        {"epsilon", 1e-10}}},
+      {"torch_adadelta", {{"learning_rate", 1}, {"rho", .9}, {"epsilon", 1e-6}}}};
   return kDefaults;
 }
 
@@ -71,7 +106,7 @@ Reference::Reference(std::string name, const Numbers& options) : name_(std::move
   clip_gradient_ = all["clip_gradient"];
   momentum_ = all["momentum"];
   wd_lh_ = all["wd_lh"];
-  rho_ = all["rho"];
+  rho_ = all["rho"] + all["alpha"];  // an optimizer has one of them
   lambda_ = all["lambda"];
   lambda1_ = all["lambda1"];
   beta_ = all["beta"];
@@ -79,7 +114,13 @@ Reference::Reference(std::string name, const Numbers& options) : name_(std::move
   epsilon_ = all["epsilon"];
   b1_ = all["beta1"];
   b2_ = all["beta2"];
-  schedule_decay_ = all["schedule_decay"];
+  schedule_decay_ = all["schedule_decay"] + all["momentum_decay"];
+  dampening_ = all["dampening"];
+  lr_decay_ = all["lr_decay"];
+  initial_ = all["initial_accumulator_value"];
+  nesterov_ = all["nesterov"] != 0;
+  amsgrad_ = all["amsgrad"] != 0;
+  decoupled_ = name_ == "torch_adamw" || all["decoupled_weight_decay"] != 0;
   centered_ = all["centered"] != 0;
   bias_correction_ = name_ == "lans" || all["bias_correction"] != 0;
 }
@@ -121,6 +162,7 @@ void Reference::descend(double rate, double g, double& w, double& m) {
 
 void Reference::element(double rescaled, double& w, double& a, double& b, double& c) {
   const double plain = clip(rescaled);
+  if (name_.starts_with("torch_")) return torch_element(plain, w, a, b, c);
   const double g = plain + wd_ * w;
   const double l = lr_ * std::sqrt(bias2_) / bias1_;
   if (name_ == "sgd") return descend(lr_, g, w, a);
@@ -184,6 +226,49 @@ void Reference::element(double rescaled, double& w, double& a, double& b, double
     c = d;
     w = -b / d;
   }
+}
+
+/// As the documentation of torch.optim writes them.
+void Reference::torch_element(double plain, double& w, double& a, double& b, double& c) {
+  const double g = decoupled_ ? plain : plain + wd_ * w;
+  if (name_ == "torch_sgd") {
+    a = t_ == 1 ? g : momentum_ * a + (1 - dampening_) * g;
+    w -= lr_ * (momentum_ == 0 ? g : nesterov_ ? g + momentum_ * a : a);
+  } else if (name_ == "torch_rmsprop") {
+    average(a, rho_, g * g);
+    average(b, rho_, g);
+    const double spread = std::sqrt(centered_ ? a - b * b : a) + epsilon_;
+    c = momentum_ * c + g / spread;
+    w -= lr_ * c;
+  } else if (name_ == "torch_adagrad") {
+    a += (t_ == 1 ? initial_ : 0) + g * g;
+    w -= lr_ / (1 + (t_ - 1) * lr_decay_) * g / (std::sqrt(a) + epsilon_);
+  } else if (name_ == "torch_adadelta") {
+    average(a, rho_, g * g);
+    const double d = std::sqrt(b + epsilon_) / std::sqrt(a + epsilon_) * g;
+    average(b, rho_, d * d);
+    w -= lr_ * d;
+  } else {
+    if (decoupled_) w -= lr_ * wd_ * w;
+    torch_adam(g, w, a, b, c);
+  }
+}
+
+void Reference::torch_adam(double g, double& w, double& a, double& b, double& c) {
+  average(a, b1_, g);
+  if (name_ == "torch_adamax") {
+    b = std::max(b2_ * b, std::abs(g) + epsilon_);
+    w -= lr_ / bias1_ * a / b;
+    return;
+  }
+  average(b, b2_, g * g);
+  if (name_ == "torch_nadam") {
+    const double mix = (1 - mu_) * g / (1 - product_) + next_mu_ * a / (1 - product_ * next_mu_);
+    w -= lr_ * mix / (std::sqrt(b / bias2_) + epsilon_);
+    return;
+  }
+  c = std::max(c, b);
+  w -= lr_ * a / bias1_ / (std::sqrt((amsgrad_ ? c : b) / bias2_) + epsilon_);
 }
 
 void Reference::lars(const Doubles& g, Doubles& w) {

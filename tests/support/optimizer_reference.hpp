@@ -51,6 +51,8 @@ class Reference {
   void average(double& mean, double decay, double next);
   void descend(double rate, double g, double& w, double& m);
   void element(double rescaled, double& w, double& a, double& b, double& c);
+  void torch_element(double plain, double& w, double& a, double& b, double& c);
+  void torch_adam(double g, double& w, double& a, double& b, double& c);
   void moments(const Doubles& g, const Doubles& w, Doubles& a, Doubles& b);
   void lars(const Doubles& g, Doubles& w);
   void lamb(Doubles g, Doubles& w);
@@ -61,8 +63,8 @@ class Reference {
   double wd_ = 0;
   // Options, by their names; what an optimizer has not is 0.
   double rescale_grad_, clip_gradient_, momentum_, wd_lh_, rho_, lambda_, lambda1_, beta_, eta_;
-  double epsilon_, b1_, b2_, schedule_decay_;
-  bool centered_, bias_correction_;
+  double epsilon_, b1_, b2_, schedule_decay_, dampening_, lr_decay_, initial_;
+  bool centered_, bias_correction_, nesterov_, amsgrad_, decoupled_;
   int t_ = 0;
   double bias1_ = 0;  ///< 1 - beta1^t
   double bias2_ = 0;
