@@ -57,11 +57,16 @@ void wait_for_reader() {
   }
 }
 
-/// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
-/// the failure from another leaves it time to print the reason first.
-[[noreturn]] void end_job(int code, bool reporter) {
+/// A rank that learned of the failure from another leaves that one time to print the reason and to
+/// end the job. Where it has done neither, or ends slowly, this rank prints what it knows.
+void wait_for_reporter(const std::string& name, const std::string& text) {
   constexpr auto kGrace = std::chrono::seconds(2);
-  if (!reporter) std::this_thread::sleep_for(kGrace);
+  std::this_thread::sleep_for(kGrace);
+  print(name, text);
+}
+
+/// Ends the job, because the other ranks may wait for this one without end.
+[[noreturn]] void end_job(int code) {
   if (mpi::is_running()) {
     wait_for_reader();
     mpi::abort_job(code);
@@ -98,14 +103,15 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
     if (error.reporter()) print(name, is_own ? with_place(error.what()) : error.what());
     const int code = exit_code(error.code());
     if (error.scope() == ErrorScope::agreed) return code;
-    end_job(code, error.reporter());
+    if (!error.reporter()) wait_for_reporter(name, error.what());
+    end_job(code);
   } catch (const std::exception& error) {
     print(name, with_place(error.what()));
   } catch (...) {
     print(name, with_place("an exception of unknown type"));
   }
   constexpr int kRuntimeFailure = 2;
-  end_job(kRuntimeFailure, /*reporter=*/true);
+  end_job(kRuntimeFailure);
 }
 
 void set_interrupt_check(bool (*check)() noexcept) noexcept {

@@ -41,11 +41,12 @@ def _on_exception(kind: type[BaseException], error: BaseException,
         _before(kind, error, trace)
     if os.getpid() != _process or not _core.is_launched():
         return
-    if is_ours and error.agreed:  # type: ignore[attr-defined]
-        if hasattr(sys, "ps1"):
-            return  # a prompt goes on
+    is_agreed = is_ours and error.agreed  # type: ignore[attr-defined]
+    if is_agreed and hasattr(sys, "ps1"):
+        return  # a prompt goes on
+    _flush_captured()  # neither of the two ends below comes back to a hook that called this one
+    if is_agreed:
         sys.exit(error.exit_code)  # type: ignore[attr-defined]  # every rank raises it, and ends
-    _flush_captured()
     with contextlib.suppress(Exception):  # a pipe that nobody reads, or a file that is closed
         sys.stdout.flush()
     program = os.path.basename(sys.argv[0]) or "python"
