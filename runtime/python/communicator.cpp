@@ -31,13 +31,15 @@ void allreduce(PyCommunicator& self, nb::handle input, nb::handle out, const std
 }
 
 /// In place, for tutti/torch, whose tensors tell where they lie in a third of the time in which
-/// they give their memory away. It has seen that they are dense, and keeps them.
-void allreduce_at(PyCommunicator& self, std::uintptr_t address, nb::handle shape,
-                  const std::string& dtype, const std::string& op) {
+/// they give their memory away. It has seen that they are dense, and keeps them. `dtype` and `op`
+/// are numbers of _dtype_number() and _operation_number().
+void allreduce_at(PyCommunicator& self, std::uintptr_t address, nb::handle shape, int dtype,
+                  int op) {
   const Occupancy::Turn turn(self.occupancy(), "allreduce");
   Communicator& ranks = self.get();
-  const TensorView tensor(reinterpret_cast<void*>(address), read_shape(shape), parse_dtype(dtype));
-  const ReduceOp chosen = read_operation(op);
+  const TensorView tensor(reinterpret_cast<void*>(address), read_shape(shape),
+                          static_cast<DType>(dtype));
+  const auto chosen = static_cast<ReduceOp>(op);
   read_on_all(ranks, [&] { require_aligned(tensor, [] { return std::string("input"); }); });
   blocking([&] { ranks.allreduce(tensor, chosen); });
 }
@@ -353,6 +355,9 @@ void bind_communicator(nb::module_& module) {
   bind_groups(type);
   bind_collectives(type);
   bind_blocks(type);
+  module.def("_dtype_number", [](nb::handle dtype) { return static_cast<int>(read_dtype(dtype)); });
+  module.def("_operation_number",
+             [](const std::string& op) { return static_cast<int>(read_operation(op)); });
   type.def_prop_ro("rank", number<&Communicator::rank>, "This rank's number, from 0.")
       .def_prop_ro("size", number<&Communicator::size>, "How many ranks there are.")
       .def_prop_ro("job_rank", number<&Communicator::job_rank>, "The number in the whole job.")

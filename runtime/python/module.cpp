@@ -117,6 +117,15 @@ void bind_optimizers(nb::module_& module) {
             blocking([&] { self.set_learning_rate(learning_rate); });
           },
           "The rate before schedule and multipliers.")
+      .def_prop_ro("_num_states", &Optimizer::num_states)
+      .def(
+          "set_momentum",
+          [](Optimizer& self, double momentum) { blocking([&] { self.set_momentum(momentum); }); },
+          nb::arg("momentum"),
+          "Changes the option momentum, or beta1 where there is none, from the next push on.\n\n"
+          "Raises InvalidArgumentError for a value out of its range, an optimizer that has "
+          "neither, "
+          "or a change from or to 0 where a state comes or goes with it.")
       .def_prop_ro(
           "weight_decay", [](const Optimizer& self) { return self.options().weight_decay; },
           "The option, before multipliers.")

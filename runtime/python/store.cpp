@@ -3,12 +3,14 @@
 #include "runtime/python/store.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <string>
 #include <utility>
 
+#include "tutti/optimizer_states.hpp"
 #include "tutti/optimizers.hpp"
 
 #include "runtime/python/array.hpp"
@@ -294,6 +296,34 @@ void bind_rows(nb::class_<PyStore>& type) {
            "come to, \"cpu\" or \"gpu(0)\"; ids are on the host. Local.");
 }
 
+/// (updates, [states]) of a key.
+nb::tuple states_of(PyStore& self, nb::handle key) {
+  const Key asked = read_key(key);
+  const KeyStates found =
+      simple(self, "states", [&](const KVStore& store) { return optimizer_states(store, asked); });
+  nb::list states;
+  for (const ConstTensorView& state : found.states) states.append(Array::of(state));
+  return nb::make_tuple(found.updates, states);
+}
+
+/// From {key: (updates, [states])}.
+void set_states(PyStore& self, const nb::dict& given) {
+  const Occupancy::Turn turn(self.occupancy(), "set_states");
+  KVStore& store = self.get();
+  Loans loans;
+  std::vector<KeyStates> all;
+  read_on_all(store, [&] {
+    for (const auto& [key, value] : given) {
+      const auto [updates, states] = nb::cast<std::pair<std::uint64_t, nb::list>>(value);
+      KeyStates& one = all.emplace_back(KeyStates{.key = read_key(key), .updates = updates});
+      for (const nb::handle state : states) {
+        one.states.push_back(loans.borrow(state, Access::read, "states"));
+      }
+    }
+  });
+  blocking([&] { set_optimizer_states(store, all); });
+}
+
 nb::dict gradient_scaling(PyStore& self) {
   const GradientScaling now = simple(self, "gradient_scaling",
                                      [](const KVStore& store) { return store.gradient_scaling(); });
@@ -352,6 +382,8 @@ void bind_updates(nb::class_<PyStore>& type) {
           },
           "The optimizer in use: kv.optimizer.learning_rate = 0.01, on every rank. Local.\n\n"
           "Raises InvalidArgumentError if there is none.")
+      .def("_states_of", states_of, nb::arg("key"))
+      .def("_set_states", set_states, nb::arg("states"))
       .def_prop_ro(
           "loss_scale",
           [](PyStore& self) {

@@ -2,6 +2,8 @@
 """The calls of MXNet's pages about its KVStore, in their order and with their numbers. Under
 mpirun the numbers are those of one rank, because each rank has a "local" store of its own."""
 
+import numpy
+
 from tutti import mxnet as mx
 
 SHAPE = (2, 3)
@@ -96,3 +98,25 @@ def test_one_line_imports_all_names_that_pages_use():
     exec("from tutti.mxnet import *", names)
     assert {"cpu", "gpu", "kv", "kvstore", "mx", "nd", "np", "npx"} <= set(names)
     assert names["mx"] is mx and names["mx"].nd is names["nd"]
+
+
+def test_other_names_of_stores_and_calls_are_mxnets():
+    for name in ("local_update_cpu", "local_allreduce_cpu", "local_allreduce_device", "dist_sync",
+                 "dist_sync_device", "dist_device_sync"):
+        store = mx.kv.create(name)
+        assert store.type == ("device" if name.endswith("_allreduce_device") else
+                              name.split("_")[0])
+        store.init(3, mx.nd.ones((2,)))
+        store.push(3, mx.nd.ones((2,)), -1)  # a priority by its place
+        out = mx.nd.zeros((2,))
+        store.pull(3, out, -1)
+        assert (out == store.num_workers).all()
+        store._barrier()
+
+
+def test_rows_are_pulled_to_their_places():
+    store = mx.kv.create("local")
+    store.init_row_sparse("table", numpy.arange(8, dtype=numpy.float32).reshape(4, 2))
+    out = mx.nd.ones((4, 2))
+    store.row_sparse_pull("table", out=out, row_ids=mx.nd.array([3, 1, 3]))
+    assert out.tolist() == [[0, 0], [2, 3], [0, 0], [6, 7]]

@@ -120,7 +120,7 @@ def test_the_optimizer_trains_as_torchs_does(momentum, decay, is_new, ranks):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_missing_gradient_counts_as_zero_and_rates_may_change(ranks):
+def test_a_parameter_without_a_gradient_stays_and_rates_may_change(ranks):
     weight = torch.nn.Parameter(torch.ones(3, device=GPU))
     other = torch.nn.Parameter(torch.ones(3, device=GPU))
     optimizer = tutti.torch.Optimizer([weight, other], "sgd", learning_rate=1.0)

@@ -71,6 +71,34 @@ def test_a_rank_that_never_comes_to_a_backward_pass_is_named(per_node):
     assert re.search(r"waited \d+ s for rank 1 \(", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("what", ["agreed", "uneven"])
+def test_a_job_that_ends_has_said_why(what):
+    """torch's hook for exceptions, which init_process_group sets, captures what ours prints."""
+    done = job(2, HERE / "torch_worker.py", what, TUTTI_TIMEOUT="20")
+    assert done.returncode == 2, done.stderr
+    assert "MismatchError: ranks disagree" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("per_node", ["1", "2"])
+def test_callbacks_of_futures_may_wait_for_other_futures(per_node):
+    done = job(2, HERE / "torch_worker.py", "powersgd", TUTTI_TIMEOUT="60",
+               TUTTI_RANKS_PER_NODE=per_node)
+    assert done.returncode == 0, done.stderr
+    assert len(set(re.findall(r"digest ([0-9a-f]{64})", done.stdout))) == 1, done.stdout
+
+
+def test_processes_that_no_mpi_has_started_do_not_train_alone():
+    program = ("import torch, tutti.torch; "
+               "tutti.torch.Optimizer([torch.nn.Parameter(torch.ones(2))])")
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
+    environment |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True,
+                          text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode != 0
+    assert "torch has 2 ranks" in done.stderr and "mpirun -np 2" in done.stderr, done.stderr
+
+
 @needs_images
 @pytest.mark.parametrize("model", ["mlp", "resnet"])
 def test_the_same_script_runs_over_both_backends(model):

@@ -5,6 +5,9 @@
                                     writes the mean loss of each step into FILE
     torch_worker.py gloo FILE       the same over gloo, with the rest alike
     torch_worker.py lost            the last rank is killed before an all_reduce
+    torch_worker.py agreed          all ranks call all_reduce with other shapes
+    torch_worker.py uneven          the last rank has one backward pass more than the others
+    torch_worker.py powersgd        torch's hook, whose callbacks wait for another all_reduce
     torch_worker.py late            the last rank never comes to a backward pass of DDP
 """
 
@@ -32,13 +35,25 @@ if what == "lost":
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(3))
 
+if what == "agreed":
+    dist.all_reduce(torch.ones(3 + rank))
+if what == "uneven":
+    small = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    for _ in range(4 if rank == ranks - 1 else 3):
+        small(torch.ones(2, 4)).sum().backward()
+    dist.all_reduce(torch.ones(1))
+
 centres = torch.randn(10, 50)
 model = torch.nn.parallel.DistributedDataParallel(
     torch.nn.Sequential(torch.nn.Linear(50, 300), torch.nn.Tanh(), torch.nn.Linear(300, 10)),
     bucket_cap_mb=0.01)
+if what == "powersgd":
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    model.register_comm_hook(powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2),
+                             powerSGD_hook.powerSGD_hook)
 optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
 losses = []
-for step in range(200):
+for step in range(10 if what == "powersgd" else 200):
     if what == "late" and step == 3 and rank == ranks - 1:
         time.sleep(3600)  # until the job ends
     kinds = torch.randint(10, (8 * ranks,))
@@ -53,6 +68,6 @@ mean = torch.stack(losses) / ranks
 dist.all_reduce(mean)
 weights = torch.cat([weight.detach().reshape(-1) for weight in model.parameters()])
 print(f"digest {hashlib.sha256(weights.numpy().tobytes()).hexdigest()}", flush=True)
-if rank == 0:
+if rank == 0 and len(sys.argv) > 2:
     Path(sys.argv[2]).write_text(json.dumps(mean.tolist()))
 dist.destroy_process_group()

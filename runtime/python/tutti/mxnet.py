@@ -127,6 +127,41 @@ class KVStore:
         """{"type": "2bit", "threshold": 0.5}"""
         self.store.set_gradient_compression(compression_params)
 
+    def init(self, key: Any, value: Any) -> None:
+        """Stores the first value of each key."""
+        self.store.init(key, value)
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Sums over the list and the ranks, then runs the updater."""
+        self.store.push(key, value, priority)
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0,
+             ignore_sparse: bool = True) -> None:
+        """Copies this rank's replica into `out`."""
+        self.store.pull(key, out, priority=priority, ignore_sparse=ignore_sparse)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """push and pull; without `out` over `value`."""
+        self.store.pushpull(key, value, out, priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """init and pull."""
+        self.store.broadcast(key, value, out)
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
+                        row_ids: Any = None) -> None:
+        """The rows `row_ids` of a row-sparse key, in the places of `out`, of the table's shape,
+        that have their numbers; other rows of `out` become zero."""
+        if out is None or row_ids is None:
+            raise tutti.InvalidArgumentError(
+                "row_sparse_pull: expected out and row_ids; got None")
+        ids, rows = self.store.pull_rows(key, numpy.asarray(row_ids).astype(numpy.int64))
+        out[...] = 0
+        out[numpy.asarray(ids)] = numpy.asarray(rows)
+
+    def _barrier(self) -> None:
+        self.store.barrier()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 

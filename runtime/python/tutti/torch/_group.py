@@ -2,22 +2,25 @@
 """A process group of torch.distributed whose collectives are a tutti.Communicator's.
 
 It is written in Python against torch's public base class, so that one package serves the versions
-of torch. An all_reduce with async_op=True goes on while the program computes; every other
-collective has taken place when it returns, and its Work is complete. isend and irecv take place in
-wait(), in an order that is the same on all ranks.
+of torch. An all_reduce with async_op=True takes place in wait(), or before the next collective, as
+the call that other ranks make without async_op; between nodes a large one goes on while the program
+computes. Every other collective has taken place when it returns, and its Work is complete. isend
+and irecv take place in wait(), in an order that is the same on all ranks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from .. import Communicator, InvalidArgumentError, MismatchError
+from .._core import _dtype_number, _operation_number
 from ._messages import Message, Messages
-from ._work import Done, Reduction
+from ._work import Deferred, Done, Reduction, carry_out_deferred, deferred
 
 if TYPE_CHECKING:
     from .._core import _Operation
@@ -27,11 +30,13 @@ _NAMES: dict[Any, _Operation] = {_Op.SUM: "sum", _Op.AVG: "avg", _Op.PRODUCT: "p
                                  _Op.MIN: "min", _Op.MAX: "max"}
 _NAMES_OF_BOOL: dict[Any, _Operation] = {_Op.MIN: "min", _Op.MAX: "max", _Op.BAND: "min",
                                          _Op.BOR: "max", _Op.PRODUCT: "min"}
-_AS_BUFFER = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
-              torch.float16}
-_AS_THEY_ARE = _AS_BUFFER | {torch.bfloat16}
-_NAMES_OF_DTYPES = {dtype: str(dtype).split(".")[1] for dtype in _AS_THEY_ARE}
+_AS_THEY_ARE = {torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8,
+                torch.float16, torch.bfloat16}
+_NUMBERS = {dtype: _dtype_number(str(dtype).split(".")[1]) for dtype in _AS_THEY_ARE}
+_NUMBERS_OF_OPERATIONS: dict[_Operation, int] = {name: _operation_number(name)
+                                                 for name in _NAMES.values()}
 _SUM = dist.ReduceOp.SUM
+_GOES_ON_FROM = 1 << 16  # bytes of an all_reduce between nodes that is worth a message more
 
 
 def _refuse(text: str) -> NoReturn:
@@ -48,40 +53,57 @@ def _operation(call: str, op: Any, dtype: torch.dtype) -> _Operation:
 
 
 def _elements(call: str, tensor: torch.Tensor) -> Any:
-    """Memory to reduce: an array whose elements the library adds."""
-    dtype = tensor.dtype
-    if dtype in _AS_BUFFER and tensor.layout is torch.strided and not tensor.is_cuda:
-        return tensor.detach().numpy()
-    if dtype is torch.bool:
-        return tensor.detach().view(torch.uint8).numpy()
+    """Memory to reduce: an array whose elements the library adds. A tensor that is lent by DLPack,
+    unlike one that NumPy has seen, may be resized later."""
     if tensor.layout is not torch.strided:
         _refuse(f"{call}: expected a dense tensor; got one of {tensor.layout}; use to_dense()")
-    if dtype not in _AS_THEY_ARE:
+    if tensor.device.type != "cpu":
+        _refuse(f"{call}: expected a tensor in the host's memory; got one on {tensor.device}; take "
+                "init_process_group(\"cpu:tutti,cuda:nccl\"), or tensor.cpu()")
+    if tensor.dtype is torch.bool:
+        return tensor.detach().view(torch.uint8)
+    if tensor.dtype not in _AS_THEY_ARE:
         _refuse(f"{call}: expected elements of float16, bfloat16, float32, float64, int8, uint8, "
-                f"int32, int64 or bool; got {dtype}; convert it with to()")
+                f"int32, int64 or bool; got {tensor.dtype}; convert it with to()")
     return tensor.detach()
 
 
-def _lies_dense(tensor: torch.Tensor) -> bool:
+def _lies_plain(tensor: torch.Tensor) -> bool:
     """True if the tensor's memory has its elements as they are, one after the other."""
     return (tensor.layout is torch.strided and tensor.is_cpu and tensor.is_contiguous()
-            and not tensor.is_neg())
+            and not tensor.is_neg() and not tensor.is_conj())
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy whose memory has its elements as they are."""
+    if tensor.layout is not torch.strided or _lies_plain(tensor):
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+@contextlib.contextmanager
+def _written(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Memory that the library writes: the tensor's own, or that of a copy, which comes back."""
+    plain = _plain(tensor)
+    yield plain
+    if plain is not tensor:
+        with torch.no_grad():
+            tensor.copy_(plain)
 
 
 def _data(call: str, tensor: torch.Tensor) -> Any:
     """Memory to move: elements of any dtype, as bytes where the library does not know it."""
-    if tensor.dtype in _AS_THEY_ARE or tensor.layout is not torch.strided:
+    if (tensor.dtype in _AS_THEY_ARE or tensor.layout is not torch.strided
+            or tensor.device.type != "cpu"):
         return _elements(call, tensor)
-    if not tensor.is_contiguous():
-        _refuse(f"{call}: expected a contiguous tensor; pass tensor.contiguous()")
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 def _dense(call: str, tensor: torch.Tensor, may_copy: bool) -> torch.Tensor:
-    if tensor.layout is not torch.strided or not (may_copy or tensor.is_contiguous()):
+    if tensor.layout is not torch.strided or not (may_copy or _lies_plain(tensor)):
         _refuse(f"{call}: expected a dense, contiguous tensor; got one with gaps, in another "
                 f"order, or of layout {tensor.layout}")
-    return tensor.contiguous()
+    return _plain(tensor)
 
 
 def _one(call: str, tensors: Any) -> Any:
@@ -93,7 +115,7 @@ def _one(call: str, tensors: Any) -> Any:
 def _apart(output: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The input, in memory of its own where it is a part of the output."""
     same = output.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
-    return value.clone() if same else value
+    return value.clone() if same else _plain(value)
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -144,6 +166,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group. Local."""
+        carry_out_deferred()
         self.communicator.close()
 
     abort = shutdown
@@ -155,21 +178,46 @@ class ProcessGroup(dist.ProcessGroup):
         tensor = _one("all_reduce", tensors)
         if tensor.layout is torch.sparse_coo:
             return self._allreduce_sparse(tensor, opts.reduceOp)
-        dtype, given = _NAMES_OF_DTYPES.get(tensor.dtype), opts.reduceOp
+        dtype, given = _NUMBERS.get(tensor.dtype), opts.reduceOp
         op: _Operation = ("sum" if dtype is not None and given == _SUM else
                           _operation("all_reduce", given, tensor.dtype))
-        is_blocking = not getattr(opts, "asyncOp", True)
-        if is_blocking and dtype is not None and _lies_dense(tensor):
+        if getattr(opts, "asyncOp", True):
+            return self._allreduce_later(tensor, tensors, op)
+        if dtype is not None and not self._goes_on(tensor) and _lies_plain(tensor):
+            if deferred:
+                carry_out_deferred()
             with self._lock:
-                self.communicator._allreduce_at(tensor.data_ptr(), tensor.shape, dtype, op)
+                self.communicator._allreduce_at(tensor.data_ptr(), tensor.shape, dtype,
+                                                _NUMBERS_OF_OPERATIONS[op])
             return self._done
-        array = _elements("all_reduce", tensor)
-        with self._lock:
-            if is_blocking:
+        self._allreduce_later(tensor, tensors, op).wait()
+        return self._done
+
+    def _goes_on(self, tensor: torch.Tensor) -> bool:
+        """The same on all ranks, whether they wait or not."""
+        return self._is_spread and tensor.numel() * tensor.element_size() >= _GOES_ON_FROM
+
+    def _allreduce_later(self, tensor: torch.Tensor, tensors: Any, op: _Operation) -> Any:
+        """The call that ranks without async_op make, when somebody waits for it."""
+        plain = _plain(tensor)
+        array = _elements("all_reduce", plain)
+        copies = [] if plain is tensor else [(tensor, plain)]
+        if self._goes_on(tensor):
+            with self._turn():
+                pending = self.communicator.allreduce_async(array, op=op)
+            return Reduction([pending], tensors, True, copies)
+
+        def carry_out() -> None:
+            with self._lock:
                 self.communicator.allreduce(array, op=op)
-                return self._done
-            return Reduction([self.communicator.allreduce_async(array, op=op)], tensors,
-                             self._is_spread)
+        return Deferred(carry_out, tensors, copies)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Calls that were put off come first."""
+        carry_out_deferred()
+        with self._lock:
+            yield
 
     def _allreduce_sparse(self, tensor: torch.Tensor, op: Any) -> Any:
         """Every rank gets the indices and values of all, and adds them in the order of ranks."""
@@ -205,55 +253,56 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.AllreduceCoalescedOptions() if opts is None else opts
-        with self._lock:
+        plain = [_plain(tensor) for tensor in tensors]
+        with self._turn():
             pending = [self.communicator.allreduce_async(
                 _elements("all_reduce", tensor),
-                op=_operation("all_reduce", opts.reduceOp, tensor.dtype)) for tensor in tensors]
-        return Reduction(pending, tensors, self._is_spread)
+                op=_operation("all_reduce", opts.reduceOp, tensor.dtype)) for tensor in plain]
+        return Reduction(pending, tensors, self._is_spread,
+                         [pair for pair in zip(tensors, plain) if pair[0] is not pair[1]])
 
     def reduce(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.ReduceOptions() if opts is None else opts
         tensor = _one("reduce", tensors)
-        array = _elements("reduce", tensor)
-        out = array if self.rank() == opts.rootRank else None
-        with self._lock:
-            self.communicator.reduce(array, out, opts.rootRank,
-                                     _operation("reduce", opts.reduceOp, tensor.dtype))
+        op = _operation("reduce", opts.reduceOp, tensor.dtype)
+        with _written(tensor) as plain, self._turn():
+            array = _elements("reduce", plain)
+            out = array if self.rank() == opts.rootRank else None
+            self.communicator.reduce(array, out, opts.rootRank, op)
         return Done(tensors)
 
     def _reduce_scatter_base(self, output: Any, value: Any, opts: Any = None) -> Any:
         opts = dist.ReduceScatterOptions() if opts is None else opts
         op = _operation("reduce_scatter", opts.reduceOp, output.dtype)
-        source = _apart(output, value).contiguous()
-        with self._lock:
+        source = _apart(output, value)
+        with _written(output) as out, self._turn():
             self.communicator.reduce_scatter(_elements("reduce_scatter", source),
-                                             _elements("reduce_scatter", output), op)
+                                             _elements("reduce_scatter", out), op)
         return Done([output])
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = dist.ReduceScatterOptions() if opts is None else opts
         output, parts = _one("reduce_scatter", outputs), _one("reduce_scatter", inputs)
         op = _operation("reduce_scatter", opts.reduceOp, output.dtype)
-        source = torch.cat([part.reshape(-1) for part in parts])
+        source = _plain(torch.cat([part.reshape(-1) for part in parts]))
         counts = [part.numel() for part in parts]
-        with self._lock:
+        with _written(output) as out, self._turn():
             self.communicator.reduce_scatter(_elements("reduce_scatter", source),
-                                             _elements("reduce_scatter", output), op, counts)
+                                             _elements("reduce_scatter", out), op, counts)
         return Done([output])
 
     # --- copies ----------------------------------------------------------------------------------
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         opts = dist.BroadcastOptions() if opts is None else opts
-        with self._lock:
-            self.communicator.broadcast(_data("broadcast", _one("broadcast", tensors)),
-                                        opts.rootRank)
+        with _written(_one("broadcast", tensors)) as plain, self._turn():
+            self.communicator.broadcast(_data("broadcast", plain), opts.rootRank)
         return Done(tensors)
 
     def _allgather_base(self, output: Any, value: Any, opts: Any = None) -> Any:
-        source = _apart(output, value).contiguous()
-        with self._lock:
-            self.communicator.allgather(_data("all_gather", source), _data("all_gather", output))
+        source = _apart(output, value)
+        with _written(output) as out, self._turn():
+            self.communicator.allgather(_data("all_gather", source), _data("all_gather", out))
         return Done([output])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -261,18 +310,18 @@ class ProcessGroup(dist.ProcessGroup):
         flat = torch.empty(sum(part.numel() for part in parts), dtype=value.dtype)
         unit = 1 if value.dtype in _AS_THEY_ARE else value.element_size()
         counts = [part.numel() * unit for part in parts]
-        with self._lock:
-            self.communicator.allgatherv(_data("all_gather", value.contiguous()),
+        with self._turn():
+            self.communicator.allgatherv(_data("all_gather", _plain(value)),
                                          _data("all_gather", flat), counts)
         self._spread_out(flat, parts)
         return Done(parts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = dist.GatherOptions() if opts is None else opts
-        value = _one("gather", inputs).contiguous()
+        value = _plain(_one("gather", inputs))
         parts = _one("gather", outputs) if self.rank() == opts.rootRank else []
         flat = torch.empty(value.numel() * len(parts), dtype=value.dtype)
-        with self._lock:
+        with self._turn():
             self.communicator.gather(_data("gather", value),
                                      _data("gather", flat) if parts else None, opts.rootRank)
         self._spread_out(flat, parts)
@@ -284,19 +333,19 @@ class ProcessGroup(dist.ProcessGroup):
         source = None
         if self.rank() == opts.rootRank:
             source = torch.cat([part.reshape(-1) for part in _one("scatter", inputs)])
-        with self._lock:
-            self.communicator.scatter(None if source is None else _data("scatter", source),
-                                      _data("scatter", output), opts.rootRank)
+        with _written(output) as out, self._turn():
+            self.communicator.scatter(None if source is None else _data("scatter", _plain(source)),
+                                      _data("scatter", out), opts.rootRank)
         return Done([output])
 
     def alltoall_base(self, output: Any, value: Any, output_sizes: Any, input_sizes: Any,
                       opts: Any = None) -> Any:
         """Sizes are of the first dimension, and empty for equal blocks."""
-        source = value.contiguous()
-        with self._lock:
+        source = _plain(value)
+        with _written(output) as out, self._turn():
             self.communicator.alltoallv(
                 _data("all_to_all", source), self._counts(source, input_sizes),
-                _data("all_to_all", output), self._counts(output, output_sizes))
+                _data("all_to_all", out), self._counts(out, output_sizes))
         return Done([output])
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -328,7 +377,7 @@ class ProcessGroup(dist.ProcessGroup):
                 part.copy_(block.view(part.shape))
 
     def barrier(self, opts: Any = None) -> Any:
-        with self._lock:
+        with self._turn():
             self.communicator.barrier()
         return Done([])
 
@@ -351,6 +400,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _message(self, call: str, tensors: Any, rank: int, tag: int, is_send: bool) -> Any:
         if not isinstance(tag, int) or not 0 <= tag < 1 << 63:
             _refuse(f"{call}: expected a tag from 0 to 2**63 - 1; got {tag!r}")
+        carry_out_deferred()
         return Message(self._messages, _dense(call, _one(call, tensors), is_send), rank, tag,
                        is_send)
 

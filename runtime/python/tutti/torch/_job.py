@@ -8,6 +8,7 @@ import fcntl
 import os
 import socket
 import struct
+import sys
 import warnings
 from typing import Any
 
@@ -26,9 +27,24 @@ def world() -> Communicator:
     """All ranks of the job, on which the groups are made. Collective at the first call."""
     global _world
     if _world is None:
+        _require_launched()
         _world = Communicator.world()
         atexit.register(_world.close)
     return _world
+
+
+def _require_launched() -> None:
+    """Raises where another launcher than MPI's has started several processes: each would be a job
+    of one rank, and train a model of its own."""
+    size = os.environ.get("WORLD_SIZE", "1").strip()
+    if dist.is_initialized():
+        size = str(dist.get_world_size())
+    if size != "1" and not is_launched():
+        program = os.path.basename(sys.argv[0])
+        raise InvalidArgumentError(
+            f"tutti.torch: torch has {size} ranks (WORLD_SIZE, as torchrun sets it), and no MPI "
+            f"has started this process; start the job with mpirun -np {size} python {program} in "
+            "place of torchrun, or unset WORLD_SIZE to train alone")
 
 
 def find_job() -> None:

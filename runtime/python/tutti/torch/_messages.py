@@ -23,12 +23,13 @@ import torch
 import torch.distributed as dist
 
 from .. import Communicator, Error, MismatchError
+from ._work import carry_out_deferred
 
 _HEADER = 37  # bytes; few messages without a tag have so many, so that most mistakes are noticed
 
 
-def _bytes_of(tensor: torch.Tensor) -> Any:
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 class Messages:
@@ -46,6 +47,7 @@ class Messages:
             self._begun.append(message)
 
     def carry_out(self, awaited: Message) -> None:
+        carry_out_deferred()
         with self._lock:
             while not awaited.is_done:
                 first = min(self._begun, key=self._place)
@@ -83,7 +85,7 @@ class Messages:
         while not kept:
             tag, count = self._next_header(message.rank)
             is_awaited = tag == message.tag and count == len(memory)
-            taken = memory if is_awaited else np.empty(count, np.uint8)
+            taken = memory if is_awaited else torch.empty(count, dtype=torch.uint8)
             if count > 0:
                 self._ranks.receive(taken, message.rank)
             if is_awaited:
@@ -94,7 +96,7 @@ class Messages:
             raise MismatchError(
                 f"recv: expected {len(memory)} bytes from rank {message.rank} with tag "
                 f"{message.tag}; got {len(taken)}; give both sides tensors of one size")
-        memory[...] = taken
+        memory.copy_(taken)
 
     def _next_header(self, rank: int) -> tuple[int, int]:
         header = np.empty(_HEADER, np.uint8)
@@ -115,7 +117,7 @@ class Message(dist._Work):
                  is_send: bool):
         super().__init__()
         self.tag = tag
-        self.tensor = tensor.contiguous() if is_send else tensor
+        self.tensor = tensor
         self.rank = rank
         self.is_send = is_send
         self.is_done = False

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import weakref
 from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
 from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer, set_stream
+from ._clip import Clipping
 from ._job import world
+from ._rates import Rates
+from ._rules import TorchRule, named
+from ._states import load_into, state_of
+from ._work import carry_out_deferred
 
 # Options of optimizers, here or in torch, that all groups have alike. What else a group says, such
 # as its name, is the program's own.
@@ -21,6 +24,7 @@ _OF_ALL_GROUPS = {
     "clip_global_norm", "clip_gradient", "dampening", "eps", "epsilon", "eta", "lambda", "lambda1",
     "learning_rate", "loss_scale", "maximize", "momentum", "multi_precision", "nesterov",
     "rescale_grad", "rho", "schedule", "schedule_decay", "seed", "wd_lh"}
+_HALVES = (torch.float16, torch.bfloat16)
 _open: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
@@ -54,7 +58,7 @@ def _runs_optimizer(store: KVStore) -> bool:
         return False
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Clipping, torch.optim.Optimizer):
     """An optimizer of the store, for models that fit into every rank, in the host's memory or on a
     GPU.
 
@@ -76,11 +80,14 @@ class Optimizer(torch.optim.Optimizer):
     params: named_parameters(), parameters(), or groups of them. Names become keys. A group may have
         its own lr and weight_decay.
     name, options: as tutti.optimizer() takes them, e.g. "adamw", learning_rate=1e-3,
-        weight_decay=0.01.
+        weight_decay=0.01. "adamw" is torch's AdamW here, with its formula and defaults; for torch's
+        others take tutti.torch.SGD, Adam, NAdam, RMSprop, Adagrad, Adadelta and Adamax.
         learning_rate is also param_groups[i]["lr"], which schedules of torch may change. With the
         option schedule it is not: that decides the rate of all groups.
     store: one that exists, has none of the keys and runs no optimizer; a new one over all ranks
         without it. One for parameters on a GPU keeps its keys there, as "dist" does.
+    find_unused_parameters: a parameter without a gradient is left as it is, as torch does, and is
+        the same on all ranks; True counts it as one whose gradient is zero, on each rank.
     overlap: in the host's memory, True pushes each gradient as soon as it is there, with the
         priority of its layer, while the backward pass goes on; for jobs of several nodes, where it
         is the default but with clip_global_norm or loss_scale. A rate counts from the next backward
@@ -92,19 +99,23 @@ class Optimizer(torch.optim.Optimizer):
     backward() and step(), such as clip_grad_norm_, sees those of this rank, before the mean, and is
     refused with overlap; clip_global_norm clips the mean. A GradScaler is refused: take loss_scale.
 
-    The states, such as momentum, are the store's: save() keeps them, and state_dict() has the rates
-    alone. Buffers, such as those of BatchNorm, and parameters that require no gradient are neither
-    spread nor saved: see broadcast_buffers(). Parameters have one optimizer: a new one closes that
-    which had them. Collective.
+    The states, such as momentum, are the store's: save() keeps them. state_dict() has copies, under
+    torch's names where torch's optimizer is the same, and load_state_dict(), which is collective,
+    takes them. Neither has buffers, such as BatchNorm's, and parameters that require no gradient:
+    see broadcast_buffers(). A new optimizer closes that which had its parameters. Collective.
     """
 
     # What a GradScaler has found comes to step(), which refuses it: a rank alone would skip a step.
     _step_supports_amp_scaling = True
     _is_made = False
     _is_closed = False
+    _torch_rule: TorchRule | None = None
 
     def __init__(self, params: Any, name: str = "sgd", *, store: KVStore | None = None,
-                 overlap: bool | None = None, **options: Any):
+                 overlap: bool | None = None, find_unused_parameters: bool = False,
+                 **options: Any):
+        if self._torch_rule is None:
+            self._torch_rule, name, options = named(name, options)
         is_scaled = any(option in name or options.get(option) is not None
                         for option in ("clip_global_norm", "loss_scale"))
         if overlap and is_scaled:
@@ -117,14 +128,22 @@ class Optimizer(torch.optim.Optimizer):
                 "its keys; give all parameters to one Optimizer, in groups, or take a store each")
         ranks = world().size if store is None else store.num_workers
         params = params if isinstance(params, torch.Tensor) else list(params)
-        options = {"rescale_grad": 1.0 / ranks, **options}
+        if self._torch_rule is not None:
+            defaults, options = options.pop("defaults"), options
+            options = self._torch_rule.store_options(defaults, options, ranks)
+        else:
+            options = {"rescale_grad": 1.0 / ranks, **options}
+            defaults = {}
         rule = optimizer(name, **options)
-        rates = {"lr": rule.learning_rate, "weight_decay": rule.weight_decay}
+        rates = {**defaults, "lr": rule.learning_rate, "weight_decay": rule.weight_decay}
+        if not defaults and float(options.get("momentum", 0)) > 0:
+            rates["momentum"] = float(options["momentum"])
         decay = max((float(group.get("weight_decay", 0)) for group in params
                      if isinstance(group, dict)), default=0.0)
         if rule.weight_decay == 0 and decay > 0:  # the largest: groups have parts of it
             rule = optimizer(name, **{**options, "weight_decay": decay})
         self._options = options
+        self._finds_unused = find_unused_parameters
         super().__init__(params, rates)
         self._rule = rule
         self._params: list[torch.nn.Parameter] = []
@@ -148,8 +167,9 @@ class Optimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "Optimizer: overlap=True is for parameters in the host's memory; got some on "
                 f"{self._device}, of which a step makes one push of all gradients; leave it out")
-        self._factors = [(1.0, 1.0)] * len(self.param_groups)
-        self._set_rates()
+        fixed = {} if self._torch_rule is None else self._torch_rule.fixed(self.defaults)
+        self._rates = Rates(rule, self._keys, self.defaults, fixed)
+        self._rates.update(self.param_groups)
         self.store = create(world()) if store is None else store
         others = self._others()
         for other in others:
@@ -178,7 +198,9 @@ class Optimizer(torch.optim.Optimizer):
                 "Optimizer.add_param_group: its store has the parameters that it was made with; "
                 "give all groups when it is made, with lr=0 for those that come later")
         names = _OF_ALL_GROUPS & set(param_group) if isinstance(param_group, dict) else set()
-        refused = [name for name in sorted(names) if param_group[name] or self._options.get(name)]
+        refused = [name for name in sorted(names)
+                   if (param_group[name] or self._options.get(name) or name in self.defaults)
+                   and param_group[name] != self.defaults.get(name)]
         if refused:
             raise InvalidArgumentError(
                 "Optimizer: expected groups with params, lr and weight_decay; got "
@@ -207,6 +229,10 @@ class Optimizer(torch.optim.Optimizer):
                     f"Optimizer: parameter {key}: expected one in the host's memory or on a CUDA "
                     f"GPU that requires a gradient; got one on {param.device}, "
                     f"requires_grad={param.requires_grad}")
+            if param.dtype in _HALVES and not self._options.get("multi_precision"):
+                raise InvalidArgumentError(
+                    f"Optimizer: parameter {key}: {param.dtype} is too coarse to add updates to; "
+                    "take multi_precision=True, which keeps a float32 weight beside it")
             if param.device != device:
                 raise InvalidArgumentError(
                     f"Optimizer: expected all parameters on one device; got {self._keys[0]} on "
@@ -260,7 +286,7 @@ class Optimizer(torch.optim.Optimizer):
             gradient = torch.from_dlpack(array)
             if given is not None:
                 gradient.copy_(given)
-            param.grad = gradient
+                param.grad = gradient
             self._arrays.append(array)
             self._gradients.append(gradient)
 
@@ -284,7 +310,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _push(self, index: int) -> None:
         if not self._pending:  # else the pushes under way read the rates
-            self._set_new_rates()
+            self._rates.update(self.param_groups)
         self._show_again([index])
         with torch.no_grad():
             self._take_gradients([index])
@@ -313,10 +339,17 @@ class Optimizer(torch.optim.Optimizer):
         if copied:
             torch._foreach_copy_(copies, copied)
 
-    def _gradients_on_gpu(self) -> list[torch.Tensor]:
+    def _given(self) -> list[int]:
+        """The parameters that the step is of: those with a gradient, as in torch."""
+        if self._finds_unused:
+            return list(range(len(self._params)))
+        return [index for index, param in enumerate(self._params) if param.grad is not None]
+
+    def _gradients_on_gpu(self, indices: list[int]) -> list[torch.Tensor]:
         """Where they are. A push reads them in torch's stream before their memory is used again."""
         gradients = []
-        for param in self._params:
+        for index in indices:
+            param = self._params[index]
             given = param.grad
             if given is None:
                 given = torch.zeros_like(param)
@@ -336,58 +369,32 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             self._overlaps = before
 
-    def _asked(self) -> list[tuple[float, float]]:
-        """The rate and the weight decay of each group, as they are now."""
-        return [(float(group["lr"]), float(group.get("weight_decay", self._rule.weight_decay)))
-                for group in self.param_groups]
-
-    def _set_rates(self) -> None:
-        asked, rule = self._asked(), self._rule
-        base = max(rate for rate, _ in asked)  # not zero unless all are
-        if rule.schedule is not None:
-            base = rule.learning_rate
-            if any(rate != base for rate, _ in asked):
-                raise InvalidArgumentError(
-                    f"Optimizer: schedule={rule.schedule} decides the rate of all groups, from "
-                    f"learning_rate={base:g} on; got groups with lr={[rate for rate, _ in asked]}; "
-                    "leave lr as it is, or take a schedule of torch")
-        decay = rule.weight_decay
-        if decay == 0 and any(own != 0 for _, own in asked):
-            raise InvalidArgumentError(
-                "Optimizer: the weight decay of groups is a factor of the option weight_decay, "
-                "which is 0; give that when it is made")
-        if base != rule.learning_rate:
-            rule.learning_rate = base
-        self._set_factors([(rate / base if base else 1.0, own / decay if decay else 1.0)
-                           for rate, own in asked])
-        self._rates = asked
-
-    def _set_factors(self, factors: list[tuple[float, float]]) -> None:
-        keys = iter(self._keys)
-        known = self._factors
-        self._factors = [(math.nan, math.nan)] * len(known)  # should a call raise: all anew
-        for group, before, now in zip(self.param_groups, known, factors):
-            for key in itertools.islice(keys, len(group["params"])):
-                if now[0] != before[0]:
-                    self._rule.set_lr_mult(key, now[0])
-                if now[1] != before[1]:
-                    self._rule.set_wd_mult(key, now[1])
-        self._factors = factors
-
-    def _set_new_rates(self) -> None:
-        if self._asked() != self._rates:
-            self._set_rates()
-
     @contextlib.contextmanager
     def _without_rates(self) -> Iterator[None]:
-        """Factors of rates are no part of a checkpoint, as the rate itself is none."""
         self._await_pushes()  # they read the factors
-        factors = self._factors
-        try:
-            self._set_factors([(1.0, decay) for _, decay in factors])
+        with self._rates.left_out(self.param_groups):
             yield
-        finally:
-            self._set_factors(factors)
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """By parameter, copies of the store's states with torch's names. Local."""
+        if not self._is_made:
+            return self.__dict__.setdefault("_first_state", {})
+        return {param: state_of(self, index) for index, param in enumerate(self._params)}
+
+    @state.setter
+    def state(self, given: Any) -> None:
+        """torch sets an empty one when the optimizer is made; later states come by
+        load_state_dict()."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """States and rates from what state_dict() gave, here or of torch's optimizer of the same
+        name. Collective: ranks load the same, and compare it.
+
+        Raises InvalidArgumentError, on all ranks, for other groups, options or states than this
+        optimizer has, and MismatchError; nothing has changed then.
+        """
+        load_into(self, state_dict)
 
     def _refuse_scaler(self) -> None:
         found = [name for name in ("grad_scale", "found_inf") if name in self.__dict__]
@@ -403,7 +410,8 @@ class Optimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Sums the gradients over all ranks and updates the parameters. Collective.
 
-        A parameter without a gradient counts as one whose gradient is zero.
+        A parameter without a gradient stays as it is, with its states; ranks have gradients of the
+        same parameters, or all raise MismatchError. With find_unused_parameters they need not.
         """
         self._refuse_scaler()
         if self._is_closed:
@@ -417,17 +425,23 @@ class Optimizer(torch.optim.Optimizer):
         if self._overlaps:
             self._end_pushes()
             return loss
-        self._set_new_rates()
+        self._rates.update(self.param_groups)
+        carry_out_deferred()
         self._use_stream()
         self._show_again(range(len(self._params)))
-        if self._on_gpu:
-            self.store.push(self._keys, self._gradients_on_gpu())
+        given = self._given()
+        if not given:
             return loss
-        self._take_gradients(range(len(self._params)))
+        keys = [self._keys[index] for index in given]
+        if self._on_gpu:
+            self.store.push(keys, self._gradients_on_gpu(given))
+            return loss
+        self._take_gradients(given)
+        arrays = [self._arrays[index] for index in given]
         if self._goes_on:
-            self.store.push_async(self._keys, self._arrays).wait()
+            self.store.push_async(keys, arrays).wait()
         else:
-            self.store.push(self._keys, self._arrays)
+            self.store.push(keys, arrays)
         return loss
 
     def _end_pushes(self) -> None:
@@ -459,13 +473,14 @@ class Optimizer(torch.optim.Optimizer):
                 param.grad = None
             return
         for param, gradient in zip(self._params, self._gradients):
-            param.grad = gradient
+            if param.grad is not None:
+                param.grad = gradient
         gradients = [param.grad for param in self._params if param.grad is not None]
         if gradients:
             torch._foreach_zero_(gradients)
 
     def save(self, directory: str, metadata: dict[str, str] | None = None) -> None:
-        """Parameters and the optimizer's states as a generation of a checkpoint. Collective."""
+        """Parameters and states as a generation of a checkpoint. Collective."""
         self._use_stream()
         with self._without_rates():
             self._show_again(range(len(self._params)))

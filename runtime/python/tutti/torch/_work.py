@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
+import functools
 import queue
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,12 @@ import torch.distributed as dist
 from .. import Error, TimeoutError
 
 _LOOK_EVERY_S = 0.0005
+_LEAST_TIMEOUT = datetime.timedelta(milliseconds=1)
+
+
+def _too_late(timeout: datetime.timedelta) -> TimeoutError:
+    return TimeoutError(f"wait: expected the sum within {timeout.total_seconds():g} s, and it is "
+                        "not complete; it goes on, and may be waited for again")
 
 
 class Done(dist._Work):
@@ -49,29 +57,133 @@ class Done(dist._Work):
         return future
 
 
+def _copy_back(copies: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    with torch.no_grad():
+        while copies:
+            tensor, plain = copies.pop()
+            tensor.copy_(plain)
+
+
+class Deferred(dist._Work):
+    """A call that takes place when somebody waits for it, asks about it or makes the next one."""
+
+    def __init__(self, carry_out: Callable[[], None], tensors: Any,
+                 copies: list[tuple[torch.Tensor, torch.Tensor]]):
+        super().__init__()
+        self._call: Callable[[], None] | None = carry_out
+        self._tensors = tensors
+        self._copies = copies
+        self._error: BaseException | None = None
+        self._once = threading.RLock()
+        self._beside = threading.Thread()  # that carries it out, if a wait had a timeout
+        deferred.append(self)
+
+    def _carry_out(self) -> None:
+        """What it raises is wait()'s."""
+        with self._once:
+            call, self._call = self._call, None
+            if call is None:
+                return
+            try:
+                call()
+                _copy_back(self._copies)
+            except Error as error:
+                self._error = error
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """With a timeout, which torch counts from 1 ms on, the call is made in a thread beside."""
+        is_open = self._call is not None or self._is_beside()
+        if is_open and timeout is not None and timeout >= _LEAST_TIMEOUT:
+            if not self._is_beside():
+                self._beside = threading.Thread(target=self._carry_out_beside, daemon=True)
+                self._beside.start()
+            self._beside.join(timeout.total_seconds())
+            if self._beside.is_alive():
+                raise _too_late(timeout)
+        carry_out_deferred()
+        self._carry_out()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def _carry_out_beside(self) -> None:
+        with contextlib.suppress(BaseException):  # it is wait()'s
+            carry_out_deferred()
+            self._carry_out()
+
+    def _is_beside(self) -> bool:
+        return self._beside.is_alive()
+
+    def is_completed(self) -> bool:
+        if self._is_beside():
+            return False
+        carry_out_deferred()
+        self._carry_out()
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        self.is_completed()
+        return self._error
+
+    def result(self) -> Any:
+        return self._tensors
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> Any:
+        """Complete: a future is waited for by callbacks, which cannot make the call."""
+        self.wait()
+        future: Any = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
+
+deferred: "collections.deque[Deferred]" = collections.deque()
+
+
+def carry_out_deferred() -> None:
+    """In the order in which they were made."""
+    while deferred:
+        try:
+            first = deferred[0]
+        except IndexError:
+            return
+        first._carry_out()
+        with contextlib.suppress(ValueError):
+            deferred.remove(first)
+
+
 class Reduction(dist._Work):
     """Allreduces that go on while the program computes."""
 
-    def __init__(self, pending: list[Any], tensors: Any, is_spread: bool):
+    def __init__(self, pending: list[Any], tensors: Any, is_spread: bool,
+                 copies: list[tuple[torch.Tensor, torch.Tensor]] | None = None):
         super().__init__()
         self._pending = pending
         self._tensors = tensors
         self._is_spread = is_spread
+        self._copies = copies or []  # of tensors that do not lie as the library takes them
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         """With a timeout, which torch counts from 1 ms on, it leaves the work to other threads."""
-        if timeout is not None and timeout >= datetime.timedelta(milliseconds=1):
+        if timeout is not None and timeout >= _LEAST_TIMEOUT:
             self._look_until(time.monotonic() + timeout.total_seconds(), timeout)
         for one in self._pending:
             one.wait()
+        _copy_back(self._copies)
         return True
 
     def _look_until(self, deadline: float, timeout: datetime.timedelta) -> None:
         while not self.is_completed():
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"wait: expected the sum within {timeout.total_seconds():g} s, and it is not "
-                    "complete; it goes on, and may be waited for again")
+                raise _too_late(timeout)
             time.sleep(_LOOK_EVERY_S)
 
     def is_completed(self) -> bool:
@@ -103,7 +215,7 @@ class Reduction(dist._Work):
         computes, and whoever waits does the work itself.
         """
         future: Any = torch.futures.Future()
-        if self._is_spread:
+        if self._is_spread and not self._copies:
             _watcher.watch(self._pending, self._tensors, future)
             # An error that was set from Python is a value to torch's C++, which takes it for
             # tensors; what a callback raises is an error there, too.
@@ -113,12 +225,38 @@ class Reduction(dist._Work):
         return future
 
 
+class _Callers:
+    """Threads that complete futures, and so run their callbacks: one more where all are in one that
+    waits, for another future for example."""
+
+    def __init__(self) -> None:
+        self._queue: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def call(self, complete: Callable[[], None]) -> None:
+        with self._lock:
+            has_idle = self._idle > 0
+            self._idle -= has_idle
+        if not has_idle:
+            threading.Thread(target=self._run, name="tutti-callbacks", daemon=True).start()
+        self._queue.put(complete)
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get()()
+            with self._lock:
+                self._idle += 1
+
+
 class _Watcher:
-    """A thread that completes futures. It sleeps beside the program, and does none of the work."""
+    """A thread that sees which calls are complete. It sleeps beside the program, and does none of
+    the work, nor runs the program's code."""
 
     def __init__(self) -> None:
         self._queue: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._callers = _Callers()
 
     def watch(self, pending: list[Any], tensors: Any, future: Any) -> None:
         if self._thread is None:
@@ -139,17 +277,16 @@ class _Watcher:
                 time.sleep(_LOOK_EVERY_S)
             watched = left
 
-    @staticmethod
-    def _completes(pending: list[Any], tensors: Any, future: Any) -> bool:
+    def _completes(self, pending: list[Any], tensors: Any, future: Any) -> bool:
         if not all(one.ready() for one in pending):
             return False
         try:
             for one in pending:
                 one.wait()
         except Exception as error:  # whoever waits for the future gets it
-            future.set_exception(error)
+            self._callers.call(functools.partial(future.set_exception, error))
         else:
-            future.set_result(tensors)
+            self._callers.call(functools.partial(future.set_result, tensors))
         return True
 
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What param_groups say from step to step, as the store's optimizer takes it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from typing import Any, Iterator
+
+from .. import InvalidArgumentError
+from .._core import Optimizer as Rule
+
+_Groups = list[dict[str, Any]]
+
+
+class Rates:
+    """keys: of all parameters, group after group. fixed: the options that no group may change, of
+    an optimizer that is torch's; `betas` without the first of them."""
+
+    def __init__(self, rule: Rule, keys: list[int | str], defaults: dict[str, Any],
+                 fixed: dict[str, Any]):
+        self._rule = rule
+        self._keys = keys
+        self._fixed = fixed
+        self._is_nadam = "momentum_decay" in defaults
+        self._momentum = self._first_momentum = self._momentum_of(defaults)
+        self._factors: list[tuple[float, float]] = []
+        self._rates: list[tuple[float, float]] = []
+
+    @staticmethod
+    def _momentum_of(group: dict[str, Any]) -> float | None:
+        if "betas" in group:
+            return float(group["betas"][0])
+        return float(group["momentum"]) if "momentum" in group else None
+
+    def _asked(self, groups: _Groups) -> list[tuple[float, float]]:
+        """The rate and the weight decay of each group, as they are now."""
+        return [(float(group["lr"]), float(group.get("weight_decay", self._rule.weight_decay)))
+                for group in groups]
+
+    def update(self, groups: _Groups) -> None:
+        """What has changed since the last step. Raises InvalidArgumentError."""
+        self.require_fixed(groups)
+        if self._asked(groups) != self._rates:
+            self._set_rates(groups)
+        self._set_momentum(groups)
+
+    def require_fixed(self, groups: _Groups, what: str = "step") -> None:
+        for group in groups:
+            for name, value in self._fixed.items():
+                now = group.get(name, value)
+                if name == "betas" and now is not value:
+                    now = tuple(now[1:])
+                if now != value:
+                    raise InvalidArgumentError(
+                        f"Optimizer.{what}: expected {name}={_text(name, value)}, as the optimizer "
+                        f"was made with; got {_text(name, now)} in a group; all groups have it "
+                        "alike, and it stays: make another optimizer")
+
+    def _set_momentum(self, groups: _Groups) -> None:
+        if self._momentum is None:
+            return
+        asked = {self._momentum_of(group) for group in groups} - {None}
+        if asked == {self._momentum} or not asked:
+            return
+        if len(asked) > 1:
+            raise InvalidArgumentError(
+                f"Optimizer.step: expected one momentum (the first of betas) for all groups; got "
+                f"{sorted(map(str, asked))}")
+        if self._is_nadam:
+            raise InvalidArgumentError(
+                "Optimizer.step: NAdam's betas stay as they are here, because its momenta follow "
+                "from the count of updates; take cycle_momentum=False")
+        momentum = asked.pop()
+        assert momentum is not None
+        self._rule.set_momentum(momentum)
+        self._momentum = momentum
+
+    def _set_rates(self, groups: _Groups) -> None:
+        asked, rule = self._asked(groups), self._rule
+        base = max(rate for rate, _ in asked)  # not zero unless all are
+        if rule.schedule is not None:
+            base = rule.learning_rate
+            if any(rate != base for rate, _ in asked):
+                raise InvalidArgumentError(
+                    f"Optimizer: schedule={rule.schedule} decides the rate of all groups, from "
+                    f"learning_rate={base:g} on; got groups with lr={[rate for rate, _ in asked]}; "
+                    "leave lr as it is, or take a schedule of torch")
+        decay = rule.weight_decay
+        if decay == 0 and any(own != 0 for _, own in asked):
+            raise InvalidArgumentError(
+                "Optimizer: the weight decay of groups is a factor of the option weight_decay, "
+                "which is 0; give that when it is made")
+        if base != rule.learning_rate:
+            rule.learning_rate = base
+        self._set_factors(groups, [(rate / base if base else 1.0, own / decay if decay else 1.0)
+                                   for rate, own in asked])
+        self._rates = asked
+
+    def _set_factors(self, groups: _Groups, factors: list[tuple[float, float]]) -> None:
+        keys = iter(self._keys)
+        known = self._factors or [(1.0, 1.0)] * len(groups)
+        self._factors = [(math.nan, math.nan)] * len(known)  # should a call raise: all anew
+        for group, before, now in zip(groups, known, factors):
+            for key in itertools.islice(keys, len(group["params"])):
+                if now[0] != before[0]:
+                    self._rule.set_lr_mult(key, now[0])
+                if now[1] != before[1]:
+                    self._rule.set_wd_mult(key, now[1])
+        self._factors = factors
+
+    @contextlib.contextmanager
+    def left_out(self, groups: _Groups) -> Iterator[None]:
+        """Factors of rates and a cycled momentum are no part of a checkpoint, as the rate itself
+        is none."""
+        factors, momentum = self._factors, self._momentum
+        try:
+            self._set_factors(groups, [(1.0, decay) for _, decay in factors])
+            if momentum != self._first_momentum and self._first_momentum is not None:
+                self._rule.set_momentum(self._first_momentum)
+            yield
+        finally:
+            self._set_factors(groups, factors)
+            if momentum != self._first_momentum and momentum is not None:
+                self._rule.set_momentum(momentum)
+
+
+def _text(name: str, value: Any) -> str:
+    return f"(..., {', '.join(map(str, value))})" if name == "betas" else str(value)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks may choose by themselves in calls of torch.distributed, and how tensors may lie."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+import tutti.torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    torch.set_num_threads(1)
+    dist.init_process_group("tutti")
+    yield tutti.torch.world()
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def rank():
+    return dist.get_rank()
+
+
+@pytest.fixture
+def ranks():
+    return dist.get_world_size()
+
+
+def same(tensor, expected):
+    return torch.equal(tensor, torch.full_like(tensor, expected))
+
+
+@pytest.mark.parametrize("count", [1, 2000, 100000])
+def test_async_op_is_a_choice_of_each_rank(count, rank, ranks):
+    for round_ in range(6):
+        tensor = torch.full((count,), float(rank + 1))
+        choice = (rank + round_) % 3
+        if choice == 0:
+            dist.all_reduce(tensor)
+        elif choice == 1:
+            dist.all_reduce(tensor, async_op=True).wait()
+        else:
+            work = dist.all_reduce(tensor, async_op=True)
+            assert work.get_future().wait()
+            assert work.is_completed()
+        assert same(tensor, ranks * (ranks + 1) / 2)
+
+
+def test_calls_that_nobody_has_waited_for_come_before_the_next_one(rank, ranks):
+    first, second = torch.ones(3), torch.ones(3)
+    if rank == 0:
+        work = dist.all_reduce(first, async_op=True)
+        dist.broadcast(second, 0)
+        assert same(first, ranks)
+        work.wait()
+    else:
+        dist.all_reduce(first)
+        dist.broadcast(second, 0)
+    assert same(first, ranks)
+
+
+def test_ddp_joins_ranks_with_other_numbers_of_batches(rank):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    with model.join():
+        for _ in range(3 + rank):
+            model(torch.ones(2, 4)).sum().backward()
+
+
+def test_lenders_stay_as_they_were(rank, ranks):
+    def calls(tensor):
+        dist.all_reduce(tensor, ReduceOp.MAX)
+        dist.all_reduce(tensor, ReduceOp.MAX, async_op=True).wait()
+        dist.broadcast(tensor, 0)
+        dist.reduce(tensor, 0, ReduceOp.MAX)
+        dist.all_gather([torch.empty_like(tensor) for _ in range(ranks)], tensor)
+
+    for dtype in (torch.float32, torch.bool, torch.bfloat16):
+        tensor = torch.ones(4, dtype=dtype)
+        calls(tensor)
+        tensor.resize_(40)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("lay", [
+    lambda values: values.t(), lambda values: values[:, ::2], lambda values: values[1:, 1],
+    lambda values: values.reshape(2, 3, 2, 2).contiguous(memory_format=torch.channels_last),
+    lambda values: torch.complex(torch.zeros_like(values), values).conj().imag])
+def test_a_tensor_may_lie_as_it_likes(lay, asynchronous, rank, ranks):
+    def values(number):
+        return lay(torch.arange(24.0).reshape(6, 4) * number)
+
+    tensor = values(rank + 1)
+    work = dist.all_reduce(tensor, async_op=asynchronous)
+    if asynchronous:
+        work.wait()
+    assert torch.allclose(tensor, values(ranks * (ranks + 1) / 2))
+    tensor = values(rank + 1)
+    dist.broadcast(tensor, 0)
+    assert torch.equal(tensor, values(1))
+    gathered = [torch.empty_like(tensor) for _ in range(ranks)]
+    dist.all_gather(gathered, values(rank + 1))
+    assert all(torch.equal(one, values(index + 1)) for index, one in enumerate(gathered))
