@@ -51,35 +51,43 @@ struct Options {
 
 po::options_description describe(Options& options) {
   po::options_description all("Options", 100);
-  all.add_options()("nodes", po::value(&options.nodes)->default_value("2-64"),
-                    "numbers with commas between; A-B: A, doubled up to B")(
-      "ranks-per-node", po::value(&options.ranks_per_node)->default_value(1), "of every node")(
-      "size", po::value(&options.sizes)->default_value("8,64K,16M"),
-      "bytes of a rank (float32), with suffix as in 64K, 1GiB; several with commas between")(
-      "algorithms", po::value(&options.algorithms)->default_value("tutti"),
-      "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all")(
-      "collective", po::value(&options.collective)->default_value("allreduce"),
-      "allreduce, or pushpull (the library's alone)")(
-      "compression", po::value(&options.compression)->default_value("none"),
-      "of a pushpull, as collective-benchmark takes it: 2bit, fp16, ...")(
-      "buffers", po::value(&options.buffers)->default_value("user"),
-      "the library's: user (ordinary memory) or store (memory of the node, no copies)")(
-      "override", po::value(&options.overrides),
-      "the library's choices, as TUTTI_ALGORITHMS has them: exchange=halving, ...")(
-      "begin", po::value(&options.calls)->default_value("together"),
-      "together: all ranks begin the call that counts at one time, when nothing is under way; "
-      "barrier: calls follow one another, each after barriers, as in collective-benchmark")(
-      "tuning", po::value(&options.tuning)->default_value("learn"),
-      "learn: the library finds its way in up to 100 calls before the one that counts; static: it "
-      "does not, which takes less time here")("network", po::value(&options.network),
-                                              "file with the numbers of the network; required")(
-      "measured", po::value(&options.measured),
-      "--json of collective-benchmark, several with commas between: its allreduces and pushpulls "
-      "are simulated, and stand beside its times")(
-      "critical-path", po::bool_switch(&options.critical_path),
-      "a line more for each: what the slowest rank waited for, in us")(
-      "json", po::value(&options.json), "file for the results")(
-      "plot", po::value(&options.plot), "file for a picture (SVG): time over nodes, for each size");
+  apps::add_rows(
+      all,
+      {
+          {"nodes", po::value(&options.nodes)->default_value("2-64"),
+           "numbers with commas between; A-B: A, doubled up to B"},
+          {"ranks-per-node", po::value(&options.ranks_per_node)->default_value(1), "of every node"},
+          {"size", po::value(&options.sizes)->default_value("8,64K,16M"),
+           "bytes of a rank (float32), with suffix as in 64K, 1GiB; several with commas between"},
+          {"algorithms", po::value(&options.algorithms)->default_value("tutti"),
+           "with commas between: tutti, recursive-doubling, rabenseifner, ring, two-level; or all"},
+          {"collective", po::value(&options.collective)->default_value("allreduce"),
+           "allreduce, or pushpull (the library's alone)"},
+          {"compression", po::value(&options.compression)->default_value("none"),
+           "of a pushpull, as collective-benchmark takes it: 2bit, fp16, ..."},
+          {"buffers", po::value(&options.buffers)->default_value("user"),
+           "the library's: user (ordinary memory) or store (memory of the node, no copies)"},
+          {"override", po::value(&options.overrides),
+           "the library's choices, as TUTTI_ALGORITHMS has them: exchange=halving, ..."},
+          {"begin", po::value(&options.calls)->default_value("together"),
+           "together: all ranks begin the call that counts at one time, when nothing is under way; "
+           "barrier: calls follow one another, each after barriers, as in collective-benchmark"},
+          {"tuning", po::value(&options.tuning)->default_value("learn"),
+           "learn: the library finds its way in up to 100 calls before the one that counts; "
+           "static: it "
+           "does not, which takes less time here"},
+          {"network", po::value(&options.network),
+           "file with the numbers of the network; required"},
+          {"measured", po::value(&options.measured),
+           "--json of collective-benchmark, several with commas between: its allreduces and "
+           "pushpulls "
+           "are simulated, and stand beside its times"},
+          {"critical-path", po::bool_switch(&options.critical_path),
+           "a line more for each: what the slowest rank waited for, in us"},
+          {"json", po::value(&options.json), "file for the results"},
+          {"plot", po::value(&options.plot),
+           "file for a picture (SVG): time over nodes, for each size"},
+      });
   apps::add_common_options(all);
   return all;
 }
@@ -153,13 +161,13 @@ std::vector<std::string> algorithms_of(const std::string& text) {
 }
 
 /// A case that is to be simulated, and what it took somewhere.
-struct Work {
+struct SimulatedCase {
   Case what;
   std::optional<double> measured_seconds{};
 };
 
-std::vector<Work> measured_cases(const std::string& files, const Case& pattern) {
-  std::vector<Work> all;
+std::vector<SimulatedCase> measured_cases(const std::string& files, const Case& pattern) {
+  std::vector<SimulatedCase> all;
   for (const std::string& file : split(files)) {
     for (const Timed& timed : read_measured(file, pattern.learns)) {
       all.push_back({timed.what, timed.seconds});
@@ -206,7 +214,7 @@ Case pattern_of(const Options& options) {
   return pattern;
 }
 
-std::vector<Work> cases_of(const Options& options) {
+std::vector<SimulatedCase> cases_of(const Options& options) {
   Case one = pattern_of(options);
   if (!options.measured.empty()) {
     if (!options.plot.empty()) {
@@ -221,7 +229,7 @@ std::vector<Work> cases_of(const Options& options) {
         "--algorithms: the textbook has an allreduce of ordinary memory; leave it out with "
         "--collective pushpull and --buffers store");
   }
-  std::vector<Work> cases;
+  std::vector<SimulatedCase> cases;
   for (const std::size_t bytes : sizes_of(options.sizes)) {
     for (const int nodes : nodes_of(options.nodes)) {
       one.bytes = bytes;
@@ -252,9 +260,9 @@ std::string heading(const Options& options, const std::string& network) {
 }
 
 /// Null where they differ.
-nlohmann::json ranks_per_node_of(const std::vector<Work>& cases) {
+nlohmann::json ranks_per_node_of(const std::vector<SimulatedCase>& cases) {
   const int first = cases.front().what.ranks_per_node;
-  const auto has_first = [&](const Work& one) { return one.what.ranks_per_node == first; };
+  const auto has_first = [&](const SimulatedCase& one) { return one.what.ranks_per_node == first; };
   return std::all_of(cases.begin(), cases.end(), has_first) ? nlohmann::json(first)
                                                             : nlohmann::json();
 }
@@ -342,8 +350,8 @@ int simulate(const Options& options) {
     apps::throw_usage_error("--network: expected: a file as in apps/simulator/networks/");
   }
   const NamedNetwork network = read_network(options.network);
-  const std::vector<Work> cases = cases_of(options);
-  for (const Work& one : cases) require_memory(one.what);
+  const std::vector<SimulatedCase> cases = cases_of(options);
+  for (const SimulatedCase& one : cases) require_memory(one.what);
   apps::check_output_file(options.json);
   apps::check_plot(options.plot);
   std::cout << heading(options, network.name) << head(!options.measured.empty());

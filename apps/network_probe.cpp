@@ -33,14 +33,17 @@ struct Options {
 
 po::options_description describe(Options& options) {
   po::options_description all("Options", 100);
-  all.add_options()("name", po::value(&options.name)->default_value("measured"),
-                    "what the network is called")("output", po::value(&options.output),
-                                                  "the file; else it is printed")(
-      "base", po::value(&options.base),
-      "a file of an earlier run between two hosts alone: turn_us is measured among more of them, "
-      "and the rest is taken from there")(
-      "shared-cores", po::value(&options.shared_cores)->default_value(0),
-      "if all hosts are on one machine, as those of hosts.sh are: its cores");
+  apps::add_rows(all, {
+                          {"name", po::value(&options.name)->default_value("measured"),
+                           "what the network is called"},
+                          {"output", po::value(&options.output), "the file; else it is printed"},
+                          {"base", po::value(&options.base),
+                           "a file of an earlier run between two hosts alone: turn_us is measured "
+                           "among more of them, "
+                           "and the rest is taken from there"},
+                          {"shared-cores", po::value(&options.shared_cores)->default_value(0),
+                           "if all hosts are on one machine, as those of hosts.sh are: its cores"},
+                      });
   apps::add_common_options(all);
   return all;
 }

@@ -44,16 +44,22 @@ struct Options {
 
 po::options_description describe(Options& options) {
   po::options_description all("Options", 100);
-  all.add_options()("bytes", po::value(&options.bytes)->default_value("1M"),
-                    "of gradients (float32) in a step; with suffix as in 64M, 1GiB")(
-      "keys", po::value(&options.keys)->default_value(20), "equal parts, each computed and pushed")(
-      "compute", po::value(&options.compute_ms)->default_value(0),
-      "milliseconds of a processor's time that a step computes for (0: twice what its pushes "
-      "take)")("repeats", po::value(&options.repeats)->default_value(10),
-               "timed turns, after two others")(
-      "case", po::value(&options.which)->default_value("overlap"), "overlap or priority")(
-      "urgent", po::value(&options.urgent)->default_value("100K"),
-      "of the urgent key of --case priority");
+  apps::add_rows(
+      all,
+      {
+          {"bytes", po::value(&options.bytes)->default_value("1M"),
+           "of gradients (float32) in a step; with suffix as in 64M, 1GiB"},
+          {"keys", po::value(&options.keys)->default_value(20),
+           "equal parts, each computed and pushed"},
+          {"compute", po::value(&options.compute_ms)->default_value(0),
+           "milliseconds of a processor's time that a step computes for (0: twice what its pushes "
+           "take)"},
+          {"repeats", po::value(&options.repeats)->default_value(10),
+           "timed turns, after two others"},
+          {"case", po::value(&options.which)->default_value("overlap"), "overlap or priority"},
+          {"urgent", po::value(&options.urgent)->default_value("100K"),
+           "of the urgent key of --case priority"},
+      });
   apps::add_common_options(all);
   return all;
 }

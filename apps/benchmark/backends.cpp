@@ -27,7 +27,7 @@ Call pushpull_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   for (const Layout::Pair& pair : job.layout.pairs) {
     replicas->push_back(tutti::Tensor::zeros(pair.output, job.pattern.dtype()));
   }
-  return [replicas, type, comm](Slot& slot) {
+  return [replicas, type, comm](CallBuffers& slot) {
     for (std::size_t i = 0; i < replicas->size(); ++i) {
       const tutti::TensorView& output = slot.outputs[i];
       std::byte* const replica = (*replicas)[i].bytes();
@@ -44,7 +44,7 @@ Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) 
   const std::string name = job.chosen.name;
   const bool in_place = job.in_place;
   if (name == "allreduce") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       const void* const input = in_place ? MPI_IN_PLACE : slot.inputs[0].bytes();
       check_mpi(
           MPI_Allreduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, comm),
@@ -52,7 +52,7 @@ Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) 
     };
   }
   if (name == "reduce_scatter") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       check_mpi(MPI_Reduce_scatter_block(slot.inputs[0].bytes(), slot.outputs[0].bytes(),
                                          count_of(slot.outputs[0]), type, op, comm),
                 "MPI_Reduce_scatter_block");
@@ -60,7 +60,7 @@ Call reducing_call(const Job& job, MPI_Datatype type, MPI_Op op, MPI_Comm comm) 
   }
   const int root = job.root;
   const bool is_over_input = in_place && job.rank == root;
-  return [=](Slot& slot) {
+  return [=](CallBuffers& slot) {
     const void* const input = is_over_input ? MPI_IN_PLACE : slot.inputs[0].bytes();
     check_mpi(
         MPI_Reduce(input, slot.outputs[0].bytes(), count_of(slot.inputs[0]), type, op, root, comm),
@@ -77,7 +77,7 @@ void divide(const tutti::TensorView& tensor, int ranks) {
 Call averaging_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   const bool has_result = std::string(job.chosen.name) != "reduce" || job.rank == job.root;
   return [ranks = job.ranks, has_result,
-          sum = reducing_call(job, type, MPI_SUM, comm)](Slot& slot) {
+          sum = reducing_call(job, type, MPI_SUM, comm)](CallBuffers& slot) {
     sum(slot);
     if (!has_result) return;
     const tutti::TensorView& output = slot.outputs[0];
@@ -90,7 +90,7 @@ Call moving_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   const std::string name = job.chosen.name;
   const int root = job.root;
   if (name == "allgather") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       const int count = count_of(slot.inputs[0]);
       check_mpi(MPI_Allgather(slot.inputs[0].bytes(), count, type, slot.outputs[0].bytes(), count,
                               type, comm),
@@ -98,12 +98,12 @@ Call moving_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
     };
   }
   if (name == "broadcast") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       check_mpi(MPI_Bcast(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, root, comm),
                 "MPI_Bcast");
     };
   }
-  return [=](Slot&) { check_mpi(MPI_Barrier(comm), "MPI_Barrier"); };
+  return [=](CallBuffers&) { check_mpi(MPI_Barrier(comm), "MPI_Barrier"); };
 }
 
 }  // namespace
@@ -179,17 +179,19 @@ Call pushpull_call(const Job& job, const tutti::Compression& compression,
     store->init(keys.back(),
                 tutti::Tensor::zeros(job.layout.pairs[i].output, job.pattern.dtype(), device));
   }
-  return [store, keys](Slot& slot) { store->pushpull(keys, slot.inputs, slot.outputs); };
+  return [store, keys](CallBuffers& slot) { store->pushpull(keys, slot.inputs, slot.outputs); };
 }
 
 /// With the work that a call leaves in the device's stream.
 Call gpu_call(const Job& job, const Options& options, tutti::Communicator world) {
   const tutti::Device device = tutti::gpu_of(world);
-  Call call = [world](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0]); };
+  Call call = [world](CallBuffers& slot) mutable {
+    world.allreduce(slot.inputs[0], slot.outputs[0]);
+  };
   if (std::string(job.chosen.name) == "pushpull") {
     call = pushpull_call(job, options.compression, world, device);
   }
-  return [call, device](Slot& slot) {
+  return [call, device](CallBuffers& slot) {
     call(slot);
     tutti::synchronize(device);
   };
@@ -207,26 +209,27 @@ Call tutti_call(const Job& job, const Options& options, const tutti::Communicato
   auto world = communicator;
   const int root = job.root;
   if (name == "allreduce") {
-    return
-        [world, op](Slot& slot) mutable { world.allreduce(slot.inputs[0], slot.outputs[0], op); };
+    return [world, op](CallBuffers& slot) mutable {
+      world.allreduce(slot.inputs[0], slot.outputs[0], op);
+    };
   }
   if (name == "reduce_scatter") {
-    return [world, op](Slot& slot) mutable {
+    return [world, op](CallBuffers& slot) mutable {
       world.reduce_scatter(slot.inputs[0], slot.outputs[0], op);
     };
   }
   if (name == "allgather") {
-    return [world](Slot& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
+    return [world](CallBuffers& slot) mutable { world.allgather(slot.inputs[0], slot.outputs[0]); };
   }
   if (name == "broadcast") {
-    return [world, root](Slot& slot) mutable { world.broadcast(slot.outputs[0], root); };
+    return [world, root](CallBuffers& slot) mutable { world.broadcast(slot.outputs[0], root); };
   }
   if (name == "reduce") {
-    return [world, op, root](Slot& slot) mutable {
+    return [world, op, root](CallBuffers& slot) mutable {
       world.reduce(slot.inputs[0], slot.outputs[0], root, op);
     };
   }
-  return [world](Slot&) mutable { world.barrier(); };
+  return [world](CallBuffers&) mutable { world.barrier(); };
 }
 
 #if !defined(APPS_WITH_NCCL)  // else backends_nccl.cu has them

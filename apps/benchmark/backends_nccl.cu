@@ -106,7 +106,7 @@ class World final : public NcclWorld {
   }
 
   Call allreduce() override {
-    return [this](Slot& slot) {
+    return [this](CallBuffers& slot) {
       select();
       auto* const stream = static_cast<cudaStream_t>(tutti::stream_of(device_));
       require(nccl_.group_start(), "ncclGroupStart");

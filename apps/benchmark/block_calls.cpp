@@ -70,7 +70,7 @@ MPI_User_function* function_for_mpi(tutti::DType dtype) {
 Call mpi_user_allreduce(tutti::DType dtype, MPI_Datatype type, MPI_Comm comm) {
   MPI_Op op = MPI_OP_NULL;  // lives as long as the program
   check_mpi(MPI_Op_create(function_for_mpi(dtype), /*commute=*/1, &op), "MPI_Op_create");
-  return [=](Slot& slot) {
+  return [=](CallBuffers& slot) {
     check_mpi(MPI_Allreduce(slot.inputs[0].bytes(), slot.outputs[0].bytes(),
                             count_of(slot.inputs[0]), type, op, comm),
               "MPI_Allreduce");
@@ -79,17 +79,17 @@ Call mpi_user_allreduce(tutti::DType dtype, MPI_Datatype type, MPI_Comm comm) {
 
 Call mpi_sendrecv(int rank, int ranks, MPI_Datatype type, MPI_Comm comm) {
   const int partner = partner_of(rank, ranks);
-  if (partner < 0) return [](Slot&) {};
-  const auto send = [=](Slot& slot) {
+  if (partner < 0) return [](CallBuffers&) {};
+  const auto send = [=](CallBuffers& slot) {
     check_mpi(MPI_Send(slot.inputs[0].bytes(), count_of(slot.inputs[0]), type, partner, 1, comm),
               "MPI_Send");
   };
-  const auto receive = [=](Slot& slot) {
+  const auto receive = [=](CallBuffers& slot) {
     check_mpi(MPI_Recv(slot.outputs[0].bytes(), count_of(slot.outputs[0]), type, partner, 1, comm,
                        MPI_STATUS_IGNORE),
               "MPI_Recv");
   };
-  return [=](Slot& slot) {
+  return [=](CallBuffers& slot) {
     if (rank < partner) send(slot);
     receive(slot);
     if (rank > partner) send(slot);
@@ -118,7 +118,7 @@ struct Counts {
 };
 
 Call mpi_call_with_counts(const std::string& name, int ranks, MPI_Datatype type, MPI_Comm comm) {
-  return [=, is_alltoall = name == "alltoallv", blocks = MpiBlocks()](Slot& slot) mutable {
+  return [=, is_alltoall = name == "alltoallv", blocks = MpiBlocks()](CallBuffers& slot) mutable {
     blocks.set(ranks, count_of(slot.outputs[0]) / ranks);
     if (is_alltoall) {
       check_mpi(MPI_Alltoallv(slot.inputs[0].bytes(), blocks.counts.data(), blocks.begins.data(),
@@ -146,39 +146,39 @@ Call tutti_block_call(const Job& job, const tutti::Communicator& communicator) {
   const std::string name = job.chosen.name;
   auto world = communicator;
   if (name == "gather") {
-    return [world, root = job.root](Slot& slot) mutable {
+    return [world, root = job.root](CallBuffers& slot) mutable {
       world.gather(slot.inputs[0], slot.outputs[0], root);
     };
   }
   if (name == "scatter") {
-    return [world, root = job.root](Slot& slot) mutable {
+    return [world, root = job.root](CallBuffers& slot) mutable {
       world.scatter(slot.inputs[0], slot.outputs[0], root);
     };
   }
   if (name == "alltoall") {
-    return [world](Slot& slot) mutable { world.alltoall(slot.inputs[0], slot.outputs[0]); };
+    return [world](CallBuffers& slot) mutable { world.alltoall(slot.inputs[0], slot.outputs[0]); };
   }
   if (name == "user_allreduce") {
-    return [world, op = sum_of_program()](Slot& slot) mutable {
+    return [world, op = sum_of_program()](CallBuffers& slot) mutable {
       world.allreduce(slot.inputs[0], slot.outputs[0], op);
     };
   }
   const auto ranks = static_cast<std::size_t>(job.ranks);
   if (name == "alltoallv") {
-    return [world, ranks, blocks = Counts()](Slot& slot) mutable {
+    return [world, ranks, blocks = Counts()](CallBuffers& slot) mutable {
       const auto& counts = blocks.of(ranks, slot.inputs[0].count() / ranks);
       world.alltoallv(slot.inputs[0], counts, slot.outputs[0], counts);
     };
   }
   if (name == "allgatherv") {
-    return [world, ranks, blocks = Counts()](Slot& slot) mutable {
+    return [world, ranks, blocks = Counts()](CallBuffers& slot) mutable {
       const auto& counts = blocks.of(ranks, slot.inputs[0].count());
       world.allgatherv(slot.inputs[0], slot.outputs[0], counts);
     };
   }
   const int partner = partner_of(job.rank, job.ranks);
-  if (partner < 0) return [](Slot&) {};
-  return [world, partner, sends_first = job.rank < partner](Slot& slot) mutable {
+  if (partner < 0) return [](CallBuffers&) {};
+  return [world, partner, sends_first = job.rank < partner](CallBuffers& slot) mutable {
     if (sends_first) world.send(slot.inputs[0], partner);
     world.receive(slot.outputs[0], partner);
     if (!sends_first) world.send(slot.inputs[0], partner);
@@ -195,7 +195,7 @@ Call mpi_block_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
   const int ranks = job.ranks;
   const int root = job.root;
   if (name == "gather") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       const int count = count_of(slot.inputs[0]);
       check_mpi(MPI_Gather(slot.inputs[0].bytes(), count, type, slot.outputs[0].bytes(), count,
                            type, root, comm),
@@ -203,14 +203,14 @@ Call mpi_block_call(const Job& job, MPI_Datatype type, MPI_Comm comm) {
     };
   }
   if (name == "scatter") {
-    return [=](Slot& slot) {
+    return [=](CallBuffers& slot) {
       const int count = count_of(slot.outputs[0]);
       check_mpi(MPI_Scatter(slot.inputs[0].bytes(), count, type, slot.outputs[0].bytes(), count,
                             type, root, comm),
                 "MPI_Scatter");
     };
   }
-  return [=](Slot& slot) {
+  return [=](CallBuffers& slot) {
     const int block = count_of(slot.inputs[0]) / ranks;
     check_mpi(MPI_Alltoall(slot.inputs[0].bytes(), block, type, slot.outputs[0].bytes(), block,
                            type, comm),

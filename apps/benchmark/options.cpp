@@ -32,73 +32,97 @@ struct RawOptions {
 };
 
 void describe_sizes(po::options_description& all, Options& options, RawOptions& raw) {
-  all.add_options()("minbytes,b", po::value(&raw.min_bytes)->default_value("8"),
-                    "smallest size; bytes, or with suffix as in 64K, 1MiB, 2G")(
-      "maxbytes,e", po::value(&raw.max_bytes)->default_value("128M"), "largest size")(
-      "stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size")(
-      "stepbytes,i", po::value(&raw.step_bytes),
-      "from size to size, instead of a factor: bytes, or with suffix")(
-      "datatype,d", po::value(&raw.dtypes)->default_value("float32"),
-      "float16, bfloat16, float32, float64, int8, uint8, int32 or int64; half, float and double "
-      "are "
-      "taken, too; several one after the other as in half,float, or all")(
-      "op,o", po::value(&raw.ops)->default_value("sum"),
-      "sum, prod, min, max or avg; several as in sum,max, or all")(
-      "root,r", po::value(&raw.root)->default_value("0"),
-      "rank whose input a broadcast or scatter spreads, or that gets a reduce or gather; all takes "
-      "each in turn");
+  add_rows(
+      all,
+      {
+          {"minbytes,b", po::value(&raw.min_bytes)->default_value("8"),
+           "smallest size; bytes, or with suffix as in 64K, 1MiB, 2G"},
+          {"maxbytes,e", po::value(&raw.max_bytes)->default_value("128M"), "largest size"},
+          {"stepfactor,f", po::value(&options.step_factor)->default_value(2), "from size to size"},
+          {"stepbytes,i", po::value(&raw.step_bytes),
+           "from size to size, instead of a factor: bytes, or with suffix"},
+          {"datatype,d", po::value(&raw.dtypes)->default_value("float32"),
+           "float16, bfloat16, float32, float64, int8, uint8, int32 or int64; half, float and "
+           "double "
+           "are "
+           "taken, too; several one after the other as in half,float, or all"},
+          {"op,o", po::value(&raw.ops)->default_value("sum"),
+           "sum, prod, min, max or avg; several as in sum,max, or all"},
+          {"root,r", po::value(&raw.root)->default_value("0"),
+           "rank whose input a broadcast or scatter spreads, or that gets a reduce or gather; all "
+           "takes "
+           "each in turn"},
+      });
 }
 
 void describe_measurement(po::options_description& all, Options& options, RawOptions& raw) {
-  all.add_options()("iters,n", po::value(&raw.iterations),
-                    "timed iterations per size and backend (default 20; small sizes up to 2000, as "
-                    "many as fit into a quarter of a second)")(
-      "warmup_iters,w", po::value(&options.warmups)->default_value(5),
-      "iterations before them, per size and backend")(
-      "agg_iters,m", po::value(&options.calls_per_iteration)->default_value(1),
-      "calls per iteration, one right after the other; times are of one call: with several, of the "
-      "rate at which calls go on")("check,c", po::value(&raw.check)->default_value(1),
-                                   "1 checks every element, 0 does not")(
-      "collective", po::value(&options.collective)->default_value("allreduce"),
-      "allreduce, reduce_scatter, allgather, allgatherv, broadcast, reduce, gather, scatter, "
-      "alltoall, alltoallv, sendrecv (of the ranks 0 and 1, 2 and 3, ..., there and back), "
-      "user_allreduce (a sum that is the program's own), barrier or pushpull")(
-      "model", po::value(&options.model),
-      "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, as in "
-      "64x3x7x7: all tensors in one call")(
-      "compression", po::value(&raw.compression)->default_value("none"),
-      "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and topk "
-      "give is not checked")("backend", po::value(&raw.backends)->default_value("tutti,mpi"),
-                             "tutti, mpi, nccl (with --device gpu); several are measured in turn")(
-      "buffers", po::value(&raw.buffers)->default_value("store"),
-      "tutti's: store (memory of the node, no copies), user (ordinary memory), or both in turn as "
-      "in store,user; mpi's are ordinary memory")("place",
-                                                  po::value(&raw.places)->default_value("out"),
-                                                  "of allreduce and reduce: out (the result beside "
-                                                  "the input), in (over it), or both in turn as "
-                                                  "in out,in")(
-      "cache", po::value(&raw.cache)->default_value("fresh"),
-      "fresh: each rank writes its inputs before every timed call, as a training step does; hot: "
-      "they are written once; cold: they are written, and out of the caches, before every call")(
-      "device", po::value(&raw.device)->default_value("cpu"), "cpu or gpu: where the tensors are")(
-      "ranks-per-node", po::value(&raw.ranks_per_node),
-      "splits each host into nodes: 4, or 3,5; for tests and experiments");
+  add_rows(
+      all,
+      {
+          {"iters,n", po::value(&raw.iterations),
+           "timed iterations per size and backend (default 20; small sizes up to 2000, as "
+           "many as fit into a quarter of a second)"},
+          {"warmup_iters,w", po::value(&options.warmups)->default_value(5),
+           "iterations before them, per size and backend"},
+          {"agg_iters,m", po::value(&options.calls_per_iteration)->default_value(1),
+           "calls per iteration, one right after the other; times are of one call: with several, "
+           "of the "
+           "rate at which calls go on"},
+          {"check,c", po::value(&raw.check)->default_value(1),
+           "1 checks every element, 0 does not"},
+          {"collective", po::value(&options.collective)->default_value("allreduce"),
+           "allreduce, reduce_scatter, allgather, allgatherv, broadcast, reduce, gather, scatter, "
+           "alltoall, alltoallv, sendrecv (of the ranks 0 and 1, 2 and 3, ..., there and back), "
+           "user_allreduce (a sum that is the program's own), barrier or pushpull"},
+          {"model", po::value(&options.model),
+           "for pushpull, instead of sizes: resnet50, bert-base, or a file with a shape per line, "
+           "as in "
+           "64x3x7x7: all tensors in one call"},
+          {"compression", po::value(&raw.compression)->default_value("none"),
+           "for tutti's pushpull of float32: name,option=value,... as below. What 2bit, 1bit and "
+           "topk "
+           "give is not checked"},
+          {"backend", po::value(&raw.backends)->default_value("tutti,mpi"),
+           "tutti, mpi, nccl (with --device gpu); several are measured in turn"},
+          {"buffers", po::value(&raw.buffers)->default_value("store"),
+           "tutti's: store (memory of the node, no copies), user (ordinary memory), or both in "
+           "turn as "
+           "in store,user; mpi's are ordinary memory"},
+          {"place", po::value(&raw.places)->default_value("out"),
+           "of allreduce and reduce: out (the result beside "
+           "the input), in (over it), or both in turn as "
+           "in out,in"},
+          {"cache", po::value(&raw.cache)->default_value("fresh"),
+           "fresh: each rank writes its inputs before every timed call, as a training step does; "
+           "hot: "
+           "they are written once; cold: they are written, and out of the caches, before every "
+           "call"},
+          {"device", po::value(&raw.device)->default_value("cpu"),
+           "cpu or gpu: where the tensors are"},
+          {"ranks-per-node", po::value(&raw.ranks_per_node),
+           "splits each host into nodes: 4, or 3,5; for tests and experiments"},
+      });
 }
 
 void describe_results(po::options_description& all, Options& options, RawOptions& raw) {
-  all.add_options()("json", po::value(&options.json), "file for the results, with the environment")(
-      "csv", po::value(&options.csv), "file for the results")(
-      "times", po::value(&raw.times)->default_value("p50,p99"),
-      "columns of the table: p50, p99, avg, min, max, several between commas; files have all")(
-      "plot", po::value(&options.plot), "file for a plot (SVG): time and busbw over size")(
-      "label", po::value(&options.label), "a name for this run, which goes into the JSON")(
-      "min-busbw", po::value(&options.min_busbw)->default_value(0.0),
-      "GB/s: exit code 3 if tutti's busbw at the largest size is below (in the first of "
-      "--buffers)")(
-      "baseline", po::value(&options.baseline),
-      "a --json of an earlier run: exit code 3 if a p50 is longer than there, beyond the "
-      "tolerance")("tolerance", po::value(&options.tolerance)->default_value(10.0),
-                   "percent, for --baseline");
+  add_rows(
+      all,
+      {
+          {"json", po::value(&options.json), "file for the results, with the environment"},
+          {"csv", po::value(&options.csv), "file for the results"},
+          {"times", po::value(&raw.times)->default_value("p50,p99"),
+           "columns of the table: p50, p99, avg, min, max, several between commas; files have all"},
+          {"plot", po::value(&options.plot), "file for a plot (SVG): time and busbw over size"},
+          {"label", po::value(&options.label), "a name for this run, which goes into the JSON"},
+          {"min-busbw", po::value(&options.min_busbw)->default_value(0.0),
+           "GB/s: exit code 3 if tutti's busbw at the largest size is below (in the first of "
+           "--buffers)"},
+          {"baseline", po::value(&options.baseline),
+           "a --json of an earlier run: exit code 3 if a p50 is longer than there, beyond the "
+           "tolerance"},
+          {"tolerance", po::value(&options.tolerance)->default_value(10.0),
+           "percent, for --baseline"},
+      });
 }
 
 po::options_description describe(Options& options, RawOptions& raw) {

@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 /// One iteration of all ranks, and this rank's time for a call of it.
-double time_call(tutti::Communicator& world, Work& work) {
+double time_call(tutti::Communicator& world, TimedCall& work) {
   work.refresh();
   // What lies between cold or fresh calls takes the ranks differently long, and a rank that has
   // waited long wakes late: the first barrier takes that up.
@@ -34,7 +34,7 @@ double time_call(tutti::Communicator& world, Work& work) {
 }
 
 /// Calls until the library has found its way at this size. All ranks learn alike.
-void finish_learning(tutti::Communicator& world, Work& work) {
+void finish_learning(tutti::Communicator& world, TimedCall& work) {
   constexpr int kMostCalls = 200;
   int calls = 0;
   do {  // what is learnt is known of the last call alone
@@ -44,9 +44,9 @@ void finish_learning(tutti::Communicator& world, Work& work) {
 
 /// Runs the warm-ups; seconds that a call of the slowest work takes with what is around it, the
 /// same on every rank.
-double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<Work> works, int warmups) {
+double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<TimedCall> works, int warmups) {
   double slowest = 0.0;
-  for (Work& work : works) {
+  for (TimedCall& work : works) {
     double fastest = 0.0;
     for (int call = 0; call < warmups; ++call) {
       const auto start = Clock::now();
@@ -61,7 +61,8 @@ double warm_up(tutti::Communicator& world, MPI_Comm comm, std::span<Work> works,
   return slowest;
 }
 
-void run_batch(tutti::Communicator& world, Work& work, int calls, std::vector<double>& seconds) {
+void run_batch(tutti::Communicator& world, TimedCall& work, int calls,
+               std::vector<double>& seconds) {
   if (work.mode() != CacheMode::cold) time_call(world, work);
   for (int call = 0; call < calls; ++call) seconds.push_back(time_call(world, work));
 }
@@ -78,7 +79,7 @@ int choose_iterations(const TimingOptions& options, double seconds_per_call) {
 int batch_size(int iterations) { return std::clamp(iterations / 10, 1, 50); }
 
 std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
-                                                   std::span<Work> works,
+                                                   std::span<TimedCall> works,
                                                    const TimingOptions& options) {
   const double estimate = warm_up(world, comm, works, options.warmups);
   const int iterations = choose_iterations(options, estimate);
@@ -175,7 +176,7 @@ bool Runner::can_run(const Contender& contender) const {
   return contender.backend != "mpi" || mpi_can_run(case_, options_.dtype);
 }
 
-std::vector<Slot> Runner::make_slots(const Job& job, const Contender& contender) {
+std::vector<CallBuffers> Runner::make_slots(const Job& job, const Contender& contender) {
   const Allocate ordinary = [](const tutti::Shape& shape, tutti::DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   };
@@ -188,7 +189,7 @@ std::vector<Slot> Runner::make_slots(const Job& job, const Contender& contender)
   const Allocate on_cpu = contender.buffers == "store" ? shared : ordinary;
   const bool rotates = options_.cache == CacheMode::cold;
   const std::size_t count = rotates ? cold_slots(slot_bytes(job), cold_bytes_) : std::size_t{1};
-  std::vector<Slot> slots;
+  std::vector<CallBuffers> slots;
   world_.agree([&] {
     for (std::size_t i = 0; i < count; ++i) {
       slots.push_back(make_slot(job, options_.on_gpu ? on_gpu : on_cpu));
@@ -197,8 +198,8 @@ std::vector<Slot> Runner::make_slots(const Job& job, const Contender& contender)
   return slots;
 }
 
-Work Runner::prepare(const Job& job, const Contender& contender) {
-  std::vector<Slot> slots = make_slots(job, contender);
+TimedCall Runner::prepare(const Job& job, const Contender& contender) {
+  std::vector<CallBuffers> slots = make_slots(job, contender);
   const bool sweeps = sweeper_ && slots.size() * slot_bytes(job) < cold_bytes_;
   Call call;
   if (contender.backend == "tutti") {
@@ -213,7 +214,7 @@ Work Runner::prepare(const Job& job, const Contender& contender) {
   return {job, std::move(slots), std::move(call), options_.cache, sweeps ? &*sweeper_ : nullptr};
 }
 
-Result Runner::result_of(const Row& row, const Contender& contender, Work& work,
+Result Runner::result_of(const Row& row, const Contender& contender, TimedCall& work,
                          std::vector<double> seconds) {
   Result result{.collective = case_.name,
                 .backend = contender.backend,
@@ -244,7 +245,7 @@ Row Runner::measure(const Layout& layout) {
           .results = {},
           .packed_bytes = packed_bytes(layout)};
   const std::vector<Contender> contenders = options_.contenders();
-  std::vector<Work> works;
+  std::vector<TimedCall> works;
   for (const Contender& contender : contenders) {
     if (!can_run(contender)) continue;
     works.push_back(

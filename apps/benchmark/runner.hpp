@@ -44,7 +44,7 @@ int batch_size(int iterations);
 /// Seconds of a call in each of a work's timed iterations: the longest over the ranks, each rank's
 /// taken from a common Communicator::barrier on. Collective.
 std::vector<std::vector<double>> time_side_by_side(tutti::Communicator& world, MPI_Comm comm,
-                                                   std::span<Work> works,
+                                                   std::span<TimedCall> works,
                                                    const TimingOptions& options);
 
 // --- one size after the other --------------------------------------------------------------------
@@ -77,9 +77,9 @@ class Runner {
   [[nodiscard]] std::optional<std::size_t> packed_bytes(const Layout& layout) const;
   [[nodiscard]] bool can_run(const Contender& contender) const;
   /// Buffers and call of a contender. Collective.
-  Work prepare(const Job& job, const Contender& contender);
-  std::vector<Slot> make_slots(const Job& job, const Contender& contender);
-  Result result_of(const Row& row, const Contender& contender, Work& work,
+  TimedCall prepare(const Job& job, const Contender& contender);
+  std::vector<CallBuffers> make_slots(const Job& job, const Contender& contender);
+  Result result_of(const Row& row, const Contender& contender, TimedCall& work,
                    std::vector<double> seconds);
 
   tutti::Communicator world_;

@@ -65,8 +65,8 @@ std::size_t slot_bytes(const Job& job) {
   return count * tutti::size_of(job.pattern.dtype());
 }
 
-Slot make_slot(const Job& job, const Allocate& allocate) {
-  Slot slot;
+CallBuffers make_slot(const Job& job, const Allocate& allocate) {
+  CallBuffers slot;
   const tutti::DType dtype = job.pattern.dtype();
   for (const Layout::Pair& pair : job.layout.pairs) {
     slot.memory.push_back(allocate(pair.output, dtype));
@@ -81,8 +81,8 @@ Call by_way_of_the_host(const Job& job, Call call) {
   const Allocate ordinary = [](const tutti::Shape& shape, tutti::DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   };
-  auto host = std::make_shared<Slot>(make_slot(job, ordinary));
-  return [host, call = std::move(call)](Slot& slot) {
+  auto host = std::make_shared<CallBuffers>(make_slot(job, ordinary));
+  return [host, call = std::move(call)](CallBuffers& slot) {
     for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
       writable(host->inputs[i]).copy_from(slot.inputs[i]);
     }
@@ -93,13 +93,14 @@ Call by_way_of_the_host(const Job& job, Call call) {
   };
 }
 
-Work::Work(Job job, std::vector<Slot> slots, Call call, CacheMode mode, CacheSweeper* sweeper)
+TimedCall::TimedCall(Job job, std::vector<CallBuffers> slots, Call call, CacheMode mode,
+                     CacheSweeper* sweeper)
     : job_(std::move(job)),
       slots_(std::move(slots)),
       call_(std::move(call)),
       mode_(mode),
       sweeper_(sweeper) {
-  for (Slot& slot : slots_) {
+  for (CallBuffers& slot : slots_) {
     poison_outputs(slot);
     write_inputs(slot);
   }
@@ -107,22 +108,22 @@ Work::Work(Job job, std::vector<Slot> slots, Call call, CacheMode mode, CacheSwe
   for (int turn = 0; turn < 2; ++turn) fresh_.emplace_back(job_.pattern, job_.rank, turns_++);
 }
 
-void Work::refresh() {
+void TimedCall::refresh() {
   if (mode_ != CacheMode::fresh) return;
-  Slot& slot = slots_[current_];
+  CallBuffers& slot = slots_[current_];
   write(slot, fresh_[slot.turn == fresh_[0].turn() ? 1 : 0]);
 }
 
-void Work::renew() {
+void TimedCall::renew() {
   if (mode_ != CacheMode::cold) return;
   write_inputs(slots_[current_]);
   current_ = (current_ + 1) % slots_.size();
   if (sweeper_ != nullptr) sweeper_->sweep();
 }
 
-std::size_t Work::check() {
+std::size_t TimedCall::check() {
   std::size_t wrong = mode_ == CacheMode::cold ? 0 : count_wrong(slots_[current_]);
-  for (Slot& slot : slots_) {
+  for (CallBuffers& slot : slots_) {
     poison_outputs(slot);
     write_inputs(slot);
     call_(slot);
@@ -132,13 +133,13 @@ std::size_t Work::check() {
 }
 
 /// What is in place by itself spreads the input of one rank.
-bool Work::has_input() const { return !job_.chosen.in_place || job_.rank == job_.root; }
+bool TimedCall::has_input() const { return !job_.chosen.in_place || job_.rank == job_.root; }
 
-void Work::write_inputs(Slot& slot) {
+void TimedCall::write_inputs(CallBuffers& slot) {
   write(slot, Pattern::Values(job_.pattern, job_.rank, turns_++));
 }
 
-void Work::write(Slot& slot, const Pattern::Values& input) const {
+void TimedCall::write(CallBuffers& slot, const Pattern::Values& input) const {
   slot.turn = input.turn();
   if (!has_input()) return;
   for (std::size_t i = 0; i < slot.inputs.size(); ++i) {
@@ -147,11 +148,11 @@ void Work::write(Slot& slot, const Pattern::Values& input) const {
   }
 }
 
-void Work::poison_outputs(Slot& slot) const {
+void TimedCall::poison_outputs(CallBuffers& slot) const {
   for (const tutti::TensorView& output : slot.outputs) write_whole(output, poison);
 }
 
-std::size_t Work::count_wrong(const Slot& slot) const {
+std::size_t TimedCall::count_wrong(const CallBuffers& slot) const {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < slot.outputs.size(); ++i) {
     std::optional<tutti::Tensor> image;

@@ -29,16 +29,17 @@ struct Job {
   [[nodiscard]] bool has_one_buffer() const { return in_place || chosen.in_place; }
 };
 
-/// The buffers of one call, a pair per tensor of the layout. The views are made once, so that a
-/// timed call makes none. In place, inputs and outputs are views of the same memory.
-struct Slot {
+/// The buffers of one call (a slot, where several are used in turn), a pair per tensor of the
+/// layout. The views are made once, so that a timed call makes none. In place, inputs and outputs
+/// are views of the same memory.
+struct CallBuffers {
   std::vector<tutti::Tensor> memory;
   std::vector<tutti::ConstTensorView> inputs;
   std::vector<tutti::TensorView> outputs;
   std::uint64_t turn = 0;  ///< the inputs have the values of this turn
 };
 
-using Call = std::function<void(Slot&)>;
+using Call = std::function<void(CallBuffers&)>;
 using Allocate = std::function<tutti::Tensor(const tutti::Shape&, tutti::DType)>;
 
 /// Drives what is in this rank's caches out of them.
@@ -61,15 +62,16 @@ inline constexpr std::size_t kMaxSlots = 64;
 Call by_way_of_the_host(const Job& job, Call call);
 
 /// Allocates one slot of a job. Errors: those of `allocate`.
-Slot make_slot(const Job& job, const Allocate& allocate);
+CallBuffers make_slot(const Job& job, const Allocate& allocate);
 /// Bytes of one slot.
 std::size_t slot_bytes(const Job& job);
 
-class Work {
+/// A collective of one backend at one size, with all that its timed calls need.
+class TimedCall {
  public:
   /// Cold: several slots, used in turn; `sweeper` (if any) runs after each call. Else: one slot.
-  Work(Job job, std::vector<Slot> slots, Call call, CacheMode mode,
-       CacheSweeper* sweeper = nullptr);
+  TimedCall(Job job, std::vector<CallBuffers> slots, Call call, CacheMode mode,
+            CacheSweeper* sweeper = nullptr);
 
   /// Before each call, untimed. Fresh: this rank stores each element of its inputs. The values are
   /// by turns those of two, so that a result of stale inputs is seen.
@@ -93,14 +95,14 @@ class Work {
 
  private:
   /// Inputs of the next turn.
-  void write_inputs(Slot& slot);
-  void write(Slot& slot, const Pattern::Values& input) const;
-  void poison_outputs(Slot& slot) const;
-  [[nodiscard]] std::size_t count_wrong(const Slot& slot) const;
+  void write_inputs(CallBuffers& slot);
+  void write(CallBuffers& slot, const Pattern::Values& input) const;
+  void poison_outputs(CallBuffers& slot) const;
+  [[nodiscard]] std::size_t count_wrong(const CallBuffers& slot) const;
   [[nodiscard]] bool has_input() const;
 
   Job job_;
-  std::vector<Slot> slots_;
+  std::vector<CallBuffers> slots_;
   Call call_;
   CacheMode mode_;
   CacheSweeper* sweeper_;

@@ -25,16 +25,20 @@ void require_file_name(const std::filesystem::path& file) {
 
 po::options_description describe(Options& options, std::string& need) {
   po::options_description all("Options", 100);
-  all.add_options()("need", po::value(&need)->default_value("0"),
-                    "memory that one rank will hold: values and optimizer states, such as 4G")(
-      "checkpoint-dir", po::value(&options.plan.directory), "where the job will save")(
-      "tuning", po::value(&options.tune),
-      "measure which way through this host is fastest, and write this file for TUTTI_TUNING")(
-      "tuning-seconds", po::value(&options.tune_seconds)->default_value(20),
-      "what that may take; sizes that do not fit are left out")(
-      "seconds", po::value(&options.seconds)->default_value(2),
-      "of the self-test; 0 leaves it out")("json", po::value(&options.json),
-                                           "write findings and facts to this file");
+  add_rows(
+      all,
+      {
+          {"need", po::value(&need)->default_value("0"),
+           "memory that one rank will hold: values and optimizer states, such as 4G"},
+          {"checkpoint-dir", po::value(&options.plan.directory), "where the job will save"},
+          {"tuning", po::value(&options.tune),
+           "measure which way through this host is fastest, and write this file for TUTTI_TUNING"},
+          {"tuning-seconds", po::value(&options.tune_seconds)->default_value(20),
+           "what that may take; sizes that do not fit are left out"},
+          {"seconds", po::value(&options.seconds)->default_value(2),
+           "of the self-test; 0 leaves it out"},
+          {"json", po::value(&options.json), "write findings and facts to this file"},
+      });
   add_common_options(all);
   return all;
 }

@@ -38,7 +38,7 @@ constexpr double kNotable = 1.05;
 using TensorPointer = std::shared_ptr<Tensor>;
 
 /// One kind of call: `fresh` is what a training step would write before it.
-struct Work {
+struct TrialCall {
   std::string name;
   TensorPointer fresh;
   std::function<void()> call;
@@ -54,32 +54,32 @@ StorePointer store_of(Communicator& world, std::int64_t count, bool has_optimize
 }
 
 /// The kinds of calls that users meet, on tensors of so many bytes.
-std::vector<Work> works_of(Communicator& world, std::size_t bytes) {
+std::vector<TrialCall> trial_calls_of(Communicator& world, std::size_t bytes) {
   const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
   const std::int64_t block = count / world.size();
   const auto make = [&](bool shared, std::int64_t elements) {
     return std::make_shared<Tensor>(shared ? world.allocate({elements})
                                            : Tensor::zeros({elements}));
   };
-  std::vector<Work> works;
+  std::vector<TrialCall> calls;
   for (const bool shared : {true, false}) {
     const std::string where = shared ? ", store's memory" : ", ordinary memory";
     const TensorPointer in = make(shared, count);
     const TensorPointer out = make(shared, count);
-    works.push_back({"allreduce in place" + where, in, [&world, in] { world.allreduce(*in); }});
-    works.push_back({"allreduce" + where, in, [&world, in, out] { world.allreduce(*in, *out); }});
+    calls.push_back({"allreduce in place" + where, in, [&world, in] { world.allreduce(*in); }});
+    calls.push_back({"allreduce" + where, in, [&world, in, out] { world.allreduce(*in, *out); }});
     for (const bool has_optimizer : {false, true}) {
       const StorePointer kv = store_of(world, count, has_optimizer);
-      works.push_back({(has_optimizer ? "push with optimizer" : "push") + where, in,
+      calls.push_back({(has_optimizer ? "push with optimizer" : "push") + where, in,
                        [kv, in] { kv->push(0, *in); }});
     }
   }
   const std::string where = ", ordinary memory";
   const TensorPointer all = make(false, block * world.size());
   const TensorPointer own = make(false, block);
-  works.push_back({"broadcast" + where, all, [&world, all] { world.broadcast(*all, 0); }});
-  works.push_back({"allgather" + where, own, [&world, own, all] { world.allgather(*own, *all); }});
-  return works;
+  calls.push_back({"broadcast" + where, all, [&world, all] { world.broadcast(*all, 0); }});
+  calls.push_back({"allgather" + where, own, [&world, own, all] { world.allgather(*own, *all); }});
+  return calls;
 }
 
 class Tuner {
@@ -114,12 +114,12 @@ class Tuner {
   void tune_size(std::size_t bytes) {
     std::string left_out;
     const double begun = clock_.seconds();
-    std::vector<Work> works = works_of(world_, bytes);
-    for (Work& work : works) {
+    std::vector<TrialCall> calls = trial_calls_of(world_, bytes);
+    for (TrialCall& trial : calls) {
       // What a size takes is about in proportion to it.
-      const double expected = static_cast<double>(kSizeStep) * last_seconds_[work.name];
-      if (is_out_of_time(expected) || !learn(work, bytes)) {
-        left_out += (left_out.empty() ? "" : "; ") + work.name;
+      const double expected = static_cast<double>(kSizeStep) * last_seconds_[trial.name];
+      if (is_out_of_time(expected) || !learn(trial, bytes)) {
+        left_out += (left_out.empty() ? "" : "; ") + trial.name;
       }
     }
     const std::string size = bytes_text(static_cast<double>(bytes));
@@ -130,24 +130,24 @@ class Tuner {
   }
 
   /// Calls until nothing is left to try, or enough was. False if there was no time for it.
-  bool learn(Work& work, std::size_t bytes) {
+  bool learn(TrialCall& trial, std::size_t bytes) {
     const Stopwatch clock;
     int verdict = kGoOn;
     for (int calls = 0; verdict == kGoOn;) {
       const int batch = calls == 0 || bytes < kLargeBytes ? kFirstCalls : 2;
       calls += batch;
       for (int i = 0; i < batch; ++i) {
-        work.fresh->fill(1);
-        work.call();
+        trial.fresh->fill(1);
+        trial.call();
       }
-      if (bar_.due()) draw(work.name, bytes);
+      if (bar_.due()) draw(trial.name, bytes);
       const bool is_late =
           clock_.seconds() > options_.seconds || clock.seconds() > kMostShare * options_.seconds;
       const bool is_done = !world_.is_learning() || calls >= kMostCalls;
       verdict = options_.share(is_done ? kDone : is_late ? kTooLate : kGoOn);
     }
-    last_seconds_[work.name] = clock.seconds();
-    note(work.name, bytes);
+    last_seconds_[trial.name] = clock.seconds();
+    note(trial.name, bytes);
     return verdict == kDone;
   }
 

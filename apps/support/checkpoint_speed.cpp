@@ -26,13 +26,16 @@ namespace {
 
 po::options_description describe(Options& options, std::string& bytes) {
   po::options_description all("Options", 100);
-  all.add_options()("bytes", po::value(&bytes)->default_value("1G"),
-                    "of weights (float32); with suffix as in 64M, 1GiB")(
-      "keys", po::value(&options.keys)->default_value(16), "equal parts that they are kept in")(
-      "repeats", po::value(&options.repeats)->default_value(5),
-      "timed turns, after two that fill the directory")(
-      "directory", po::value(&options.directory)->default_value("."),
-      "on the disk to measure; room for four times the bytes is needed");
+  add_rows(all, {
+                    {"bytes", po::value(&bytes)->default_value("1G"),
+                     "of weights (float32); with suffix as in 64M, 1GiB"},
+                    {"keys", po::value(&options.keys)->default_value(16),
+                     "equal parts that they are kept in"},
+                    {"repeats", po::value(&options.repeats)->default_value(5),
+                     "timed turns, after two that fill the directory"},
+                    {"directory", po::value(&options.directory)->default_value("."),
+                     "on the disk to measure; room for four times the bytes is needed"},
+                });
   add_common_options(all);
   return all;
 }

@@ -44,9 +44,22 @@ std::string nearest_option(const std::string& unknown, const po::options_descrip
 
 }  // namespace
 
+void add_rows(po::options_description& options, std::initializer_list<OptionRow> rows) {
+  for (const OptionRow& row : rows) {
+    if (row.value == nullptr) {
+      options.add_options()(row.name, row.text);
+    } else {
+      options.add_options()(row.name, row.value, row.text);
+    }
+  }
+}
+
 void add_common_options(po::options_description& options) {
-  options.add_options()("help", "print this text and end")(
-      "version", "print what the program was built with and what it found, and end");
+  add_rows(options, {
+                        {"help", nullptr, "print this text and end"},
+                        {"version", nullptr,
+                         "print what the program was built with and what it found, and end"},
+                    });
 }
 
 po::variables_map parse_command_line(int argc, const char* const* argv,

@@ -3,9 +3,22 @@
 #pragma once
 
 #include <boost/program_options.hpp>
+#include <initializer_list>
 #include <string>
 
 namespace apps {
+
+/// One option of a command line: "name" or "name,letter", where its value goes (null: it has
+/// none), and its line of --help.
+struct OptionRow {
+  const char* name;
+  const boost::program_options::value_semantic* value;
+  const char* text;
+};
+
+/// Adds these options, in this order. Takes the rows' values over.
+void add_rows(boost::program_options::options_description& options,
+              std::initializer_list<OptionRow> rows);
 
 /// Adds --help and --version.
 void add_common_options(boost::program_options::options_description& options);

@@ -5,7 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <sstream>
+#include <utility>
 
 #include <tutti/error.hpp>
 #include <tutti/optimizers.hpp>
@@ -23,18 +25,22 @@ namespace {
 
 po::options_description describe(FactorOptions& options) {
   po::options_description all("Options", 100);
-  all.add_options()("users", po::value(&options.users)->default_value(20000), "rows of one table")(
-      "items", po::value(&options.items)->default_value(5000), "rows of the other")(
-      "factors", po::value(&options.factors)->default_value(8), "numbers of a row")(
-      "ratings", po::value(&options.ratings)->default_value(1000000),
-      "to make and to train on; a tenth as many to test with")(
-      "epochs", po::value(&options.epochs)->default_value(10), "passes over the ratings")(
-      "batch-size", po::value(&options.batch_size)->default_value(4096),
-      "ratings per step over all ranks; what is left of an epoch is dropped")(
-      "optimizer", po::value(&options.optimizer)->default_value("adagrad,learning_rate=0.2"),
-      "name,option=value,... of sgd, adam or adagrad, which update single rows")(
-      "seed", po::value(&options.seed)->default_value(1),
-      "of the ratings and of the first factors");
+  add_rows(
+      all,
+      {
+          {"users", po::value(&options.users)->default_value(20000), "rows of one table"},
+          {"items", po::value(&options.items)->default_value(5000), "rows of the other"},
+          {"factors", po::value(&options.factors)->default_value(8), "numbers of a row"},
+          {"ratings", po::value(&options.ratings)->default_value(1000000),
+           "to make and to train on; a tenth as many to test with"},
+          {"epochs", po::value(&options.epochs)->default_value(10), "passes over the ratings"},
+          {"batch-size", po::value(&options.batch_size)->default_value(4096),
+           "ratings per step over all ranks; what is left of an epoch is dropped"},
+          {"optimizer", po::value(&options.optimizer)->default_value("adagrad,learning_rate=0.2"),
+           "name,option=value,... of sgd, adam or adagrad, which update single rows"},
+          {"seed", po::value(&options.seed)->default_value(1),
+           "of the ratings and of the first factors"},
+      });
   add_common_options(all);
   return all;
 }
@@ -54,11 +60,14 @@ void check(const FactorOptions& options, int ranks) {
   const auto require = [](bool holds, const std::string& text) {
     if (!holds) throw_usage_error(text);
   };
-  require(options.users >= 1, "--users: expected at least 1");
-  require(options.items >= 1, "--items: expected at least 1");
-  require(options.factors >= 1, "--factors: expected at least 1");
-  require(options.epochs >= 1, "--epochs: expected at least 1");
-  require(options.batch_size >= 1, "--batch-size: expected at least 1");
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<std::string, int>>{{"--users", options.users},
+                                                          {"--items", options.items},
+                                                          {"--factors", options.factors},
+                                                          {"--epochs", options.epochs},
+                                                          {"--batch-size", options.batch_size}}) {
+    require(value >= 1, name + ": expected at least 1");
+  }
   require(options.seed >= 0, "--seed: expected at least 0");
   const std::string batch = std::to_string(options.batch_size);
   require(options.batch_size % ranks == 0, "--batch-size is the global one: " + batch +
@@ -155,8 +164,8 @@ tutti::Tensor first_factors(int rows, int factors, std::uint64_t seed) {
   return table;
 }
 
-/// Where a row of the table is among the rows that were pulled.
-std::size_t place_of(const tutti::RowSparse& factors, std::int64_t id) {
+/// The index of a row of the table among the rows that were pulled.
+std::size_t index_of(const tutti::RowSparse& factors, std::int64_t id) {
   const auto ids = factors.ids.values<std::int64_t>();
   return static_cast<std::size_t>(std::ranges::lower_bound(ids, id) - ids.begin());
 }
@@ -188,11 +197,7 @@ std::string summary_line(const FactorResult& last) {
 
 Factoriser::Factoriser(tutti::Communicator world, tutti::KVStore& store,
                        const FactorOptions& options, const Ratings& ratings)
-    : world_(std::move(world)),
-      store_(store),
-      options_(options),
-      ratings_(ratings),
-      bar_(world_.rank() == 0 && stdout_is_watched()) {
+    : world_(std::move(world)), store_(store), options_(options), ratings_(ratings) {
   const auto seed = static_cast<std::uint64_t>(options.seed);
   store_.init_row_sparse(kTables, {first_factors(options.users, options.factors, seed),
                                    first_factors(options.items, options.factors, seed + 1)});
@@ -209,13 +214,11 @@ FactorResult Factoriser::run_epoch(int epoch) {
     const std::size_t first = i * batch + share * static_cast<std::size_t>(world_.rank());
     squares += step(std::span(ratings_.train).subspan(first, share));
     trained_ += batch;
-    if (bar_.due()) show(epoch, i + 1, squares, seconds_ + watch.seconds());
   }
   seconds_ += watch.seconds();
 
   std::array sums{squares, test()};
   world_.allreduce(tutti::view(sums.data(), {2}));
-  bar_.clear();
   world_.agree([&] {
     if (std::isfinite(sums[0])) return;
     throw tutti::Error(tutti::ErrorCode::invalid_argument,
@@ -264,8 +267,8 @@ double Factoriser::compute(std::span<const Rating> ratings) {
   const float* items = items_.factors.rows.values<float>().data();
   double squares = 0.0;
   for (std::size_t i = 0; i < ratings.size(); ++i) {
-    const float* user = users + place_of(users_.factors, ratings[i].user) * factors;
-    const float* item = items + place_of(items_.factors, ratings[i].item) * factors;
+    const float* user = users + index_of(users_.factors, ratings[i].user) * factors;
+    const float* item = items + index_of(items_.factors, ratings[i].item) * factors;
     const float error = product(user, item, factors) - ratings[i].value;
     squares += static_cast<double>(error * error);
     for (std::size_t j = 0; j < factors; ++j) {
@@ -293,17 +296,6 @@ double Factoriser::test() const {
     squares += error * error;
   }
   return squares;
-}
-
-void Factoriser::show(int epoch, std::size_t done, double squares, double seconds) {
-  const auto batch = static_cast<std::size_t>(options_.batch_size);
-  bar_.show({.epoch = epoch,
-             .epochs = options_.epochs,
-             .images_done = done * batch,
-             .images_total = ratings_.train.size() / batch * batch,
-             .images_per_second = static_cast<double>(trained_) / seconds,
-             .loss = squares * world_.size() / static_cast<double>(done * batch),
-             .unit = "ratings"});
 }
 
 }  // namespace apps

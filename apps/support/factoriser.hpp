@@ -10,8 +10,6 @@
 #include <tutti/communicator.hpp>
 #include <tutti/kvstore.hpp>
 
-#include "support/progress.hpp"
-
 namespace apps {
 
 struct FactorOptions {
@@ -94,13 +92,11 @@ class Factoriser {
   double step(std::span<const Rating> ratings);
   [[nodiscard]] double compute(std::span<const Rating> ratings);
   [[nodiscard]] double test() const;
-  void show(int epoch, std::size_t done, double squares, double seconds);
 
   tutti::Communicator world_;
   tutti::KVStore& store_;
   const FactorOptions& options_;
   const Ratings& ratings_;
-  ProgressBar bar_;
   Side users_;
   Side items_;
   std::size_t trained_ = 0;     // ratings, over all ranks

@@ -94,8 +94,8 @@ std::string bar_line(const Progress& progress, int columns) {
                                                        static_cast<double>(progress.images_total);
   const std::string head = format("epoch %d/%d", progress.epoch, progress.epochs);
   const std::string tail =
-      format("  %3.0f %%  %.0f %s/s  loss %.4f  ETA ", std::floor(part * 100.0),
-             progress.images_per_second, progress.unit, progress.loss) +
+      format("  %3.0f %%  %.0f images/s  loss %.4f  ETA ", std::floor(part * 100.0),
+             progress.images_per_second, progress.loss) +
       duration_text(seconds_left(progress));
   return bar_line(head, part, tail, columns);
 }

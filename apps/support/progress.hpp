@@ -33,7 +33,6 @@ struct Progress {
   std::size_t images_total = 0;
   double images_per_second = 0.0;
   double loss = 0.0;
-  const char* unit = "images";  ///< what is counted
 };
 
 struct EpochResult {

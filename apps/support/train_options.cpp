@@ -24,13 +24,17 @@ namespace po = boost::program_options;
 namespace apps {
 
 void add_checkpoint_options(po::options_description& all, CheckpointOptions& options) {
-  all.add_options()("checkpoint-dir", po::value(&options.directory),
-                    "folder to save the run in (default: none); its parent must exist")(
-      "checkpoint-every", po::value(&options.every)->default_value(0),
-      "steps from one checkpoint to the next (0: one at the end of each epoch)")(
-      "resume", po::value(&options.resume)->default_value("auto"),
-      "auto: go on from the checkpoint if there is one; must: refuse to start without one; "
-      "never: start anew");
+  add_rows(
+      all,
+      {
+          {"checkpoint-dir", po::value(&options.directory),
+           "folder to save the run in (default: none); its parent must exist"},
+          {"checkpoint-every", po::value(&options.every)->default_value(0),
+           "steps from one checkpoint to the next (0: one at the end of each epoch)"},
+          {"resume", po::value(&options.resume)->default_value("auto"),
+           "auto: go on from the checkpoint if there is one; must: refuse to start without one; "
+           "never: start anew"},
+      });
 }
 
 void check(const CheckpointOptions& options) {
@@ -50,34 +54,43 @@ constexpr const char* kSgdDefaults = ",learning_rate=0.05,momentum=0.9";
 
 po::options_description describe(TrainOptions& options, std::string& hidden) {
   po::options_description all("Options", 100);
-  all.add_options()("data",
-                    po::value(&options.data)->default_value("/usr/share/datasets/fashion-mnist"),
-                    "folder of the four gzipped IDX files")(
-      "epochs", po::value(&options.epochs)->default_value(10), "passes over the training images")(
-      "batch-size", po::value(&options.batch_size)->default_value(128),
-      "images per step over all ranks; what is left of an epoch is dropped")(
-      "kvstore", po::value(&options.kvstore)->default_value("dist"),
-      "dist; or local or device for one process")(
-      "device", po::value(&options.device)->default_value("cpu"),
-      "cpu, or gpu: each rank computes on its GPU, where the weights then are")(
-      "optimizer", po::value(&options.optimizer)->default_value("sgd"),
-      "name,option=value,... as below; sgd has 0.05 and momentum 0.9 unless told otherwise")(
-      "learning-rate", po::value<std::string>(),
-      "of the optimizer; at first, then cosine decay over the epochs unless it has a schedule")(
-      "momentum", po::value<std::string>(), "of the optimizer, if it has one")(
-      "clip-global-norm", po::value<std::string>(),
-      "of the optimizer: gradients are scaled down where the norm over all of them is above this")(
-      "loss-scale", po::value<std::string>(),
-      "of the optimizer: dynamic, or a constant that the loss is multiplied by, and the gradients "
-      "are divided by after their sum")(
-      "overlap", po::bool_switch(&options.overlap),
-      "push each layer's gradients while the next ones are computed; the weights are the same")(
-      "compression", po::value(&options.compression)->default_value("none"),
-      "of the gradients: name,option=value,... as below; they are sums over a rank's images")(
-      "hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers")(
-      "seed", po::value(&options.seed)->default_value(1), "of the weights and of the image order")(
-      "limit", po::value(&options.limit)->default_value(0),
-      "use the first N images of both sets only, for quick tries (0: all)");
+  add_rows(
+      all,
+      {
+          {"data", po::value(&options.data)->default_value("/usr/share/datasets/fashion-mnist"),
+           "folder of the four gzipped IDX files"},
+          {"epochs", po::value(&options.epochs)->default_value(10),
+           "passes over the training images"},
+          {"batch-size", po::value(&options.batch_size)->default_value(128),
+           "images per step over all ranks; what is left of an epoch is dropped"},
+          {"kvstore", po::value(&options.kvstore)->default_value("dist"),
+           "dist; or local or device for one process"},
+          {"device", po::value(&options.device)->default_value("cpu"),
+           "cpu, or gpu: each rank computes on its GPU, where the weights then are"},
+          {"optimizer", po::value(&options.optimizer)->default_value("sgd"),
+           "name,option=value,... as below; sgd has 0.05 and momentum 0.9 unless told otherwise"},
+          {"learning-rate", po::value<std::string>(),
+           "of the optimizer; at first, then cosine decay over the epochs unless it has a "
+           "schedule"},
+          {"momentum", po::value<std::string>(), "of the optimizer, if it has one"},
+          {"clip-global-norm", po::value<std::string>(),
+           "of the optimizer: gradients are scaled down where the norm over all of them is above "
+           "this"},
+          {"loss-scale", po::value<std::string>(),
+           "of the optimizer: dynamic, or a constant that the loss is multiplied by, and the "
+           "gradients "
+           "are divided by after their sum"},
+          {"overlap", po::bool_switch(&options.overlap),
+           "push each layer's gradients while the next ones are computed; the weights are the "
+           "same"},
+          {"compression", po::value(&options.compression)->default_value("none"),
+           "of the gradients: name,option=value,... as below; they are sums over a rank's images"},
+          {"hidden", po::value(&hidden)->default_value("256,128"), "widths of the hidden layers"},
+          {"seed", po::value(&options.seed)->default_value(1),
+           "of the weights and of the image order"},
+          {"limit", po::value(&options.limit)->default_value(0),
+           "use the first N images of both sets only, for quick tries (0: all)"},
+      });
   add_checkpoint_options(all, options.checkpoint);
   add_common_options(all);
   return all;

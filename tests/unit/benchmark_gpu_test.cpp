@@ -23,8 +23,8 @@ Job job_of(const std::string& collective, const tutti::Communicator& world) {
           world.size()};
 }
 
-std::vector<Slot> slots_of(const Job& job, tutti::Device device) {
-  std::vector<Slot> slots;
+std::vector<CallBuffers> slots_of(const Job& job, tutti::Device device) {
+  std::vector<CallBuffers> slots;
   slots.push_back(make_slot(job, [&](const tutti::Shape& shape, tutti::DType dtype) {
     return tutti::Tensor::empty(shape, dtype, device);
   }));
@@ -40,8 +40,8 @@ TEST_CASE("sums of tensors on GPUs are right, and checked") {
     options.on_gpu = true;
     const auto outcomes = test::as_ranks({2}, {}, [&](tutti::Communicator& world) {
       const Job job = job_of(collective, world);
-      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
-                CacheMode::fresh);
+      TimedCall work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
+                     CacheMode::fresh);
       work.refresh();
       work.call();
       test::require_equal(work.check(), std::size_t{0}, "wrong elements");
@@ -58,8 +58,8 @@ TEST_CASE("a compressed push of tensors on GPUs is measured, and checked where i
     CHECK(options.check == (std::string(compression) == "fp16"));
     const auto outcomes = test::as_ranks({2}, {}, [&](tutti::Communicator& world) {
       const Job job = job_of("pushpull", world);
-      Work work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
-                CacheMode::fresh);
+      TimedCall work(job, slots_of(job, tutti::gpu_of(world)), tutti_call(job, options, world),
+                     CacheMode::fresh);
       work.refresh();
       work.call();
       const std::size_t wrong = work.check();
@@ -74,8 +74,8 @@ TEST_CASE("a call that does nothing has its elements on the GPU counted as wrong
   const test::FakeGpus gpus(1);
   const auto world = tutti::Communicator::self({});
   const Job job = job_of("allreduce", world);
-  Work work(
-      job, slots_of(job, tutti::gpu(0)), [](Slot&) {}, CacheMode::hot);
+  TimedCall work(
+      job, slots_of(job, tutti::gpu(0)), [](CallBuffers&) {}, CacheMode::hot);
   work.call();
   CHECK(work.check() == 2000);
 }
@@ -84,11 +84,11 @@ TEST_CASE("by way of the host a call sees the inputs, and its outputs come back"
   const test::FakeGpus gpus(1);
   const auto world = tutti::Communicator::self({});
   const Job job = job_of("allreduce", world);
-  const Call copy = [](Slot& slot) {
+  const Call copy = [](CallBuffers& slot) {
     CHECK(slot.inputs[0].device() == tutti::cpu());
     slot.outputs[0].copy_from(slot.inputs[0]);
   };
-  Work work(job, slots_of(job, tutti::gpu(0)), by_way_of_the_host(job, copy), CacheMode::hot);
+  TimedCall work(job, slots_of(job, tutti::gpu(0)), by_way_of_the_host(job, copy), CacheMode::hot);
   work.call();
   CHECK(work.check() == 0);
 }

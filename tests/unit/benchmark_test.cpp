@@ -192,14 +192,14 @@ TEST_CASE("work counts what a broken call leaves wrong, wherever its inputs are"
   const Allocate allocate = [](const tutti::Shape& shape, DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   };
-  const Call copy = [](Slot& slot) { slot.outputs[0].copy_from(slot.inputs[0]); };
-  const Call nothing = [](Slot&) {};
+  const Call copy = [](CallBuffers& slot) { slot.outputs[0].copy_from(slot.inputs[0]); };
+  const Call nothing = [](CallBuffers&) {};
   for (const CacheMode mode : {CacheMode::hot, CacheMode::cold, CacheMode::fresh}) {
     for (const bool works : {true, false}) {
       const std::size_t slots = mode == CacheMode::cold ? 3 : 1;
-      std::vector<Slot> buffers;
+      std::vector<CallBuffers> buffers;
       for (std::size_t i = 0; i < slots; ++i) buffers.push_back(make_slot(job, allocate));
-      Work work(job, std::move(buffers), works ? copy : nothing, mode);
+      TimedCall work(job, std::move(buffers), works ? copy : nothing, mode);
       work.refresh();
       work.call();
       work.renew();
@@ -215,14 +215,14 @@ TEST_CASE("in place, input and output are one buffer, and each call has new inpu
   job.in_place = true;
   CHECK(slot_bytes(job) == 400);
   for (const CacheMode mode : {CacheMode::cold, CacheMode::fresh}) {
-    std::vector<Slot> buffers;
+    std::vector<CallBuffers> buffers;
     buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
       return tutti::Tensor::empty(shape, dtype);
     }));
     REQUIRE(buffers[0].inputs[0].bytes() == buffers[0].outputs[0].bytes());
-    Work work(
-        job, std::move(buffers), [](Slot& slot) { slot.outputs[0].values<float>()[7] += 1.0F; },
-        mode);
+    TimedCall work(
+        job, std::move(buffers),
+        [](CallBuffers& slot) { slot.outputs[0].values<float>()[7] += 1.0F; }, mode);
     for (int call = 0; call < 3; ++call) {
       work.refresh();
       work.call();
@@ -236,13 +236,13 @@ TEST_CASE("an iteration makes as many calls as it is asked for") {
   const Case& allreduce = find_case("allreduce");
   Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1), 0, 1};
   job.calls_per_iteration = 5;
-  std::vector<Slot> buffers;
+  std::vector<CallBuffers> buffers;
   buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   }));
   int calls = 0;
-  Work work(
-      job, std::move(buffers), [&calls](Slot&) { ++calls; }, CacheMode::fresh);
+  TimedCall work(
+      job, std::move(buffers), [&calls](CallBuffers&) { ++calls; }, CacheMode::fresh);
   work.refresh();
   work.call();
   CHECK(calls == 5);
@@ -252,14 +252,14 @@ TEST_CASE("a call that only worked once does not pass with its stale result") {
   const Case& allreduce = find_case("allreduce");
   const Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
                 0, 1};
-  std::vector<Slot> buffers;
+  std::vector<CallBuffers> buffers;
   buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   }));
   int calls = 0;
-  Work work(
+  TimedCall work(
       job, std::move(buffers),
-      [&calls](Slot& slot) {
+      [&calls](CallBuffers& slot) {
         if (calls++ == 0) slot.outputs[0].copy_from(slot.inputs[0]);
       },
       CacheMode::hot);
@@ -273,13 +273,13 @@ TEST_CASE("fresh inputs are stored before every call, hot and cold ones are not"
                 0, 1};
   for (const CacheMode mode : {CacheMode::hot, CacheMode::cold, CacheMode::fresh}) {
     CAPTURE(to_string(mode));
-    std::vector<Slot> buffers;
+    std::vector<CallBuffers> buffers;
     buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
       return tutti::Tensor::empty(shape, dtype);
     }));
     auto* const input = const_cast<std::byte*>(buffers[0].inputs[0].bytes());
-    Work work(
-        job, std::move(buffers), [](Slot&) {}, mode);
+    TimedCall work(
+        job, std::move(buffers), [](CallBuffers&) {}, mode);
     std::vector<std::vector<std::byte>> seen;
     for (int call = 0; call < 3; ++call) {
       std::fill_n(input, 4000, std::byte{0xEE});
@@ -299,16 +299,16 @@ TEST_CASE("a call that reads the inputs of the call before is wrong on fresh inp
   const Case& allreduce = find_case("allreduce");
   const Job job{allreduce, allreduce.layout(400, 4, 1), Pattern(DType::float32, ReduceOp::sum, 1),
                 0, 1};
-  std::vector<Slot> buffers;
+  std::vector<CallBuffers> buffers;
   buffers.push_back(make_slot(job, [](const tutti::Shape& shape, DType dtype) {
     return tutti::Tensor::empty(shape, dtype);
   }));
   tutti::Tensor before = tutti::Tensor::zeros({100});
-  const Call stale = [&before](Slot& slot) {
+  const Call stale = [&before](CallBuffers& slot) {
     slot.outputs[0].copy_from(before);
     before.view().copy_from(slot.inputs[0]);
   };
-  Work work(job, std::move(buffers), stale, CacheMode::fresh);
+  TimedCall work(job, std::move(buffers), stale, CacheMode::fresh);
   for (int call = 0; call < 2; ++call) {
     work.refresh();
     work.call();
