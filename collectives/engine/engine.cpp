@@ -51,7 +51,7 @@ class OperationEnd {
 }  // namespace
 
 Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
-               Call::AllocateShared allocate_shared, const Tuning& tuning)
+               AllocateShared allocate_shared, const Tuning& tuning)
     : memory_(std::move(memory)),
       topology_(std::move(topology)),
       tuning_(tuning),
@@ -79,12 +79,12 @@ void Engine::start(const Operation& operation) {
   const std::uint64_t begun = statistics_.enter_operation();
   if (is_one_node_ && call_.prepare_tiny(operation)) {
     call_.begin(begun);
-    return call_.announce(/*with_inputs=*/true);
+    return call_.announcement().announce(/*with_inputs=*/true);
   }
   const bool with_inputs = prepare(operation);
   call_.begin(begun);
   announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes();
-  call_.announce(with_inputs);
+  call_.announcement().announce(with_inputs);
 }
 
 /// What may fail on this rank alone does so before the sequence number is drawn: this rank then
@@ -109,16 +109,16 @@ bool Engine::prepare(const Operation& operation) {
 bool Engine::announces_inputs() {
   if (topology_.num_nodes() > 1) {
     by_halves_ = false;
-    if (!call_.is_inline_learnt()) return false;
-    const Path& path = learner_.plan(call_.class_between_nodes());
+    if (!call_.announcement().is_inline_learnt()) return false;
+    const Path& path = learner_.plan(call_.announcement().class_between_nodes());
     by_halves_ = path == kHalved;
     return path.inputs == Inputs::announced;
   }
-  if (topology_.size == 1 || call_.fits_inline() || !call_.may_be_inline() ||
-      call_.layout().total() > kInlineInNode) {
+  if (topology_.size == 1 || call_.announcement().fits_inline() ||
+      !call_.announcement().may_be_inline() || call_.layout().total() > kInlineInNode) {
     return false;
   }
-  return learner_.plan(call_.own_class()).inputs == Inputs::announced;
+  return learner_.plan(call_.announcement().own_class()).inputs == Inputs::announced;
 }
 
 /// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
@@ -155,7 +155,7 @@ auto Engine::or_fail(Body body) {
 bool Engine::finish() {
   OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
   const Outcome outcome = or_fail([&] {
-    if (is_one_node_ && !logs_calls_ && call_.finds_all_alike()) {
+    if (is_one_node_ && !logs_calls_ && call_.announcement().finds_all_alike()) {
       end.set_time(complete_small());
       return Outcome::done;
     }
@@ -170,9 +170,10 @@ bool Engine::finish() {
 /// the clock was not read. A tiny sum takes less time than a look at the clock: its call ends when
 /// the ranks meet.
 std::uint64_t Engine::complete_small() {
-  const std::uint64_t met = statistics_.met(call_.waiting_since(), call_.last_rank());
+  const std::uint64_t met =
+      statistics_.met(call_.announcement().waiting_since(), call_.announcement().last_rank());
   learn_last_time();
-  const bool is_quick = call_.layout().total() == 0 || call_.reduce_tiny_to_self();
+  const bool is_quick = call_.layout().total() == 0 || call_.tiny().reduce_to_self();
   if (!is_quick) {
     call_.mark(Phase::moving);
     reduce_inline(call_);
@@ -230,7 +231,7 @@ void Engine::fail(const LocalError& error) {
 }
 
 void Engine::watch(const StopFlag& stop) {
-  call_.watch(stop);
+  call_.announcement().watch(stop);
   waiter_.watch(&stop);
 }
 
@@ -247,13 +248,14 @@ Engine::Outcome Engine::carry_out_logged() {
 }
 
 bool Engine::meet() {
-  call_.wait_for_announcements();
+  call_.announcement().wait_for_all();
   const bool alone = topology_.num_nodes() == 1;
-  const bool agreed = alone ? call_.node_agrees() : agree_between_nodes();
+  const bool agreed = alone ? call_.announcement().node_agrees() : agree_between_nodes();
   learn_last_time();
-  statistics_.met(call_.waiting_since(),
-                  alone ? call_.last_rank() : call_.agreement_line().last_rank);
-  const bool stop = alone ? call_.stop_requested() : call_.agreement_line().stop_requested != 0;
+  statistics_.met(call_.announcement().waiting_since(),
+                  alone ? call_.announcement().last_rank() : call_.agreement_line().last_rank);
+  const bool stop =
+      alone ? call_.announcement().stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
     waiter_.watch(nullptr);  // all ranks are there, and will come to a good end together
@@ -274,12 +276,12 @@ Engine::Outcome Engine::carry_out() {
 
 void Engine::reduce() {
   if (topology_.num_nodes() > 1) {
-    if (call_.is_inline() && !call_.is_inline_learnt()) {
+    if (call_.announcement().is_inline() && !call_.announcement().is_inline_learnt()) {
       deliver_sums_of_agreement();
     } else {
       reduce_between_nodes();
     }
-  } else if (call_.fits_inline()) {
+  } else if (call_.announcement().fits_inline()) {
     reduce_inline(call_);
   } else if (topology_.size == 1) {
     reduce_alone(call_, tuning_);
@@ -290,22 +292,23 @@ void Engine::reduce() {
 
 /// The others are told in the next announcement what it took.
 void Engine::reduce_by_path() {
-  const Path path = learner_.choose(call_.call_class(), call_.is_inline());
-  if (call_.is_inline()) {
+  const Path path =
+      learner_.choose(call_.announcement().call_class(), call_.announcement().is_inline());
+  if (call_.announcement().is_inline()) {
     reduce_inline(call_);
   } else {
     reduce_in_node(call_, path, tuning_);
   }
-  call_.report_time(CallTime::between(announced_at_, ticks()));
+  call_.announcement().report_time(CallTime::between(announced_at_, ticks()));
 }
 
 void Engine::deliver_sums_of_agreement() {
   if (agreement_ != nullptr && agreement_->has_delivered()) return;
   if (agreement_ != nullptr && !agreement_->last_operands().empty()) {
-    return call_.deliver_sum(agreement_->last_operands());
+    return call_.data().deliver_sum(agreement_->last_operands());
   }
-  call_.deliver_small(agreement_ != nullptr ? agreement_->result()
-                                            : call_.agreement_line().payload);
+  call_.data().deliver_small(agreement_ != nullptr ? agreement_->result()
+                                                   : call_.agreement_line().payload);
 }
 
 std::uint64_t Engine::time_between_nodes() const {
@@ -318,32 +321,34 @@ std::uint64_t Engine::time_between_nodes() const {
 /// may travel with the handshakes, from the announcement.
 void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
-  const std::uint64_t begun = call_.is_inline_learnt() ? announced_at_ : time_between_nodes();
-  const CallClass call_class = call_.class_between_nodes();
-  const Path path = learner_.choose(call_class, call_.is_inline());
-  if (call_.is_inline()) {
+  const std::uint64_t begun =
+      call_.announcement().is_inline_learnt() ? announced_at_ : time_between_nodes();
+  const CallClass call_class = call_.announcement().class_between_nodes();
+  const Path path = learner_.choose(call_class, call_.announcement().is_inline());
+  if (call_.announcement().is_inline()) {
     deliver_sums_of_agreement();
   } else {
     reduce_in_lanes(call_, path, tuning_, lane_.get());
   }
-  call_.report_time(CallTime::between(begun, time_between_nodes()));
+  call_.announcement().report_time(CallTime::between(begun, time_between_nodes()));
 }
 
 /// Every rank of the group does, in the same call, whichever way that call ends for it.
 void Engine::learn_last_time() {
   if (!learner_.awaits_time()) return;
-  learner_.observe(topology_.num_nodes() == 1 ? call_.longest_time()
+  learner_.observe(topology_.num_nodes() == 1 ? call_.announcement().longest_time()
                                               : call_.agreement_line().last_time);
 }
 
 Agreement::Payload Engine::payload_of_handshakes() const {
-  if (!call_.is_inline() || call_.layout().total() == 0) return Agreement::Payload::none;
+  if (!call_.announcement().is_inline() || call_.layout().total() == 0)
+    return Agreement::Payload::none;
   return by_halves_ ? Agreement::Payload::halves : Agreement::Payload::whole;
 }
 
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
 bool Engine::agree_between_nodes() {
-  call_.wait_for_others();
+  call_.announcement().wait_for_other_nodes();
   AgreementLine& line = call_.agreement_line();
   if (agreement_ != nullptr) {
     const Agreement::Payload payload = payload_of_handshakes();
@@ -373,7 +378,7 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   call_.begin(statistics_.enter_operation());
   const OperationEnd end(statistics_, Kind::refusal, 0);
   const NamedCall named(waiter_, call_);
-  call_.announce_refusal();
+  call_.announcement().announce_refusal();
   or_fail([&] {
     static_cast<void>(meet());
     static_cast<void>(exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why)));
@@ -395,18 +400,18 @@ bool Engine::exchange_statements(const RankStatement& own) {
   ControlBlock& first = memory_.first();
   std::memcpy(mine.text, own.text, kTextBytes);
   mine.text_code = own.refused;
-  call_.signal();
+  call_.steps().signal();
   if (topology_.local_rank == 0) {
-    call_.wait_for_steps(0, memory_.size());
+    call_.steps().wait_for_ranks(0, memory_.size());
     const MismatchReport report = find_mismatch(topology_, call_.sequence(), collect_statements());
     const std::size_t length = std::min(report.text.size(), kReportBytes - 1);
     std::memcpy(first.report_text, report.text.data(), length);
     first.report_text[length] = '\0';
     first.report_code =
         report.only_checks_differ ? kOnlyChecksDiffer : static_cast<std::uint32_t>(report.code);
-    call_.signal();
+    call_.steps().signal();
   } else {
-    call_.wait_for(0, 2);
+    call_.steps().wait_for(0, 2);
   }
   call_.mark(Phase::refused);
   return first.report_code == kOnlyChecksDiffer;

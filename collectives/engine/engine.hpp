@@ -30,7 +30,7 @@ class Engine {
   /// `transport` may be null if there is one node; if not, waits drive it. The arenas' scratch
   /// slots hold tuning.chunk_bytes each.
   Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
-         Call::AllocateShared allocate_shared, const Tuning& tuning);
+         AllocateShared allocate_shared, const Tuning& tuning);
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -106,7 +106,7 @@ class Engine {
   void progress() { waiter_.progress(); }
 
   /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Any thread.
-  void request_stop() { call_.request_stop(); }
+  void request_stop() { call_.announcement().request_stop(); }
   void watch(const StopFlag& stop);
   /// True once a call that all ranks have made carried a request to stop: the same on all ranks
   /// after the same call.
@@ -177,7 +177,7 @@ class Engine {
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
   Transport* transport_;
-  Call::AllocateShared allocate_shared_;
+  AllocateShared allocate_shared_;
   std::unique_ptr<Messages> messages_;  ///< null before the first message
   CallTotals* message_totals_[3] = {};  ///< by MessageState
 };

@@ -96,7 +96,7 @@ struct Messages::Buffers {
 
 Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
                    Workers& workers, const Tuning& tuning, Transport* transport,
-                   Call::AllocateShared allocate_shared)
+                   AllocateShared allocate_shared)
     : memory_(memory),
       topology_(topology),
       waiter_(waiter),

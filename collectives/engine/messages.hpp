@@ -51,7 +51,7 @@ struct Message {
 class Messages {
  public:
   Messages(const NodeMemory& memory, const Topology& topology, Waiter& waiter, Workers& workers,
-           const Tuning& tuning, Transport* transport, Call::AllocateShared allocate_shared);
+           const Tuning& tuning, Transport* transport, AllocateShared allocate_shared);
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
@@ -111,7 +111,7 @@ class Messages {
   Workers& workers_;
   const Tuning& tuning_;
   Transport* transport_;
-  Call::AllocateShared allocate_shared_;
+  AllocateShared allocate_shared_;
   Channel* channels_ = nullptr;      ///< this rank's, one per local rank; null before a message
   std::byte* slots_ = nullptr;       ///< this rank's two
   std::vector<std::uint64_t> sent_;  ///< messages so far, by rank

@@ -57,7 +57,7 @@ Agreement::~Agreement() {
 }
 
 bool Agreement::reach(Call& call, Payload payload) {
-  last_rank_ = call.last_rank();
+  last_rank_ = call.announcement().last_rank();
   operands_.clear();
   has_delivered_ = false;
   if (payload == Payload::halves) return halve(call);
@@ -81,17 +81,17 @@ bool Agreement::reach(Call& call, Payload payload) {
 Agreement::Handshake Agreement::handshake_of(const Call& call, std::size_t bytes) const {
   return {call.sequence(),
           call.signature(),
-          call.node_agrees() ? 1u : 0u,
-          call.stop_requested() ? 1u : 0u,
+          call.announcement().node_agrees() ? 1u : 0u,
+          call.announcement().stop_requested() ? 1u : 0u,
           bytes,
-          call.last_rank(),
-          call.longest_time()};
+          call.announcement().last_rank(),
+          call.announcement().longest_time()};
 }
 
 // --- all handshakes, to be looked at together ----------------------------------------------------
 
 void Agreement::compose_handshake(Call& call, bool with_payload) {
-  const bool payload = with_payload && call.node_agrees();
+  const bool payload = with_payload && call.announcement().node_agrees();
   const std::size_t bytes = payload ? call.layout().total() : 0;
   const std::size_t first = plan_.first_of(topology_.node);
   const std::size_t partials = plan_.count_of(topology_.node);
@@ -102,7 +102,7 @@ void Agreement::compose_handshake(Call& call, bool with_payload) {
   std::byte* to = own.data() + sizeof handshake;
   for (std::size_t i = 0; i < partials && payload; ++i) {
     const Partial partial = plan_.partial(first + i);
-    call.reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
+    call.data().reduce_payloads_to_buffer(partial.first, partial.count, to + i * bytes);
   }
 }
 

@@ -72,7 +72,8 @@ class Agreement {
   /// The rank that announced the call last, as far as this node saw: see Handshake.
   [[nodiscard]] int last_rank() const { return last_rank_; }
 
-  /// How long the call before this one took, from the nodes' Call::longest_time(): equal on all.
+  /// How long the call before this one took, from the nodes' Announcement::longest_time(): equal on
+  /// all.
   [[nodiscard]] std::uint32_t last_time() const { return last_time_; }
 
   /// Every node's statements, in the order of ranks.

@@ -23,12 +23,13 @@ bool sums_at_once(const FusedLayout& layout) {
 
 bool Agreement::fold(Call& call, bool with_payload) {
   static_assert(sizeof(Handshake) <= kValuesBegin);
-  const std::size_t bytes = with_payload && call.node_agrees() ? call.layout().total() : 0;
+  const std::size_t bytes =
+      with_payload && call.announcement().node_agrees() ? call.layout().total() : 0;
   Handshake own = handshake_of(call, bytes);
   const std::byte* const arrived = buffers_->arrived.get();
   const std::byte* const rest = buffers_->rest.get();
   std::byte* sum = buffers_->own.get() + kValuesBegin;
-  if (bytes > 0) call.reduce_payloads_to_buffer(0, topology_.local_size(), sum);
+  if (bytes > 0) call.data().reduce_payloads_to_buffer(0, topology_.local_size(), sum);
   for (int index = 0; index < folding_.num_rounds(); ++index) {
     const FoldingRound round = folding_.round(index);
     write_folded(own, buffers_->own.get());
@@ -157,7 +158,7 @@ struct Agreement::Halves {
 
 bool Agreement::halve(Call& call) {
   Halves halves{call, topology_};
-  const std::size_t bytes = call.node_agrees() ? call.layout().total() : 0;
+  const std::size_t bytes = call.announcement().node_agrees() ? call.layout().total() : 0;
   halves.own = handshake_of(call, bytes);
   halves.own.by_halves = 1;
   if (buffers_->halved_bytes < bytes) {
@@ -215,12 +216,12 @@ void Agreement::send_half(Halves& halves, int round) {
 void Agreement::sum_kept(Halves& halves, int rounds_done, Range range, std::byte* to) {
   Call& call = halves.call;
   const bool is_sent = to != halves.sum + range.begin;
-  if (rounds_done == 0) return call.sum_payloads(range, to, /*carried_too=*/is_sent);
+  if (rounds_done == 0) return call.data().sum_payloads(range, to, /*carried_too=*/is_sent);
   const Range kept = halves.kept(rounds_done);
   const bool is_lower = (topology_.node >> (rounds_done - 1) & 1) == 0;
   call.turn_to(Activity::reduce);
   call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {
-    const std::byte* const input = rounds_done == 1 ? call.input_as_carried(part) : nullptr;
+    const std::byte* const input = rounds_done == 1 ? call.data().input_as_carried(part) : nullptr;
     const std::byte* operands[] = {input != nullptr ? input : halves.sum + part.position,
                                    halves.theirs + (part.position - kept.begin)};
     if (!is_lower) std::swap(operands[0], operands[1]);
@@ -249,7 +250,7 @@ void Agreement::double_known(Halves& halves) {
   const Call& call = halves.call;
   has_delivered_ = call.is_alone_in_lane() && call.operation().consumer == nullptr;
   const auto deliver = [&](Range range) {
-    if (has_delivered_) call.deliver_own(range, halves.sum + range.begin, /*slot=*/0);
+    if (has_delivered_) call.data().deliver_own(range, halves.sum + range.begin, /*slot=*/0);
     call.turn_to(Activity::wait_for_nodes);
   };
   Range fresh = halves.kept(rounds);

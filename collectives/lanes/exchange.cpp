@@ -21,7 +21,7 @@ Transport::Request Transport::allreduce(std::byte*, std::size_t, DType, ReduceOp
 }
 
 void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight, int slot) const {
-  call.deliver_own(flight.share, flight.result.data(), slot);
+  call.data().deliver_own(flight.share, flight.result.data(), slot);
 }
 
 void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index,
@@ -34,7 +34,7 @@ void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, std
     subtree.first = lane_.topology.local_rank;
     subtree.count = 1;
   }
-  call.reduce_to_buffer(range, subtree, to);
+  call.data().reduce_to_buffer(range, subtree, to);
 }
 
 void ExchangeAlgorithm::sum_own_partials(Call& call, const ChunkInFlight& flight, Range range,
@@ -43,7 +43,7 @@ void ExchangeAlgorithm::sum_own_partials(Call& call, const ChunkInFlight& flight
   const std::size_t count = lane_.own_count();
   const std::size_t bytes = range.size();
   call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {
-    if (call.input_as_carried(part) != nullptr) return;
+    if (call.data().input_as_carried(part) != nullptr) return;
     const std::size_t end = part.position + part.count * size_of(call.layout().wire(part.segment));
     for (std::size_t i = 0; i < count; ++i) {
       sum_partial(call, flight, first + i, {part.position, end},
@@ -66,7 +66,7 @@ void ExchangeAlgorithm::combine(Call& call, Range range, std::byte* partials,
       return partials + partial * range.size() + offset;
     };
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = kept(i);
-    if (const std::byte* const input = call.input_as_carried(part)) {
+    if (const std::byte* const input = call.data().input_as_carried(part)) {
       values[lane_.own_first()] = input;
     }
     const DType wire = call.layout().wire(part.segment);

@@ -103,7 +103,7 @@ class ExchangeAlgorithm {
   /// Where a range of the result is received or summed: in the output, or in a buffer.
   [[nodiscard]] static std::byte* place_of(const Call& call, ChunkInFlight& flight, Range range,
                                            bool over_input) {
-    std::byte* const output = call.output_to_fill(range, over_input);
+    std::byte* const output = call.data().output_to_fill(range, over_input);
     return output != nullptr ? output : flight.result_at(range.begin);
   }
   /// Sums this node's partials of a range into `to`, for combine(). Parts that combine() reads

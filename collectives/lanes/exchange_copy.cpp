@@ -34,8 +34,8 @@ class CopyExchange final : public ExchangeAlgorithm {
         arrivals.push_back(receive(from % lane_.num_nodes(), kResultTag, {to, run.range.size()}));
         return;
       }
-      if (call.input_to_send(run.range) == nullptr) {
-        call.reduce_to_buffer(run.range, flight.sources, flight.result_at(run.range.begin));
+      if (call.data().input_to_send(run.range) == nullptr) {
+        call.data().reduce_to_buffer(run.range, flight.sources, flight.result_at(run.range.begin));
       }
       if (run.destination == kEveryRank) {
         send_on(call, flight, run);
@@ -58,8 +58,8 @@ class CopyExchange final : public ExchangeAlgorithm {
     for_each_run(call, flight.share, [&](const Run& run) {
       if (!is_wanted(run)) return;
       const std::byte* const from = bytes_of(call, flight, run).data();
-      if (from == call.output_to_fill(run.range, /*over_input=*/true)) return;
-      call.deliver_own(run.range, from, slot);
+      if (from == call.data().output_to_fill(run.range, /*over_input=*/true)) return;
+      call.data().deliver_own(run.range, from, slot);
     });
   }
 
@@ -112,7 +112,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     const std::byte* from = flight.result_at(run.range.begin);
     if (run.source != lane_.node()) {
       from = place_of(call, flight, run.range, /*over_input=*/false);
-    } else if (const std::byte* const input = call.input_to_send(run.range)) {
+    } else if (const std::byte* const input = call.data().input_to_send(run.range)) {
       from = input;
     }
     return {from, run.range.size()};

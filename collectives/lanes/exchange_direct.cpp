@@ -42,7 +42,7 @@ class DirectExchange final : public ExchangeAlgorithm {
         sum_own_partials(call, flight, piece, own_partials(flight));
         continue;
       }
-      if (const std::byte* const from = call.input_to_send(piece)) {
+      if (const std::byte* const from = call.data().input_to_send(piece)) {
         send(flight, node, kPartialTag, {from, piece.size()});
         continue;
       }
@@ -71,7 +71,7 @@ class DirectExchange final : public ExchangeAlgorithm {
       const Range piece = piece_of(flight, node);
       std::byte* const buffer = flight.result_at(piece.begin);
       if (piece.size() > 0 && result_of(call, flight, node) == buffer) {
-        call.deliver_own(piece, buffer, slot);
+        call.data().deliver_own(piece, buffer, slot);
       }
     }
   }

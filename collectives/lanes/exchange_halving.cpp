@@ -160,7 +160,7 @@ void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
   if (!delivers_early(call)) return;
   const int index = doublings == 0 ? index_ : partner_index(rounds_ - doublings);
   const Range known = range_of(flight, kept_by(index, rounds_ - std::max(doublings - 1, 0)));
-  call.deliver_own(known, flight.result_at(known.begin), /*slot=*/0);
+  call.data().deliver_own(known, flight.result_at(known.begin), /*slot=*/0);
 }
 
 /// While the next half is on its way. A consumer wants its elements in their order.
@@ -242,7 +242,7 @@ void HalvingExchange::add_half(Call& call, ChunkInFlight& flight, int round) con
   if (round > 0) return add(call, half, is_lower ? own : theirs, is_lower ? theirs : own, own);
   call.layout().for_each_part(half, [&](const FusedLayout::Part& part) {
     const std::size_t offset = part.position - half.begin;
-    const std::byte* const input = call.input_as_carried(part);
+    const std::byte* const input = call.data().input_as_carried(part);
     const std::byte* operands[] = {input != nullptr ? input : own + offset, theirs + offset};
     if (!is_lower) std::swap(operands[0], operands[1]);
     std::byte* const to = own + offset;

@@ -114,7 +114,7 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
   waiter_.until(ready, [&] { return ranks_awaited(finishing); });
   oldest_ = chunk_index + 1;
   if (call.is_alone_in_lane()) return algorithm_->deliver(call, finishing, slot);
-  call.spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
+  call.data().spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 
 /// Those whose messages the chunk lacks, or who have not taken those that were sent to them.

@@ -100,7 +100,7 @@ std::size_t chunk_bytes_of_sums(const Call& call, const FusedLayout::Streams& st
   const std::size_t total = call.layout().total();
   const std::size_t even = std::min(most, total / streams.ends.size());
   const std::size_t lines = bytes / FusedLayout::kAlignment * even / most;
-  return std::max(lines, total / FusedLayout::kAlignment / Call::kMostChunks + 1) *
+  return std::max(lines, total / FusedLayout::kAlignment / Steps::kMostChunks + 1) *
          FusedLayout::kAlignment;
 }
 
@@ -138,10 +138,10 @@ void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExc
   for (std::size_t i = 0; i < chunks + lag; ++i) {
     call.waiter().check_failure();
     if (i < chunks) {
-      if (!call.inputs_shared() && !alone) {
-        call.stage(chunk(i), static_cast<int>(i % 2), slots);
-        call.signal();
-        call.wait_for_all();
+      if (!call.announcement().inputs_shared() && !alone) {
+        call.data().stage(chunk(i), static_cast<int>(i % 2), slots);
+        call.steps().signal();
+        call.steps().wait_for_all();
       }
       if (lane != nullptr) lane->start(call, i, chunk(i), static_cast<int>(i % 2));
     }
@@ -149,10 +149,10 @@ void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExc
       const std::size_t done = i - lag;
       if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
       if (alone) continue;
-      call.signal();
-      call.wait_for_all();
-      if (!call.in_place())
-        call.deliver(chunk(done), static_cast<int>(done % 2), WritePolicy::cached);
+      call.steps().signal();
+      call.steps().wait_for_all();
+      if (!call.announcement().in_place())
+        call.data().deliver(chunk(done), static_cast<int>(done % 2), WritePolicy::cached);
     }
   }
 }

@@ -17,7 +17,7 @@
 namespace tutti::collectives {
 
 void reduce_alone(Call& call, const Tuning& tuning) {
-  call.reduce_alone(tuning.output_writes(call.layout().total(), 1));
+  call.data().reduce_alone(tuning.output_writes(call.layout().total(), 1));
 }
 
 }  // namespace tutti::collectives

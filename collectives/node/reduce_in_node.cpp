@@ -56,7 +56,7 @@ void in_pieces(Call& call, Range range, std::size_t bytes, Visit&& visit) {
 }
 
 bool fetches_inputs(const Call& call, const Path& path) {
-  return !call.inputs_shared() && path.inputs == Inputs::fetched;
+  return !call.announcement().inputs_shared() && path.inputs == Inputs::fetched;
 }
 
 /// This rank's share of the sums, to wherever `reduce` puts a piece.
@@ -72,27 +72,27 @@ void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
       reduce(piece, Sources{all, 0, 0, ranks});
     });
   }
-  in_pieces(call, share, call.fetch_bytes(), [&](Range piece) {
-    call.fetch(piece, /*own_only=*/false);
+  in_pieces(call, share, call.data().fetch_bytes(), [&](Range piece) {
+    call.data().fetch(piece, /*own_only=*/false);
     reduce(piece, Sources{piece, 0, 0, ranks, piece});
   });
 }
 
 void reduce_direct(Call& call, const Path& path) {
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
-    call.reduce_to_all(piece, sources, path.outputs);
+    call.data().reduce_to_all(piece, sources, path.outputs);
   });
-  call.signal();
-  call.wait_for_all();
+  call.steps().signal();
+  call.steps().wait_for_all();
 }
 
 /// The wait is for those who still update for this rank.
 void reduce_and_update(Call& call, const Path& path) {
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
-    call.update_for_all(piece, sources, path.outputs);
+    call.data().update_for_all(piece, sources, path.outputs);
   });
-  call.signal();
-  call.wait_for_all();
+  call.steps().signal();
+  call.steps().wait_for_all();
 }
 
 /// The last wait is for those who still read this rank's output.
@@ -100,26 +100,26 @@ void reduce_and_fetch(Call& call, const Path& path) {
   // Results are fetched in pieces of so much, for the sake of second outputs, and of failures.
   constexpr std::size_t kMostFetched = std::size_t{1} << 20;
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
-    call.reduce_to_self(piece, sources, path.outputs);
+    call.data().reduce_to_self(piece, sources, path.outputs);
   });
-  call.signal();
-  call.wait_for_all();
+  call.steps().signal();
+  call.steps().wait_for_all();
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
   for (int step = 1; step < ranks; ++step) {  // no two ranks read from the same peer at first
     const int peer = (call.memory().local_rank + step) % ranks;
     in_pieces(call, share_of(all, ranks, peer), kMostFetched,
-              [&](Range piece) { call.fetch_results(piece, peer); });
+              [&](Range piece) { call.data().fetch_results(piece, peer); });
   }
-  call.signal();
-  call.wait_for_all();
+  call.steps().signal();
+  call.steps().wait_for_all();
 }
 
 /// Each rank copies what it wants, once. The wait is for those who still read its inputs.
 void copy_fetched(Call& call, const Path& path) {
-  call.copy_to_self(path.outputs);
-  call.signal();
-  call.wait_for_all();
+  call.data().copy_to_self(path.outputs);
+  call.steps().signal();
+  call.steps().wait_for_all();
 }
 
 /// What this rank sums of a chunk.
@@ -133,11 +133,11 @@ Sources collect_inputs(Call& call, const Path& path, Range chunk, int slot) {
   Sources sources{chunk, slot, 0, call.memory().size()};
   if (fetches_inputs(call, path)) {
     sources.fetched = part_of(call, path, chunk);
-    call.fetch(sources.fetched, /*own_only=*/path.results == Results::own);
-  } else if (!call.inputs_shared()) {
-    call.stage(chunk, slot, path.slots);
-    call.signal();
-    call.wait_for_all();
+    call.data().fetch(sources.fetched, /*own_only=*/path.results == Results::own);
+  } else if (!call.announcement().inputs_shared()) {
+    call.data().stage(chunk, slot, path.slots);
+    call.steps().signal();
+    call.steps().wait_for_all();
   }
   return sources;
 }
@@ -149,22 +149,23 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
     const Sources sources = collect_inputs(call, path, chunk, slot);
     const Range part = part_of(call, path, chunk);
     if (path.results == Results::own) {
-      call.reduce_to_self(part, sources, path.outputs);
+      call.data().reduce_to_self(part, sources, path.outputs);
     } else if (path.results == Results::updated) {
-      call.update_for_all(part, sources, path.outputs);
+      call.data().update_for_all(part, sources, path.outputs);
     } else {
-      call.reduce_to_all(part, sources, call.in_place() ? path.outputs : path.slots);
-      call.signal();
-      call.wait_for_all();
-      if (!call.in_place()) call.deliver(chunk, slot, path.outputs);
+      call.data().reduce_to_all(part, sources,
+                                call.announcement().in_place() ? path.outputs : path.slots);
+      call.steps().signal();
+      call.steps().wait_for_all();
+      if (!call.announcement().in_place()) call.data().deliver(chunk, slot, path.outputs);
     }
     slot ^= 1;
   });
   const bool is_read =
-      path.results == Results::own && reads_where_they_are(path, call.call_class());
+      path.results == Results::own && reads_where_they_are(path, call.announcement().call_class());
   if (!is_read && path.results != Results::updated) return;
-  call.signal();  // peers may still read this rank's inputs, or update for it
-  call.wait_for_all();
+  call.steps().signal();  // peers may still read this rank's inputs, or update for it
+  call.steps().wait_for_all();
 }
 
 }  // namespace
@@ -174,16 +175,17 @@ void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
   if (path.results == Results::fetched) return reduce_and_fetch(call, path);
   const bool copies = fetches && path.results == Results::own && has_single_sources(call.layout());
   if (copies && call.operation().consumer == nullptr) return copy_fetched(call, path);
-  if (path.results == Results::spread && call.in_place() && (call.inputs_shared() || fetches)) {
+  if (path.results == Results::spread && call.announcement().in_place() &&
+      (call.announcement().inputs_shared() || fetches)) {
     return reduce_direct(call, path);
   }
-  if (path.results == Results::updated && (call.inputs_shared() || fetches)) {
+  if (path.results == Results::updated && (call.announcement().inputs_shared() || fetches)) {
     return reduce_and_update(call, path);
   }
   std::size_t bytes = tuning.chunk_bytes;
   if (fetches) {  // what this rank sums of a chunk is fetched at once
     const int summed_by = path.results == Results::own ? 1 : call.memory().size();
-    bytes = std::min(bytes, call.fetch_bytes() * static_cast<std::size_t>(summed_by));
+    bytes = std::min(bytes, call.data().fetch_bytes() * static_cast<std::size_t>(summed_by));
   }
   reduce_chunks(call, path, bytes);
 }

@@ -31,7 +31,6 @@ MAX_METHODS = 45
 LARGE_CLASSES = {
     "Agreement": "being split",
     "AsyncCalls": "being split",
-    "Call": "being split",
     "Engine": "being split",
     "Waiter": "being split",
     # The public face of the collectives: a method or two for each, which the user looks for here.

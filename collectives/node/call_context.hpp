@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of a call share: which call it is, and where it is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "collectives/choice/tuning.hpp"
+#include "collectives/job/function_ref.hpp"
+#include "collectives/job/fused_layout.hpp"
+#include "collectives/job/operation.hpp"
+#include "collectives/job/topology.hpp"
+#include "collectives/job/workers.hpp"
+#include "collectives/wait/node_memory.hpp"
+#include "collectives/wait/spans.hpp"
+#include "collectives/wait/wait.hpp"
+
+namespace tutti::collectives {
+
+/// Allocates memory that peers can read, never freed: for tables of segments, and scratch slots.
+using AllocateShared = std::function<std::byte*(std::size_t bytes)>;
+
+/// The signature of an operation whose data takes so many bytes in its layout.
+inline Signature sign(const Operation& operation, std::size_t bytes) noexcept {
+  const auto kind = static_cast<std::uint64_t>(operation.kind);
+  const auto reduce = static_cast<std::uint64_t>(operation.reduce);
+  const auto check = static_cast<std::uint64_t>(operation.check);
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // so that no root hides a key's digest
+  const std::uint64_t keys =
+      operation.digest + static_cast<std::uint64_t>(operation.root) * kSpread;
+  return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
+}
+
+/// This rank's current call. Its Call writes it, and the parts of the Call read it.
+struct CallContext {
+  const NodeMemory& memory;
+  const Topology& topology;
+  Waiter& waiter;
+  const Tuning& tuning;
+  Workers& workers;
+
+  const Operation* operation = nullptr;
+  FusedLayout layout{};
+  Signature signature{};
+  std::uint64_t sequence = 0;
+  SpanLog* spans = nullptr;  ///< of what the rank does when; null: that is not recorded
+
+  /// What follows is recorded as this activity.
+  void turn_to(Activity activity) const {
+    if (spans != nullptr) spans->switch_to(activity);
+  }
+
+  /// The line in which a local rank announces this call.
+  [[nodiscard]] AnnounceLine& line(int peer) const {
+    return memory.peers[static_cast<std::size_t>(peer)].control().announce[sequence & 1];
+  }
+
+  /// The segment that an element of the part belongs to.
+  [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {
+    return layout.segments()[part.segment];
+  }
+  [[nodiscard]] bool is_source(const Segment& segment) const {
+    return segment.source == kEveryRank || segment.source == topology.rank;
+  }
+  [[nodiscard]] bool is_destination(const Segment& segment) const {
+    return segment.destination == kEveryRank || segment.destination == topology.rank;
+  }
+  /// True if the result of a segment is written where its input is read. A copy of one source
+  /// leaves that as it is.
+  [[nodiscard]] bool is_overwritten(const Segment& segment) const {
+    if (segment.source != kEveryRank && operation->consumer == nullptr) return false;
+    const std::size_t bytes = segment.count * size_of(segment.dtype);
+    const auto meets = [&](const std::byte* output) {
+      return output != nullptr && output < segment.input + bytes && segment.input < output + bytes;
+    };
+    return meets(segment.output) || meets(segment.second_output);
+  }
+  /// True if no other rank of the node has to do with what this one's lane carries.
+  [[nodiscard]] bool is_alone_in_lane() const {
+    return memory.size() == 1 || operation->lanes_apart;
+  }
+
+  /// The reduction of a segment's inputs into elements of its outputs.
+  [[nodiscard]] Reduction to_output(std::size_t segment) const {
+    const DType dtype = layout.segments()[segment].dtype;
+    return {operation->reduce, dtype, dtype};
+  }
+
+  /// The ranks of this node, by their ranks in the job, for which `is_missing(local rank)`.
+  [[nodiscard]] std::vector<int> ranks_where(FunctionRef<bool(int)> is_missing) const {
+    std::vector<int> ranks;
+    for (int peer = 0; peer < memory.size(); ++peer) {
+      if (is_missing(peer)) ranks.push_back(topology.local_ranks()[peer]);
+    }
+    return ranks;
+  }
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/shared_updates.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/job/shifted.hpp"
+
+namespace tutti::collectives {
+
+/// Smaller calls are faster where each rank updates for itself, and need their payload.
+void SharedUpdates::find() {
+  offsets_.clear();
+  first_offsets_.clear();
+  const Consumer* const consumer = call_.operation->consumer;
+  const bool may_be_shared = consumer != nullptr && consumer->takes_any_order() &&
+                             call_.operation->kind == Kind::allreduce &&
+                             call_.topology.num_nodes() == 1 && call_.memory.size() > 1 &&
+                             call_.operation->packing == nullptr &&
+                             call_.layout.total() > kInlineInNode;
+  if (!may_be_shared) return;
+  const auto can_be_written = [&](const Place& place) {
+    return call_.memory.is_mapped(call_.memory.offset_of(place.begin));
+  };
+  for (std::size_t segment = 0; segment < call_.layout.segments().size(); ++segment) {
+    const auto own = consumer->places(segment);
+    first_offsets_.push_back(offsets_.size());
+    for (const Place& place : own) offsets_.push_back(call_.memory.offset_of(place.begin));
+    const bool fits = offsets_.size() * sizeof(std::uint64_t) <= kInlineBytes;
+    if (!own.empty() && fits && std::ranges::all_of(own, can_be_written)) continue;
+    return offsets_.clear();
+  }
+}
+
+void SharedUpdates::publish() const {
+  if (offsets_.empty()) return;
+  std::byte* const payload = call_.line(call_.memory.local_rank).payload;
+  const std::size_t bytes = offsets_.size() * sizeof(std::uint64_t);
+  // Where nothing has changed, peers have the lines in their caches still.
+  if (std::memcmp(payload, offsets_.data(), bytes) != 0) {
+    std::memcpy(payload, offsets_.data(), bytes);
+  }
+}
+
+/// The sum of a tile stays in the first-level cache, and so do the places that its update writes.
+void SharedUpdates::update(const FusedLayout::Part& part, std::span<const std::byte* const> sources,
+                           std::size_t first, std::size_t count, WritePolicy stores) const {
+  constexpr std::size_t kTileBytes = std::size_t{4} << 10;
+  const std::size_t width = size_of(call_.segment(part).dtype);
+  alignas(FusedLayout::kAlignment) std::byte tile[kTileBytes];
+  std::byte* const to = tile;
+  for (std::size_t done = first, now = 0; done < first + count; done += now) {
+    now = std::min(first + count - done, kTileBytes / width);
+    if (!call_.workers.works(now * width * sources.size())) continue;
+    Shifted from(sources, done * width);
+    reduce(call_.to_output(part.segment), from.all(), std::span(&to, 1), now, WritePolicy::cached);
+    call_.operation->consumer->consume(part.segment, part.first + done, now, tile);
+    copy_places(part.segment, part.first + done, now, stores);
+  }
+}
+
+/// What this rank has just updated, to the same elements of the others. One after the other, so
+/// that a write past the caches fills whole lines, and each rank begins with the one after it.
+void SharedUpdates::copy_places(std::size_t segment, std::size_t first, std::size_t count,
+                                WritePolicy stores) const {
+  const auto own = call_.operation->consumer->places(segment);
+  for (int step = 1; step < call_.memory.size(); ++step) {
+    const int peer = (call_.memory.local_rank + step) % call_.memory.size();
+    const auto* const theirs = reinterpret_cast<const std::uint64_t*>(call_.line(peer).payload);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const std::size_t offset = first * own[i].width;
+      const std::byte* const from = own[i].begin + offset;
+      std::byte* const to = call_.memory.peers[static_cast<std::size_t>(peer)].arena +
+                            theirs[first_offsets_[segment] + i] + offset;
+      reduce({ReduceOp::sum, DType::uint8, DType::uint8}, std::span(&from, 1), std::span(&to, 1),
+             count * own[i].width, stores);
+    }
+  }
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/steps.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace tutti::collectives {
+
+void Steps::signal() {
+  ++step_;
+  call_.memory.control().step.store(step_, std::memory_order_release);
+  call_.waiter.wake();
+}
+
+void Steps::wait_for_ranks(int first, int count) {
+  const auto missing = [&](int peer) {
+    return call_.memory.peers[peer].control().step.load(std::memory_order_acquire) < step_;
+  };
+  const int end = std::min(first + count, call_.memory.size());
+  int arrived = first;
+  const auto ready = [&] {
+    while (arrived < end && (arrived == call_.memory.local_rank || !missing(arrived))) ++arrived;
+    return arrived == end;
+  };
+  call_.waiter.until(ready, [&] { return call_.ranks_where(missing); });
+}
+
+/// A group's first rank passes on that the whole group is there.
+void Steps::wait_for_groups() {
+  const int group = call_.tuning.wait_group;
+  const int leader = call_.memory.local_rank / group * group;
+  if (call_.memory.local_rank == leader) {
+    wait_for_ranks(leader, group);
+    call_.memory.control().group_step.store(step_, std::memory_order_release);
+    call_.waiter.wake();
+  }
+  const auto missing = [&](int peer) {
+    const auto& progress = peer % group == 0 ? call_.memory.peers[peer].control().group_step
+                                             : call_.memory.peers[peer].control().step;
+    return progress.load(std::memory_order_acquire) < step_;
+  };
+  int arrived = 0;
+  const auto ready = [&] {
+    while (arrived < call_.memory.size() && !missing(arrived)) arrived += group;
+    return arrived >= call_.memory.size();
+  };
+  call_.waiter.until(ready, [&] { return call_.ranks_where(missing); });
+}
+
+void Steps::wait_for_all() {
+  call_.turn_to(Activity::wait_in_node);
+  if (call_.tuning.wait_group >= call_.memory.size()) return wait_for_ranks(0, call_.memory.size());
+  wait_for_groups();
+}
+
+void Steps::wait_for(int peer, std::uint64_t step) {
+  const std::uint64_t target = (call_.sequence << kStepBits) + step;
+  const auto& progress = call_.memory.peers[peer].control().step;
+  call_.waiter.until([&] { return progress.load(std::memory_order_acquire) >= target; },
+                     [&] { return std::vector<int>{call_.topology.local_ranks()[peer]}; });
+}
+
+}  // namespace tutti::collectives

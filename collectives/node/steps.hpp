@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps within a call, in which the ranks of a node wait for each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/node/call_context.hpp"
+
+namespace tutti::collectives {
+
+/// The steps that this rank has done in the current call. All ranks of a node go through the same
+/// ones. Errors of all waits: communication, timeout (the group is failed).
+class Steps {
+ public:
+  /// A chunk takes two steps at most. Their number has few bits beside the call's: see signal().
+  static constexpr std::size_t kMostChunks = (std::size_t{1} << kStepBits) / 4;
+
+  explicit Steps(const CallContext& call) : call_(call) {}
+
+  /// A new call, which has its sequence number, begins with none.
+  void begin() noexcept { step_ = call_.sequence << kStepBits; }
+
+  /// One more step of this call is done.
+  void signal();
+  /// Waits until every rank of the node has done as many steps as this one, and waits for all.
+  void wait_for_all();
+  /// The same for the local ranks first .. first + count - 1, whatever they do next.
+  void wait_for_ranks(int first, int count);
+  /// Waits until a local rank has done `step` steps.
+  void wait_for(int peer, std::uint64_t step);
+
+ private:
+  void wait_for_groups();
+
+  const CallContext& call_;
+  std::uint64_t step_ = 0;  ///< as in ControlBlock::step
+};
+
+}  // namespace tutti::collectives
