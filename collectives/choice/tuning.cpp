@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 
-#include "tutti/error.hpp"
-
+#include "collectives/choice/overrides.hpp"
 #include "collectives/job/operation.hpp"
 #include "collectives/job/tree.hpp"
 #include "collectives/job/workers.hpp"
@@ -35,7 +33,6 @@ constexpr std::size_t kInlineDirect = 16 * kKiB;
 constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
 constexpr std::size_t kPayloadsReadTried = 256 * kKiB;
 // What messages may have at most, and scratch slots, whatever the number of pieces.
-constexpr int kMostPieces = 8;
 constexpr std::size_t kMostPiecesBytes = 2 * kKiB * kKiB;
 // Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
 constexpr std::size_t kChunksInFlight = 16;
@@ -51,80 +48,11 @@ constexpr std::size_t kChain = 512 * kKiB;
 // to more cores, or to other virtual machines.
 constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
 constexpr int kMostNodesDirect = 16;
-// Sums by halves with the handshakes, of ranks that are alone in their nodes: they copy nothing
-// into announcements.
-constexpr std::size_t kMostHalved = 4096 * kKiB;
 // Beyond that the threads of a rank wait for memory, and for each other.
 constexpr int kMostThreads = 8;
 constexpr int kMostHandshakesDirect = 7;
 
 constexpr std::size_t in_lines(std::size_t bytes) { return bytes / 64 * 64; }
-
-const char* name_of(Handshakes handshakes) {
-  return handshakes == Handshakes::direct ? "direct" : "doubling";
-}
-
-const char* name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::direct:
-      return "direct";
-    case Exchange::halving:
-      return "halving";
-    case Exchange::mpi:
-      return "mpi";
-  }
-  return "unknown";
-}
-
-[[noreturn]] void throw_invalid_argument(std::string_view word, const std::string& expected) {
-  throw Error(ErrorCode::invalid_argument,
-              "TUTTI_ALGORITHMS: '" + std::string(word) + "': expected " + expected);
-}
-
-std::size_t size_in(std::string_view word, std::string_view value) {
-  try {
-    return parse_bytes(std::string(value));
-  } catch (const Error& error) {
-    throw Error(error.code(), "TUTTI_ALGORITHMS: '" + std::string(word) + "': " + error.what());
-  }
-}
-
-std::size_t inline_size(std::string_view word, std::string_view value) {
-  const std::size_t bytes = size_in(word, value);
-  if (bytes <= kInlineBytes) return bytes;
-  throw_invalid_argument(word, "at most " + std::to_string(kInlineBytes / kKiB) + "K");
-}
-
-std::size_t halved_size(std::string_view word, std::string_view value) {
-  const std::size_t bytes = size_in(word, value);
-  if (bytes <= kMostHalved) return bytes;
-  throw_invalid_argument(word, "at most " + std::to_string(kMostHalved / kKiB) + "K");
-}
-
-int number(std::string_view word, std::string_view value, const std::string& of_what) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error == std::errc() && end == value.data() + value.size() && number > 0) return number;
-  throw_invalid_argument(word, "a number of " + of_what + " above 0");
-}
-
-template <class Choice>
-Choice one_of(std::string_view word, std::string_view value, std::initializer_list<Choice> all) {
-  std::string known;
-  for (const Choice choice : all) {
-    if (value == name_of(choice)) return choice;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(choice));
-  }
-  throw_invalid_argument(word, "one of " + known);
-}
-
-/// What says which way data takes through a node leaves nothing to learn.
-bool chooses_paths(std::string_view name) {
-  constexpr std::string_view kNames[] = {"inline-shared",    "inline-private", "streamed-slots",
-                                         "streamed-outputs", "own-sums",       "inputs",
-                                         "results",          "paths"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
 
 std::string in_bytes(std::size_t bytes) {
   return bytes % kKiB == 0 && bytes > 0 ? std::to_string(bytes / kKiB) + " KiB"
@@ -144,66 +72,20 @@ std::string halves_of(const Tuning& tuning) {
 
 }  // namespace
 
-void override_choices(Tuning& tuning, std::string_view overrides) {
-  while (!overrides.empty()) {
-    const std::string_view word = overrides.substr(0, overrides.find(','));
-    overrides.remove_prefix(std::min(overrides.size(), word.size() + 1));
-    const std::size_t equals = word.find('=');
-    const std::string_view name = word.substr(0, equals);
-    if (chooses_paths(name)) tuning.learns = false;
-    const std::string_view value =
-        equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
-    if (name == "inline-shared") {
-      tuning.inline_shared_bytes = inline_size(word, value);
-    } else if (name == "inline-private") {
-      tuning.inline_private_bytes = inline_size(word, value);
-    } else if (name == "streamed-slots") {
-      tuning.streamed_slot_bytes = size_in(word, value);
-    } else if (name == "streamed-outputs") {
-      tuning.streamed_output_bytes = size_in(word, value);
-    } else if (name == "direct-outputs") {
-      tuning.direct_output_bytes = size_in(word, value);
-    } else if (name == "chain") {
-      tuning.chain_bytes = size_in(word, value);
-    } else if (name == "own-sums") {
-      tuning.own_sum_ranks = number(word, value, "ranks");
-    } else if (name == "inputs") {
-      tuning.inputs = one_of(word, value, {Inputs::announced, Inputs::staged, Inputs::fetched});
-    } else if (name == "results") {
-      tuning.results =
-          one_of(word, value, {Results::spread, Results::own, Results::fetched, Results::updated});
-    } else if (name == "paths") {
-      if (value != "in-turn") throw_invalid_argument(word, "in-turn");
-      tuning.paths_in_turn = true;
-    } else if (name == "pieces") {
-      tuning.pieces = number(word, value, "pieces");
-      const auto pieces = static_cast<unsigned>(*tuning.pieces);
-      if (!std::has_single_bit(pieces) || *tuning.pieces > kMostPieces) {
-        throw_invalid_argument(word, "1, 2, 4 or 8");
-      }
-    } else if (name == "in-flight") {
-      tuning.chunks_in_flight = static_cast<std::size_t>(number(word, value, "chunks"));
-    } else if (name == "wait-group") {
-      tuning.wait_group = number(word, value, "ranks");
-    } else if (name == "handshakes" || name == "greetings") {  // its name in 0.1
-      tuning.handshakes = one_of(word, value, {Handshakes::direct, Handshakes::doubling});
-    } else if (name == "exchange") {
-      tuning.exchange = one_of(word, value, {Exchange::direct, Exchange::halving, Exchange::mpi});
-      if (!tuning.halved) tuning.halved = 0;
-    } else if (name == "halved") {
-      tuning.halved = halved_size(word, value);
-    } else {
-      throw_invalid_argument(
-          word,
-          "inline-shared=BYTES, inline-private=BYTES, streamed-slots=BYTES, "
-          "streamed-outputs=BYTES, direct-outputs=BYTES, own-sums=RANKS, "
-          "inputs=announced|staged|fetched, results=spread|own|fetched|updated, paths=in-turn, "
-          "wait-group=RANKS, "
-          "in-flight=CHUNKS, pieces=1|2|4|8, chain=BYTES, halved=BYTES, "
-          "handshakes=direct|doubling or "
-          "exchange=direct|halving|mpi, separated by commas");
-    }
+const char* name_of(Handshakes handshakes) {
+  return handshakes == Handshakes::direct ? "direct" : "doubling";
+}
+
+const char* name_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::direct:
+      return "direct";
+    case Exchange::halving:
+      return "halving";
+    case Exchange::mpi:
+      return "mpi";
   }
+  return "unknown";
 }
 
 std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
@@ -235,8 +117,8 @@ int pieces_to_try(const Tuning& tuning, const Settings& settings) {
   const bool may_vary = tuning.learns && settings.piece_bytes == Settings().piece_bytes;
   int most = 1;
   if (!may_vary && !tuning.paths_in_turn) return most;
-  for (std::size_t bytes = 2 * tuning.chunk_bytes; bytes <= kMostPiecesBytes && most < kMostPieces;
-       bytes *= 2) {
+  for (std::size_t bytes = 2 * tuning.chunk_bytes;
+       bytes <= kMostPiecesBytes && most < Tuning::kMostPieces; bytes *= 2) {
     most *= 2;
   }
   return most;
@@ -259,12 +141,12 @@ void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree
   const bool is_learnt = tuning.learns || tuning.paths_in_turn;
   if (!is_learnt || tuning.exchange == Exchange::mpi) tuning.inline_tried_bytes = 0;
   if (tuning.exchange == Exchange::halving && !in_tree_of_nodes) {
-    throw_invalid_argument("exchange=halving",
-                           "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
-                           "layout is not by nodes");
+    throw_unexpected("exchange=halving",
+                     "direct: with TUTTI_REPRODUCIBLE=1 the order of summation in this "
+                     "layout is not by nodes");
   }
   if (tuning.exchange == Exchange::mpi && settings.reproducible) {
-    throw_invalid_argument(
+    throw_unexpected(
         "exchange=mpi",
         "direct or halving: with TUTTI_REPRODUCIBLE=1 the order of summation is not MPI's");
   }
@@ -277,7 +159,7 @@ void settle_halved(Tuning& tuning, const Topology& topology) {
                       std::has_single_bit(static_cast<unsigned>(nodes));
   if (!can_be) return;
   const std::size_t most = topology.largest_node() == 1
-                               ? kMostHalved
+                               ? Tuning::kMostHalved
                                : payload_read_by_first(topology, kPayloadsReadTried);
   const bool is_chosen = tuning.halved || nodes > kMostNodesDirect;
   const bool is_learnt = tuning.learns || tuning.paths_in_turn;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tutti/settings.hpp"
@@ -31,6 +30,9 @@ enum class Handshakes {
   doubling  ///< ceil(log2 N) rounds, with sums made on the way
 };
 
+const char* name_of(Handshakes handshakes);
+const char* name_of(Exchange exchange);
+
 /// What the machine has, in bytes.
 struct CacheSizes {
   std::size_t level1;
@@ -41,6 +43,11 @@ struct CacheSizes {
 /// settings and the caches. No choice changes the order of summation, except Exchange::mpi, which
 /// is never chosen unless TUTTI_ALGORITHMS asks for it.
 struct Tuning {
+  static constexpr int kMostPieces = 8;  ///< in a message
+  /// The largest sums by halves with the handshakes, of ranks that are alone in their nodes: they
+  /// copy nothing into announcements.
+  static constexpr std::size_t kMostHalved = std::size_t{4} << 20;
+
   // In the node.
   std::size_t inline_shared_bytes;   ///< data in arenas travels in the announcement up to this size
   std::size_t inline_private_bytes;  ///< the same for ordinary memory
@@ -127,9 +134,5 @@ struct Tuning {
 
 /// The scratch that every arena needs per slot under these settings.
 std::size_t slot_bytes(const Topology& topology, const Settings& settings);
-
-/// Reads the overrides of TUTTI_ALGORITHMS into a tuning: "inline-shared=512,exchange=halving".
-/// Errors  invalid_argument, with the names and values that exist.
-void override_choices(Tuning& tuning, std::string_view overrides);
 
 }  // namespace tutti::collectives

@@ -15,7 +15,7 @@
 
 #include "tutti/error.hpp"
 
-#include "collectives/choice/tuning.hpp"
+#include "collectives/choice/overrides.hpp"
 #include "runtime/base/nearest_name.hpp"
 
 extern char** environ;
