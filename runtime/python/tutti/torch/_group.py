@@ -58,8 +58,8 @@ def _elements(call: str, tensor: torch.Tensor) -> Any:
     if tensor.layout is not torch.strided:
         _refuse(f"{call}: expected a dense tensor; got one of {tensor.layout}; use to_dense()")
     if tensor.device.type != "cpu":
-        _refuse(f"{call}: expected a tensor in the host's memory; got one on {tensor.device}; take "
-                "init_process_group(\"cpu:tutti,cuda:nccl\"), or tensor.cpu()")
+        _refuse(f"{call}: expected a tensor in the host's memory; got one on {tensor.device}; "
+                "take tensor.cpu(), or a group of the backend nccl for tensors on GPUs")
     if tensor.dtype is torch.bool:
         return tensor.detach().view(torch.uint8)
     if tensor.dtype not in _AS_THEY_ARE:
