@@ -160,22 +160,17 @@ void Waiter::check_peers() {
 
 void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready,
                    FunctionRef<std::vector<int>()> missing, bool is_handshake) {
-  if (memory_.pace != nullptr) {
-    sleepers_.sleep(ready, missing, Sleepers::kLongest);
-  } else if (is_patient()) {
-    sleepers_.sleep(ready, missing, patient_sleep(waited, is_handshake));
-  } else if (waited < spin_) {
-    relax();
-  } else if (core_.was_wanted() && core_.is_wanted(Clock::now())) {
-    const bool has_messages = poll_ != nullptr || is_handshake;  // which wake nobody
-    sleepers_.sleep(ready, missing, has_messages ? kNap : Sleepers::kLongest);
-  } else if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) {
-    nap();
-  } else if (waited < spin_ + yield_) {
-    yield();
-  } else {
-    sleepers_.sleep(ready, missing, Sleepers::kLongest);
+  if (memory_.pace == nullptr) {
+    if (is_patient()) return sleepers_.sleep(ready, missing, patient_sleep(waited, is_handshake));
+    if (waited < spin_) return relax();
+    if (core_.was_wanted() && core_.is_wanted(Clock::now())) {
+      const bool has_messages = poll_ != nullptr || is_handshake;  // which wake nobody
+      return sleepers_.sleep(ready, missing, has_messages ? kNap : Sleepers::kLongest);
+    }
+    if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) return nap();
+    if (waited < spin_ + yield_) return yield();
   }
+  sleepers_.sleep(ready, missing, Sleepers::kLongest);
 }
 
 /// Messages wake nobody. A handshake comes soon, if its sender is there.
