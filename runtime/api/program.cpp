@@ -57,16 +57,11 @@ void wait_for_reader() {
   }
 }
 
-/// A rank that learned of the failure from another leaves that one time to print the reason and to
-/// end the job. Where it has done neither, or ends slowly, this rank prints what it knows.
-void wait_for_reporter(const std::string& name, const std::string& text) {
+/// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
+/// the failure from another leaves it time to print the reason first.
+[[noreturn]] void end_job(int code, bool reporter) {
   constexpr auto kGrace = std::chrono::seconds(2);
-  std::this_thread::sleep_for(kGrace);
-  print(name, text);
-}
-
-/// Ends the job, because the other ranks may wait for this one without end.
-[[noreturn]] void end_job(int code) {
+  if (!reporter) std::this_thread::sleep_for(kGrace);
   if (mpi::is_running()) {
     wait_for_reader();
     mpi::abort_job(code);
@@ -103,15 +98,14 @@ int run_program(const std::string& name, const std::function<int()>& body) noexc
     if (error.reporter()) print(name, is_own ? with_place(error.what()) : error.what());
     const int code = exit_code(error.code());
     if (error.scope() == ErrorScope::agreed) return code;
-    if (!error.reporter()) wait_for_reporter(name, error.what());
-    end_job(code);
+    end_job(code, error.reporter());
   } catch (const std::exception& error) {
     print(name, with_place(error.what()));
   } catch (...) {
     print(name, with_place("an exception of unknown type"));
   }
   constexpr int kRuntimeFailure = 2;
-  end_job(kRuntimeFailure);
+  end_job(kRuntimeFailure, /*reporter=*/true);
 }
 
 void set_interrupt_check(bool (*check)() noexcept) noexcept {
