@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module tutti._core; tutti/__init__.py has what programs see.
+#include <chrono>
 #include <cstdint>
+#include <iostream>
 #include <memory>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -9,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tutti/gpu.hpp"
@@ -34,10 +37,19 @@ ErrorCode code_of(const std::string& name) {
   return ErrorCode::user_code;
 }
 
+/// A rank that learned of the failure from another leaves that one time to print the reason and to
+/// end the job. Python's hooks may keep it from either, so this rank prints what it knows then.
+void speak_for_reporter(const std::string& program, const std::string& text) {
+  constexpr auto kGrace = std::chrono::seconds(2);
+  std::this_thread::sleep_for(kGrace);
+  std::cerr << program + ": error: " + text + "\n" << std::flush;
+}
+
 /// Ends the job after an exception that nobody caught; returns the exit code where all ranks have
 /// raised it, and end by themselves.
 int end_job(const std::string& program, const std::string& code, const std::string& text,
             bool is_agreed, bool is_reporter) {
+  if (!is_agreed && !is_reporter) speak_for_reporter(program, text);
   return run_program(program, [&]() -> int {
     if (code.empty()) throw std::runtime_error(text);
     throw Error(code_of(code), text, is_agreed ? ErrorScope::agreed : ErrorScope::failed,
