@@ -32,7 +32,6 @@ LARGE_CLASSES = {
     "Agreement": "being split",
     "AsyncCalls": "being split",
     "Engine": "being split",
-    "Waiter": "being split",
     # The public face of the collectives: a method or two for each, which the user looks for here.
     "Communicator": "one public call per collective",
 }
