@@ -13,7 +13,7 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* kCall = "set_optimizer_states";
+constexpr const char* kSetStates = "set_optimizer_states";
 
 struct Staged {
   Entry* entry;
@@ -75,7 +75,7 @@ void take_states(Group& group, KeyTable& table, const UpdateRule& rule,
                  std::span<const KeyStates> given) {
   const Optimizer* optimizer = rule.optimizer();
   std::vector<Staged> staged;
-  throw_together(group.engine(), kCall, [&] {
+  throw_together(group.engine(), kSetStates, [&] {
     if (optimizer == nullptr) {
       throw_invalid_argument("this store runs no optimizer; call set_optimizer");
     }
@@ -85,8 +85,8 @@ void take_states(Group& group, KeyTable& table, const UpdateRule& rule,
       staged.push_back({&entry, {}});
     }
   });
-  agree_on(group.engine(), collectives::Verb::load, kCall, digest_of(given));
-  throw_together(group.engine(), kCall, [&] {
+  agree_on(group.engine(), collectives::Verb::load, kSetStates, digest_of(given));
+  throw_together(group.engine(), kSetStates, [&] {
     for (std::size_t i = 0; i < staged.size(); ++i) {
       staged[i].states = copies_of(group, *optimizer, *staged[i].entry, given[i]);
     }
