@@ -162,11 +162,11 @@ std::vector<std::string> algorithms_of(const std::string& text) {
 
 /// A case that is to be simulated, and what it took somewhere.
 struct SimulatedCase {
-  Case what;
+  SimulatedCall what;
   std::optional<double> measured_seconds{};
 };
 
-std::vector<SimulatedCase> measured_cases(const std::string& files, const Case& pattern) {
+std::vector<SimulatedCase> measured_cases(const std::string& files, const SimulatedCall& pattern) {
   std::vector<SimulatedCase> all;
   for (const std::string& file : split(files)) {
     for (const Timed& timed : read_measured(file, pattern.learns)) {
@@ -185,7 +185,7 @@ void require_one_of(const char* option, const std::string& value, const char* on
 }
 
 /// What is the same in all cases.
-Case pattern_of(const Options& options) {
+SimulatedCall pattern_of(const Options& options) {
   if (options.ranks_per_node < 1) {
     apps::throw_usage_error("--ranks-per-node: got " + std::to_string(options.ranks_per_node) +
                             "; expected: at least 1");
@@ -203,7 +203,7 @@ Case pattern_of(const Options& options) {
   if (compresses && options.collective != "pushpull") {
     apps::throw_usage_error("--compression belongs to --collective pushpull");
   }
-  Case pattern;
+  SimulatedCall pattern;
   pattern.ranks_per_node = options.ranks_per_node;
   pattern.learns = options.tuning == "learn";
   pattern.collective = options.collective;
@@ -215,7 +215,7 @@ Case pattern_of(const Options& options) {
 }
 
 std::vector<SimulatedCase> cases_of(const Options& options) {
-  Case one = pattern_of(options);
+  SimulatedCall one = pattern_of(options);
   if (!options.measured.empty()) {
     if (!options.plot.empty()) {
       apps::throw_usage_error("--plot draws one call over nodes; leave it out with --measured");

@@ -53,14 +53,14 @@ std::size_t available_bytes() {
   return std::numeric_limits<std::size_t>::max();
 }
 
-bool has_data(const Case& what) {
+bool has_data(const SimulatedCall& what) {
   return static_cast<std::size_t>(what.ranks()) * std::max<std::size_t>(what.bytes, 1) <=
          kMostValues;
 }
 
 /// As measured: a rank of the library takes itself, its values, and three times as much until what
 /// is on its way reaches its limit. The textbook's has its values and scratch.
-double bytes_needed(const Case& what) {
+double bytes_needed(const SimulatedCall& what) {
   constexpr double kOfRank = double{512 << 10};
   constexpr double kMostOnTheWay = double{48 << 20};
   constexpr double kOfTextbook = double{256 << 10};  // the stack of its fibre
@@ -72,7 +72,7 @@ double bytes_needed(const Case& what) {
   return ranks * (kOfRank + values + std::min(3 * bytes, kMostOnTheWay)) + bytes;
 }
 
-bool is_exact(const Case& what) {
+bool is_exact(const SimulatedCall& what) {
   using namespace tutti::compression;
   const tutti::Compression chosen = create(what.compression);
   return !std::holds_alternative<TwoBit>(chosen) && !std::holds_alternative<OneBit>(chosen) &&
@@ -106,7 +106,7 @@ std::uint64_t count_wrong(std::span<const float> sums, int ranks) {
 /// The ordinary memory of all ranks. Where contents do not matter, they share one array.
 class Arrays {
  public:
-  Arrays(const Case& what, bool own)
+  Arrays(const SimulatedCall& what, bool own)
       : own_(own),
         arrays_(static_cast<std::size_t>(own ? what.ranks() : 1),
                 std::vector<float>(what.bytes / sizeof(float))) {}
@@ -209,7 +209,7 @@ class Calls {
   double slowest_ = 0;
 };
 
-void call_library(Calls& calls, const Case& what, Communicator& comm, RankCalls own) {
+void call_library(Calls& calls, const SimulatedCall& what, Communicator& comm, RankCalls own) {
   const tutti::Shape shape{static_cast<std::int64_t>(own.input.size())};
   std::vector<tutti::Tensor> of_node;
   if (what.buffers == "store") {
@@ -234,9 +234,9 @@ void call_library(Calls& calls, const Case& what, Communicator& comm, RankCalls 
 }
 
 void run_library(Cluster& cluster, Measured& result) {
-  const Case& what = result.what;
+  const SimulatedCall& what = result.what;
   const bool own = cluster.simulation().has_data() && what.buffers == "user";
-  Case none = what;
+  SimulatedCall none = what;
   if (what.buffers != "user") none.bytes = 0;
   Arrays inputs(none, own);
   Arrays outputs(none, own);
@@ -272,7 +272,8 @@ void run_textbook(const Textbook& algorithm, Cluster& cluster, Measured& result)
 
 /// What a call reads and writes fits into the caches of a machine, or not. Where all nodes share
 /// the cores, they share the caches.
-tutti::simulated::Network with_caches(tutti::simulated::Network network, const Case& what) {
+tutti::simulated::Network with_caches(tutti::simulated::Network network,
+                                      const SimulatedCall& what) {
   const int ranks = network.cores > 0 ? what.ranks() : what.ranks_per_node;
   const double arrays = what.collective == "allreduce" ? 2 : 3;  // a replica
   const double bytes = arrays * ranks * static_cast<double>(what.bytes);
@@ -291,7 +292,7 @@ void give_memory_back() {
 
 }  // namespace
 
-void require_memory(const Case& what) {
+void require_memory(const SimulatedCall& what) {
   const double needed = bytes_needed(what);
   const auto available = static_cast<double>(available_bytes());
   if (needed <= available) return;
@@ -302,7 +303,7 @@ void require_memory(const Case& what) {
                          " are available; simulate fewer ranks, or fewer bytes");
 }
 
-Measured measure(const NamedNetwork& network, const Case& what) {
+Measured measure(const NamedNetwork& network, const SimulatedCall& what) {
   give_memory_back();
   require_memory(what);
   Measured result;

@@ -20,7 +20,7 @@ enum class Begin : bool {
   after_barrier,  ///< one right after the other, each after two barriers: collective-benchmark's
 };
 
-struct Case {
+struct SimulatedCall {
   int nodes = 1;
   int ranks_per_node = 1;
   std::size_t bytes = 0;            ///< of a rank, float32
@@ -36,7 +36,7 @@ struct Case {
 };
 
 struct Measured {
-  Case what;
+  SimulatedCall what;
   double seconds = 0;                  ///< from its begin to its end, of the slowest rank
   tutti::simulated::Traffic traffic;   ///< of the call
   std::optional<std::uint64_t> wrong;  ///< elements over all ranks; unset: not checked
@@ -48,13 +48,13 @@ struct Measured {
 inline constexpr int kMostRanks = 16384;
 
 /// Errors  out_of_memory: this machine has too little of it available for the case.
-void require_memory(const Case& what);
+void require_memory(const SimulatedCall& what);
 
 /// A call after two others, in which the library has got its buffers, or after as many as it learns
 /// in, 100 at most; after barriers the median of many, because a call finds the links as the one
 /// before has left them. Contents are real, and checked, as long as those of all ranks take no more
 /// than 256 MiB; what 2bit, 1bit and topk give is not checked. Errors  those of require_memory(),
 /// before anything is done; what a rank threw.
-Measured measure(const NamedNetwork& network, const Case& what);
+Measured measure(const NamedNetwork& network, const SimulatedCall& what);
 
 }  // namespace apps::simulator

@@ -27,8 +27,8 @@ bool can_be_simulated(const Json& result) {
          result.at("time_us").at("p50").is_number();
 }
 
-Case case_of(const Json& result, const Json& config, int nodes, int ranks, bool learns) {
-  Case what{nodes, ranks / nodes, result.at("bytes").get<std::size_t>()};
+SimulatedCall case_of(const Json& result, const Json& config, int nodes, int ranks, bool learns) {
+  SimulatedCall what{nodes, ranks / nodes, result.at("bytes").get<std::size_t>()};
   what.learns = learns;
   what.collective = result.at("collective").get<std::string>();
   what.buffers = result.at("buffers").get<std::string>();

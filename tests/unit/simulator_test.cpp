@@ -44,7 +44,7 @@ std::string refusal_with(const std::string& name, const Json& value) {
   return refusal_of(json.dump());
 }
 
-void check_sums(Case what, std::span<const std::size_t> sizes) {
+void check_sums(SimulatedCall what, std::span<const std::size_t> sizes) {
   for (const std::size_t bytes : sizes) {
     what.bytes = bytes;
     CAPTURE(what.algorithm);
@@ -127,7 +127,7 @@ TEST_CASE("pushpulls and values in the memory of the node have right sums") {
   for (const char* buffers : {"user", "store"}) {
     for (const char* compression : {"none", "fp16", "bf16,leg=between"}) {
       for (const int nodes : {1, 2, 3, 8}) {
-        Case what{nodes, 2, 0, "tutti", false, "pushpull", compression, buffers};
+        SimulatedCall what{nodes, 2, 0, "tutti", false, "pushpull", compression, buffers};
         CAPTURE(buffers);
         CAPTURE(compression);
         check_sums(what, kSizes);
@@ -140,8 +140,8 @@ TEST_CASE("pushpulls and values in the memory of the node have right sums") {
 }
 
 TEST_CASE("what a compression makes of values is not checked, and takes fewer bytes") {
-  const Case whole{2, 1, 1 << 20, "tutti", false, "pushpull"};
-  Case packed = whole;
+  const SimulatedCall whole{2, 1, 1 << 20, "tutti", false, "pushpull"};
+  SimulatedCall packed = whole;
   packed.compression = "2bit";
   NamedNetwork network;
   network.network.core_rate = network.network.node_rate = 1e11;  // packing takes time, too
@@ -158,7 +158,7 @@ TEST_CASE("what does not fit into the caches takes the time of memory") {
   network.network.core_rate = network.network.node_rate = 1e10;
   network.network.memory_rate = 1e9;
   network.network.port_rate = 1e30;
-  const Case what{2, 1, 1 << 20, "tutti", false};
+  const SimulatedCall what{2, 1, 1 << 20, "tutti", false};
   const double of_caches = measure(network, what).seconds;
   network.network.cache_bytes = 2 << 20;  // each node's own: its input and its output fit
   CHECK(measure(network, what).seconds == of_caches);
@@ -170,7 +170,7 @@ TEST_CASE("a call right after others finds the links as they have left them") {
   NamedNetwork network;
   network.network.burst_bytes = 100'000;
   network.network.port_rate = 1e6;
-  Case what{2, 1, 32'768, "tutti", false};
+  SimulatedCall what{2, 1, 32'768, "tutti", false};
   CHECK(measure(network, what).seconds < 1e-3);  // it passes at once
   what.begin = Begin::after_barrier;
   CHECK(measure(network, what).seconds == doctest::Approx(32.9e-3).epsilon(0.02));
