@@ -94,7 +94,8 @@ RULES = {rule.torch_name: rule for rule in (
 
 def adamw_of_words(options: dict[str, Any]) -> dict[str, Any]:
     """The store's names of adamw's options as torch's."""
-    own, named = dict(options), {}
+    own = dict(options)
+    named: dict[str, Any] = {}
     for ours, torchs in (("learning_rate", "lr"), ("epsilon", "eps")):
         if ours in own:
             named[torchs] = float(own.pop(ours))
