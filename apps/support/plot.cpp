@@ -22,7 +22,7 @@ std::filesystem::path script() {
   return std::filesystem::exists(installed, unknown) ? installed : APPS_PLOT_SCRIPT;
 }
 
-/// As one word of a command of the shell.
+/// The text quoted for the shell, which takes it as one word.
 std::string quoted(const std::string& word) {
   std::string text = "'";
   for (const char letter : word) text += letter == '\'' ? "'\\''" : std::string(1, letter);

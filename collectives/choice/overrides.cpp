@@ -77,7 +77,7 @@ void read_exchange(Tuning& tuning, const Asked& asked) {
   if (!tuning.halved) tuning.halved = 0;
 }
 
-// What a Tuning's members mean is said there.
+// Each row sets the member of Tuning of that name; tuning.hpp says what the members mean.
 constexpr Override kOverrides[] = {
     {"inline-shared", "BYTES", true,
      [](Tuning& to, const Asked& asked) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread does between two looks at a line that another core will write.
+// The pause between two looks at a line that another core will write.
 #pragma once
 
 namespace tutti::collectives {

@@ -35,7 +35,7 @@ void Announcement::prepare() {
   make_room_for_directory(call_.sequence + 1);
 }
 
-/// What holds for all inputs and outputs that this rank has in the call.
+/// The AnnounceFlags that say where this rank has its inputs and outputs.
 std::uint32_t Announcement::memory_flags() const {
   const bool consumed = call_.operation->consumer != nullptr;
   std::uint32_t flags = kInputsShared | kInputsPrivate | kInputsApart;
@@ -88,7 +88,7 @@ void Announcement::fill_directory() {
   directory.table = call_.memory.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
 
-/// What is alone in its node has nobody who would read it.
+/// Copies the inputs into the line. A rank that is alone in its node has no reader for them.
 void Announcement::fill_payload() {
   if (call_.memory.size() == 1) return;
   std::byte* payload = payload_of(call_.memory.local_rank);

@@ -25,7 +25,7 @@ class Announcement {
   /// Decides whether the inputs travel in it, and makes room for it. Local, before the call has its
   /// number. Errors: out_of_memory.
   void prepare();
-  /// The same for a tiny call.
+  /// prepare() for a tiny call, whose inputs always travel in it.
   void prepare_tiny() noexcept {
     fits_inline_ = true;
     updates_.clear();
@@ -74,13 +74,13 @@ class Announcement {
 
   /// True if every rank of the node announced this rank's signature and none refused its call.
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
-  /// What the other calls of its kind have in common with it. Of a call with data.
+  /// The class of this call, if it has data: calls of one class take the same path.
   [[nodiscard]] CallClass call_class() const;
-  /// What all ranks of all nodes know of a call that crosses between nodes.
+  /// The class of a call between nodes: what all ranks of all nodes know of it.
   [[nodiscard]] CallClass class_between_nodes() const;
   /// Says in the next announcement how long a call took.
   void report_time(const CallTime& time) { last_time_ = time; }
-  /// What this call's announcements say of the call before it: see LongestTime.
+  /// The time of the call before this one, as its announcements have it: see LongestTime.
   [[nodiscard]] std::uint32_t longest_time() const;
 
   /// True if all inputs of all ranks of the node lie in arenas.
@@ -90,7 +90,7 @@ class Announcement {
   /// True if all ranks of the node may write all outputs of each other.
   [[nodiscard]] bool in_place() const { return (common_flags_ & kOutputsInPlace) != 0; }
 
-  /// Where a local rank's segment lies. Of a call that is not inline.
+  /// A local rank's offsets of a segment, in a call that is not inline.
   [[nodiscard]] const SharedSegment& shared(int peer, std::size_t segment) const {
     return directories_[static_cast<std::size_t>(peer)][segment];
   }
@@ -99,7 +99,7 @@ class Announcement {
     AnnounceLine& theirs = call_.line(peer);
     return tiny_.is_tiny() ? theirs.directory.tiny_payload : theirs.payload;
   }
-  /// Where a part lies in it, in bytes.
+  /// The place of a part in a payload, in bytes from its beginning.
   [[nodiscard]] std::size_t offset_in_payload(const FusedLayout::Part& part) const {
     if (tiny_.is_tiny()) return tiny_.offset_of(part.segment);
     const std::size_t narrower =

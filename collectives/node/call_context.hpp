@@ -47,7 +47,7 @@ struct CallContext {
   std::uint64_t sequence = 0;
   SpanLog* spans = nullptr;  ///< of what the rank does when; null: that is not recorded
 
-  /// What follows is recorded as this activity.
+  /// From now on, time is recorded as that of this activity.
   void turn_to(Activity activity) const {
     if (spans != nullptr) spans->switch_to(activity);
   }

@@ -11,7 +11,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// What is fetched stays in the cache until it is summed.
+/// Few enough bytes that what was fetched is in the cache still when it is summed.
 constexpr std::size_t kFetchBuffer = std::size_t{256} << 10;
 constexpr std::size_t kLeastFetched = std::size_t{4} << 10;
 /// On the stack, for what is summed or widened on its way to a consumer.

@@ -89,7 +89,7 @@ class NodeData {
   void deliver_sum(std::span<const std::byte* const> values);
   /// The result of a small call: wire elements of the whole layout.
   void deliver_small(const std::byte* buffer) const;
-  /// What spread_to_all() and deliver() do, where this rank is alone in its lane.
+  /// spread_to_all() and deliver() in one, for a rank that is alone in its lane.
   void deliver_own(Range range, const std::byte* buffer, int slot) const;
 
  private:

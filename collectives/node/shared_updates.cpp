@@ -59,8 +59,8 @@ void SharedUpdates::update(const FusedLayout::Part& part, std::span<const std::b
   }
 }
 
-/// What this rank has just updated, to the same elements of the others. One after the other, so
-/// that a write past the caches fills whole lines, and each rank begins with the one after it.
+/// Copies what this rank has just updated to the same elements of the others. One after the other,
+/// so that a write past the caches fills whole lines, and each rank begins with the one after it.
 void SharedUpdates::copy_places(std::size_t segment, std::size_t first, std::size_t count,
                                 WritePolicy stores) const {
   const auto own = call_.operation->consumer->places(segment);

@@ -25,7 +25,8 @@ class Steps {
   void signal();
   /// Waits until every rank of the node has done as many steps as this one, and waits for all.
   void wait_for_all();
-  /// The same for the local ranks first .. first + count - 1, whatever they do next.
+  /// Waits until the local ranks first .. first + count - 1 have done as many steps as this one,
+  /// whatever they do next.
   void wait_for_ranks(int first, int count);
   /// Waits until a local rank has done `step` steps.
   void wait_for(int peer, std::uint64_t step);

@@ -16,7 +16,7 @@
 
 namespace tutti::collectives {
 
-/// What a call is if it is tiny.
+/// The current call, if it is tiny: its data lies in the first cache line of each announcement.
 class TinyCall {
  public:
   explicit TinyCall(CallContext& call);
@@ -27,7 +27,7 @@ class TinyCall {
   void clear() noexcept { is_tiny_ = false; }
 
   [[nodiscard]] bool is_tiny() const { return is_tiny_; }
-  /// Where a segment lies among the tiny data of its source, in bytes.
+  /// The place of a segment among the tiny data of its source, in bytes.
   [[nodiscard]] std::size_t offset_of(std::size_t segment) const { return offsets_[segment]; }
 
   /// Reduces the call from the announcements, if it is as simple as most are: one sum, into one

@@ -11,8 +11,8 @@
 //     |.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|.|----------------------|zzzzzz|  |zzzzz|  |zz|.|.|
 //     nobody wants the core                                       wanted, for now      asks again
 //
-// The yield itself tells, at the cost of two looks at the clock. Nothing else did so sooner or at
-// less: see collectives/wait/README.md.
+// The yield itself tells, at the cost of two looks at the clock: collectives/wait/README.md has
+// what that gains.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace tutti::collectives {
 
-/// What one thread has learnt from its yields.
+/// Whether other programs want this thread's core, as its own yields have shown.
 class CoreShare {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,7 +34,7 @@ class CoreShare {
   [[nodiscard]] bool is_wanted(Clock::time_point now) const {
     return is_wanted_ && now < asks_again_at_;
   }
-  /// The same without a look at the clock: what the last yields said.
+  /// is_wanted() as the last yields showed it, without a look at the clock.
   [[nodiscard]] bool was_wanted() const { return is_wanted_; }
 
   /// A yield has come back after this time.

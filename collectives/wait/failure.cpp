@@ -161,7 +161,7 @@ void Failure::check_leavers(FunctionRef<std::vector<int>()> missing) {
            " waits in; every rank must make the same calls before its store is destroyed");
 }
 
-/// As ControlBlock::left, of any rank; 0 if it is not known to have left.
+/// ControlBlock::left of a rank of any node; 0 if the rank is not known to have left.
 std::uint64_t Failure::left_of(int rank) const {
   const int local = topology_.local_rank_of(rank);
   if (local >= 0) return memory_.peers[local].control().left.load(std::memory_order_acquire);
@@ -187,7 +187,7 @@ void Failure::check_processes(FunctionRef<std::vector<int>()> missing) {
            observations(gone));
 }
 
-/// What can be seen of the first of them that anything can be seen of.
+/// What the observer sees of the first missing rank that it sees anything of.
 std::string Failure::observations(const std::vector<int>& missing) const {
   for (const int rank : missing) {
     const int local = topology_.local_rank_of(rank);

@@ -21,14 +21,14 @@
 
 namespace tutti::collectives {
 
-/// What can be found out about another rank of this node when it gives no signal.
+/// Finds out about another rank of this node that gives no signal.
 class Observer {
  public:
   virtual ~Observer() = default;
   /// True if its process has ended.
   [[nodiscard]] virtual bool is_gone(int local_rank) const = 0;
-  /// What it does, as far as can be seen: "is stopped (state T); its last call: ...". Empty if
-  /// nothing is known.
+  /// What the rank does, as far as can be seen: "is stopped (state T); its last call: ...". Empty
+  /// if nothing is known.
   [[nodiscard]] virtual std::string describe(int local_rank) const = 0;
 };
 
@@ -69,12 +69,12 @@ class Failure {
 
   /// Who can tell about ranks that do not come. May be null.
   void set_observer(const Observer* observer) { observer_ = observer; }
-  /// What can be seen of the first of the missing ranks that anything can be seen of.
+  /// What the observer sees of the first missing rank that it sees anything of.
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
 
   /// Raises the node's failure, tells the other nodes, and throws. The first failure stands.
   [[noreturn]] void fail(ErrorCode code, const std::string& text, bool reporter = true);
-  /// The same without throwing, for a rank that has an exception of its own to throw. False if the
+  /// fail() without throwing, for a rank that has an exception of its own to throw. False if the
   /// node had failed before.
   bool raise(ErrorCode code, const std::string& text);
 

@@ -30,8 +30,8 @@
 
 namespace tutti::collectives {
 
-/// What one wait asks the ranks that it lacks, and answers those that wait for its own rank. All
-/// times are those since the wait began.
+/// The questions of a wait to the ranks that it lacks, and its answers to those that wait for it.
+/// All times are those since the wait began.
 class Inquiry {
  public:
   using Clock = std::chrono::steady_clock;
@@ -66,7 +66,7 @@ class Inquiry {
   void go_on(const std::vector<int>& missing, Clock::duration waited, bool is_terminating);
 
  private:
-  /// What this rank has asked another one.
+  /// A question of this rank to another one.
   struct Question {
     std::optional<Clock::duration> asked_at;    ///< last
     std::optional<Clock::duration> open_since;  ///< the first time after the last answer

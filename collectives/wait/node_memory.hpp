@@ -132,7 +132,7 @@ struct ControlBlock {
 
   /// Progress within a call: (sequence << kStepBits) + number of steps done. Only grows.
   alignas(kLineBytes) std::atomic<std::uint64_t> step{0};
-  /// The same of all ranks of a group, of its first rank: see Steps::wait_for_all().
+  /// On the first rank of a group of a two-level wait: the steps that all of the group have done.
   alignas(kLineBytes) std::atomic<std::uint64_t> group_step{0};
 
   /// The last sequence number that the rank took part in, plus one, once it has left for good;

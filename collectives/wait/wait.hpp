@@ -36,8 +36,8 @@ enum class Stop : std::uint32_t {
 using StopFlag = std::atomic<Stop>;
 static_assert(StopFlag::is_always_lock_free);
 
-/// What waits ask whether they shall end: see set_interrupt_check(). One per process, because what
-/// it tells of, a signal, is the process's.
+/// The function that waits ask whether they shall end: see set_interrupt_check(). One per process,
+/// because what it tells of, a signal, is the process's.
 std::atomic<bool (*)() noexcept>& interrupt_check() noexcept;
 /// Its answer; false if nobody is asked.
 bool interrupted() noexcept;
@@ -115,7 +115,7 @@ class Waiter {
   /// it has ended. Looks no more often than is worth its while.
   void check_peers();
 
-  /// As Failure has them.
+  /// The following are Failure's.
   void set_call(const CallInProgress* call) { failure_.set_call(call); }
   void let_sender_leave() { failure_.let_sender_leave(); }
   void set_observer(const Observer* observer) { failure_.set_observer(observer); }

@@ -17,8 +17,8 @@ namespace tutti {
 struct KeyStates {
   Key key;
   std::uint64_t updates = 0;  ///< pushes since the optimizer was set
-  /// Of the key's shape, in the optimizer's order; float32 for 16-bit weights, and the float32
-  /// weight last. None before the first update.
+  /// The states, each of the key's shape, in the optimizer's order; float32 for 16-bit weights, and
+  /// the float32 weight last. None before the first update.
   std::vector<ConstTensorView> states{};
 };
 

@@ -13,7 +13,7 @@ namespace {
 // shorter than what the deadlines of ranks differ by.
 constexpr Time kIdle = kSecond / 100;
 
-// As collectives/wait/wait.cpp has it: how a rank that is alone in its node looks before it gives
+// How a rank that is alone in its node looks, as in collectives/wait/wait.cpp, before it gives
 // its core on.
 constexpr int kMessagePolls = 8;
 constexpr Time kSpin = kSecond / 50'000;

@@ -119,7 +119,7 @@ def parse(arguments):
 
 
 def ask_shell(function):
-    """What a function of machine.sh says, which launch.sh asks, too."""
+    """The output of a function of machine.sh, which launch.sh uses, too."""
     return subprocess.run(["bash", "-c", f"source {shlex.quote(str(HERE))}/machine.sh; {function}"],
                           capture_output=True, text=True, check=True).stdout.strip()
 
@@ -248,7 +248,7 @@ class Launches:
                 program.wait()
 
     def judge(self, configuration, turn, file, code):
-        """What the exit code means for the table and for this program's own."""
+        """Notes a launch's exit code: in the table, and for the exit code of this program."""
         where = f"{configuration.name}, round {turn}"
         log = Path(f"{file}.log").read_text(encoding="utf-8", errors="replace")
         if code in (0, 3) and Path(f"{file}.json").exists():

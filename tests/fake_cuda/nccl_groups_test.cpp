@@ -19,7 +19,7 @@ using tutti::Tensor;
 
 namespace {
 
-/// Of the fake NCCL that the library has loaded.
+/// The counts of the fake NCCL that the library has loaded.
 FakeNcclCounts counts() {
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);

@@ -228,7 +228,7 @@ void Reference::element(double rescaled, double& w, double& a, double& b, double
   }
 }
 
-/// As the documentation of torch.optim writes them.
+/// One element by the formulas in the documentation of torch.optim.
 void Reference::torch_element(double plain, double& w, double& a, double& b, double& c) {
   const double g = decoupled_ ? plain : plain + wd_ * w;
   if (name_ == "torch_sgd") {

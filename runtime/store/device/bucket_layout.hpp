@@ -30,7 +30,7 @@
 
 namespace tutti {
 
-/// What a push does with the sums of its keys.
+/// The use of the sums of a push's keys.
 enum class SumUse {
   assign,           ///< a sum is the new value of its replica
   update,           ///< an optimizer's, for each key by itself
@@ -38,7 +38,7 @@ enum class SumUse {
   call_updater      ///< the program's updater, which is given sums that have been made
 };
 
-/// The same on all ranks.
+/// Equal on all ranks: what a layout follows from, besides the keys.
 struct LayoutTraits {
   bool takes_inputs = false;          ///< the reducer sums a value from where it is
   std::size_t peer_window_bytes = 0;  ///< of memory that the kernels of all ranks read; 0: none
@@ -53,7 +53,7 @@ class BucketLayout {
 
   enum class Memory { bucket, peer_window, replica };
 
-  /// Where the sum of a key is made.
+  /// The place where the sum of a key is made.
   struct KeySum {
     Memory memory = Memory::bucket;
     std::size_t offset = 0;   ///< from the memory's begin; 0 of a replica
@@ -89,7 +89,7 @@ class BucketLayout {
   [[nodiscard]] bool has_sums() const { return !sums_.empty(); }
   /// The launch of updates sums over the ranks itself, from the windows of all of them.
   [[nodiscard]] bool reads_peer_windows() const { return reads_peer_windows_; }
-  /// Of each key; empty without sums.
+  /// A place for each key; empty without sums.
   [[nodiscard]] std::span<const KeySum> sums() const { return sums_; }
   /// Keys whose values are summed by a launch, in the order of its rows.
   [[nodiscard]] std::span<const std::size_t> launched() const { return launched_; }

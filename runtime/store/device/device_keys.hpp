@@ -33,8 +33,8 @@ class DeviceKeys {
 
   void clear();
   void add(Entry& entry);
-  /// Of the last key, in order; memory of this GPU that stays as it is until the push has run. More
-  /// values than a launch takes are summed here.
+  /// Adds a value of the last key, in order: memory of this GPU that stays as it is until the push
+  /// has run. More values than a launch takes are summed here.
   void add_value(const std::byte* value);
   /// Keeps the copy of a value that was elsewhere; see drop_moved().
   const std::byte* keep(Tensor moved);
@@ -44,7 +44,7 @@ class DeviceKeys {
   /// values of its key. `may_shrink`: the bucket had keys that it may have no more.
   void lay_out(const LayoutTraits& traits, bool may_shrink);
   void lay_out_without_sums();
-  /// The launches. `sums_values`: there is one of sum_values().
+  /// Makes the launches. `sums_values`: sum_values() is one of them.
   void prepare(const UpdateRule& rule, bool sums_values);
   /// A key's one value is elsewhere than in the last push, whose keys and launches stand. prepare()
   /// follows.
@@ -54,8 +54,8 @@ class DeviceKeys {
 
   /// Sums this rank's values, where lay_out() has put them.
   void sum_values();
-  /// Of the first round; or begins to let the launch of updates read the windows of all ranks.
-  /// Collective. Errors: as gpus::Reducer.
+  /// Sums the keys of the first round over the ranks; or begins to let the launch of updates read
+  /// the windows of all ranks. Collective. Errors: as gpus::Reducer.
   void sum_over_ranks();
   /// How the next update() updates: by an optimizer whose gradients are multiplied by `factor`.
   void set_steps(const Optimizer& optimizer, std::uint64_t most_updates, double factor);
@@ -66,7 +66,7 @@ class DeviceKeys {
   void assign();
   void drop_moved() { moved_.clear(); }
 
-  /// Where the sum of a key is made, after lay_out().
+  /// The place where the sum of a key is made, after lay_out().
   [[nodiscard]] std::byte* sum_of(std::size_t key);
   /// The row that sums the values of a small key.
   [[nodiscard]] const gpus::TensorRow& values_of(std::size_t key) const {

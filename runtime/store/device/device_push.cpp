@@ -74,7 +74,7 @@ void DevicePush::add(const PushItem& item) {
   for (const ConstTensorView& value : item.values) keys.add_value(value_on(keys, item, value));
 }
 
-/// Of the same keys as last time: each key's one value alone is new. False if a value has to be
+/// Takes new values of the same keys as last time, one for each key. False if a value has to be
 /// moved, and then the launches are made anew.
 bool DevicePush::replace_values() {
   std::map<int, std::size_t> next;
@@ -216,7 +216,7 @@ void DevicePush::await_squares(const DeviceKeys& keys) {
       [&] { return "norm of the gradients on " + to_string(gpu(keys.device())); });
 }
 
-/// What a schedule goes by, before any key of the push is updated, whichever GPU it is on; 0
+/// The updates of the key that has most, which a schedule goes by, before the push; 0
 /// without a schedule.
 std::uint64_t DevicePush::most_updates() const {
   const Optimizer* optimizer = rule_.optimizer();

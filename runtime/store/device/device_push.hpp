@@ -76,12 +76,12 @@ class DevicePush {
   void update(DeviceKeys& keys, std::uint64_t most_updates, double factor);
   void call_updater(const Updater& updater, DeviceKeys& keys);
 
-  /// What body() throws, also want of memory, fails the group, since all ranks have agreed.
+  /// Runs body(). Its exceptions, also want of memory, fail the group: all ranks have agreed.
   template <class Body>
   void or_fail(Body body) {
     gpus::carry_out(group_, body, [] {});
   }
-  /// Of each GPU that has keys of this push.
+  /// Calls body() for each GPU that has keys of this push.
   template <class Body>
   void for_each_gpu(Body body) {
     for (auto& [device, keys] : keys_) {

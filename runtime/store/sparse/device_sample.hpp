@@ -42,7 +42,7 @@ class DeviceSample {
     std::size_t bytes = 0;  ///< added
     std::optional<Tensor> rows;
   };
-  /// What one add() has put into a sample.
+  /// The part of a sample that one add() has put there.
   struct Piece {
     int device;
     std::size_t begin;

@@ -35,7 +35,7 @@ class Configuration:
 
     @property
     def is_of_build(self):
-        """It is the MPI that the programs of this folder were built with."""
+        """True of the MPI that the programs of this build folder were built with."""
         return not (self.pip or self.apt)
 
     def has(self, collective):
@@ -103,7 +103,7 @@ class Environments:
         raise Unavailable(f"not installed in {self.path(configuration)}: --install does that")
 
     def variables(self, configuration):
-        """What its programs find in their environment beside what compare.py has."""
+        """Variables of a library's programs, beside those of compare.py."""
         if configuration.is_of_build:
             return configuration.variables
         path = self.path(configuration)
@@ -167,7 +167,7 @@ class Environments:
 
 
 def open_mpi_components():
-    """What Open MPI has, as "mca:coll:sm:..." lines; empty where ompi_info is not there."""
+    """Open MPI's components as "mca:coll:sm:..." lines; empty where ompi_info is not there."""
     for name in ("ompi_info", "ompi_info.openmpi"):
         if not shutil.which(name):
             continue

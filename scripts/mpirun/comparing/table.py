@@ -16,11 +16,11 @@ from statistics import median
 BANDS = (("up to 1 KiB", 0, 1 << 10), ("above 1 KiB, up to 2 MiB", 1 << 10, 2 << 20),
          ("above 2 MiB, below 32 MiB", 2 << 20, (32 << 20) - 1),
          ("32 MiB and more", (32 << 20) - 1, math.inf), ("all sizes", 0, math.inf))
-# What must be alike in all launches that are compared.
+# Conditions that must be alike in all launches that are compared.
 OF_CONFIG = ("collective", "type", "cache", "model", "compression", "device", "iterations",
              "warmup_iterations", "calls_per_iteration", "check", "ranks_per_node")
 OF_ENVIRONMENT = ("ranks", "nodes", "processor")
-# The same, among the launches that measure Tutti.
+# Conditions that must be alike in the launches that measure Tutti.
 OF_TUTTI = ("library", "vector_instructions", "algorithms", "tuning")
 BUFFERS = {"store_us": "store", "user_us": "user"}
 
@@ -119,7 +119,7 @@ class Comparison:
     def __init__(self, launches, missing=(), notes=()):
         if not launches:
             raise Refused("--results: expected at least one file")
-        # Of those with Tutti's times, because they have all conditions.
+        # The conditions of a launch with Tutti's times: it has all of them.
         first = next((launch for launch in launches if launch.has_tutti), launches[0])
         for launch in launches:
             require_alike(first, launch)

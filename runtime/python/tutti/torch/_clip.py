@@ -12,7 +12,7 @@ from ._job import world
 
 
 class Clipping:
-    """What an Optimizer has for it."""
+    """clip_grad_norm_() and grad_norm, as members of Optimizer."""
 
     store: Any
     _norm: torch.Tensor | None = None

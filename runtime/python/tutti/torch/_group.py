@@ -194,7 +194,8 @@ class ProcessGroup(dist.ProcessGroup):
         return self._done
 
     def _goes_on(self, tensor: torch.Tensor) -> bool:
-        """The same on all ranks, whether they wait or not."""
+        """True if the call goes on while the program computes: alike on all ranks, whether or
+        not they wait."""
         return self._is_spread and tensor.numel() * tensor.element_size() >= _GOES_ON_FROM
 
     def _allreduce_later(self, tensor: torch.Tensor, tensors: Any, op: _Operation) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What param_groups say from step to step, as the store's optimizer takes it."""
+"""Rates and decays that param_groups change from step to step, for the store's optimizer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rates:
                 for group in groups]
 
     def update(self, groups: _Groups) -> None:
-        """What has changed since the last step. Raises InvalidArgumentError."""
+        """The options that have changed since the last step. Raises InvalidArgumentError."""
         self.require_fixed(groups)
         if self._asked(groups) != self._rates:
             self._set_rates(groups)

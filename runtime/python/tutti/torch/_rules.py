@@ -12,7 +12,7 @@ from .. import InvalidArgumentError
 
 # How torch computes, not what.
 _HOW = {"capturable", "differentiable", "foreach", "fused"}
-# What param_groups may change from step to step, beside the first of betas.
+# Options that param_groups may change from step to step, beside the first of betas.
 _PER_STEP = {"lr", "weight_decay", "momentum"}
 
 
@@ -29,7 +29,7 @@ class TorchRule:
         self._dropped = dropped
 
     def defaults(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """What torch makes of its options. Raises what torch raises."""
+        """All options of torch's optimizer, with its defaults. Raises what torch raises."""
         found: dict[str, Any] = getattr(torch.optim, self.torch_name)(
             [torch.zeros(1)], *args, **options).defaults
         for name in ("capturable", "differentiable"):
@@ -48,7 +48,7 @@ class TorchRule:
 
     def store_options(self, defaults: dict[str, Any], more: dict[str, Any],
                       ranks: int) -> dict[str, Any]:
-        """What the store's optimizer is made with. A gradient is the mean over the ranks."""
+        """The options of the store's optimizer. A gradient is the mean over the ranks."""
         options: dict[str, Any] = {"learning_rate": defaults["lr"]}
         for name, value in defaults.items():
             if name == "betas":

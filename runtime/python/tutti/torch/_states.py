@@ -74,7 +74,7 @@ def state_of(optimizer: Optimizer, index: int) -> dict[str, Any]:
 
 
 def load_into(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    """What Optimizer.load_state_dict() does."""
+    """Optimizer.load_state_dict(), as a function of an Optimizer."""
     given = dict(state_dict)
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         given = hook(optimizer, given) or given

@@ -79,7 +79,7 @@ class Deferred(dist._Work):
         deferred.append(self)
 
     def _carry_out(self) -> None:
-        """What it raises is wait()'s."""
+        """Carries the call out; wait() raises what it raises."""
         with self._once:
             call, self._call = self._call, None
             if call is None:
