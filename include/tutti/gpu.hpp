@@ -18,8 +18,9 @@ TUTTI_API int num_gpus() noexcept;
 TUTTI_API std::string describe_gpus();
 inline std::string gpus_in_words() { return describe_gpus(); }  // the former name
 
-/// The GPU for this rank: number (local rank modulo num_gpus()), and so gpu(0) where each rank sees
-/// one GPU, as Slurm can arrange it. Errors: invalid_argument if there is none, with the reason.
+/// The GPU for this rank: number (local rank in the job modulo num_gpus()), the same for all groups
+/// of the job's ranks; and so gpu(0) where each rank sees one GPU, as Slurm can arrange it. Errors:
+/// invalid_argument if there is none, with the reason.
 TUTTI_API Device gpu_of(const Communicator& communicator);
 
 /// What is done with tensors on a GPU (push, pull, arithmetic, copies) is put into this stream of

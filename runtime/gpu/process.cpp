@@ -106,11 +106,6 @@ int num_gpus() noexcept {
 
 std::string describe_gpus() { return gpus::describe(); }
 
-Device gpu_of(const Communicator& communicator) {
-  const auto gpus = gpus::require_gpus("gpu_of", tutti::gpu(0));
-  return tutti::gpu(communicator.local_rank() % gpus->count());
-}
-
 void set_stream(Device device, void* stream) {
   gpus::require_gpus("set_stream", device)->set_stream(device.index, stream);
 }

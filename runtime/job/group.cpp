@@ -122,6 +122,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   GroupParts parts;
   parts.topology = topology().of_group(members);
   parts.topology.group = number;
+  parts.local_rank_in_job = local_rank_in_job();
   parts.settings = parts_.settings;
   parts.tuning = choose_tuning(parts.topology, parts.settings);
   parts.arena = parts_.arena;

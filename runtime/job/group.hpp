@@ -35,6 +35,7 @@ struct GroupNumbers {
 /// by parts_for() for some ranks of a group.
 struct GroupParts {
   collectives::Topology topology;
+  int local_rank_in_job = -1;    ///< of a rank in a group of some ranks; else -1
   std::vector<pid_t> processes;  ///< process numbers in the node; 0 if not visible here
   Settings settings;
   collectives::Tuning tuning;                            ///< from choose_tuning()
@@ -79,6 +80,10 @@ class Group {
     if (!has_engine()) async_->await_all();
   }
   [[nodiscard]] const collectives::Topology& topology() const { return engine_->topology(); }
+  /// This rank's local rank in the job that the group comes from.
+  [[nodiscard]] int local_rank_in_job() const {
+    return parts_.local_rank_in_job >= 0 ? parts_.local_rank_in_job : topology().local_rank;
+  }
   [[nodiscard]] const Settings& settings() const { return parts_.settings; }
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 

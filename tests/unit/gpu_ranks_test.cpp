@@ -222,6 +222,21 @@ TEST_CASE("two ranks on one GPU are told so where kernels cannot read it, and ma
   }
 }
 
+TEST_CASE("groups of a node's ranks have the GPUs of these ranks, and no two of them one") {
+  for (const auto& layout : {std::vector{4}, std::vector{2, 2}}) {
+    const test::FakeGpus gpus(4);
+    const auto outcomes = test::as_ranks(layout, test::by("host"), [&](Communicator& job) {
+      const Device own = tutti::gpu_of(job);
+      test::require_equal(own.index, job.local_rank(), "the GPU of a rank of the job");
+      Communicator group = job.split(job.rank() % 2);
+      test::require_equal(tutti::gpu_of(group).index, own.index, "its GPU in a group");
+      Communicator alone = group.split(group.rank());
+      test::require_equal(tutti::gpu_of(alone).index, own.index, "its GPU in a group of a group");
+    });
+    CHECK(test::all_returned(outcomes));
+  }
+}
+
 TEST_CASE("ranks on slices of one GPU sum by way of the host, unless NCCL was asked for") {
   for (const char* path : {"auto", "nccl"}) {
     const test::FakeGpus gpus(2);
