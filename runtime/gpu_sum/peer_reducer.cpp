@@ -41,12 +41,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tutti/error.hpp"
 
 #include "collectives/job/leak.hpp"
+#include "runtime/base/digest.hpp"
 #include "runtime/gpu_sum/allgather.hpp"
 #include "runtime/job/agree.hpp"
 
@@ -63,7 +66,7 @@ constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
 /// Events of a rank: those of the halves are the first.
 enum : std::size_t { kWindowWritten = kHalves, kNumEvents };
 
-/// What a rank tells the others.
+/// The names of a rank's memory and events, which it tells the others.
 struct Names {
   PeerName memory;
   std::array<PeerName, kNumEvents> events;
@@ -124,7 +127,35 @@ class PeerReducer final : public Reducer {
     for (const Peer& peer : peers_) windows_.push_back(peer.memory);
   }
 
-  /// What others have of this rank stays. Local, when no kernel reads it any more.
+  /// Writes what other ranks read in try_view(), and returns when it is there. Local.
+  void write_nonce(const Names& own_names) {
+    const std::uint64_t nonce = nonce_of(own_names);
+    std::uint64_t there = 0;
+    copy_nonce(own().memory, gpu(device_), &nonce, cpu());
+    copy_nonce(&there, cpu(), own().memory, gpu(device_));
+  }
+
+  /// Reads the others' memory by a kernel when all have written it: that CUDA has opened it does
+  /// not say that the machine lets one GPU at another's memory. Local. Errors: communication.
+  void try_view(const std::vector<Names>& all) {
+    std::byte* const seen = own().memory + kHalfBytes;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const std::byte* const theirs = peers_[rank].memory;
+      gpus_->kernels(device_).tree_sum(gpus_->stream(device_), {&theirs, 1}, seen, DType::int64, 1);
+      std::uint64_t found = 0;
+      copy_nonce(&found, cpu(), seen, gpu(device_));
+      if (found == nonce_of(all[rank])) continue;
+      throw Error(ErrorCode::communication,
+                  to_string(gpu(device_)) + " reads other bytes in the memory of " +
+                      name_of(group_.topology(), static_cast<int>(rank)) +
+                      "'s GPU than were written there, although CUDA has opened it; PCIe access "
+                      "control (ACS) or an IOMMU between the GPUs does that: switch it off for "
+                      "them, or take TUTTI_GPU_PATH=nccl or host");
+    }
+  }
+
+  /// Closes the other ranks' memory and events; they close this one's by themselves. Local, when no
+  /// kernel of this rank reads it any more.
   void close() noexcept {
     for (Peer& peer : peers_) {
       if (&peer == &own()) continue;
@@ -136,7 +167,7 @@ class PeerReducer final : public Reducer {
       }
     }
   }
-  /// Of one that was never used, and that no other rank has open. Local.
+  /// Frees this rank's memory, which no other rank has open. Local.
   void release_memory() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
 
   void allreduce(std::span<const Sum> sums) override {
@@ -178,6 +209,18 @@ class PeerReducer final : public Reducer {
   }
 
  private:
+  /// Another one for each reducer, whose memory has a name of its own.
+  static std::uint64_t nonce_of(const Names& names) {
+    const auto& bytes = names.memory.bytes;
+    return Digest()
+        .add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))
+        .value();
+  }
+  void copy_nonce(void* to, Device to_device, const void* from, Device from_device) {
+    gpus_->copy(static_cast<std::byte*>(to), to_device, static_cast<const std::byte*>(from),
+                from_device, sizeof(std::uint64_t));
+  }
+
   /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
   /// when that GPU does, or never.
   template <class Body>
@@ -302,7 +345,11 @@ std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> g
   }
   const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
   try {
-    tutti::agree(group.engine(), [&] { reducer->open(all); });
+    tutti::agree(group.engine(), [&] {
+      reducer->open(all);
+      reducer->write_nonce(own);
+    });
+    tutti::agree(group.engine(), [&] { reducer->try_view(all); });
   } catch (const Error& error) {
     // Then all ranks come here, and none frees its memory before all have closed it.
     if (error.recoverable()) {

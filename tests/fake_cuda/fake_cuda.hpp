@@ -25,8 +25,15 @@ void repair();
 void hang(int device);
 void go_on(int device);
 
-/// Whether a stream is being captured into a graph.
+/// Whether a stream is being captured into a graph, in the mode that cudaStreamBeginCapture is
+/// mostly called with: global.
 void set_capturing(cudaStream_t stream, bool is_capturing);
+/// Whether a call of some thread, which has not asked for the relaxed mode, has ended its capture.
+[[nodiscard]] bool is_capture_lost(cudaStream_t stream);
+
+/// Whether memory of other processes that this one opens from now on reads as zeros, as where a
+/// PCIe switch redirects what one GPU asks of another.
+void set_blind_to_peers(bool is_blind);
 
 /// Whether the process has used this device since set_devices().
 [[nodiscard]] bool is_used(int device);

@@ -2,6 +2,7 @@
 // Memory and events that several processes use. A handle names an open file of its process, which
 // others open through /proc: the memory of its devices, or a page in which an event counts. As in
 // CUDA, a process does not open its own handles.
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <cuda_runtime.h>
@@ -19,6 +20,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr auto kPause = std::chrono::microseconds(20);
+
+std::atomic<bool> is_blind_to_peers{false};
 
 /// What is in a handle.
 struct HandleContents {
@@ -54,9 +57,17 @@ std::byte* map(const HandleContents& place, std::size_t begin, std::size_t bytes
   return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
 }
 
+std::byte* map_zeros(std::size_t bytes) {
+  void* const mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+}
+
 }  // namespace
 
 namespace fake_cuda {
+
+void set_blind_to_peers(bool is_blind) { is_blind_to_peers = is_blind; }
 
 bool share(Event& event) {
   event.file = memfd_create("fake_event", MFD_CLOEXEC);
@@ -99,7 +110,9 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
     if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
     if (place.process == getpid()) return cudaErrorInvalidResourceHandle;
     const std::size_t skipped = place.offset % kPage;
-    std::byte* const mapped = map(place, place.offset - skipped, skipped + place.bytes);
+    std::byte* const mapped = is_blind_to_peers
+                                  ? map_zeros(skipped + place.bytes)
+                                  : map(place, place.offset - skipped, skipped + place.bytes);
     if (mapped == nullptr) return cudaErrorInvalidResourceHandle;
     const std::lock_guard lock(Machine::self().mutex);
     Machine::self().imported[mapped + skipped] = place.bytes;

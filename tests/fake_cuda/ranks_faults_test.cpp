@@ -92,6 +92,20 @@ TEST_CASE("a GPU that cannot reach another's memory is an error of all ranks, an
   }
 }
 
+TEST_CASE("a GPU that reads other bytes in another's memory than were written is an error of all") {
+  if (!test::settings().ranks_per_node.empty()) return;
+  auto kv = KVStore::create("dist", by("peers", 3600));
+  kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
+  fake_cuda::set_blind_to_peers(test::is_last());
+  CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
+                            {test::last(), "gpu(0) reads other bytes in the memory of rank "}));
+  fake_cuda::set_blind_to_peers(false);
+  push(kv);
+  Tensor found = Tensor::zeros({kCount});
+  kv.pull(0, found);
+  CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
+}
+
 TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, with its name") {
   const auto host = test::host_of_its_own();
   for (const std::string& path : paths()) {
