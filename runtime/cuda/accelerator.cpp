@@ -107,8 +107,13 @@ class CudaAccelerator final : public gpus::Accelerator {
     }
     const OnDevice here(device);
     cudaStreamCaptureStatus status{};
-    check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status),
-          "cudaStreamIsCapturing", device);
+    const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+    if (error == cudaErrorStreamCaptureImplicit) {
+      ignore(error);
+      return "a stream is captured into a graph that the default stream would wait for; end the "
+             "capture before, or set another stream";
+    }
+    check(error, "cudaStreamIsCapturing", device);
     if (status == cudaStreamCaptureStatusNone) return {};
     return "the stream is captured into a graph, which would repeat the device's work without the "
            "messages between ranks; end the capture before";
@@ -151,6 +156,13 @@ class CudaAccelerator final : public gpus::Accelerator {
     const OnDevice here(device);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
           "cudaMemcpyAsync", device);
+  }
+
+  /// In the global mode, which a capture has unless it asks for another, cudaEventQuery of any
+  /// other thread ends it.
+  void work_beside_captures() noexcept override {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    ignore(cudaThreadExchangeStreamCaptureMode(&mode));
   }
 
 #if TUTTI_HAS_NVTX

@@ -80,6 +80,12 @@ Stream Gpus::stream(int device) const {
   return at(device).stream;
 }
 
+void Gpus::require_stream(int device) const {
+  const std::string why = accelerator_->refusal_of(device, stream(device));
+  if (why.empty()) return;
+  throw Error(ErrorCode::invalid_argument, "a value on " + to_string(gpu(device)) + ": " + why);
+}
+
 void Gpus::set_stream(int device, Stream stream) {
   const std::lock_guard lock(mutex_);
   PerDevice& own = at(device);
@@ -175,7 +181,7 @@ Gpus::BounceBuffer& Gpus::next_buffer(int device, const Wait& wait) {
   return buffer;
 }
 
-/// Where the event cannot be recorded, whoever uses the buffer next records it.
+/// If the event cannot be recorded, the next use of the buffer records it.
 void Gpus::copy_followed(int device, BounceBuffer& buffer, std::byte* to, const std::byte* from,
                          std::size_t bytes) {
   buffer.is_followed = false;

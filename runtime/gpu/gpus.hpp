@@ -63,6 +63,9 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   [[nodiscard]] Stream stream(int device) const;
   /// Errors: invalid_argument for one whose work has no order that is known here.
   void set_stream(int device, Stream stream);
+  /// Before work is put into a device's stream, which the program may have begun to capture since
+  /// it set it. Errors: invalid_argument.
+  void require_stream(int device) const;
 
   /// Collectives of two groups go into one stream in the order of their calls, which has to be the
   /// same on all ranks: false if another thread has put those of another group there, since nobody

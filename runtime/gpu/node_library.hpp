@@ -38,7 +38,8 @@ class NodeCollectives {
   /// Every rank's own shard, as reduce_scatter leaves it, comes to all.
   virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
 
-  /// What has gone wrong since, if anything: work in a stream may then never end by itself.
+  /// The library's words for an error that has come since, if any: work in a stream may then never
+  /// end by itself.
   /// Any thread, as abort().
   [[nodiscard]] virtual std::optional<std::string> failure() = 0;
   /// Ends all work in streams, here. The object is good for nothing afterwards. Local.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank tells all others when they get ready to sum.
+// An exchange of facts between all ranks, when they get ready to sum.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ namespace tutti::gpus {
 
 namespace {
 
-/// What every rank tells the others.
+/// Each rank's facts about its GPU, which it tells the others.
 struct Facts {
   char bus_id[32] = {};
   char host[96] = {};       ///< as NCCL tells hosts apart
@@ -60,10 +60,10 @@ enum class Way { host, peers, node, all };
 
 struct ChosenWay {
   Way way = Way::host;
-  std::string why;  ///< what keeps NCCL from it, where it was to sum
+  std::string why;  ///< why NCCL does not sum, if it was to; else empty
 };
 
-/// What keeps NCCL from it; empty if nothing does.
+/// The reason why NCCL cannot sum in this way; empty if it can.
 std::string obstacle(Way way, const collectives::Topology& topology,
                      const std::vector<Facts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
@@ -94,7 +94,7 @@ std::string obstacle(Way way, const collectives::Topology& topology,
               ErrorScope::agreed, reporter);
 }
 
-/// As far as it is known before the GPUs try.
+/// Whether kernels may read the GPUs of all ranks, as far as that is known before they try.
 bool may_read_peers(const collectives::Topology& topology, const std::vector<Facts>& facts) {
   return peer_obstacle(topology).empty() && std::ranges::all_of(facts, [](const Facts& one) {
            return one.has_peers && !one.is_slice;
@@ -122,7 +122,7 @@ ChosenWay choose(Group& group, const std::vector<Facts>& facts) {
   return {may_read_peers(topology, facts) ? Way::peers : Way::host, why};
 }
 
-/// Where neither NCCL nor kernels sum. Two ranks on one GPU may be a mistake.
+/// The way to sum if neither NCCL nor kernels can. Two ranks on one GPU may be a mistake.
 Way fall_back(Group& group, const std::vector<Facts>& facts, const std::string& why) {
   const auto& topology = group.topology();
   const int sharing = find_shared(topology, facts).first;

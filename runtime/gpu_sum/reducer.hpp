@@ -49,8 +49,9 @@ class Reducer {
   [[nodiscard]] virtual std::size_t window_bytes() const { return 0; }
   /// Collective.
   virtual void begin_reading() {}
-  /// What reads the sums is in the stream. Returns when the GPUs need nothing more of this host,
-  /// which may be before they are through: what goes wrong then is the next call's error.
+  /// Called when the launches that read the sums are in the stream. Returns when the GPUs need
+  /// nothing more of this host, which may be before they are through: the next call throws an error
+  /// that comes later.
   virtual void finish() = 0;
   /// Returns when all sums have been made: for a program that looks at them.
   virtual void await() = 0;
@@ -69,9 +70,9 @@ void require_one_order(Gpus& gpus, int device, const void* user);
 /// if none has.
 std::string ended_ranks(const Group& group);
 
-/// What NCCL says has gone wrong, or nothing. It sees that a connection has closed, and not whose:
-/// a rank of the node whose process has ended is named instead. A process that is killed closes its
-/// connections just before its end, so this waits for that, 0.1 s at most.
+/// NCCL's words for an error of its own, or nothing. NCCL sees that a connection has closed, and
+/// not whose: a rank of the node whose process has ended is named instead. A process that is killed
+/// closes its connections just before its end, so this waits for that, 0.1 s at most.
 std::optional<std::string> failure_of(const Group& group, NodeCollectives& node);
 
 /// Calls body(), a step of a sum that all ranks make. What goes wrong on one rank is everybody's,

@@ -30,7 +30,7 @@ class StagedReducer final : public Reducer {
   static constexpr std::size_t kLag = 2;  ///< chunks whose copy from the device is under way
   static constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 
-  /// What is between the device and the network: of each chunk this rank's share.
+  /// Pinned memory between the device and the network, for this rank's share of a chunk.
   struct StagingBuffer {
     std::byte* host = nullptr;
     Event reduced = nullptr;   ///< the node's sum is in the device's memory

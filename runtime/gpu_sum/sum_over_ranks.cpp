@@ -17,24 +17,34 @@ namespace tutti::gpus {
 
 namespace {
 
-void require(Group& group, const ConstTensorView& input, const TensorView& output) {
-  std::string why;
+/// Local. Errors: invalid_argument, and those of the GPU.
+void require(const ConstTensorView& input, const TensorView& output) {
   if (input.shape() != output.shape() || input.dtype() != output.dtype()) {
-    why = "input " + to_string(input.shape()) + " " + to_string(input.dtype()) + " and output " +
-          to_string(output.shape()) + " " + to_string(output.dtype()) + " must be alike";
-  } else if (find_gpus() == nullptr || input.device().index >= find_gpus()->count()) {
-    why = "a tensor on " + to_string(input.device()) + ", which this process has not";
+    throw Error(ErrorCode::invalid_argument, "input " + to_string(input.shape()) + " " +
+                                                 to_string(input.dtype()) + " and output " +
+                                                 to_string(output.shape()) + " " +
+                                                 to_string(output.dtype()) + " must be alike");
   }
-  if (!why.empty())
-    group.engine().throw_on_all_ranks(ErrorCode::invalid_argument, "allreduce: " + why);
+  const auto gpus = find_gpus();
+  if (gpus == nullptr || input.device().index >= gpus->count()) {
+    throw Error(ErrorCode::invalid_argument,
+                "a tensor on " + to_string(input.device()) + ", which this process has not");
+  }
+  gpus->require_stream(input.device().index);
 }
 
-/// A rank without memory says so while the others can still refuse.
-Tensor new_bucket(Group& group, const ConstTensorView& input) {
+Tensor new_bucket(const Group& group, const ConstTensorView& input) {
   const std::size_t unit = kGrain * group.topology().largest_node();
   const std::size_t bytes = (input.size_bytes() + unit - 1) / unit * unit;
+  return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
+}
+
+/// What goes wrong on one rank, such as a lack of memory, is said while the others can still
+/// refuse.
+template <class Body>
+auto or_refuse(Group& group, Body body) {
   try {
-    return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
+    return body();
   } catch (const Error& error) {
     group.engine().throw_on_all_ranks(error.code(), std::string("allreduce: ") + error.what());
   }
@@ -142,11 +152,13 @@ void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input
 
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
   Group& group = *group_;
-  require(group, input, output);
+  or_refuse(group, [&] { require(input, output); });
   const SumTraits own = traits(input.device().index);
   const bool fits_windows = input.count() > 0 && input.size_bytes() <= own.window_bytes;
   std::optional<Tensor> bucket;
-  if (!own.takes_inputs && !fits_windows) bucket = new_bucket(group, input);
+  if (!own.takes_inputs && !fits_windows) {
+    bucket = or_refuse(group, [&] { return new_bucket(group, input); });
+  }
   announce(group, input);
   if (group.topology().size == 1) return output.copy_from(input);
   const auto gpus = require_gpus("allreduce", input.device());

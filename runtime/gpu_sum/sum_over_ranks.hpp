@@ -14,7 +14,7 @@
 
 namespace tutti::gpus {
 
-/// What a layout of values may make use of, the same on all ranks: see Reducer.
+/// The abilities of a Reducer that a layout of sums depends on. Equal on all ranks.
 struct SumTraits {
   bool takes_inputs = false;
   std::size_t window_bytes = 0;

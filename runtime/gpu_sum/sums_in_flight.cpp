@@ -136,7 +136,7 @@ void SumsInFlight::State::fail_and_throw(const Error& error) {
   throw Error(error.code(), error.what(), ErrorScope::failed, /*reporter=*/false);
 }
 
-/// As the engine's waits do it: time counts while it is looked at. With several nodes a call waits
+/// Time counts while this looks at it, as in the engine's waits. With several nodes a call waits
 /// for every sum, and this looks for what has failed elsewhere alone.
 void SumsInFlight::State::look() {
   const auto now = Clock::now();
@@ -198,6 +198,7 @@ void SumsInFlight::State::abort(std::unique_lock<std::mutex>& lock) {
 }
 
 void SumsInFlight::State::watch() {
+  accelerator.work_beside_captures();
   std::unique_lock lock(mutex);
   looked_at = Clock::now();
   while (!is_over) {

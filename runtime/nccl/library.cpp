@@ -136,7 +136,7 @@ class Collectives final : public gpus::NodeCollectives {
     has_joined_ = true;
   }
 
-  /// As one group: for each group, and each call outside one, NCCL starts a thread.
+  /// All sums are one group, since NCCL starts a thread for each group and each call outside one.
   void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums) override {
     call("ncclAllReduce", [&](ncclComm_t comm) {
       ncclResult_t result = table().group_start();

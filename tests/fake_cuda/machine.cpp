@@ -129,6 +129,23 @@ bool Machine::remove(cudaEvent_t event) {
   return events_.erase(event) == 1;
 }
 
+cudaStreamCaptureMode& Machine::capture_mode() {
+  thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  return mode;
+}
+
+bool Machine::may_call_beside_captures() {
+  if (capture_mode() == cudaStreamCaptureModeRelaxed) return true;
+  const std::lock_guard lock(own_mutex_);
+  bool may = true;
+  for (const auto& [handle, stream] : streams_) {
+    if (!stream->is_capturing) continue;
+    stream->is_capture_lost = true;
+    may = false;
+  }
+  return may;
+}
+
 void Machine::await_all() {
   std::vector<std::shared_ptr<Stream>> all;
   {
@@ -188,7 +205,14 @@ void go_on(int device) {
 
 void set_capturing(cudaStream_t stream, bool is_capturing) {
   const auto found = Machine::self().find(stream);
-  if (found != nullptr) found->is_capturing = is_capturing;
+  if (found == nullptr) return;
+  found->is_capturing = is_capturing;
+  found->is_capture_lost = false;
+}
+
+bool is_capture_lost(cudaStream_t stream) {
+  const auto found = Machine::self().find(stream);
+  return found != nullptr && found->is_capture_lost;
 }
 
 bool is_used(int device) { return Machine::self().is_used(device); }

@@ -92,6 +92,7 @@ class Stream {
   void close();
 
   std::atomic<bool> is_capturing{false};
+  std::atomic<bool> is_capture_lost{false};
 
  private:
   void run();
@@ -155,6 +156,10 @@ class Machine {
   std::shared_ptr<Event> find(cudaEvent_t event) const;
   cudaEvent_t add_event();
   bool remove(cudaEvent_t event);
+  /// Before calls that CUDA calls unsafe: false if a stream is being captured, whose capture is
+  /// lost then, unless this thread has the relaxed mode.
+  [[nodiscard]] bool may_call_beside_captures();
+  static cudaStreamCaptureMode& capture_mode();
   /// Waits for all work of all devices, as the calls do that give memory back.
   void await_all();
 

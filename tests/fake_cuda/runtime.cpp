@@ -270,6 +270,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   });
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return machine().call("cudaThreadExchangeStreamCaptureMode", kNone, [&] {
+    std::swap(*mode, Machine::capture_mode());
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   return machine().call("cudaStreamIsCapturing", [&] {
     const auto found = machine().find(stream);
@@ -326,6 +333,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return machine().call("cudaEventQuery", [&] {
     const auto found = machine().find(event);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
+    if (!machine().may_call_beside_captures()) return cudaErrorStreamCaptureUnsupported;
     const bool is_done = found->stream == nullptr || found->stream->has_run(found->after);
     return is_done ? cudaSuccess : cudaErrorNotReady;
   });

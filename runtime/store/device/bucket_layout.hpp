@@ -38,7 +38,7 @@ enum class SumUse {
   call_updater      ///< the program's updater, which is given sums that have been made
 };
 
-/// Equal on all ranks: what a layout follows from, besides the keys.
+/// What a layout depends on besides the keys. Equal on all ranks.
 struct LayoutTraits {
   bool takes_inputs = false;          ///< the reducer sums a value from where it is
   std::size_t peer_window_bytes = 0;  ///< of memory that the kernels of all ranks read; 0: none
@@ -89,7 +89,7 @@ class BucketLayout {
   [[nodiscard]] bool has_sums() const { return !sums_.empty(); }
   /// The launch of updates sums over the ranks itself, from the windows of all of them.
   [[nodiscard]] bool reads_peer_windows() const { return reads_peer_windows_; }
-  /// A place for each key; empty without sums.
+  /// One for each key; empty without sums.
   [[nodiscard]] std::span<const KeySum> sums() const { return sums_; }
   /// Keys whose values are summed by a launch, in the order of its rows.
   [[nodiscard]] std::span<const std::size_t> launched() const { return launched_; }

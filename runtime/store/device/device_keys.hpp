@@ -33,8 +33,8 @@ class DeviceKeys {
 
   void clear();
   void add(Entry& entry);
-  /// Adds a value of the last key, in order: memory of this GPU that stays as it is until the push
-  /// has run. More values than a launch takes are summed here.
+  /// Gives the last key its next value: memory of this GPU that stays as it is until the push has
+  /// run. More values than a launch takes are summed here.
   void add_value(const std::byte* value);
   /// Keeps the copy of a value that was elsewhere; see drop_moved().
   const std::byte* keep(Tensor moved);
@@ -66,7 +66,7 @@ class DeviceKeys {
   void assign();
   void drop_moved() { moved_.clear(); }
 
-  /// The place where the sum of a key is made, after lay_out().
+  /// The memory that a key's sum is made in, after lay_out().
   [[nodiscard]] std::byte* sum_of(std::size_t key);
   /// The row that sums the values of a small key.
   [[nodiscard]] const gpus::TensorRow& values_of(std::size_t key) const {

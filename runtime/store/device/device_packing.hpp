@@ -45,7 +45,7 @@ class DevicePacking {
   void leak_until_exit();
 
  private:
-  /// What is on one GPU.
+  /// The keys of the push that are on one GPU, and their packed bytes.
   struct PackedKeys {
     std::vector<gpus::TensorRow> rows;
     std::vector<std::size_t> places;  ///< of each row's packed bytes

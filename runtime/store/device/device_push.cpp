@@ -70,6 +70,7 @@ const std::byte* DevicePush::value_on(DeviceKeys& keys, const PushItem& item,
 void DevicePush::add(const PushItem& item) {
   const int device = item.entry->replica.device().index;
   DeviceKeys& keys = keys_.try_emplace(device, gpus_, device, sum_over_ranks_).first->second;
+  if (keys.empty()) gpus_->require_stream(device);
   keys.add(*item.entry);
   for (const ConstTensorView& value : item.values) keys.add_value(value_on(keys, item, value));
 }
@@ -101,8 +102,13 @@ bool DevicePush::takes_launches_again() {
     return false;
   }
   if (!had_launches) return false;
-  if (plan_.is_reused()) return before == plan_.number();
-  if (!plan_.has_same_keys() || before + 1 != plan_.number() || !replace_values()) return false;
+  const bool is_reused = plan_.is_reused() && before == plan_.number();
+  const bool has_new_values =
+      !plan_.is_reused() && plan_.has_same_keys() && before + 1 == plan_.number();
+  if (!is_reused && !has_new_values) return false;
+  for_each_gpu([&](DeviceKeys& keys) { gpus_->require_stream(keys.device()); });
+  if (is_reused) return true;
+  if (!replace_values()) return false;
   for_each_gpu([&](DeviceKeys& keys) { keys.prepare(rule_, sums_values()); });
   return true;
 }
@@ -136,8 +142,8 @@ void DevicePush::take_launches() {
   may_shrink_ = false;
 }
 
-/// What this rank gives is packed before the ranks agree, as for keys on the cpu: to pack changes
-/// no residual.
+/// This rank's values are packed before the ranks agree, as those of keys on the cpu are: packing
+/// changes no residual.
 void DevicePush::stage_compressed() {
   const gpus::NamedRange range(gpus_->accelerator(), "compression of values");
   compressed_push_.clear();
@@ -216,8 +222,8 @@ void DevicePush::await_squares(const DeviceKeys& keys) {
       [&] { return "norm of the gradients on " + to_string(gpu(keys.device())); });
 }
 
-/// The updates of the key that has most, which a schedule goes by, before the push; 0
-/// without a schedule.
+/// The number of updates that a schedule goes by, before any key of the push is updated, whichever
+/// GPU it is on; 0 without a schedule.
 std::uint64_t DevicePush::most_updates() const {
   const Optimizer* optimizer = rule_.optimizer();
   if (optimizer == nullptr || !optimizer->options().schedule) return 0;

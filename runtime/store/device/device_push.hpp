@@ -34,7 +34,7 @@ class DevicePush {
         compressed_push_(*group, compression) {}
 
   /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
-  /// What was made ready for the last push stands, if this one has the same plan.
+  /// The launches of the last push stand, if this one has the same plan.
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
   ///         two GPUs; a dtype that the compression does not pack; an optimizer that has no
   ///         kernels or does not take the dtype. out_of_memory.
@@ -76,12 +76,12 @@ class DevicePush {
   void update(DeviceKeys& keys, std::uint64_t most_updates, double factor);
   void call_updater(const Updater& updater, DeviceKeys& keys);
 
-  /// Runs body(). Its exceptions, also want of memory, fail the group: all ranks have agreed.
+  /// An error of body(), also a lack of memory, fails the group: all ranks have agreed by then.
   template <class Body>
   void or_fail(Body body) {
     gpus::carry_out(group_, body, [] {});
   }
-  /// Calls body() for each GPU that has keys of this push.
+  /// Calls body(keys of a GPU) for each GPU that has keys of this push.
   template <class Body>
   void for_each_gpu(Body body) {
     for (auto& [device, keys] : keys_) {

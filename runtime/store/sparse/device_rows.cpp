@@ -39,6 +39,7 @@ void DeviceRows::prepare() {
   for (auto& [device, work] : work_) {
     if (work.items.empty()) continue;
     gpus_ = gpus::require_gpus("push", gpu(device));
+    gpus_->require_stream(device);
     make_room(device, work);
     if (rule_.updater() == nullptr) make_launch_room(device, work);
   }

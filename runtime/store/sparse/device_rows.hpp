@@ -52,7 +52,7 @@ class DeviceRows {
     std::size_t begin = 0;            ///< of its sums, in bytes
     std::vector<std::int64_t> ids{};  ///< for an updater
   };
-  /// What is on one GPU.
+  /// The keys of the push that are on one GPU, and the sums of their rows.
   struct GpuRows {
     std::vector<Item> items;
     std::size_t taken = 0;          ///< items whose sums are there

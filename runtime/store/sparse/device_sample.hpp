@@ -36,13 +36,13 @@ class DeviceSample {
   void leak_until_exit();
 
  private:
-  /// What is on one GPU.
+  /// The bytes of one GPU that are compared.
   struct GpuSample {
     std::size_t expected = 0;
     std::size_t bytes = 0;  ///< added
     std::optional<Tensor> rows;
   };
-  /// The part of a sample that one add() has put there.
+  /// The bytes that one add() has put into a sample.
   struct Piece {
     int device;
     std::size_t begin;
