@@ -5,30 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <functional>
-#include <new>
-#include <string_view>
 
 namespace tutti::collectives {
 
 namespace {
-
-/// While it lives, messages of the waiter name the call.
-class NamedCall {
- public:
-  NamedCall(Waiter& waiter, const Call& call)
-      : waiter_(waiter), progress_{call.sequence(), call.operation().describe} {
-    waiter_.set_call(&progress_);
-  }
-  ~NamedCall() { waiter_.set_call(nullptr); }
-  NamedCall(const NamedCall&) = delete;
-  NamedCall& operator=(const NamedCall&) = delete;
-
- private:
-  Waiter& waiter_;
-  CallInProgress progress_;
-};
 
 /// The end of an operation, however it ends.
 class OperationEnd {
@@ -48,6 +28,22 @@ class OperationEnd {
   std::uint64_t time_ = 0;
 };
 
+/// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
+void require_mpi_types(const Operation& operation) {
+  for (const Segment& segment : operation.segments) {
+    if (size_of(segment.dtype) != 2) continue;
+    throw Error(ErrorCode::invalid_argument,
+                std::string("MPI cannot reduce ") + to_string(segment.dtype) +
+                    "; choose another exchange than mpi in TUTTI_ALGORITHMS");
+  }
+}
+
+/// In nanoseconds, which are as long on all nodes.
+std::uint64_t time_between_nodes(const Waiter& waiter) {
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(waiter.now().time_since_epoch()).count());
+}
+
 }  // namespace
 
 Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
@@ -62,8 +58,8 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       waiter_(memory_, topology_, settings, transport),
       call_(memory_, topology_, waiter_, tuning_, allocate_shared),
       learner_(tuning_, topology_.local_size(), memory_.reader != nullptr),
-      transport_(transport),
-      allocate_shared_(std::move(allocate_shared)) {
+      disagreement_(call_, transport),
+      messages_(call_, tuning_, transport, std::move(allocate_shared), statistics_) {
   if (topology_.num_nodes() == 1) return;
   if (topology_.local_rank == 0) {
     agreement_ = std::make_unique<Agreement>(topology_, plan_, waiter_, *transport, tuning_);
@@ -75,7 +71,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
 
 void Engine::start(const Operation& operation) {
   check_usable();
-  complete_message();
+  messages_.complete();
   const std::uint64_t begun = statistics_.enter_operation();
   if (is_one_node_ && call_.prepare_tiny(operation)) {
     call_.begin(begun);
@@ -83,7 +79,7 @@ void Engine::start(const Operation& operation) {
   }
   const bool with_inputs = prepare(operation);
   call_.begin(begun);
-  announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes();
+  announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes(waiter_);
   call_.announcement().announce(with_inputs);
 }
 
@@ -93,7 +89,8 @@ void Engine::start(const Operation& operation) {
 bool Engine::prepare(const Operation& operation) {
   bool with_inputs = false;
   const auto error = caught([&] {
-    require_mpi_types(operation);
+    const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
+    if (by_mpi && operation.kind == Kind::allreduce) require_mpi_types(operation);
     call_.prepare(operation, wide_);
     with_inputs = announces_inputs();
   });
@@ -121,48 +118,28 @@ bool Engine::announces_inputs() {
   return learner_.plan(call_.announcement().own_class()).inputs == Inputs::announced;
 }
 
-/// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
-void Engine::require_mpi_types(const Operation& operation) const {
-  const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
-  if (!by_mpi || operation.kind != Kind::allreduce) return;
-  for (const Segment& segment : operation.segments) {
-    if (size_of(segment.dtype) != 2) continue;
-    throw Error(ErrorCode::invalid_argument,
-                std::string("MPI cannot reduce ") + to_string(segment.dtype) +
-                    "; choose another exchange than mpi in TUTTI_ALGORITHMS");
-  }
-}
-
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
 /// step, which will not come. An error that code of the program throws may be known to the ranks of
 /// another group, and is news to this one.
 template <class Body>
-auto Engine::or_fail(Body body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    if (error.scope() == ErrorScope::failed && failed()) throw;
-    fail(LocalError{error.code(), error.what()});
-  } catch (const std::bad_alloc&) {
-    fail(LocalError{ErrorCode::out_of_memory, "no memory for a call that has begun"});
-  } catch (const std::exception& error) {
-    fail_by_exception(error.what());
-  } catch (...) {
-    fail_by_exception("an exception of unknown type");
-  }
+void Engine::or_fail(Body body) {
+  catching(body, [&](const LocalError& error) {
+    if (error.scope == ErrorScope::failed && failed()) throw;
+    fail(error);
+  });
 }
 
 bool Engine::finish() {
   OperationEnd end(statistics_, call_.operation().kind, call_.layout().value_bytes());
-  const Outcome outcome = or_fail([&] {
+  Outcome outcome = Outcome::done;
+  or_fail([&] {
     if (is_one_node_ && !logs_calls_ && call_.announcement().finds_all_alike()) {
-      end.set_time(complete_small());
-      return Outcome::done;
+      return end.set_time(complete_small());
     }
-    const NamedCall named(waiter_, call_);
-    return log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
+    const NamedCall named(waiter_, {call_.sequence(), call_.operation().describe});
+    outcome = log().writes(LogLevel::debug) ? carry_out_logged() : carry_out();
   });
-  if (outcome == Outcome::refused) throw_report();
+  if (outcome == Outcome::refused) disagreement_.throw_report();
   return outcome == Outcome::done;
 }
 
@@ -182,52 +159,18 @@ std::uint64_t Engine::complete_small() {
   return is_quick ? met : 0;
 }
 
-/// In a handler: an optimizer of the program's threw. The error has the exception nested in it.
-void Engine::fail_by_exception(const char* what) {
-  const std::string text = name_of(topology_, topology_.rank) + ": " + what;
-  const bool is_first = waiter_.raise_failure(ErrorCode::user_code, text);
-  std::throw_with_nested(Error(ErrorCode::user_code, text, ErrorScope::failed, is_first));
-}
-
 void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
-  const CallInProgress progress{call_.sequence(), what};
   // Nobody wakes this rank when it is ready: something to poll keeps its sleeps short.
   const auto nothing = [] {};
   const FunctionRef<void()> poll(nothing);
-  const auto end = [&] {
-    waiter_.set_call(nullptr);
-    waiter_.set_poll(nullptr);
-  };
-  waiter_.set_call(&progress);
-  waiter_.set_poll(&poll);
-  try {
-    waiter_.until(ready, [] { return std::vector<int>(); });
-  } catch (...) {
-    end();
-    throw;
-  }
-  end();
+  const NamedCall named(waiter_, {call_.sequence(), what});
+  const PollGuard guard(waiter_, &poll);
+  waiter_.until(ready, [] { return std::vector<int>(); });
 }
 
 void Engine::check_peers(FunctionRef<std::string()> what) {
-  const CallInProgress progress{call_.sequence(), what};
-  waiter_.set_call(&progress);
-  try {
-    waiter_.check_peers();
-  } catch (...) {
-    waiter_.set_call(nullptr);
-    throw;
-  }
-  waiter_.set_call(nullptr);
-}
-
-void Engine::fail(const Error& error) {
-  if (error.scope() != ErrorScope::caller) throw error;
-  fail(LocalError{error.code(), error.what()});
-}
-
-void Engine::fail(const LocalError& error) {
-  waiter_.fail(error.code, name_of(topology_, topology_.rank) + ": " + error.text);
+  const NamedCall named(waiter_, {call_.sequence(), what});
+  waiter_.check_peers();
 }
 
 void Engine::watch(const StopFlag& stop) {
@@ -265,8 +208,7 @@ bool Engine::meet() {
 
 Engine::Outcome Engine::carry_out() {
   if (!meet()) {
-    const RankStatement own = statement_of(0, call_.operation().describe());
-    return exchange_statements(own) ? Outcome::differs : Outcome::refused;
+    return disagreement_.explain() ? Outcome::differs : Outcome::refused;
   }
   call_.mark(Phase::moving);
   if (call_.layout().total() > 0) reduce();
@@ -303,17 +245,11 @@ void Engine::reduce_by_path() {
 }
 
 void Engine::deliver_sums_of_agreement() {
-  if (agreement_ != nullptr && agreement_->has_delivered()) return;
-  if (agreement_ != nullptr && !agreement_->last_operands().empty()) {
-    return call_.data().deliver_sum(agreement_->last_operands());
-  }
-  call_.data().deliver_small(agreement_ != nullptr ? agreement_->result()
-                                                   : call_.agreement_line().payload);
-}
-
-std::uint64_t Engine::time_between_nodes() const {
-  return static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(waiter_.now().time_since_epoch()).count());
+  if (agreement_ == nullptr) return call_.data().deliver_small(call_.agreement_line().payload);
+  const Agreed& agreed = agreement_->last();
+  if (agreed.is_delivered) return;
+  agreed.operands.empty() ? call_.data().deliver_small(agreed.sum)
+                          : call_.data().deliver_sum(agreed.operands);
 }
 
 /// What packed sums are depends on how they are cut, so these keep to one way. Counted from when
@@ -322,7 +258,7 @@ std::uint64_t Engine::time_between_nodes() const {
 void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
   const std::uint64_t begun =
-      call_.announcement().is_inline_learnt() ? announced_at_ : time_between_nodes();
+      call_.announcement().is_inline_learnt() ? announced_at_ : time_between_nodes(waiter_);
   const CallClass call_class = call_.announcement().class_between_nodes();
   const Path path = learner_.choose(call_class, call_.announcement().is_inline());
   if (call_.announcement().is_inline()) {
@@ -330,7 +266,7 @@ void Engine::reduce_between_nodes() {
   } else {
     reduce_in_lanes(call_, path, tuning_, lane_.get());
   }
-  call_.announcement().report_time(CallTime::between(begun, time_between_nodes()));
+  call_.announcement().report_time(CallTime::between(begun, time_between_nodes(waiter_)));
 }
 
 /// Every rank of the group does, in the same call, whichever way that call ends for it.
@@ -352,17 +288,17 @@ bool Engine::agree_between_nodes() {
   AgreementLine& line = call_.agreement_line();
   if (agreement_ != nullptr) {
     const Agreement::Payload payload = payload_of_handshakes();
-    const bool agreed = agreement_->reach(call_, payload);
-    if (agreed && payload != Agreement::Payload::none && memory_.size() > 1) {
-      std::memcpy(line.payload, agreement_->result(), call_.layout().total());
+    const Agreed& agreed = agreement_->reach(call_, payload);
+    if (agreed.all_alike && payload != Agreement::Payload::none && memory_.size() > 1) {
+      std::memcpy(line.payload, agreed.sum, call_.layout().total());
     }
-    line.agreed = agreed ? 1 : 0;
-    line.stop_requested = agreement_->stop_requested() ? 1 : 0;
-    line.last_rank = agreement_->last_rank();
-    line.last_time = agreement_->last_time();
+    line.agreed = agreed.all_alike ? 1 : 0;
+    line.stop_requested = agreed.stop_requested ? 1 : 0;
+    line.last_rank = agreed.last_rank;
+    line.last_time = agreed.last_time;
     line.sequence.store(call_.sequence(), std::memory_order_release);
     waiter_.wake();
-    return agreed;
+    return agreed.all_alike;
   }
   waiter_.until([&] { return line.sequence.load(std::memory_order_acquire) == call_.sequence(); },
                 [&] { return std::vector<int>{topology_.local_ranks().front()}; });
@@ -371,68 +307,19 @@ bool Engine::agree_between_nodes() {
 
 void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   check_usable();
-  complete_message();
+  messages_.complete();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
   call_.prepare(refused, wide_);
   call_.begin(statistics_.enter_operation());
   const OperationEnd end(statistics_, Kind::refusal, 0);
-  const NamedCall named(waiter_, call_);
+  const NamedCall named(waiter_, {call_.sequence(), call_.operation().describe});
   call_.announcement().announce_refusal();
   or_fail([&] {
     static_cast<void>(meet());
-    static_cast<void>(exchange_statements(statement_of(static_cast<std::uint32_t>(code) + 1, why)));
+    disagreement_.explain_refusal(code, why);
   });
-  throw_report();
-}
-
-RankStatement Engine::statement_of(std::uint32_t refused, const std::string& text) const {
-  RankStatement statement{topology_.rank, refused, call_.signature(), {}};
-  const std::size_t length = std::min(text.size(), kTextBytes - 1);
-  std::memcpy(statement.text, text.data(), length);
-  return statement;
-}
-
-/// Step 1: every rank writes its statement. Step 2: the first rank has written the report. True if
-/// there is nothing to throw: see MismatchReport::only_checks_differ.
-bool Engine::exchange_statements(const RankStatement& own) {
-  ControlBlock& mine = memory_.control();
-  ControlBlock& first = memory_.first();
-  std::memcpy(mine.text, own.text, kTextBytes);
-  mine.text_code = own.refused;
-  call_.steps().signal();
-  if (topology_.local_rank == 0) {
-    call_.steps().wait_for_ranks(0, memory_.size());
-    const MismatchReport report = find_mismatch(topology_, call_.sequence(), collect_statements());
-    const std::size_t length = std::min(report.text.size(), kReportBytes - 1);
-    std::memcpy(first.report_text, report.text.data(), length);
-    first.report_text[length] = '\0';
-    first.report_code =
-        report.only_checks_differ ? kOnlyChecksDiffer : static_cast<std::uint32_t>(report.code);
-    call_.steps().signal();
-  } else {
-    call_.steps().wait_for(0, 2);
-  }
-  call_.mark(Phase::refused);
-  return first.report_code == kOnlyChecksDiffer;
-}
-
-void Engine::throw_report() {
-  const ControlBlock& first = memory_.first();
-  throw Error(static_cast<ErrorCode>(first.report_code), first.report_text, ErrorScope::agreed,
-              /*reporter=*/topology_.rank == 0);
-}
-
-std::vector<RankStatement> Engine::collect_statements() {
-  std::vector<RankStatement> statements(topology_.local_size());
-  for (int i = 0; i < topology_.local_size(); ++i) {
-    const ControlBlock& peer = memory_.peers[i].control();
-    statements[i].rank = topology_.local_ranks()[i];
-    statements[i].refused = peer.text_code;
-    statements[i].signature = call_.line(i).signature;
-    std::memcpy(statements[i].text, peer.text, kTextBytes);
-  }
-  return agreement_ == nullptr ? statements : agreement_->exchange(statements);
+  disagreement_.throw_report();
 }
 
 }  // namespace tutti::collectives

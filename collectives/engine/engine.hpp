@@ -5,7 +5,8 @@
 #include <memory>
 
 #include "collectives/choice/learner.hpp"
-#include "collectives/engine/messages.hpp"
+#include "collectives/engine/disagreement.hpp"
+#include "collectives/engine/message_calls.hpp"
 #include "collectives/engine/statistics_collector.hpp"
 #include "collectives/job/local_error.hpp"
 #include "collectives/lanes/agreement.hpp"
@@ -52,17 +53,8 @@ class Engine {
   /// of waiting, and throws what they throw: this rank's error, with its name in front.
   [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
 
-  /// A message between two ranks; `describe` is the call in words. See Messages. A small message
-  /// may be taken after its send has returned; then this rank's next call, of any kind, waits for
-  /// that first, and throws what the send would have thrown, before anything else. Errors:
-  /// mismatch, on both ranks; communication, timeout (failed).
-  void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
-  void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
-  /// Waits until what an earlier send has left is taken. Every call begins with it, also those that
-  /// go on while the program computes. Errors: as send().
-  void complete_message() {
-    if (messages_ != nullptr && messages_->has_left()) wait_for_message();
-  }
+  /// Messages between two ranks.
+  [[nodiscard]] MessageCalls& messages() { return messages_; }
 
   /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
   /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
@@ -70,8 +62,7 @@ class Engine {
 
   /// This rank cannot go on with what all ranks are in the middle of: fails the group with its
   /// error, unless the others know of that already, and throws.
-  [[noreturn]] void fail(const Error& error);
-  [[noreturn]] void fail(const LocalError& error);
+  [[noreturn]] void fail(const LocalError& error) { waiter_.fail(error); }
 
   /// Throws if the group has failed.
   void check_usable() { waiter_.check_failure(); }
@@ -139,26 +130,14 @@ class Engine {
   [[nodiscard]] bool meet();
   std::uint64_t complete_small();
   [[nodiscard]] bool prepare(const Operation& operation);
-  void require_mpi_types(const Operation& operation) const;
   [[nodiscard]] bool agree_between_nodes();
-  [[nodiscard]] bool exchange_statements(const RankStatement& own);
-  [[noreturn]] void throw_report();
-  [[noreturn]] void fail_by_exception(const char* what);
   template <class Body>
-  auto or_fail(Body body);
-  RankStatement statement_of(std::uint32_t refused, const std::string& text) const;
-  std::vector<RankStatement> collect_statements();
+  void or_fail(Body body);
   void reduce();
   void reduce_by_path();
   void reduce_between_nodes();
-  /// In nanoseconds, which are as long on all nodes.
-  [[nodiscard]] std::uint64_t time_between_nodes() const;
   void deliver_sums_of_agreement();
   void learn_last_time();
-  Messages& messages();
-  void wait_for_message();
-  void carry_out_message(int other_rank, MessageState state, std::size_t bytes,
-                         FunctionRef<std::string()> describe, FunctionRef<void()> body);
 
   NodeMemory memory_;
   Topology topology_;
@@ -176,10 +155,8 @@ class Engine {
   std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
-  Transport* transport_;
-  AllocateShared allocate_shared_;
-  std::unique_ptr<Messages> messages_;  ///< null before the first message
-  CallTotals* message_totals_[3] = {};  ///< by MessageState
+  Disagreement disagreement_;
+  MessageCalls messages_;
 };
 
 }  // namespace tutti::collectives

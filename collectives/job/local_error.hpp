@@ -15,25 +15,38 @@ namespace tutti::collectives {
 struct LocalError {
   ErrorCode code;
   std::string text;
+  ErrorScope scope = ErrorScope::caller;  ///< which ranks know of it already
+  bool is_foreign = false;                ///< no Error: code of the program threw it
 };
 
-/// Runs `body`, and returns what it throws, if anything: the one list of what is caught where one
-/// rank's error has to become everybody's. An Error that other ranks know of already goes through.
-template <class Body>
-[[nodiscard]] std::optional<LocalError> caught(Body&& body) {
+/// Runs `body`, and calls handle(LocalError) in the handler of what it throws: the one list of what
+/// is caught where one rank's error has to become everybody's.
+template <class Body, class Handle>
+void catching(Body&& body, Handle&& handle) {
   try {
     body();
-    return std::nullopt;
   } catch (const Error& error) {
-    if (error.scope() != ErrorScope::caller) throw;
-    return LocalError{error.code(), error.what()};
+    handle(LocalError{error.code(), error.what(), error.scope()});
   } catch (const std::bad_alloc&) {
-    return LocalError{ErrorCode::out_of_memory, "no memory"};
+    handle(LocalError{ErrorCode::out_of_memory, "no memory"});
   } catch (const std::exception& error) {
-    return LocalError{ErrorCode::user_code, error.what()};
+    handle(LocalError{.code = ErrorCode::user_code, .text = error.what(), .is_foreign = true});
   } catch (...) {
-    return LocalError{ErrorCode::user_code, "an exception of unknown type"};
+    handle(LocalError{
+        .code = ErrorCode::user_code, .text = "an exception of unknown type", .is_foreign = true});
   }
+}
+
+/// Runs `body`, and returns what it throws, if anything. An Error that other ranks know of already
+/// goes through.
+template <class Body>
+[[nodiscard]] std::optional<LocalError> caught(Body&& body) {
+  std::optional<LocalError> own;
+  catching(body, [&](const LocalError& error) {
+    if (error.scope != ErrorScope::caller) throw;
+    own = error;
+  });
+  return own;
 }
 
 }  // namespace tutti::collectives

@@ -32,20 +32,6 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Lets every wait of the call move the lane's messages on.
-class PollGuard {
- public:
-  PollGuard(Waiter& waiter, const FunctionRef<void()>* poll) : waiter_(waiter) {
-    waiter_.set_poll(poll);
-  }
-  ~PollGuard() { waiter_.set_poll(nullptr); }
-  PollGuard(const PollGuard&) = delete;
-  PollGuard& operator=(const PollGuard&) = delete;
-
- private:
-  Waiter& waiter_;
-};
-
 /// A consumer takes elements in the order of segments. All ranks have one, or none has.
 bool may_be_interleaved(const Operation& operation) {
   const bool has_blocks = operation.kind == Kind::allgather || operation.kind == Kind::alltoall ||

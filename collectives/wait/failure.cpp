@@ -74,6 +74,13 @@ void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
   throw Error(code, text, ErrorScope::failed, reporter);
 }
 
+void Failure::fail(const LocalError& error) {
+  const std::string text = name_of(topology_, topology_.rank) + ": " + error.text;
+  if (!error.is_foreign || std::current_exception() == nullptr) fail(error.code, text);
+  const bool is_first = raise(error.code, text);
+  std::throw_with_nested(Error(error.code, text, ErrorScope::failed, is_first));
+}
+
 /// Among few nodes every rank says so. Among many the last one of a node does, for all of them: a
 /// node where others are left learns from its own memory who is not there, and then says so.
 void Failure::leave(std::uint64_t last_sequence, bool by_exception) {

@@ -14,6 +14,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/job/function_ref.hpp"
+#include "collectives/job/local_error.hpp"
 #include "collectives/job/topology.hpp"
 #include "collectives/wait/node_memory.hpp"
 #include "collectives/wait/sleepers.hpp"
@@ -74,6 +75,9 @@ class Failure {
 
   /// Raises the node's failure, tells the other nodes, and throws. The first failure stands.
   [[noreturn]] void fail(ErrorCode code, const std::string& text, bool reporter = true);
+  /// fail() with an error of this rank, whose name stands in front. In a handler, the exception of
+  /// the program's own is nested in what is thrown.
+  [[noreturn]] void fail(const LocalError& error);
   /// fail() without throwing, for a rank that has an exception of its own to throw. False if the
   /// node had failed before.
   bool raise(ErrorCode code, const std::string& text);

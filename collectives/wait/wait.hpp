@@ -122,6 +122,7 @@ class Waiter {
   [[noreturn]] void fail(ErrorCode code, const std::string& text, bool reporter = true) {
     failure_.fail(code, text, reporter);
   }
+  [[noreturn]] void fail(const LocalError& error) { failure_.fail(error); }
   bool raise_failure(ErrorCode code, const std::string& text) { return failure_.raise(code, text); }
   void check_failure() const { failure_.check(); }
   [[nodiscard]] bool failed() const { return failure_.failed(); }
@@ -184,6 +185,35 @@ class Waiter {
   const Patience* patience_ = nullptr;
   bool is_beside_ = false;         ///< waits are made beside a thread that computes
   Clock::time_point looked_at_{};  ///< by check_peers()
+};
+
+/// While it lives, messages of the waiter name the call.
+class NamedCall {
+ public:
+  NamedCall(Waiter& waiter, const CallInProgress& call) : waiter_(waiter), call_(call) {
+    waiter_.set_call(&call_);
+  }
+  ~NamedCall() { waiter_.set_call(nullptr); }
+  NamedCall(const NamedCall&) = delete;
+  NamedCall& operator=(const NamedCall&) = delete;
+
+ private:
+  Waiter& waiter_;
+  CallInProgress call_;
+};
+
+/// While it lives, every wait also calls `poll`, unless that is null.
+class PollGuard {
+ public:
+  PollGuard(Waiter& waiter, const FunctionRef<void()>* poll) : waiter_(waiter) {
+    waiter_.set_poll(poll);
+  }
+  ~PollGuard() { waiter_.set_poll(nullptr); }
+  PollGuard(const PollGuard&) = delete;
+  PollGuard& operator=(const PollGuard&) = delete;
+
+ private:
+  Waiter& waiter_;
 };
 
 }  // namespace tutti::collectives

@@ -33,11 +33,11 @@ void Communicator::send(const ConstTensorView& tensor, int to_rank) {
     return "send of " + to_string(tensor) + " to rank " + std::to_string(to_rank);
   };
   if (!is_plain(*this, tensor, to_rank)) check_message(*this, describe(), tensor, to_rank);
-  group_->engine().send(to_rank,
-                        {.bytes = const_cast<std::byte*>(tensor.bytes()),  // only read
-                         .count = tensor.count(),
-                         .dtype = tensor.dtype()},
-                        describe);
+  group_->engine().messages().send(to_rank,
+                                   {.bytes = const_cast<std::byte*>(tensor.bytes()),  // only read
+                                    .count = tensor.count(),
+                                    .dtype = tensor.dtype()},
+                                   describe);
 }
 
 void Communicator::receive(const TensorView& tensor, int from_rank) {
@@ -45,7 +45,7 @@ void Communicator::receive(const TensorView& tensor, int from_rank) {
     return "receive of " + to_string(tensor) + " from rank " + std::to_string(from_rank);
   };
   if (!is_plain(*this, tensor, from_rank)) check_message(*this, describe(), tensor, from_rank);
-  group_->engine().receive(
+  group_->engine().messages().receive(
       from_rank, {.bytes = tensor.bytes(), .count = tensor.count(), .dtype = tensor.dtype()},
       describe);
 }

@@ -80,21 +80,15 @@ std::optional<std::string> failure_of(const Group& group, NodeCollectives& node)
 /// host's memory, and then abort() ends what is in streams.
 template <class Body, class Abort>
 void carry_out(Group& group, Body body, Abort abort) {
-  const auto fail = [&](const Error& error) {
+  collectives::catching(body, [&](const collectives::LocalError& error) {
     try {
+      if (error.scope != ErrorScope::caller) throw;
       group.engine().fail(error);
     } catch (...) {
       abort();
       throw;
     }
-  };
-  try {
-    body();
-  } catch (const Error& error) {
-    fail(error);
-  } catch (const std::bad_alloc&) {
-    fail(Error(ErrorCode::out_of_memory, "no memory for a sum over GPUs"));
-  }
+  });
 }
 
 }  // namespace tutti::gpus

@@ -13,12 +13,12 @@ namespace {
 /// or not all of this one. Only a failure of this group is known to all of its ranks.
 std::optional<collectives::LocalError> error_of(const collectives::Engine& engine,
                                                 const std::function<void()>& body) {
-  try {
-    return collectives::caught(body);
-  } catch (const Error& error) {
-    if (engine.failed()) throw;
-    return collectives::LocalError{error.code(), error.what()};
-  }
+  std::optional<collectives::LocalError> own;
+  collectives::catching(body, [&](const collectives::LocalError& error) {
+    if (error.scope != ErrorScope::caller && engine.failed()) throw;
+    own = error;
+  });
+  return own;
 }
 
 }  // namespace

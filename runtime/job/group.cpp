@@ -153,7 +153,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
 
 AsyncCalls& Group::async() {
   require_own_process();
-  if (has_engine()) engine_->complete_message();
+  if (has_engine()) engine_->messages().complete();
   if (makes_async_calls_) return *async_;
   if (!parts_.why_not_async.empty()) {
     throw Error(ErrorCode::invalid_argument, "asynchronous calls: " + parts_.why_not_async);

@@ -217,11 +217,13 @@ class Members {
     return said;
   }
   void send(int member, Said said) {
-    engine_.send(ranks_[static_cast<std::size_t>(member)], message(said), [&] { return what_; });
+    engine_.messages().send(ranks_[static_cast<std::size_t>(member)], message(said),
+                            [&] { return what_; });
   }
   Said receive(int member) {
     Said said{};
-    engine_.receive(ranks_[static_cast<std::size_t>(member)], message(said), [&] { return what_; });
+    engine_.messages().receive(ranks_[static_cast<std::size_t>(member)], message(said),
+                               [&] { return what_; });
     return said;
   }
   static collectives::Message message(Said& said) {

@@ -1,91 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Agreement that makes sums on the way.
+#include "collectives/lanes/handshake_sums.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
-#include "collectives/lanes/agreement.hpp"
-#include "collectives/lanes/agreement_state.hpp"
 #include "collectives/lanes/exchange.hpp"
 #include "collectives/lanes/halving.hpp"
 
 namespace tutti::collectives {
 
-bool sums_at_once(const FusedLayout& layout) {
-  bool all = true;
-  layout.for_each_segment(
-      [&](const FusedLayout::Part& part) { all = all && size_of(layout.wire(part.segment)) != 2; });
-  return all;
+namespace {
+
+constexpr std::size_t kValuesBegin = Handshake::kValuesBegin;
+
+/// The most that a message has: the first round of a sum by halves brings the most, of which the
+/// upper half has the odd line.
+std::size_t most_of_message(const Topology& topology, const Tuning& tuning) {
+  const int nodes = topology.num_nodes();
+  const Range half = range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 1, nodes));
+  return kValuesBegin +
+         std::max({tuning.inline_shared_bytes, tuning.inline_tried_bytes, half.size()});
 }
 
-// --- whole sums ---------------------------------------------------------------------------------
-
-bool Agreement::fold(Call& call, bool with_payload) {
-  static_assert(sizeof(Handshake) <= kValuesBegin);
-  const std::size_t bytes =
-      with_payload && call.announcement().node_agrees() ? call.layout().total() : 0;
-  Handshake own = handshake_of(call, bytes);
-  const std::byte* const arrived = buffers_->arrived.get();
-  const std::byte* const rest = buffers_->rest.get();
-  std::byte* sum = buffers_->own.get() + kValuesBegin;
-  if (bytes > 0) call.data().reduce_payloads_to_buffer(0, topology_.local_size(), sum);
-  for (int index = 0; index < folding_.num_rounds(); ++index) {
-    const FoldingRound round = folding_.round(index);
-    write_folded(own, buffers_->own.get());
-    if (!round.rest_to.empty()) write_folded(own, buffers_->rest.get());
-    exchange_folded(round);
-    if (round.partner >= 0 || round.total_from >= 0) merge(own, arrived);
-    if (round.rest_from >= 0) merge(own, rest);
-    if (own.partial_bytes == 0) continue;
-    const bool is_last = index + 1 == folding_.num_rounds();
-    if (round.partner >= 0) {
-      add(call, arrived, folding_.partners_in(index), is_last);
-    }
-    if (round.adds_rest) {
-      add(call, rest, folding_.rest(), folding_.round(index + 1).own_to.empty());
-    }
-    if (round.total_from >= 0) sum = buffers_->arrived.get() + kValuesBegin;
-  }
-  stop_requested_ = own.stop_requested != 0;
-  last_time_ = own.last_time;
-  if (own.agrees == 0) return false;
-  if (bytes > 0 && call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
-    divide_by_ranks(call.layout(), {0, bytes}, plan_, sum);
-  }
-  result_ = sum;
-  return true;
-}
-
-void Agreement::write_folded(const Handshake& own, std::byte* message) const {
-  Handshake header = own;
-  header.last_rank = last_rank_;
-  header.bytes_here = own.partial_bytes;
-  std::memcpy(message, &header, sizeof header);
-}
-
-/// Two messages of one round never come from one node.
-void Agreement::exchange_folded(const FoldingRound& round) {
-  const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
-  const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
-  const auto as_it_is = [](const std::span<std::byte> message) {
-    return std::span<const std::byte>(message.first(folded_length(message)));
-  };
-  const auto own = as_it_is({buffers_->own.get(), most_bytes_});
-  const int arrives_from = std::max(round.partner, round.total_from);
-  if (arrives_from >= 0) receive_handshake(arrives_from, arrived);
-  if (round.rest_from >= 0) receive_handshake(round.rest_from, rest);
-  if (round.partner >= 0) send_handshake(round.partner, own);
-  for (const int node : round.own_to) send_handshake(node, own);
-  for (const int node : round.rest_to) send_handshake(node, as_it_is(rest));
-  if (!wait_for_handshakes()) return;
-  learn_last_rank((last_node_ == arrives_from ? arrived : rest).data());
-}
-
-/// Nodes that do not agree have no sum. A handshake stands for all nodes that its sender knows of.
-void Agreement::merge(Handshake& own, const std::byte* message) {
-  Handshake other;
-  std::memcpy(&other, message, sizeof other);
+/// Nodes that do not agree have no sum.
+void merge(Handshake& own, std::span<const std::byte> message) {
+  const Handshake other = Handshake::read(message);
   own.stop_requested |= other.stop_requested;
   own.last_time = longest_of(own.last_time, other.last_time);
   const bool alike = other.agrees != 0 && other.sequence == own.sequence &&
@@ -96,16 +37,115 @@ void Agreement::merge(Handshake& own, const std::byte* message) {
   own.partial_bytes = 0;
 }
 
-/// What can be summed into the outputs of a rank that is alone in its node. An average is divided
-/// afterwards, and every step of 16-bit floating-point types rounds.
-bool Agreement::leaves_last_sum(const Call& call) const {
-  if (topology_.local_size() > 1 || call.operation().reduce == ReduceOp::avg) return false;
+void take(const Handshake& merged, Agreed& agreed) {
+  agreed.stop_requested = merged.stop_requested != 0;
+  agreed.last_time = merged.last_time;
+  agreed.all_alike = merged.agrees != 0;
+}
+
+}  // namespace
+
+bool sums_at_once(const FusedLayout& layout) {
+  bool all = true;
+  layout.for_each_segment(
+      [&](const FusedLayout::Part& part) { all = all && size_of(layout.wire(part.segment)) != 2; });
+  return all;
+}
+
+bool leaves_last_sum(const Call& call) {
+  if (call.memory().size() > 1 || call.operation().reduce == ReduceOp::avg) return false;
   return !has_single_sources(call.layout()) && sums_at_once(call.layout());
 }
 
-/// Adds the sum of other nodes to this node's own; the last addition may be left to the caller.
+/// A message each: this node's own sum, what has arrived, and the rest. By halves, what has arrived
+/// is in the last two in turn.
+struct HandshakeSums::Buffers {
+  explicit Buffers(std::size_t most_bytes) {
+    for (auto* message : {&own, &arrived, &rest}) {
+      *message = std::make_unique_for_overwrite<std::byte[]>(most_bytes);
+    }
+  }
+  std::unique_ptr<std::byte[]> own;
+  std::unique_ptr<std::byte[]> arrived;
+  std::unique_ptr<std::byte[]> rest;
+  std::unique_ptr<std::byte[]> halved;  ///< by halves: what this node sums, then the sum of all
+  std::size_t halved_bytes = 0;         ///< only grows
+};
+
+HandshakeSums::HandshakeSums(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
+                             Transport& transport, const Tuning& tuning)
+    : topology_(topology),
+      plan_(plan),
+      folding_(topology.num_nodes(), topology.node),
+      most_bytes_(most_of_message(topology, tuning)),
+      buffers_(std::make_shared<Buffers>(most_bytes_)),
+      mail_(topology, waiter, transport, buffers_) {}
+
+HandshakeSums::~HandshakeSums() = default;
+
+// --- whole sums ---------------------------------------------------------------------------------
+
+void HandshakeSums::fold(Call& call, bool with_payload, Agreed& agreed) {
+  const std::size_t bytes =
+      with_payload && call.announcement().node_agrees() ? call.layout().total() : 0;
+  Handshake own = Handshake::of(call, bytes);
+  const auto whole = [&](const auto& message) { return std::span(message.get(), most_bytes_); };
+  const auto write = [&](std::span<std::byte> message) {
+    own.last_rank = agreed.last_rank;
+    own.bytes_here = own.partial_bytes;
+    own.write(message);
+  };
+  const std::byte* const arrived = buffers_->arrived.get();
+  const std::byte* const rest = buffers_->rest.get();
+  std::byte* sum = buffers_->own.get() + kValuesBegin;
+  if (bytes > 0) call.data().reduce_payloads_to_buffer(0, topology_.local_size(), sum);
+  for (int index = 0; index < folding_.num_rounds(); ++index) {
+    const FoldingRound round = folding_.round(index);
+    write(whole(buffers_->own));
+    if (!round.rest_to.empty()) write(whole(buffers_->rest));
+    exchange_folded(round, agreed);
+    if (round.partner >= 0 || round.total_from >= 0) merge(own, whole(buffers_->arrived));
+    if (round.rest_from >= 0) merge(own, whole(buffers_->rest));
+    if (own.partial_bytes == 0) continue;
+    const bool is_last = index + 1 == folding_.num_rounds();
+    if (round.partner >= 0) {
+      add(call, arrived, folding_.partners_in(index), is_last ? &agreed : nullptr);
+    }
+    if (round.adds_rest) {
+      const bool is_total = folding_.round(index + 1).own_to.empty();
+      add(call, rest, folding_.rest(), is_total ? &agreed : nullptr);
+    }
+    if (round.total_from >= 0) sum = buffers_->arrived.get() + kValuesBegin;
+  }
+  take(own, agreed);
+  if (!agreed.all_alike) return;
+  if (bytes > 0 && call.operation().reduce == ReduceOp::avg && !has_single_sources(call.layout())) {
+    divide_by_ranks(call.layout(), {0, bytes}, plan_, sum);
+  }
+  agreed.sum = sum;
+}
+
+/// Two messages of one round never come from one node.
+void HandshakeSums::exchange_folded(const FoldingRound& round, Agreed& agreed) {
+  const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
+  const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
+  const auto as_it_is = [](const std::span<std::byte> message) {
+    return std::span<const std::byte>(message.first(Handshake::read(message).length()));
+  };
+  const auto own = as_it_is({buffers_->own.get(), most_bytes_});
+  const int arrives_from = std::max(round.partner, round.total_from);
+  if (arrives_from >= 0) mail_.receive_handshake(arrives_from, arrived);
+  if (round.rest_from >= 0) mail_.receive_handshake(round.rest_from, rest);
+  if (round.partner >= 0) mail_.send_handshake(round.partner, own);
+  for (const int node : round.own_to) mail_.send_handshake(node, own);
+  for (const int node : round.rest_to) mail_.send_handshake(node, as_it_is(rest));
+  if (!mail_.wait_for_handshakes()) return;
+  agreed.last_rank = Handshake::read(mail_.last_node() == arrives_from ? arrived : rest).last_rank;
+}
+
+/// Adds the sum of other nodes to this node's own; the `last` addition may be left to the caller.
 /// Where each element has one source, the segments of these nodes are copied.
-void Agreement::add(Call& call, const std::byte* message, NodeRange nodes, bool is_last) {
+void HandshakeSums::add(Call& call, const std::byte* message, NodeRange nodes, Agreed* last) {
   const FusedLayout& layout = call.layout();
   std::byte* const own = buffers_->own.get() + kValuesBegin;
   const std::byte* const other = message + kValuesBegin;
@@ -121,26 +161,21 @@ void Agreement::add(Call& call, const std::byte* message, NodeRange nodes, bool 
   const bool other_is_left = nodes.begin < topology_.node;
   const std::byte* const left = other_is_left ? other : own;
   const std::byte* const right = other_is_left ? own : other;
-  if (is_last && leaves_last_sum(call)) {
-    operands_ = {left, right};
+  if (last != nullptr && leaves_last_sum(call)) {
+    last->operands = {left, right};
     return;
   }
   combine_two(call.workers(), layout, call.operation().reduce, {0, layout.total()},
               {left, right, own});
 }
 
-std::size_t Agreement::folded_length(std::span<const std::byte> bytes) {
-  Handshake handshake;
-  std::memcpy(&handshake, bytes.data(), sizeof handshake);
-  return kValuesBegin + handshake.bytes_here;
-}
-
 // --- by halves -----------------------------------------------------------------------------------
 
 /// One sum on its way.
-struct Agreement::Halves {
+struct HandshakeSums::Halves {
   Call& call;
   const Topology& topology;
+  Agreed& agreed;
   Handshake own{};
   std::byte* sum = nullptr;           ///< wire elements of the whole call, of which some are there
   const std::byte* theirs = nullptr;  ///< what the round before has brought
@@ -156,10 +191,10 @@ struct Agreement::Halves {
   [[nodiscard]] bool agrees() const { return own.agrees != 0; }
 };
 
-bool Agreement::halve(Call& call) {
-  Halves halves{call, topology_};
+void HandshakeSums::halve(Call& call, Agreed& agreed) {
+  Halves halves{call, topology_, agreed};
   const std::size_t bytes = call.announcement().node_agrees() ? call.layout().total() : 0;
-  halves.own = handshake_of(call, bytes);
+  halves.own = Handshake::of(call, bytes);
   halves.own.by_halves = 1;
   if (buffers_->halved_bytes < bytes) {
     buffers_->halved = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -167,53 +202,51 @@ bool Agreement::halve(Call& call) {
   }
   halves.sum = buffers_->halved.get();
   for (int round = 0; round < halves.rounds(); ++round) halve_once(halves, round);
-  stop_requested_ = halves.own.stop_requested != 0;
-  last_time_ = halves.own.last_time;
-  if (!halves.agrees()) return false;
+  take(halves.own, agreed);
+  if (!agreed.all_alike) return;
   const Range mine = halves.kept(halves.rounds());
   sum_kept(halves, halves.rounds(), mine, halves.sum + mine.begin);
   if (call.operation().reduce == ReduceOp::avg) {
     divide_by_ranks(call.layout(), mine, plan_, halves.sum + mine.begin);
   }
   double_known(halves);
-  result_ = halves.sum;
-  return true;
+  agreed.sum = halves.sum;
 }
 
 /// What is kept is summed while the other half is on its way.
-void Agreement::halve_once(Halves& halves, int round) {
+void HandshakeSums::halve_once(Halves& halves, int round) {
   std::byte* const room = (round % 2 == 0 ? buffers_->arrived : buffers_->rest).get();
-  receive_handshake(halves.partner(round), {room, most_bytes_});
+  mail_.receive_handshake(halves.partner(round), {room, most_bytes_});
   send_half(halves, round);
   const Range kept = halves.kept(round + 1);
   if (halves.agrees()) sum_kept(halves, round, kept, halves.sum + kept.begin);
-  if (wait_for_handshakes()) learn_last_rank(room);
-  merge(halves.own, room);
+  const std::span<const std::byte> arrived(room, most_bytes_);
+  if (mail_.wait_for_handshakes()) halves.agreed.last_rank = Handshake::read(arrived).last_rank;
+  merge(halves.own, arrived);
   halves.theirs = room + kValuesBegin;
 }
 
 /// In messages that set out as soon as they are summed.
-void Agreement::send_half(Halves& halves, int round) {
+void HandshakeSums::send_half(Halves& halves, int round) {
   const int partner = halves.partner(round);
   const Range half = halves.agrees() ? halves.kept(round + 1, partner) : Range{};
   std::byte* const message = buffers_->own.get();
-  Handshake header = halves.own;
-  header.last_rank = last_rank_;
-  header.bytes_here = half.size();
-  std::memcpy(message, &header, sizeof header);
+  halves.own.last_rank = halves.agreed.last_rank;
+  halves.own.bytes_here = half.size();
+  halves.own.write({message, most_bytes_});
   const std::size_t length = kValuesBegin + half.size();
   for (std::size_t sent = 0; sent < length; sent += kMostAtOnce) {
     const std::size_t end = std::min(sent + kMostAtOnce, length);
     const std::size_t first = std::max(sent, kValuesBegin);  // of the sums
     sum_kept(halves, round, {half.begin + first - kValuesBegin, half.begin + end - kValuesBegin},
              message + first);
-    send(partner, kHandshakeTag, {message + sent, end - sent});
+    mail_.send(partner, kHandshakeTag, {message + sent, end - sent});
   }
 }
 
 /// What this node sums of a range, after so many rounds. Before the first one that is what its
 /// ranks have: what can be added from where it lies stays there, unless it is to be sent.
-void Agreement::sum_kept(Halves& halves, int rounds_done, Range range, std::byte* to) {
+void HandshakeSums::sum_kept(Halves& halves, int rounds_done, Range range, std::byte* to) {
   Call& call = halves.call;
   const bool is_sent = to != halves.sum + range.begin;
   if (rounds_done == 0) return call.data().sum_payloads(range, to, /*carried_too=*/is_sent);
@@ -235,7 +268,7 @@ void Agreement::sum_kept(Halves& halves, int rounds_done, Range range, std::byte
 
 /// The way back. All nodes agree by now: what they send is as long as it should be, and a rank that
 /// is alone in its node delivers what has come while the rest comes.
-void Agreement::double_known(Halves& halves) {
+void HandshakeSums::double_known(Halves& halves) {
   const auto in_messages = [&](Range range, FunctionRef<void(std::span<std::byte>)> move) {
     for (std::size_t begin = range.begin; begin < range.end; begin += kMostAtOnce) {
       move({halves.sum + begin, std::min(kMostAtOnce, range.end - begin)});
@@ -245,25 +278,26 @@ void Agreement::double_known(Halves& halves) {
   for (int round = rounds - 1; round >= 0; --round) {
     const int partner = halves.partner(round);
     in_messages(halves.kept(round + 1, partner),
-                [&](std::span<std::byte> bytes) { receive(partner, kResultTag, bytes); });
+                [&](std::span<std::byte> bytes) { mail_.receive(partner, kResultTag, bytes); });
   }
   const Call& call = halves.call;
-  has_delivered_ = call.is_alone_in_lane() && call.operation().consumer == nullptr;
+  const bool delivers = call.is_alone_in_lane() && call.operation().consumer == nullptr;
   const auto deliver = [&](Range range) {
-    if (has_delivered_) call.data().deliver_own(range, halves.sum + range.begin, /*slot=*/0);
+    if (delivers) call.data().deliver_own(range, halves.sum + range.begin, /*slot=*/0);
     call.turn_to(Activity::wait_for_nodes);
   };
   Range fresh = halves.kept(rounds);
   for (int round = rounds - 1; round >= 0; --round) {
     const int partner = halves.partner(round);
     in_messages(halves.kept(round + 1),
-                [&](std::span<std::byte> bytes) { send(partner, kResultTag, bytes); });
+                [&](std::span<std::byte> bytes) { mail_.send(partner, kResultTag, bytes); });
     deliver(fresh);
-    wait_for_messages(partner);
+    mail_.wait(partner);
     fresh = halves.kept(round + 1, partner);
   }
   deliver(fresh);
-  wait_for_messages();
+  mail_.wait();
+  halves.agreed.is_delivered = delivers;
 }
 
 }  // namespace tutti::collectives
