@@ -6,7 +6,13 @@ set -u
 
 batch_folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" >/dev/null && pwd)
 
-log() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
+# A full disk or a log that nobody reads does not end the job.
+log() { (printf '%s %s\n' "$(date '+%F %T')" "$*") || true; }
+
+# The number of this job in an array of jobs, empty in other jobs. A PBS job that is submitted again
+# is in no array, and is given its number as TASK.
+TASK=${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-${TASK:-}}}}
+if [ -n "$TASK" ]; then export TASK; fi
 
 # A deadline well below any time limit: a job that hangs says which rank is missing.
 export TUTTI_TIMEOUT=${TUTTI_TIMEOUT:-300}
@@ -32,6 +38,25 @@ run_job() {
   wait "$job"
   code=$?
   if [ "$asked" = yes ] && [ "$code" = 138 ]; then code=75; fi  # launch.sh could not take it yet
+}
+
+# slurm_job: what scontrol calls this job. In an array, SLURM_JOB_ID of the task that started last
+# is the number of the whole array.
+slurm_job() {
+  if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
+    printf '%s\n' "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+  else
+    printf '%s\n' "$SLURM_JOB_ID"
+  fi
+}
+
+# requeue_if_asked: puts this Slurm job, and of an array this task alone, back into the queue if it
+# has saved itself. Ends the script with the job's exit code.
+requeue_if_asked() {
+  if [ "$code" = 75 ] && [ "$ended" = no ]; then
+    scontrol requeue "$(slurm_job)" && sleep 60  # Slurm ends this script meanwhile
+  fi
+  exit "$code"
 }
 
 # warn_before_the_limit SECONDS: SIGUSR1 for this script so long before a PBS job's limit, since PBS
@@ -62,15 +87,22 @@ require_this_script() {
 }
 
 # submit_again: a job that goes on after this one. PBS gives it the settings that `qsub -v` gave
-# this one only if they are named again; their values come from the environment.
+# this one only if they are named again; their values come from the environment. A task of an array
+# submits itself alone: without the script's line that makes an array (-J; Torque and older: -t).
 submit_again() {
   local name next names=''
   for name in $(compgen -e); do
     case $name in
-      TUTTI_* | NCCL_* | MPIRUN | SCRIPTS | MAX_RESTARTS | THIS_SCRIPT) names+=,$name ;;
+      TUTTI_* | NCCL_* | MPIRUN | SCRIPTS | MAX_RESTARTS | THIS_SCRIPT | TASK) names+=,$name ;;
     esac
   done
-  if next=$(qsub -v "${names#,}" "$this_script"); then
+  if [ -n "$TASK" ]; then
+    next=$(sed '/^#PBS  *-[Jt] /d' "$this_script" | qsub -v "${names#,}")
+  else
+    next=$(qsub -v "${names#,}" "$this_script")
+  fi
+  # shellcheck disable=SC2181
+  if [ $? = 0 ]; then
     log "submitted again as $next"
   else
     log "qsub failed: this job is not submitted again"

@@ -15,7 +15,7 @@ dialect_of() {
       ;;
     *"Intel(R) MPI Library"*) echo intel ;;
     *"HYDRA build details"*) echo hydra ;;
-    slurm\ [0-9]*) echo srun ;;
+    slurm\ [0-9]* | slurm-wlm\ [0-9]*) echo srun ;;  # Debian's and Ubuntu's say slurm-wlm
   esac
 }
 

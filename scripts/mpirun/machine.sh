@@ -4,7 +4,15 @@
 # Messages go to standard error; standard output belongs to the programs.
 set -euo pipefail
 
-say() { printf '%s\n' "$*" >&2; }
+# A closed stream is the null device: its number would go to the next file that is opened. Bash has
+# opened the script itself, with the first number that is free.
+: 3>&2 || exec 2>/dev/null
+[ ! /dev/fd/2 -ef "$0" ] || exec 2>/dev/null
+{ : 3<&0; } 2>/dev/null || exec </dev/null
+{ : 3>&1; } 2>/dev/null || exec >/dev/null
+
+# What nobody can read (a full disk, a pipe whose reader has ended) does not end the script.
+say() { (printf '%s\n' "$*" >&2) || true; }
 
 fail() {
   say "error: $*"

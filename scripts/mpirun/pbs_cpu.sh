@@ -5,7 +5,8 @@
 # nodes share:  qsub scripts/mpirun/pbs_cpu.sh
 #
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
-# 75, and this script submits itself again: PBS lets operators alone requeue a job that runs.
+# 75, and this script submits itself again: PBS lets operators alone requeue a job that runs. In an
+# array (-J 0-9) TASK is the job's number: --checkpoint-dir "run-$TASK".
 #PBS -N tutti
 #PBS -l select=2:ncpus=8:mpiprocs=8
 #PBS -l walltime=04:00:00

@@ -5,7 +5,8 @@
 # all nodes share:  qsub scripts/mpirun/pbs_gpu.sh
 #
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
-# 75, and this script submits itself again: PBS lets operators alone requeue a job that runs.
+# 75, and this script submits itself again: PBS lets operators alone requeue a job that runs. In an
+# array (-J 0-9) TASK is the job's number: --checkpoint-dir "run-$TASK".
 #
 # Each rank sees one GPU of its node, by its local rank. A program computes on it if it asks for it,
 # as train-fashion-mnist does with --device gpu; the library must be built with CUDA.

@@ -8,7 +8,9 @@
 #     build/bin/train-fashion-mnist --checkpoint-dir run --resume auto
 #
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
-# 75, and the job goes back into the queue under the same number; its log goes on, too.
+# 75, and the job goes back into the queue under the same number; its log goes on, too. In an array
+# (--array=0-9) each task has its own checkpoints where %a stands for its number:
+# --checkpoint-dir run-%a.
 #SBATCH --job-name=tutti
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
@@ -22,12 +24,8 @@
 # shellcheck source-path=SCRIPTDIR source=batch.sh
 source "${SCRIPTS:-scripts/mpirun}/batch.sh" || exit 1
 
-attempt="job $SLURM_JOB_ID, attempt ${SLURM_RESTART_COUNT:-0},"
+attempt="job $(slurm_job), attempt ${SLURM_RESTART_COUNT:-0},"
 log "$attempt on $SLURM_JOB_NODELIST"
-run_job "$@"
+run_job "${@//%a/${TASK:-%a}}"
 log "$attempt ended with $code"
-
-if [ "$code" = 75 ] && [ "$ended" = no ]; then
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60  # Slurm ends this script meanwhile
-fi
-exit "$code"
+requeue_if_asked

@@ -7,7 +7,9 @@
 #   sbatch --nodes=4 --time=12:00:00 scripts/mpirun/slurm_gpu.sh PROGRAM [ARGUMENTS...]
 #
 # Two minutes before the limit the ranks get SIGUSR1. The program saves a checkpoint and ends with
-# 75, and the job goes back into the queue under the same number; its log goes on, too.
+# 75, and the job goes back into the queue under the same number; its log goes on, too. In an array
+# (--array=0-9) each task has its own checkpoints where %a stands for its number:
+# --checkpoint-dir run-%a.
 #
 # Each rank sees one GPU of its node, by its local rank. A program computes on it if it asks for it,
 # as train-fashion-mnist does with --device gpu; the library must be built with CUDA.
@@ -25,12 +27,8 @@
 # shellcheck source-path=SCRIPTDIR source=batch.sh
 source "${SCRIPTS:-scripts/mpirun}/batch.sh" || exit 1
 
-attempt="job $SLURM_JOB_ID, attempt ${SLURM_RESTART_COUNT:-0},"
+attempt="job $(slurm_job), attempt ${SLURM_RESTART_COUNT:-0},"
 log "$attempt on $SLURM_JOB_NODELIST"
-run_job --gpus yes "$@"
+run_job --gpus yes "${@//%a/${TASK:-%a}}"
 log "$attempt ended with $code"
-
-if [ "$code" = 75 ] && [ "$ended" = no ]; then
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60  # Slurm ends this script meanwhile
-fi
-exit "$code"
+requeue_if_asked

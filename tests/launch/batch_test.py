@@ -24,23 +24,25 @@ touch {folder}/ready
 class Pbs(launcher.Folder):
     def setUp(self):
         super().setUp()
+        self.template = ""  # the text of an edited copy
         self.nodes = self.folder / "nodes"
         self.nodes.write_text("n1\nn1\nn2\nn2\n", encoding="utf-8")
         self.script("qsub", f'echo "$1 $2" > {self.folder}/submitted; '
-                            f'cat "$3" >> {self.folder}/submitted; echo 8.server')
+                            f'cat "${{3:-/dev/stdin}}" >> {self.folder}/submitted; '
+                            "echo 8.server")
 
-    def start(self, template, work, walltime="04:00:00", named=True, **variables):
+    def start(self, template, work, walltime="04:00:00", named=True, job="7.server", **variables):
         """As PBS does: by its name, the copy that it has made of the script when it got it."""
-        self.script("qstat", f'[ "$*" = "-f 7.server" ] || exit 1\n'
+        self.script("qstat", f'[ "$*" = "-f {job}" ] || exit 1\n'
                              f'echo "    Resource_List.walltime = {walltime}"')
         mpirun = self.fake_mpirun(body=MPIRUN.format(folder=self.folder, work=work))
         source = launcher.SCRIPTS.parents[1]
         environment = launcher.environment(
-            MPIRUN=mpirun, PBS_NODEFILE=str(self.nodes), PBS_JOBID="7.server",
+            MPIRUN=mpirun, PBS_NODEFILE=str(self.nodes), PBS_JOBID=job,
             PBS_O_WORKDIR=str(source), SCRIPTS=str(launcher.SCRIPTS), **variables)
         environment["PATH"] = f"{self.folder}:{environment['PATH']}"
         program = self.script("my-program", "")
-        text = (launcher.SCRIPTS / template).read_text(encoding="utf-8")
+        text = self.template or (launcher.SCRIPTS / template).read_text(encoding="utf-8")
         for there in ("./my-program", "build/bin/train-fashion-mnist"):
             text = text.replace(there, program)
         self.copy = self.folder / "7.server.SC"
@@ -84,6 +86,23 @@ class Pbs(launcher.Folder):
         option, names = self.submitted().splitlines()[0].split()
         self.assertEqual((option, set(names.split(","))), ("-v", {
             "MAX_RESTARTS", "MPIRUN", "SCRIPTS", "TUTTI_ALGORITHMS", "TUTTI_LOG", "TUTTI_TIMEOUT"}))
+
+    def test_a_task_of_an_array_submits_itself_alone_and_keeps_its_number(self):
+        text = (launcher.SCRIPTS / "pbs_cpu.sh").read_text(encoding="utf-8")
+        text = text.replace("--checkpoint-dir run", '--checkpoint-dir "run-$TASK"')
+        for line, name in (("#PBS -J 0-9\n", "PBS_ARRAY_INDEX"), ("#PBS -t 0-9\n", "PBS_ARRAYID")):
+            self.template = text.replace("#PBS -j oe\n", "#PBS -j oe\n" + line)
+            result = self.run_template("pbs_cpu.sh", "exit 75", job="7[3].server", **{name: "3"})
+            self.assertEqual(result.code, 75, result.err)
+            options, _, script = self.submitted().partition("\n")
+            self.assertIn("TASK", options.split()[1].split(","))
+            self.assertEqual(script, self.copy.read_text(encoding="utf-8").replace(line, ""))
+            self.assertIn("--checkpoint-dir run-3 ",
+                          (self.folder / "command").read_text(encoding="utf-8"))
+        # The job that follows is none of an array.
+        result = self.run_template("pbs_cpu.sh", "exit 0", job="8.server", TASK="4")
+        self.assertIn("--checkpoint-dir run-4 ",
+                      (self.folder / "command").read_text(encoding="utf-8").splitlines()[-1])
 
     def test_a_submission_that_fails_is_said_and_is_exit_code_2(self):
         self.script("qsub", "echo no queue >&2; exit 1")

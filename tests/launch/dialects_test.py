@@ -131,6 +131,12 @@ class Dialects(Launchers):
                                  f"Open MPI's mpirun, and {mpirun} is {name}'s, which has no such "
                                  "option: leave it out, or use that launcher's own")
 
+    def test_srun_of_slurms_own_sources_and_of_debian(self):
+        for version in ("slurm 22.05.8", "slurm-wlm 22.05.8", "slurm-wlm 23.11.4-1.2ubuntu5"):
+            mpirun = self.script("launcher", f"echo '{version}'\n")
+            result = launch("--dry-run", "-np", 2, "true", MPIRUN=mpirun)
+            self.assertEqual((result.code, result.out), (0, f"{mpirun} -n 2 true\n"), result.err)
+
     def test_srun_is_told_the_interface_of_the_programs_mpi(self):
         for loads, words in (("openmpi", "--mpi=pmix"), ("mpich", "--mpi=pmi2"),
                              ("cray", "--mpi=pmi2")):

@@ -67,6 +67,34 @@ class Restarts(launcher.Folder):
                               env=launcher.environment(MPIRUN=self.prepare(0)))
         self.assertEqual(done.stdout, "typed\n")
 
+    def test_a_closed_stream_is_the_null_device(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            for options in ("", "--max-restarts 1"):
+                with self.subTest(closed=closed, options=options):
+                    command = f'"$0" {options} -np 1 true {closed}'
+                    done = subprocess.run(
+                        ["bash", "-c", command, launcher.LAUNCH], capture_output=True, text=True,
+                        input="typed", check=False, timeout=launcher.TIMEOUT_S,
+                        env=launcher.environment(MPIRUN=self.prepare(
+                            0, more=f"exec 9> {self.folder}/streams\nfor stream in 0 1 2; do "
+                                    "readlink /proc/$$/fd/$stream >&9; done")))
+                    self.assertEqual((done.returncode, self.starts()), (0, 1), done.stderr)
+                    streams = (self.folder / "streams").read_text(encoding="utf-8").splitlines()
+                    for index, sign in enumerate(("<&-", " >&-", "2>&-")):
+                        self.assertEqual(sign in " " + closed, streams[index] == "/dev/null")
+
+    def test_what_nobody_can_read_does_not_end_the_job(self):
+        for stderr in ("2> /dev/full", "2> >(exec 0<&-; touch closed; exec sleep 5)"):
+            with self.subTest(stderr=stderr):
+                until = "until [ -e closed ]; do sleep 0.02; done" if "closed" in stderr else ":"
+                (self.folder / "closed").unlink(missing_ok=True)
+                done = subprocess.run(
+                    ["bash", "-c", f'"$0" --max-restarts 1 -np 1 true {stderr}', launcher.LAUNCH],
+                    stdin=subprocess.DEVNULL, check=False, timeout=launcher.TIMEOUT_S,
+                    cwd=self.folder, env=launcher.environment(MPIRUN=self.prepare(2, 0,
+                                                                                  more=until)))
+                self.assertEqual((done.returncode, self.starts()), (0, 2))
+
     def send(self, number, more="", asked=":", options=("--max-restarts", "3")):
         """(exit code, starts) of a job that gets the signal once there is a file `ready`."""
         mpirun = self.prepare("$code", more=more, asked=asked)

@@ -109,11 +109,41 @@ class Slurm(unittest.TestCase):
         ended = self.wait_for_state(job, *ENDED)
         self.assertEqual((ended["JobState"], ended["Restarts"]), ("CANCELLED", "0"))
 
+    def test_a_task_of_an_array_that_is_requeued_leaves_the_others_alone(self):
+        """The task that starts last has the number of the whole array as its SLURM_JOB_ID."""
+        program = self.script(
+            f'mine={self.folder}/$1\necho start >> $mine.starts\ntrap "exit 75" USR1\n'
+            f'until [ -e {self.folder}/go ]; do sleep 0.05; done\n')
+        array = self.cluster.submit("slurm_cpu.sh", program, "task%a", options=(
+            "--nodes=1", "--array=0-2"))
+        starts = [self.folder / f"task{index}.starts" for index in range(3)]
+        self.cluster.wait(lambda: all(path.exists() for path in starts), launcher.TIMEOUT_S)
+        jobs = self.cluster.run("squeue", "-h", "-r", "-o", "%A %F_%K").splitlines()
+        named = dict(job.split() for job in jobs)  # the number of the task alone -> array_task
+        last = named[array]
+        self.cluster.run("scancel", "--batch", "--signal=USR1", last)
+        self.wait_for_log(f"job {last}, attempt 0, ended with 75\n")
+        again = starts[int(last.partition("_")[2])]
+        self.cluster.wait(lambda: len(again.read_text().split()) == 2, launcher.TIMEOUT_S)
+        (self.folder / "go").touch()
+        for name in named.values():
+            self.wait_for_log(f"job {name}, attempt {int(name == last)}, ended with 0\n")
+        counts = [len(path.read_text().split()) for path in starts]
+        self.assertEqual(counts, [2 if path == again else 1 for path in starts],
+                         self.cluster.log())
+
     def test_a_failure_is_the_jobs_after_the_restarts(self):
         job = self.cluster.submit("slurm_cpu.sh", self.script("exit 2\n"))
         ended = self.wait_for_state(job, *ENDED)
         self.assertEqual((ended["JobState"], ended["ExitCode"]), ("FAILED", "2:0"))
         self.assertIn("restart 2 of 2.", self.cluster.log())
+
+    def test_srun_starts_a_program_where_it_is_told_to(self):
+        self.cluster.environment["MPIRUN"] = "srun"
+        job = self.cluster.submit("slurm_cpu.sh", programs.program("kvstore-tour"))
+        ended = self.wait_for_state(job, *ENDED)
+        self.assertEqual(ended["JobState"], "COMPLETED", self.cluster.log())
+        self.assertIn("checks right on 2 ranks\n", self.cluster.log())
 
     def test_each_rank_of_the_gpu_template_sees_one_gpu_of_its_node(self):
         program = self.script('echo "rank $OMPI_COMM_WORLD_RANK gpu $CUDA_VISIBLE_DEVICES"\n')
