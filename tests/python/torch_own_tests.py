@@ -13,19 +13,14 @@ at the end. Needs the packages expecttest and numpy.
 import argparse
 import importlib
 import os
-import shlex
-import subprocess
-import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 
+from own_tests import run_all
+
 CLASSES = "torch.testing._internal.distributed.distributed_test"
 FOR_GPUS = ("cuda", "gpu", "nccl")  # in names of tests that are not for CPUs
-SECONDS = 60  # that one test may take
-START_SECONDS = 120  # that a job may take to import what it needs
-MPIRUN = shlex.split(os.environ.get("MPIRUN", "mpirun --oversubscribe"))
 
 
 # --- a rank --------------------------------------------------------------------------------------
@@ -101,57 +96,6 @@ def all_names(pattern):
             if pattern in name and not any(word in name for word in FOR_GPUS)]
 
 
-def start(ranks, folder, names):
-    environment = {**os.environ, "TUTTI_TIMEOUT": "30"}
-    listed = folder / "names"
-    listed.write_text("\n".join(names))
-    log = open(folder / "log", "w")
-    return subprocess.Popen([*MPIRUN, "-np", str(ranks), sys.executable, __file__, "--rank",
-                             str(folder), str(listed)],
-                            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
-
-
-def carry_on(ranks, folder, names):
-    """Runs the tests in one job while it lives; yields name and outcome."""
-    job = start(ranks, folder, names)
-    began, index = time.monotonic() + START_SECONDS, 0
-    while index < len(names):
-        here = folder / names[index]
-        done = [here / f"rank{rank}" for rank in range(ranks)]
-        ended = job.poll() is not None
-        found = [one.read_text() for one in done if one.exists()]
-        failed = [text for text in found if text.startswith("fail")]
-        if len(found) == ranks:
-            yield names[index], failed[0] if failed else max(found)
-            began, index = time.monotonic(), index + 1
-        elif ended or time.monotonic() - began > SECONDS:
-            job.terminate()
-            job.wait()
-            last = (folder / "log").read_text().strip()[-400:]
-            why = f"fail: the job ended: {last}" if ended else "fail: it does not end"
-            why = failed[0] if failed else why
-            yield names[index], why
-            return
-        else:
-            time.sleep(0.02)
-    job.wait()
-
-
-def run_all(ranks, names):
-    """The outcome of each test."""
-    outcomes = {}
-    while names:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, found in carry_on(ranks, Path(folder), names):
-                lines = [line for line in found.splitlines() if line.strip()]
-                print(f"{name}: {lines[0] if len(lines) < 2 else 'fail: ' + lines[-1]}", flush=True)
-                if os.environ.get("VERBOSE"):
-                    print(found)
-                outcomes[name] = found
-        names = [name for name in names if name not in outcomes]
-    return outcomes
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
@@ -166,10 +110,7 @@ def main():
         import tutti.torch  # sets it again
         run_tests(Path(args.rank[0]), Path(args.rank[1]).read_text().split())
         return
-    outcomes = run_all(args.ranks, all_names(args.k))
-    kinds = [text.split(":")[0] for text in outcomes.values()]
-    print(f"{kinds.count('pass')} passed, {kinds.count('fail')} failed, "
-          f"{kinds.count('skip')} skipped")
+    run_all(args.ranks, [__file__], all_names(args.k))
 
 
 if __name__ == "__main__":
