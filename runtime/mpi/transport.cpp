@@ -136,7 +136,7 @@ void MpiTransport::progress() {
 /// Without memory for it the others learn of a failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
   const Turn turn("MPI_Isend");
-  if (!is_running()) return;
+  if (is_mute_ || !is_running()) return;
   forget_sent_notices();
   try {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&notice);

@@ -210,9 +210,9 @@ def vendor_headers(files):
     for file in of_kind(files, CPP):
         for number, header in includes(file):
             if MPI.match(header) and not file.path.startswith(
-                    ("runtime/mpi/plugin/", "tests/", MPI_HEADER)):
+                    ("runtime/mpi/plugin/", "runtime/preload/", "tests/", MPI_HEADER)):
                 yield Finding(file.path, number, "vendor_headers",
-                              f"{header}: only runtime/mpi/plugin/ includes it")
+                              f"{header}: only runtime/mpi/plugin/ and runtime/preload/ include it")
             computes_on_gpus = file.path.startswith("apps/") and file.path.endswith(".cu")
             if GPU.match(header) and not computes_on_gpus and not file.path.startswith(
                     ("runtime/cuda/", "runtime/nccl/", "tests/")):

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library that LD_PRELOAD names. It has the names of MPI's functions and nothing else, because
+// every process of a job loads it, also the shells and the launcher: it needs the C library alone.
+//
+//   program --MPI_Allreduce--> this --> libtutti-preload-<abi>.so --PMPI_Allreduce--> MPI
+//
+// The part behind it is loaded in the first call, when the program's MPI is in the process, also
+// where that came by dlopen() (mpi4py). Where it cannot be loaded, calls go to the MPI.
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+
+#include "runtime/preload/functions.hpp"
+
+namespace tutti::preload {
+
+namespace {
+
+constexpr std::size_t kPathBytes = 4096;
+
+constinit std::atomic<const Functions*> chosen{nullptr};
+
+/// The names that the libraries of this library's MPI begin with.
+constexpr const char* kNames[] = {TUTTI_PRELOAD_LIBRARIES};
+
+const char* file_name(const char* path) {
+  const char* slash = std::strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+bool begins_with(const char* text, const char* start) {
+  return std::strncmp(text, start, std::strlen(start)) == 0;
+}
+
+/// The files of this process that an MPI consists of.
+struct Files {
+  static constexpr std::size_t kMost = 16;
+  std::size_t count = 0;
+  char paths[kMost][kPathBytes];
+};
+
+int collect(dl_phdr_info* info, std::size_t /*size*/, void* to) {
+  auto& files = *static_cast<Files*>(to);
+  const char* path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+  if (begins_with(file_name(path), "libmpi") && files.count < Files::kMost) {
+    std::snprintf(files.paths[files.count++], kPathBytes, "%s", path);
+  }
+  return 0;
+}
+
+/// Opens them for all that is loaded later, as the part behind needs it: they may have come with a
+/// module of Python's, for that alone. True if they are of this library's kind of MPI.
+bool open_mpi_for_all() {
+  static constinit Files files{};  // once in a process, and large for a stack
+  dl_iterate_phdr(collect, &files);
+  bool is_expected = false;
+  for (std::size_t i = 0; i < files.count; ++i) {
+    for (const char* expected : kNames) {
+      is_expected = is_expected || begins_with(file_name(files.paths[i]), expected);
+    }
+    dlopen(files.paths[i], RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  }
+  return is_expected;
+}
+
+void say(const char* what, const char* why) {
+  std::fprintf(stderr,
+               "tutti: warning: the preloaded library leaves this program's collectives to its "
+               "MPI: %s%s\n",
+               what, why);
+}
+
+/// The file of the part behind, in a folder beside this library.
+const char* path_behind() {
+  static char path[kPathBytes + sizeof TUTTI_PRELOAD_BEHIND];
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&path_behind), &own);
+  const char* file = own.dli_fname == nullptr ? "" : own.dli_fname;
+  static char whole[PATH_MAX];
+  if (realpath(file, whole) != nullptr) file = whole;
+  std::snprintf(path, sizeof path, "%.*s%s", static_cast<int>(file_name(file) - file), file,
+                TUTTI_PRELOAD_BEHIND);
+  return path;
+}
+
+/// Null, after a word to the user, where there is none for this process.
+const Functions* load_behind() {
+  const char* path = path_behind();
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* why = dlerror();
+    say("", why == nullptr ? path : why);
+    return nullptr;
+  }
+  auto* ask = reinterpret_cast<BehindFunction*>(dlsym(library, kBehindSymbol));
+  const Behind* behind = ask == nullptr ? nullptr : ask();
+  if (behind != nullptr && std::strcmp(behind->version, TUTTI_VERSION) == 0) {
+    return &behind->functions;
+  }
+  say("another version of Tutti has left ", path);
+  return nullptr;
+}
+
+template <class Function>
+void find(Function*& function, const char* name) {
+  function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// The MPI's own, whichever it is: arguments are passed on as they came.
+const Functions* functions_of_mpi() {
+  static constinit Functions functions{};
+#define TUTTI_ROW(name, parameters, arguments) find(functions.name, "PMPI_" #name);
+  TUTTI_PRELOADED_C(TUTTI_ROW)
+#undef TUTTI_ROW
+#define TUTTI_ROW(name, NAME, parameters, arguments) find(functions.name##_f, "pmpi_" #name "_");
+  TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+  return &functions;
+}
+
+void choose() {
+  const bool is_expected = open_mpi_for_all();
+  if (!is_expected) say("that is another kind of MPI than ", TUTTI_PRELOAD_ABI);
+  const Functions* functions = is_expected ? load_behind() : nullptr;
+  chosen.store(functions != nullptr ? functions : functions_of_mpi(), std::memory_order_release);
+}
+
+const Functions& functions() {
+  if (const Functions* known = chosen.load(std::memory_order_acquire)) return *known;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, choose);
+  return *chosen.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+}  // namespace tutti::preload
+
+// The compilers of Fortran have four ways to write a name. Open MPI's module mpi_f08 calls a fifth.
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+#define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
+#define TUTTI_ROW(name, parameters, arguments) \
+  TUTTI_EXPORT int MPI_##name parameters { return tutti::preload::functions().name arguments; }
+TUTTI_PRELOADED_C(TUTTI_ROW)
+#undef TUTTI_ROW
+#define TUTTI_ROW(name, NAME, parameters, arguments)                                             \
+  TUTTI_EXPORT void mpi_##name##_ parameters { tutti::preload::functions().name##_f arguments; } \
+  extern "C" void mpi_##name parameters TUTTI_ALIAS("mpi_" #name "_");                           \
+  extern "C" void mpi_##name##__ parameters TUTTI_ALIAS("mpi_" #name "_");                       \
+  extern "C" void MPI_##NAME parameters TUTTI_ALIAS("mpi_" #name "_");                           \
+  extern "C" void ompi_##name##_f parameters TUTTI_ALIAS("mpi_" #name "_");
+TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW

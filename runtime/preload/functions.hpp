@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of MPI that a program's calls are taken from: the one list of them, for the
+// preloaded library, which has their names, and for the part behind it, which carries them out.
+#pragma once
+
+#include <cstdint>
+#include <mpi.h>
+
+/// X(name, parameters, arguments) for each function of C.
+#define TUTTI_PRELOADED_C(X)                                                                   \
+  X(Init, (int* argc, char*** argv), (argc, argv))                                             \
+  X(Init_thread, (int* argc, char*** argv, int required, int* provided),                       \
+    (argc, argv, required, provided))                                                          \
+  X(Finalize, (void), ())                                                                      \
+  X(Barrier, (MPI_Comm comm), (comm))                                                          \
+  X(Bcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),              \
+    (buffer, count, type, root, comm))                                                         \
+  X(Reduce,                                                                                    \
+    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, int root,       \
+     MPI_Comm comm),                                                                           \
+    (input, output, count, type, op, root, comm))                                              \
+  X(Allreduce,                                                                                 \
+    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))
+
+/// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses.
+#define TUTTI_PRELOADED_FORTRAN(X)                                                             \
+  X(init, INIT, (MPI_Fint * error), (error))                                                   \
+  X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),    \
+    (required, provided, error))                                                               \
+  X(finalize, FINALIZE, (MPI_Fint * error), (error))                                           \
+  X(barrier, BARRIER, (MPI_Fint * comm, MPI_Fint * error), (comm, error))                      \
+  X(bcast, BCAST,                                                                              \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,            \
+     MPI_Fint* error),                                                                         \
+    (buffer, count, type, root, comm, error))                                                  \
+  X(reduce, REDUCE,                                                                            \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root, \
+     MPI_Fint* comm, MPI_Fint* error),                                                         \
+    (input, output, count, type, op, root, comm, error))                                       \
+  X(allreduce, ALLREDUCE,                                                                      \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm, \
+     MPI_Fint* error),                                                                         \
+    (input, output, count, type, op, comm, error))
+
+namespace tutti::preload {
+
+/// A function for each row of the lists: the library's, or where that cannot be loaded the MPI's.
+struct Functions {
+#define TUTTI_ROW(name, parameters, arguments) int(*name) parameters = nullptr;
+  TUTTI_PRELOADED_C(TUTTI_ROW)
+#undef TUTTI_ROW
+#define TUTTI_ROW(name, NAME, parameters, arguments) void(*name##_f) parameters = nullptr;
+  TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
+#undef TUTTI_ROW
+};
+
+/// What the part behind gives. The version is compared before anything else.
+struct Behind {
+  const char* version;  ///< TUTTI_VERSION of its build
+  Functions functions;
+};
+constexpr const char* kBehindSymbol = "tutti_preload";
+using BehindFunction = const Behind*() noexcept;
+
+}  // namespace tutti::preload

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/preload/groups.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "tutti/error.hpp"
+
+#include "collectives/job/leak.hpp"
+#include "collectives/job/local_error.hpp"
+#include "runtime/mpi/library.hpp"
+#include "runtime/mpi/transport.hpp"
+
+namespace tutti::preload {
+
+namespace {
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "unknown error";
+  int length = 0;
+  PMPI_Error_string(code, text, &length);
+  throw Error(ErrorCode::communication, std::string(call) + ": " + text);
+}
+
+/// The same ranks with messages of their own. MPI_Comm_dup would call what copies the program's
+/// attributes.
+MPI_Comm same_ranks(MPI_Comm comm) {
+  MPI_Group ranks = MPI_GROUP_NULL;
+  check(PMPI_Comm_group(comm, &ranks), "MPI_Comm_group");
+  MPI_Comm own = MPI_COMM_NULL;
+  const int code = PMPI_Comm_create(comm, ranks, &own);
+  PMPI_Group_free(&ranks);
+  check(code, "MPI_Comm_create");
+  check(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return own;
+}
+
+mpi::Comm wrapped(MPI_Comm comm) { return mpi::calls().comm_at(&comm); }
+
+/// Of all ranks of `own`. A number that is drawn here is not drawn again.
+int next_number(MPI_Comm own, GroupNumbers& numbers) {
+  int number = numbers.next.fetch_add(1);
+  check(PMPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_INT, MPI_MAX, own), "MPI_Allreduce");
+  for (int next = numbers.next.load(); next <= number;) {
+    if (numbers.next.compare_exchange_weak(next, number + 1)) break;
+  }
+  return number;
+}
+
+}  // namespace
+
+std::atomic<std::uint64_t>& Groups::changes() noexcept {
+  static constinit std::atomic<std::uint64_t> changes{1};
+  return changes;
+}
+
+Groups::Groups(std::shared_ptr<Group> world) : world_(std::move(world)) {
+  check(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key_, this),
+        "MPI_Comm_create_keyval");
+  auto served = std::make_unique<Served>();
+  served->group = world_;
+  served->rank = world_->topology().rank;
+  check(PMPI_Comm_set_attr(MPI_COMM_WORLD, key_, served.get()), "MPI_Comm_set_attr");
+  all_.insert(served.release());
+}
+
+/// MPI calls this where a communicator is freed. After end() there are no groups any more.
+int Groups::forget(MPI_Comm /*comm*/, int /*key*/, void* value, void* groups) {
+  changes().fetch_add(1, std::memory_order_release);
+  auto* self = static_cast<Groups*>(groups);
+  std::unique_ptr<Served> served(static_cast<Served*>(value));
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->all_.erase(served.get());
+  }
+  if (served->own == MPI_COMM_NULL || served->group == nullptr) return MPI_SUCCESS;
+  served->messages->mute();
+  const bool has_failed = served->group->failed();  // then messages may be under way
+  served->group.reset();
+  if (!has_failed) PMPI_Comm_free(&served->own);
+  return MPI_SUCCESS;
+}
+
+void Groups::end() {
+  const std::lock_guard lock(mutex_);
+  changes().fetch_add(1, std::memory_order_release);
+  for (Served* served : all_) {
+    if (served->own != MPI_COMM_NULL) served->group.reset();
+  }
+  for (Served* served : all_) served->group.reset();
+  world_.reset();
+}
+
+const Served* Groups::look(MPI_Comm comm, Seen& seen) {
+  const std::uint64_t now = changes().load(std::memory_order_acquire);
+  void* value = nullptr;
+  int is_there = 0;
+  if (PMPI_Comm_get_attr(comm, key_, &value, &is_there) != MPI_SUCCESS) return nullptr;
+  auto* served = static_cast<Served*>(value);
+  if (is_there == 0) {
+    std::unique_ptr<Served> made = serve(comm);
+    check(PMPI_Comm_set_attr(comm, key_, made.get()), "MPI_Comm_set_attr");
+    served = made.release();
+    const std::lock_guard lock(mutex_);
+    all_.insert(served);
+  }
+  seen = {comm, now, served->group == nullptr ? nullptr : served};
+  return seen.served;
+}
+
+/// Its ranks as they are numbered in MPI_COMM_WORLD; empty if they are not all of it, of which each
+/// rank of the communicator knows.
+std::vector<int> Groups::members_of(MPI_Comm comm) const {
+  int is_between = 0;
+  check(PMPI_Comm_test_inter(comm, &is_between), "MPI_Comm_test_inter");
+  int size = 0;
+  check(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+  if (is_between != 0 || size == 1) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
+  std::vector<int> members(ranks.size());
+  MPI_Group own = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  check(PMPI_Comm_group(comm, &own), "MPI_Comm_group");
+  check(PMPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  const int code = PMPI_Group_translate_ranks(own, size, ranks.data(), all, members.data());
+  PMPI_Group_free(&own);
+  PMPI_Group_free(&all);
+  check(code, "MPI_Group_translate_ranks");
+  if (std::ranges::find(members, MPI_UNDEFINED) != members.end()) return {};
+  return members;
+}
+
+std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
+  auto served = std::make_unique<Served>();
+  const std::vector<int> members = members_of(comm);
+  if (members.empty()) return served;
+  served->own = same_ranks(comm);
+  check(PMPI_Comm_rank(comm, &served->rank), "MPI_Comm_rank");
+  make_group(*served, members);
+  if (served->group == nullptr) PMPI_Comm_free(&served->own);
+  return served;
+}
+
+/// As runtime/job/subgroup.cpp makes a group, but its ranks agree by MPI in their own communicator:
+/// messages of the job's group belong to one thread. None on all ranks if one cannot. Collective.
+void Groups::make_group(Served& served, const std::vector<int>& members) {
+  constexpr std::int64_t kNone = -1;
+  const int number = next_number(served.own, world_->numbers());
+  std::optional<GroupParts> parts;
+  std::vector<std::int64_t> offsets(members.size(), kNone);
+  std::int64_t offset = kNone;
+  const auto failed = collectives::caught([&] {
+    parts = world_->parts_for(members, number);
+    auto messages = std::make_unique<mpi::MpiTransport>(wrapped(served.own));
+    served.messages = messages.get();
+    parts->transport = std::move(messages);
+    offset = static_cast<std::int64_t>(parts->scratch->offset_of_control());
+  });
+  if (failed) world_->log().warn("a communicator's calls are left to MPI: " + failed->text);
+  check(PMPI_Allgather(&offset, 1, MPI_INT64_T, offsets.data(), 1, MPI_INT64_T, served.own),
+        "MPI_Allgather");
+  if (std::ranges::find(offsets, kNone) != offsets.end()) return;
+  parts->scratch->share();
+  const std::vector<int> local = parts->topology.local_ranks().list();
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    collectives::Peer& peer = parts->node[i];
+    peer.block = reinterpret_cast<collectives::ControlBlock*>(
+        peer.arena + offsets[static_cast<std::size_t>(local[i])]);
+  }
+  if (parts->tuning.exchange == collectives::Exchange::mpi && parts->topology.num_nodes() > 1) {
+    parts->transport->make_lane(parts->topology.lane());
+  }
+  const std::shared_ptr<Scratch> scratch = parts->scratch;
+  const auto unmade =
+      collectives::caught([&] { served.group = std::make_shared<Group>(std::move(*parts)); });
+  int is_made = unmade ? 0 : 1;
+  check(PMPI_Allreduce(MPI_IN_PLACE, &is_made, 1, MPI_INT, MPI_MIN, served.own), "MPI_Allreduce");
+  if (is_made != 0) return;
+  if (served.group != nullptr) served.messages->mute();
+  served.group.reset();
+  collectives::leak_until_exit(scratch);  // peers may look at it
+  if (unmade) world_->log().warn("a communicator's calls are left to MPI: " + unmade->text);
+}
+
+}  // namespace tutti::preload

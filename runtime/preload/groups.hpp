@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The groups of a program's communicators.
+//
+// A communicator gets its group in the first call that the library takes of it, which all of its
+// ranks make: its members share the memory of the job's group, and messages travel in a
+// communicator of MPI's own. The group is an attribute, which goes with the communicator and which
+// duplicates do not have. Threads may do this for several communicators at once, as MPI may.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mpi.h>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "runtime/job/group.hpp"
+#include "runtime/mpi/transport.hpp"
+
+namespace tutti::preload {
+
+/// The group of one communicator.
+struct Served {
+  std::shared_ptr<Group> group;  ///< null: MPI carries out its calls
+  MPI_Comm own = MPI_COMM_NULL;  ///< of the group's messages; null for MPI_COMM_WORLD's
+  mpi::MpiTransport* messages = nullptr;
+  int rank = 0;
+};
+
+/// What a thread remembers of a communicator that it has used.
+struct Seen {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::uint64_t changes = 0;
+  const Served* served = nullptr;
+};
+
+class Groups {
+ public:
+  /// `world` is MPI_COMM_WORLD's. Errors: communication.
+  explicit Groups(std::shared_ptr<Group> world);
+  Groups(const Groups&) = delete;
+  Groups& operator=(const Groups&) = delete;
+
+  /// Null where MPI carries out the calls of this communicator, on all of its ranks alike: one
+  /// rank, two groups of ranks, ranks of other jobs. Collective in the first call for a
+  /// communicator.
+  [[nodiscard]] const Served* find(MPI_Comm comm) {
+    Seen& seen = seen_[place_of(comm)];
+    if (seen.comm == comm && seen.changes == changes().load(std::memory_order_acquire)) {
+      return seen.served;
+    }
+    return look(comm, seen);
+  }
+
+  /// Before MPI_Finalize: groups end, and say what they have to report. Local.
+  void end();
+
+ private:
+  static constexpr std::size_t kSeen = 8;
+  inline static thread_local std::array<Seen, kSeen> seen_;
+
+  static std::size_t place_of(MPI_Comm comm) noexcept {
+    std::uint64_t number = 0;
+    std::memcpy(&number, &comm, sizeof comm);
+    return static_cast<std::size_t>((number * 0x9E3779B97F4A7C15U) >> 61);
+  }
+  /// Grows with each communicator that is freed: another may get its handle. It is there for as
+  /// long as MPI may delete attributes.
+  static std::atomic<std::uint64_t>& changes() noexcept;
+  static int forget(MPI_Comm comm, int key, void* value, void* groups);
+
+  const Served* look(MPI_Comm comm, Seen& seen);
+  std::unique_ptr<Served> serve(MPI_Comm comm);
+  void make_group(Served& served, const std::vector<int>& members);
+  [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
+
+  std::shared_ptr<Group> world_;
+  int key_ = MPI_KEYVAL_INVALID;
+  std::mutex mutex_;
+  std::set<Served*> all_;  ///< whose communicators have not been freed
+};
+
+}  // namespace tutti::preload

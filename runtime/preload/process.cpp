@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/preload/process.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "runtime/mpi/bootstrap.hpp"
+
+namespace tutti::preload {
+
+namespace {
+
+/// Global, as MPI is. What it points to is never destroyed: MPI may still delete attributes.
+constinit std::atomic<Process*> the_process{nullptr};
+
+bool is_asked_for(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+void say(const std::string& text) { std::fprintf(stderr, "tutti: %s\n", text.c_str()); }
+
+/// A code of MPI's for each of ours, with the last error's text.
+int mpi_code_of(const Error& error) {
+  static std::mutex mutex;
+  static std::array<int, 16> codes{};
+  const std::lock_guard lock(mutex);
+  int& code = codes[static_cast<std::size_t>(error.code()) % codes.size()];
+  if (code == MPI_SUCCESS && PMPI_Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS) {
+    code = MPI_ERR_OTHER;
+  }
+  const std::string text = std::string(error.what()).substr(0, MPI_MAX_ERROR_STRING - 1);
+  if (code != MPI_ERR_OTHER) PMPI_Add_error_string(code, text.c_str());
+  return code;
+}
+
+}  // namespace
+
+Process* process() noexcept { return the_process.load(std::memory_order_acquire); }
+
+Settings settings_of_preload() {
+  Settings settings = Settings::from_environment();
+  if (!is_asked_for("TUTTI_TIMEOUT")) settings.timeout = std::chrono::duration<double>(0);
+  if (!is_asked_for("TUTTI_THREADS")) settings.threads = 1;
+  if (!is_asked_for("TUTTI_LOG") && !is_asked_for("TUTTI_TIMEOUT")) settings.log = LogLevel::quiet;
+  return settings;
+}
+
+void begin() {
+  int size = 1;
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size == 1) return;
+  try {
+    auto world = mpi::make_world_group(settings_of_preload());
+    if (world == nullptr) return;
+    static Process* const made = new Process{{}, Groups(std::move(world))};
+    the_process.store(made, std::memory_order_release);
+  } catch (const Error& error) {
+    if (error.reporter()) say(std::string("error: ") + error.what());
+    if (error.code() == ErrorCode::invalid_argument) PMPI_Abort(MPI_COMM_WORLD, 1);
+    if (error.reporter()) say("warning: the MPI carries out this program's collectives");
+  }
+}
+
+void end() {
+  if (Process* ended = the_process.exchange(nullptr)) ended->groups.end();
+}
+
+void end_job(const std::exception& error, const std::string& what) noexcept {
+  say("error: " + what + ": " + error.what());
+  PMPI_Abort(MPI_COMM_WORLD, exit_code(ErrorCode::communication));
+  std::_Exit(exit_code(ErrorCode::communication));
+}
+
+int raise(MPI_Comm comm, const Error& error) {
+  if (error.reporter()) say(std::string("error: ") + error.what());
+  const int code = mpi_code_of(error);
+  PMPI_Comm_call_errhandler(comm, code);
+  return code;
+}
+
+}  // namespace tutti::preload

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that know MPI alone, as they are and with the preloaded library: the same results.
+
+    preload_test.py [-v] [TestCase.test]
+
+Environment: PRELOAD_LIBRARY; PRELOAD_MPIRUN, the launcher and its flags; PRELOAD_PROGRAMS, the
+folder of the programs; PRELOAD_FORTRAN, 1 where there is the one in Fortran.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import unittest
+from pathlib import Path
+
+LIBRARY = os.environ["PRELOAD_LIBRARY"]
+MPIRUN = shlex.split(os.environ["PRELOAD_MPIRUN"])
+PROGRAMS = Path(os.environ["PRELOAD_PROGRAMS"])
+HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
+LIMIT_S = 250
+
+
+def run(program, ranks, preload=True, **variables):
+    """The job's exit status, standard output and standard error."""
+    variables = {**({"LD_PRELOAD": LIBRARY} if preload else {}), **variables}
+    command = [*MPIRUN, "-np", str(ranks), "env"]
+    command += [f"{name}={value}" for name, value in variables.items()]
+    done = subprocess.run([*command, *[str(word) for word in program]], capture_output=True,
+                          text=True, timeout=LIMIT_S, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def calls_in(statistics):
+    """Call -> how often the library carried it out, from the table of TUTTI_STATISTICS."""
+    rows = re.findall(r"^ +(\d+) .* (\w+)$", statistics, re.MULTILINE)
+    return {name: int(count) for count, name in rows}
+
+
+class Results(unittest.TestCase):
+    def check(self, ranks, **variables):
+        status, output, errors = run([PROGRAMS / "preload_program"], ranks, **variables)
+        self.assertIn(" 0 wrong", output, errors)
+        self.assertEqual(status, 0, errors)
+        return errors
+
+    def test_a_program_gets_what_mpi_promises(self):
+        for ranks in (1, 3):
+            self.check(ranks)
+        calls = calls_in(self.check(2, TUTTI_STATISTICS="1"))
+        self.assertEqual({"allreduce", "barrier", "broadcast", "reduce"}, set(calls))
+        self.assertGreaterEqual(calls["allreduce"], 17)
+
+    def test_and_on_several_nodes(self):
+        self.check(4, TUTTI_RANKS_PER_NODE="2")
+        self.check(3, TUTTI_RANKS_PER_NODE="1")
+
+    def test_a_process_without_mpi_is_as_it_was(self):
+        done = subprocess.run(["sh", "-c", "echo one"], env={**os.environ, "LD_PRELOAD": LIBRARY},
+                              capture_output=True, text=True, check=True)
+        self.assertEqual((done.stdout, done.stderr), ("one\n", ""))
+
+
+@unittest.skipUnless(HAS_FORTRAN, "there is no compiler of Fortran for this MPI")
+class Fortran(unittest.TestCase):
+    def residuals(self, ranks, **variables):
+        status, output, errors = run([PROGRAMS / "preload_solver"], ranks, **variables)
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(len(output.splitlines()), 25)
+        return output
+
+    def test_a_solver_has_the_same_bits_in_each_layout(self):
+        first = self.residuals(8, TUTTI_REPRODUCIBLE="1")
+        for per_node in ("4", "1"):
+            self.assertEqual(first, self.residuals(8, TUTTI_REPRODUCIBLE="1",
+                                                   TUTTI_RANKS_PER_NODE=per_node))
+
+    def test_and_has_them_for_any_number_of_ranks_if_it_asks(self):
+        first = self.residuals(6, TUTTI_REPRODUCIBLE="1")
+        self.assertEqual(first, self.residuals(6, TUTTI_REPRODUCIBLE="1", TUTTI_RANKS_PER_NODE="3"))
+        self.assertNotEqual(first, self.residuals(6, TUTTI_RANKS_PER_NODE="3"))
+
+
+class Faults(unittest.TestCase):
+    def fault(self, name, **variables):
+        return run([PROGRAMS / "preload_fault", name], 3, **variables)
+
+    def test_a_rank_that_is_absent_is_named(self):
+        status, _, errors = self.fault("absent", TUTTI_TIMEOUT="2")
+        self.assertRegex(errors, r"MPI_Allreduce of 1 MPI_INT on grid rows")
+        self.assertRegex(errors, r"waited 2 s for rank 2 .*, which did not arrive")
+        self.assertNotEqual(status, 0)
+
+    def test_calls_that_differ_end_the_job(self):
+        status, _, errors = self.fault("differs")
+        self.assertIn("MPI_Allreduce of 1 MPI_INT on grid rows", errors)
+        self.assertIn("MPI_Allreduce of 1 MPI_FLOAT on grid rows", errors)
+        self.assertNotEqual(status, 0)
+
+    def test_or_are_returned_to_who_asks_for_that(self):
+        status, output, errors = self.fault("returned")
+        self.assertRegex(output, r"returned: .*MPI_Bcast of 1 MPI_INT on grid rows")
+        self.assertIn("then 3", output, errors)
+        self.assertEqual(status, 0, errors)
+
+    def test_a_setting_that_is_wrong_ends_the_job(self):
+        status, _, errors = self.fault("", TUTTI_TIMEOUT="soon")
+        self.assertIn("TUTTI_TIMEOUT", errors)
+        self.assertNotEqual(status, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

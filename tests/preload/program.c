@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that knows MPI alone, with the rules that the preloaded library must keep. Each case
+// checks its results on all ranks; rank 0 prints "N cases, M wrong".
+#include <complex.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST (1 << 18)
+
+static int rank, ranks, cases, wrong;
+
+/* Ranks agree by what the library leaves to MPI. */
+static void verdict(const char* name, int is_right) {
+  int all = 0;
+  MPI_Request request;
+  MPI_Iallreduce(&is_right, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  ++cases;
+  if (all) return;
+  ++wrong;
+  if (rank == 0) printf("wrong: %s\n", name);
+}
+
+static double sum_of_ranks(int size) { return size * (size - 1) / 2.0; }
+
+static int sums_are_right(MPI_Comm comm, int count) {
+  int own, size, right = 1;
+  MPI_Comm_rank(comm, &own);
+  MPI_Comm_size(comm, &size);
+  double* input = malloc(sizeof(double) * (size_t)(count + 1));
+  double* output = malloc(sizeof(double) * (size_t)(count + 1));
+  for (int i = 0; i <= count; ++i) input[i] = own + i % 17, output[i] = -1;
+  MPI_Allreduce(input, output, count, MPI_DOUBLE, MPI_SUM, comm);
+  for (int i = 0; i < count; ++i) right &= output[i] == sum_of_ranks(size) + size * (i % 17);
+  right &= output[count] == -1;
+  MPI_Allreduce(MPI_IN_PLACE, input, count, MPI_DOUBLE, MPI_MAX, comm);
+  for (int i = 0; i < count; ++i) right &= input[i] == size - 1 + i % 17;
+  free(input);
+  free(output);
+  return right;
+}
+
+static void allreduce_of_all_sizes(void) {
+  const int counts[] = {0, 1, 2, 3, 17, 1000, 4097, 65536, MOST + 1};
+  int right = 1;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
+    right &= sums_are_right(MPI_COMM_WORLD, counts[i]);
+  }
+  verdict("allreduce of all sizes", right);
+}
+
+static void allreduce_of_all_types(void) {
+  unsigned least = rank == 0 ? 0x80000000U : 1U, unsigned_result = 0;
+  MPI_Allreduce(&least, &unsigned_result, 1, MPI_UNSIGNED, MPI_MAX, MPI_COMM_WORLD);
+  int right = unsigned_result == 0x80000000U;
+  double complex number = rank + I, number_result = 0;
+  MPI_Allreduce(&number, &number_result, 1, MPI_C_DOUBLE_COMPLEX, MPI_SUM, MPI_COMM_WORLD);
+  right &= number_result == sum_of_ranks(ranks) + ranks * I;
+  number = I, number_result = 1;
+  MPI_Allreduce(&number, &number_result, 1, MPI_C_DOUBLE_COMPLEX, MPI_PROD, MPI_COMM_WORLD);
+  for (int i = 0; i < ranks; ++i) number_result /= I;
+  right &= cabs(number_result - 1) < 1e-12;
+  short small = (short)rank, small_result = 0;
+  MPI_Allreduce(&small, &small_result, 1, MPI_SHORT, MPI_SUM, MPI_COMM_WORLD);
+  right &= small_result == (short)sum_of_ranks(ranks);
+  int bits = 1 << rank, bits_result = 0;
+  MPI_Allreduce(&bits, &bits_result, 1, MPI_INT, MPI_BOR, MPI_COMM_WORLD);
+  right &= bits_result == (1 << ranks) - 1;
+  struct {
+    double value;
+    int place;
+  } pair = {(rank * 7) % ranks, rank}, pair_result;
+  MPI_Allreduce(&pair, &pair_result, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+  right &= (pair_result.place * 7) % ranks == (int)pair_result.value;
+  verdict("allreduce of all types", right);
+}
+
+static void reduce_to_each_root(void) {
+  int right = 1;
+  for (int root = 0; root < ranks; ++root) {
+    long value = rank + 1, result = -1;
+    MPI_Reduce(&value, rank == root ? &result : NULL, 1, MPI_LONG, MPI_SUM, root, MPI_COMM_WORLD);
+    right &= result == (rank == root ? ranks * (ranks + 1) / 2 : -1);
+    const void* input = rank == root ? MPI_IN_PLACE : &value;
+    MPI_Reduce(input, &value, 1, MPI_LONG, MPI_MAX, root, MPI_COMM_WORLD);
+    right &= value == (rank == root ? ranks : rank + 1);
+  }
+  verdict("reduce to each root", right);
+}
+
+/* The root gives rows of doubles, others take bytes, or every other double of twice as many. */
+static void broadcast_of_other_datatypes(void) {
+  MPI_Datatype every_other;
+  MPI_Type_vector(100, 1, 2, MPI_DOUBLE, &every_other);
+  MPI_Type_commit(&every_other);
+  int right = 1;
+  for (int root = 0; root < ranks; ++root) {
+    double values[200];
+    for (int i = 0; i < 200; ++i) values[i] = rank == root ? i : -1;
+    if (rank == root) {
+      MPI_Bcast(values, 100, MPI_DOUBLE, root, MPI_COMM_WORLD);
+    } else if (rank % 2 == 0) {
+      MPI_Bcast(values, 800, MPI_BYTE, root, MPI_COMM_WORLD);
+      for (int i = 0; i < 100; ++i) right &= values[i] == i;
+      right &= values[100] == -1;
+    } else {
+      MPI_Bcast(values, 1, every_other, root, MPI_COMM_WORLD);
+      for (int i = 0; i < 200; ++i) right &= values[i] == (i % 2 == 0 ? i / 2 : -1);
+    }
+  }
+  MPI_Type_free(&every_other);
+  verdict("broadcast of other datatypes", right);
+}
+
+static void communicators_that_come_and_go(void) {
+  int right = 1;
+  for (int i = 0; i < 300; ++i) {
+    MPI_Comm part;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % (1 + i % 3), -rank, &part);
+    right &= sums_are_right(part, i % 5);
+    if (i % 2 == 0) {
+      MPI_Comm copy;
+      MPI_Comm_dup(part, &copy);
+      right &= sums_are_right(copy, 3);
+      MPI_Comm_free(&copy);
+    }
+    MPI_Comm_free(&part);
+  }
+  verdict("communicators that come and go", right);
+}
+
+/* Rank 0 comes to the barrier only when its message has gone, which its receiver waits in. */
+static void messages_beside_a_barrier(void) {
+  static char message[MOST * 16];
+  MPI_Request request = MPI_REQUEST_NULL;
+  memset(message, rank == 0 ? 'x' : '-', sizeof message);
+  if (rank == 1) MPI_Irecv(message, sizeof message, MPI_CHAR, 0, 5, MPI_COMM_WORLD, &request);
+  if (rank == 0 && ranks > 1) MPI_Send(message, sizeof message, MPI_CHAR, 1, 5, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  verdict("messages beside a barrier", rank > 1 || message[sizeof message - 1] == 'x');
+}
+
+static int copies;
+static int count_copy(MPI_Comm comm, int key, void* extra, void* in, void* out, int* flag) {
+  (void)comm, (void)key, (void)extra;
+  *(void**)out = in;
+  *flag = 1;
+  ++copies;
+  return MPI_SUCCESS;
+}
+
+static void attributes_are_the_programs(void) {
+  int key;
+  MPI_Comm first, second;
+  MPI_Comm_create_keyval(count_copy, MPI_COMM_NULL_DELETE_FN, &key, NULL);
+  MPI_Comm_dup(MPI_COMM_WORLD, &first);
+  MPI_Comm_set_attr(first, key, &copies);
+  int right = sums_are_right(first, 2) && copies == 0;
+  MPI_Comm_dup(first, &second);
+  right &= sums_are_right(second, 2) && copies == 1;
+  MPI_Comm_free(&first);
+  MPI_Comm_free(&second);
+  MPI_Comm_free_keyval(&key);
+  verdict("attributes are the program's", right);
+}
+
+static void errors_are_returned(void) {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN);
+  int value = 1, class = MPI_SUCCESS;
+  MPI_Error_class(MPI_Bcast(&value, 1, MPI_INT, ranks, copy), &class);
+  int right = class == MPI_ERR_ROOT;
+  MPI_Error_class(MPI_Allreduce(&value, &value, -1, MPI_INT, MPI_SUM, copy), &class);
+  right &= class == MPI_ERR_COUNT || class == MPI_ERR_BUFFER;
+  MPI_Comm_free(&copy);
+  verdict("errors are returned", right);
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  allreduce_of_all_sizes();
+  allreduce_of_all_types();
+  reduce_to_each_root();
+  broadcast_of_other_datatypes();
+  communicators_that_come_and_go();
+  messages_beside_a_barrier();
+  attributes_are_the_programs();
+  errors_are_returned();
+  if (rank == 0) printf("%d cases, %d wrong\n", cases, wrong);
+  MPI_Finalize();
+  return wrong != 0;
+}
