@@ -71,6 +71,8 @@ struct CallClass {
   std::uint8_t size = 0;
 
   friend bool operator==(const CallClass&, const CallClass&) = default;
+  /// Between nodes: the path says whether inputs travel with the handshakes.
+  [[nodiscard]] bool may_be_carried() const { return may_be_inline || may_be_halved; }
   /// True if only the sizes differ.
   [[nodiscard]] bool is_like(CallClass other) const {
     other.size = size;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "collectives/choice/overrides.hpp"
+#include "collectives/choice/route.hpp"
 #include "collectives/job/operation.hpp"
 #include "collectives/job/tree.hpp"
 #include "collectives/job/workers.hpp"
@@ -68,6 +69,24 @@ std::string halves_of(const Tuning& tuning) {
   if (tuning.halved_bytes == 0) return "sums of up to " + tried + way + ", if learnt; ";
   return "sums of up to " + in_bytes(tuning.halved_bytes) + way +
          (is_learnt ? ", up to " + tried + " if learnt; " : "; ");
+}
+
+/// The routes that calls take, by the bytes of a rank's data.
+std::string routes_of(const Tuning& tuning, const Topology& topology) {
+  std::string text = "routes: ";
+  const auto up_to = [&](Route route, std::size_t bytes, const char* and_so_on) {
+    text += std::string(name_of(route)) + " up to " + in_bytes(bytes) + and_so_on;
+  };
+  constexpr const char* kIfSo = " if the path says so, ";
+  const bool is_one_node = topology.num_nodes() == 1;
+  const bool is_tried = !is_one_node && tuning.inline_tried_bytes > tuning.inline_untried_bytes;
+  if (is_one_node) up_to(Route::tiny, std::min(kTinyBytes, tuning.inline_shared_bytes), ", ");
+  up_to(Route::small, is_tried ? tuning.inline_untried_bytes : tuning.inline_shared_bytes, ", ");
+  if (topology.size == 1) return text + "then " + name_of(Route::alone);
+  if (is_one_node) up_to(Route::announced, kInlineInNode, kIfSo);
+  if (is_tried) up_to(Route::announced, tuning.inline_tried_bytes, kIfSo);
+  if (tuning.most_halved_bytes() > 0) up_to(Route::halved, tuning.most_halved_bytes(), kIfSo);
+  return text + "then " + name_of(Route::by_path);
 }
 
 }  // namespace
@@ -300,6 +319,7 @@ std::vector<std::string> Tuning::table(const Topology& topology) const {
             between + "broadcasts: to all nodes at once, from " + in_bytes(chain_bytes) +
                 " from node to node"};
   }
+  rows.push_back(routes_of(*this, topology));
   rows.push_back(in_node + "past the caches: scratch from " + in_bytes(streamed_slot_bytes) +
                  ", outputs if all data is above " + in_bytes(streamed_output_bytes));
   rows.push_back(in_node + "pushpull writes its outputs at once from " +

@@ -58,6 +58,7 @@ Engine::Engine(NodeMemory memory, Topology topology, const Settings& settings, T
       waiter_(memory_, topology_, settings, transport),
       call_(memory_, topology_, waiter_, tuning_, allocate_shared),
       learner_(tuning_, topology_.local_size(), memory_.reader != nullptr),
+      router_(topology_, tuning_, learner_),
       disagreement_(call_, transport),
       messages_(call_, tuning_, transport, std::move(allocate_shared), statistics_) {
   if (topology_.num_nodes() == 1) return;
@@ -75,47 +76,27 @@ void Engine::start(const Operation& operation) {
   const std::uint64_t begun = statistics_.enter_operation();
   if (is_one_node_ && call_.prepare_tiny(operation)) {
     call_.begin(begun);
-    return call_.announcement().announce(/*with_inputs=*/true);
+    return call_.announcement().announce();
   }
-  const bool with_inputs = prepare(operation);
+  prepare(operation);
   call_.begin(begun);
   announced_at_ = topology_.num_nodes() == 1 ? ticks() : time_between_nodes(waiter_);
-  call_.announcement().announce(with_inputs);
+  call_.announcement().announce();
 }
 
 /// What may fail on this rank alone does so before the sequence number is drawn: this rank then
-/// makes another call of that number, which tells the others. True if the inputs are to travel with
-/// the announcement.
-bool Engine::prepare(const Operation& operation) {
-  bool with_inputs = false;
+/// makes another call of that number, which tells the others.
+void Engine::prepare(const Operation& operation) {
   const auto error = caught([&] {
     const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
     if (by_mpi && operation.kind == Kind::allreduce) require_mpi_types(operation);
-    call_.prepare(operation, wide_);
-    with_inputs = announces_inputs();
+    call_.prepare(operation, wide_, router_);
   });
-  if (!error) return with_inputs;
+  if (!error) return;
   const OperationEnd end(statistics_, operation.kind, 0);
   std::string text = error->text;
   static_cast<void>(caught([&] { text = operation.describe() + ": " + text; }));
   throw_on_all_ranks(error->code, text);
-}
-
-/// Whether inputs travel with the announcement that need not. Between nodes the size alone decides,
-/// up to a size from which that is learnt, and one rank announces nothing to anybody.
-bool Engine::announces_inputs() {
-  if (topology_.num_nodes() > 1) {
-    by_halves_ = false;
-    if (!call_.announcement().is_inline_learnt()) return false;
-    const Path& path = learner_.plan(call_.announcement().class_between_nodes());
-    by_halves_ = path == kHalved;
-    return path.inputs == Inputs::announced;
-  }
-  if (topology_.size == 1 || call_.announcement().fits_inline() ||
-      !call_.announcement().may_be_inline() || call_.layout().total() > kInlineInNode) {
-    return false;
-  }
-  return learner_.plan(call_.announcement().own_class()).inputs == Inputs::announced;
 }
 
 /// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
@@ -184,14 +165,15 @@ Engine::Outcome Engine::carry_out_logged() {
   if (outcome == Outcome::refused) return outcome;
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
   char text[40];
-  std::snprintf(text, sizeof text, ": %.1f us", time.count());
+  std::snprintf(text, sizeof text, ": %.1f us, ", time.count());
   log().write(LogLevel::debug, "call " + std::to_string(call_.sequence()) + ", " +
-                                   call_.operation().describe() + text);
+                                   call_.operation().describe() + text + to_string(call_.route()));
   return outcome;
 }
 
 bool Engine::meet() {
   call_.announcement().wait_for_all();
+  call_.settle_route();
   const bool alone = topology_.num_nodes() == 1;
   const bool agreed = alone ? call_.announcement().node_agrees() : agree_between_nodes();
   learn_last_time();
@@ -217,26 +199,24 @@ Engine::Outcome Engine::carry_out() {
 }
 
 void Engine::reduce() {
-  if (topology_.num_nodes() > 1) {
-    if (call_.announcement().is_inline() && !call_.announcement().is_inline_learnt()) {
-      deliver_sums_of_agreement();
-    } else {
-      reduce_between_nodes();
-    }
-  } else if (call_.announcement().fits_inline()) {
-    reduce_inline(call_);
-  } else if (topology_.size == 1) {
-    reduce_alone(call_, tuning_);
-  } else {
-    reduce_by_path();
+  switch (call_.route()) {
+    case Route::tiny:
+    case Route::small:
+      return is_one_node_ ? reduce_inline(call_) : deliver_sums_of_agreement();
+    case Route::alone:
+      return reduce_alone(call_, tuning_);
+    case Route::announced:
+    case Route::halved:
+    case Route::by_path:
+      return is_one_node_ ? reduce_by_path() : reduce_between_nodes();
   }
 }
 
 /// The others are told in the next announcement what it took.
 void Engine::reduce_by_path() {
-  const Path path =
-      learner_.choose(call_.announcement().call_class(), call_.announcement().is_inline());
-  if (call_.announcement().is_inline()) {
+  const bool is_announced = is_carried(call_.route());
+  const Path path = learner_.choose(call_.announcement().call_class(), is_announced);
+  if (is_announced) {
     reduce_inline(call_);
   } else {
     reduce_in_node(call_, path, tuning_);
@@ -257,11 +237,12 @@ void Engine::deliver_sums_of_agreement() {
 /// may travel with the handshakes, from the announcement.
 void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
+  const CallClass call_class = class_between_nodes(tuning_, call_.operation(), call_.layout());
   const std::uint64_t begun =
-      call_.announcement().is_inline_learnt() ? announced_at_ : time_between_nodes(waiter_);
-  const CallClass call_class = call_.announcement().class_between_nodes();
-  const Path path = learner_.choose(call_class, call_.announcement().is_inline());
-  if (call_.announcement().is_inline()) {
+      call_class.may_be_carried() ? announced_at_ : time_between_nodes(waiter_);
+  const bool is_announced = is_carried(call_.route());
+  const Path path = learner_.choose(call_class, is_announced);
+  if (is_announced) {
     deliver_sums_of_agreement();
   } else {
     reduce_in_lanes(call_, path, tuning_, lane_.get());
@@ -276,20 +257,14 @@ void Engine::learn_last_time() {
                                               : call_.agreement_line().last_time);
 }
 
-Agreement::Payload Engine::payload_of_handshakes() const {
-  if (!call_.announcement().is_inline() || call_.layout().total() == 0)
-    return Agreement::Payload::none;
-  return by_halves_ ? Agreement::Payload::halves : Agreement::Payload::whole;
-}
-
 /// The first rank asks the other nodes; the others read the answer, and a small result, from it.
 bool Engine::agree_between_nodes() {
   call_.announcement().wait_for_other_nodes();
   AgreementLine& line = call_.agreement_line();
   if (agreement_ != nullptr) {
-    const Agreement::Payload payload = payload_of_handshakes();
-    const Agreed& agreed = agreement_->reach(call_, payload);
-    if (agreed.all_alike && payload != Agreement::Payload::none && memory_.size() > 1) {
+    const Agreed& agreed = agreement_->reach(call_);
+    const bool has_sum = is_carried(call_.route()) && call_.layout().total() > 0;
+    if (agreed.all_alike && has_sum && memory_.size() > 1) {
       std::memcpy(line.payload, agreed.sum, call_.layout().total());
     }
     line.agreed = agreed.all_alike ? 1 : 0;
@@ -310,7 +285,7 @@ void Engine::throw_on_all_ranks(ErrorCode code, const std::string& why) {
   messages_.complete();
   const auto describe = [&] { return "a call that is refused: " + why; };
   const Operation refused{.kind = Kind::refusal, .segments = {}, .describe = describe};
-  call_.prepare(refused, wide_);
+  call_.prepare(refused, wide_, router_);
   call_.begin(statistics_.enter_operation());
   const OperationEnd end(statistics_, Kind::refusal, 0);
   const NamedCall named(waiter_, {call_.sequence(), call_.operation().describe});

@@ -120,8 +120,6 @@ class Engine {
   }
 
  private:
-  [[nodiscard]] bool announces_inputs();
-  [[nodiscard]] Agreement::Payload payload_of_handshakes() const;
   /// How a call ends that does not fail the group: `refused` has a report, which all ranks throw.
   enum class Outcome { done, differs, refused };
   [[nodiscard]] Outcome carry_out();
@@ -129,7 +127,7 @@ class Engine {
   /// Waits for all ranks' announcements; true if all are of one call.
   [[nodiscard]] bool meet();
   std::uint64_t complete_small();
-  [[nodiscard]] bool prepare(const Operation& operation);
+  void prepare(const Operation& operation);
   [[nodiscard]] bool agree_between_nodes();
   template <class Body>
   void or_fail(Body body);
@@ -151,7 +149,7 @@ class Engine {
   StatisticsCollector statistics_;
   Call call_;
   Learner learner_;
-  bool by_halves_ = false;  ///< how inputs of the current call travel, if with the handshakes
+  Router router_;
   std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
   std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
   std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes

@@ -39,14 +39,14 @@ Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& 
 
 Agreement::~Agreement() = default;
 
-const Agreed& Agreement::reach(Call& call, Payload payload) {
+const Agreed& Agreement::reach(Call& call) {
   agreed_.last_rank = call.announcement().last_rank();
   agreed_.operands.clear();
   agreed_.is_delivered = false;
-  const bool with_payload = payload != Payload::none;
+  const bool with_payload = is_carried(call.route()) && call.layout().total() > 0;
   if (sums_ != nullptr) {
-    payload == Payload::halves ? sums_->halve(call, agreed_)
-                               : sums_->fold(call, with_payload, agreed_);
+    with_payload&& call.route() == Route::halved ? sums_->halve(call, agreed_)
+                                                 : sums_->fold(call, with_payload, agreed_);
     return agreed_;
   }
   handshakes_ == Handshakes::direct ? swap_handshakes(call, with_payload)

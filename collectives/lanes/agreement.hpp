@@ -39,11 +39,9 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  /// What goes with the handshakes. Halves: only if Tuning::may_be_halved().
-  enum class Payload { none, whole, halves };
-
-  /// What all nodes agreed on, with the sum if there is a payload. Valid until the next call.
-  const Agreed& reach(Call& call, Payload payload);
+  /// What all nodes agreed on, with the sum if the call's route is that data comes along. Valid
+  /// until the next call.
+  const Agreed& reach(Call& call);
   [[nodiscard]] const Agreed& last() const { return agreed_; }
 
  private:

@@ -24,17 +24,6 @@ Announcement::Announcement(const CallContext& call, const TinyCall& tiny, Shared
       allocate_shared_(std::move(allocate_shared)),
       directories_(call.memory.peers.size()) {}
 
-void Announcement::prepare() {
-  const std::size_t bytes = call_.layout.total();
-  is_inline_learnt_ = may_be_inline() && !has_single_sources(call_.layout) &&
-                      (call_.tuning.tries_inline(bytes) || call_.tuning.may_be_halved(bytes));
-  fits_inline_ = is_small();
-  updates_.clear();
-  if (fits_inline_) return;
-  updates_.find();
-  make_room_for_directory(call_.sequence + 1);
-}
-
 /// The AnnounceFlags that say where this rank has its inputs and outputs.
 std::uint32_t Announcement::memory_flags() const {
   const bool consumed = call_.operation->consumer != nullptr;
@@ -59,9 +48,9 @@ std::uint32_t Announcement::memory_flags() const {
 
 /// The table of the line that the call will be announced in. Peers have read what the call before
 /// the last one wrote there: see AnnounceLine.
-void Announcement::make_room_for_directory(std::uint64_t sequence) {
+void Announcement::make_room() {
   const std::size_t segments = call_.layout.segments().size();
-  std::span<SharedSegment>& table = tables_[sequence & 1];
+  std::span<SharedSegment>& table = tables_[(call_.sequence + 1) & 1];
   if (segments < 2 || segments <= table.size()) return;
   const std::size_t entries = std::bit_ceil(segments);
   table = {reinterpret_cast<SharedSegment*>(allocate_shared_(entries * sizeof(SharedSegment))),
@@ -99,34 +88,21 @@ void Announcement::fill_payload() {
   });
 }
 
-/// A handshake is not packed, so that what is packed does not depend on what else is in the call;
-/// and it would be summed over the node.
-bool Announcement::may_be_inline() const {
-  return call_.operation->packing == nullptr && !call_.operation->lanes_apart &&
-         call_.layout.total() <= std::max(kInlineBytes, call_.tuning.most_halved_bytes());
-}
-
-/// Between nodes, what has one source would be sent by all to all others, so less of it is.
-bool Announcement::is_small() const {
-  const std::size_t bytes = call_.layout.total();
-  return may_be_inline() && !is_inline_learnt_ && bytes <= call_.tuning.inline_shared_bytes &&
-         (bytes <= kInlineInNode || call_.topology.num_nodes() == 1 ||
-          !has_single_sources(call_.layout));
-}
-
 CallClass Announcement::own_class() const {
   const std::uint32_t flags = memory_flags();
   return class_of(flags, (flags & kConsumed) != 0);
 }
 
-void Announcement::announce(bool with_inputs) noexcept {
-  if (fits_inline_) {
+void Announcement::announce() noexcept {
+  if (call_.route == Route::tiny || call_.route == Route::small) {
     fill_payload();
     return publish(kPayload);
   }
   std::uint32_t flags = memory_flags();
-  if (with_inputs) flags |= kPayload;
-  if ((flags & kPayload) != 0) fill_payload();
+  if (is_carried(call_.route)) {
+    flags |= kPayload;
+    fill_payload();
+  }
   // Ranks in other memory may want it otherwise; then the call is not inline.
   fill_directory();
   if (updates_.may_be_shared()) updates_.publish();
@@ -222,14 +198,6 @@ void Announcement::wait_for_all() {
 
 CallClass Announcement::call_class() const {
   return class_of(common_flags_, (any_flags_ & kConsumed) != 0);
-}
-
-CallClass Announcement::class_between_nodes() const {
-  return {.kind = call_.operation->kind,
-          .between_nodes = true,
-          .may_be_inline = is_inline_learnt_ && call_.tuning.tries_inline(call_.layout.total()),
-          .may_be_halved = is_inline_learnt_ && call_.tuning.may_be_halved(call_.layout.total()),
-          .size = static_cast<std::uint8_t>(std::bit_width(call_.layout.total() - 1))};
 }
 
 CallClass Announcement::class_of(std::uint32_t flags, bool consumed) const {

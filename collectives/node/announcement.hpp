@@ -22,14 +22,8 @@ class Announcement {
   Announcement(const CallContext& call, const TinyCall& tiny, SharedUpdates& updates,
                AllocateShared allocate_shared);
 
-  /// Decides whether the inputs travel in it, and makes room for it. Local, before the call has its
-  /// number. Errors: out_of_memory.
-  void prepare();
-  /// prepare() for a tiny call, whose inputs always travel in it.
-  void prepare_tiny() noexcept {
-    fits_inline_ = true;
-    updates_.clear();
-  }
+  /// Makes room for it. Local, before the call has its number. Errors: out_of_memory.
+  void make_room();
   /// The call has its number. `begun`: when it began, in ticks.
   void begin(std::uint64_t begun) noexcept { begun_ = begun; }
 
@@ -40,18 +34,12 @@ class Announcement {
   /// True if a rank of the node announced this call with a request to stop.
   [[nodiscard]] bool stop_requested() const { return (any_flags_ & kStopRequested) != 0; }
 
-  /// True if the inputs fit into the announcement, and may travel there.
-  [[nodiscard]] bool may_be_inline() const;
-  /// True if the data travels in the announcement wherever it lies, because it is small.
-  [[nodiscard]] bool fits_inline() const { return fits_inline_; }
-  /// Between nodes: the learner says whether the inputs travel with the handshakes, and how.
-  [[nodiscard]] bool is_inline_learnt() const { return is_inline_learnt_; }
   /// The class that the call has if all ranks have their data where this one has.
   [[nodiscard]] CallClass own_class() const;
 
-  /// Tells the node that this rank has called, and where its data is; `with_inputs`, or if the call
-  /// is small enough for any memory, also its inputs.
-  void announce(bool with_inputs) noexcept;
+  /// Tells the node that this rank has called, and where its data is; also its inputs, if its route
+  /// is that they travel here.
+  void announce() noexcept;
   /// Tells the node that this rank's call is invalid.
   void announce_refusal() noexcept;
   /// True if all ranks of the node announce within the time that most waits take, all with a
@@ -76,8 +64,6 @@ class Announcement {
   [[nodiscard]] bool node_agrees() const { return node_agrees_; }
   /// The class of this call, if it has data: calls of one class take the same path.
   [[nodiscard]] CallClass call_class() const;
-  /// The class of a call between nodes: what all ranks of all nodes know of it.
-  [[nodiscard]] CallClass class_between_nodes() const;
   /// Says in the next announcement how long a call took.
   void report_time(const CallTime& time) { last_time_ = time; }
   /// The time of the call before this one, as its announcements have it: see LongestTime.
@@ -97,21 +83,19 @@ class Announcement {
   /// The first byte of a local rank's inputs in its announcement. Of a call that is inline.
   [[nodiscard]] std::byte* payload_of(int peer) const {
     AnnounceLine& theirs = call_.line(peer);
-    return tiny_.is_tiny() ? theirs.directory.tiny_payload : theirs.payload;
+    return call_.route == Route::tiny ? theirs.directory.tiny_payload : theirs.payload;
   }
   /// The place of a part in a payload, in bytes from its beginning.
   [[nodiscard]] std::size_t offset_in_payload(const FusedLayout::Part& part) const {
-    if (tiny_.is_tiny()) return tiny_.offset_of(part.segment);
+    if (call_.route == Route::tiny) return tiny_.offset_of(part.segment);
     const std::size_t narrower =
         size_of(call_.layout.wire(part.segment)) - size_of(call_.segment(part).dtype);
     return part.position - part.first * narrower;
   }
 
  private:
-  [[nodiscard]] bool is_small() const;
   [[nodiscard]] std::uint32_t memory_flags() const;
   [[nodiscard]] CallClass class_of(std::uint32_t flags, bool consumed) const;
-  void make_room_for_directory(std::uint64_t sequence);
   void fill_directory();
   void fill_payload();
   void publish(std::uint32_t flags) noexcept;
@@ -130,8 +114,6 @@ class Announcement {
   std::atomic<bool> asks_to_stop_{false};
   std::span<SharedSegment> tables_[2];
 
-  bool fits_inline_ = false;
-  bool is_inline_learnt_ = false;
   std::uint64_t begun_ = 0;
   std::uint64_t waiting_since_ = 0;
   int arrived_ = 0;  ///< local ranks below this one have announced the call

@@ -36,15 +36,17 @@ Call::Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, c
       announcement_(context_, tiny_, updates_, allocate_shared_),
       data_(context_, announcement_, updates_) {}
 
-void Call::prepare(const Operation& operation, bool wide) {
+void Call::prepare(const Operation& operation, bool wide, const Router& router) {
   if (operation.segments.data() == nullptr && !operation.segments.empty()) throw std::bad_alloc();
   context_.operation = &operation;
   context_.layout.assign(operation.segments, wide);
   require_steps();
   context_.signature = sign(operation, context_.layout.total());
-  tiny_.clear();
-  announcement_.prepare();
-  if (announcement_.fits_inline()) return;
+  updates_.find();
+  context_.route =
+      router.choose(operation, context_.layout, [&] { return announcement_.own_class(); });
+  if (route() == Route::small) return;
+  announcement_.make_room();
   if (context_.topology.size > 1 && context_.memory.control().stage[0] == 0) make_slots();
 }
 

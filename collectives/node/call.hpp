@@ -31,12 +31,10 @@ class Call {
   /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
   /// see FusedLayout. Errors: out_of_memory; invalid_argument, if chunks are so small that a call
   /// would have millions of them. A call without segments has none.
-  void prepare(const Operation& operation, bool wide);
+  void prepare(const Operation& operation, bool wide, const Router& router);
   /// prepare() for a tiny call in one node, which cannot fail here. False if this is another call.
   [[nodiscard]] bool prepare_tiny(const Operation& operation) noexcept {
-    if (!tiny_.prepare(operation)) return false;
-    announcement_.prepare_tiny();
-    return true;
+    return tiny_.prepare(operation);
   }
   /// Draws the next sequence number for the call that was prepared. `begun`: in ticks.
   void begin(std::uint64_t begun) noexcept {
@@ -56,6 +54,12 @@ class Call {
   [[nodiscard]] std::uint64_t sequence() const { return context_.sequence; }
   [[nodiscard]] const Signature& signature() const { return context_.signature; }
   [[nodiscard]] const FusedLayout& layout() const { return context_.layout; }
+  /// Where the data travels; once all ranks of the node have announced the call, on all alike.
+  [[nodiscard]] Route route() const { return context_.route; }
+  /// All ranks of the node have announced: data that some have not announced goes by its path.
+  void settle_route() {
+    if (is_carried(route()) && !announcement_.is_inline()) context_.route = Route::by_path;
+  }
   /// See FusedLayout. All ranks alike, before any data moves.
   void interleave(const FusedLayout::Streams& streams, std::size_t strips) {
     context_.layout.interleave(streams, strips);

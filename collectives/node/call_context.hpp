@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "collectives/choice/route.hpp"
 #include "collectives/choice/tuning.hpp"
 #include "collectives/job/function_ref.hpp"
 #include "collectives/job/fused_layout.hpp"
@@ -44,6 +45,7 @@ struct CallContext {
   const Operation* operation = nullptr;
   FusedLayout layout{};
   Signature signature{};
+  Route route = Route::small;
   std::uint64_t sequence = 0;
   SpanLog* spans = nullptr;  ///< of what the rank does when; null: that is not recorded
 

@@ -18,10 +18,8 @@ class SharedUpdates {
  public:
   explicit SharedUpdates(const CallContext& call) : call_(call) {}
 
-  /// No update of the call is shared.
-  void clear() noexcept { offsets_.clear(); }
-  /// Finds where this rank's updates write, if peers may write there, too. Only of a call that is
-  /// larger than what ranks update for themselves. Errors: out_of_memory.
+  /// Finds where this rank's updates write, if peers may write there, too. None in a call of
+  /// which ranks update all for themselves. Errors: out_of_memory.
   void find();
   /// True if peers may update for this rank.
   [[nodiscard]] bool may_be_shared() const { return !offsets_.empty(); }

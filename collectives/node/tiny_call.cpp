@@ -19,7 +19,7 @@ bool TinyCall::prepare(const Operation& operation) noexcept {
   call_.layout.assign(operation.segments, /*wide=*/false);  // has room for so few segments
   if (call_.layout.total() > call_.tuning.inline_shared_bytes) return false;
   call_.signature = sign(operation, call_.layout.total());
-  is_tiny_ = true;
+  call_.route = Route::tiny;
   return true;
 }
 
@@ -66,7 +66,7 @@ void TinyCall::copy_to_self() const {
 }
 
 bool TinyCall::reduce_to_self() {
-  if (!is_tiny_) return false;
+  if (call_.route != Route::tiny) return false;
   if (call_.operation->consumer == nullptr && has_single_sources(call_.layout)) {
     copy_to_self();
     return true;

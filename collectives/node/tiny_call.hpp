@@ -16,17 +16,15 @@
 
 namespace tutti::collectives {
 
-/// The current call, if it is tiny: its data lies in the first cache line of each announcement.
+/// The current call, if its route is tiny: its data lies in the first cache line of each
+/// announcement.
 class TinyCall {
  public:
   explicit TinyCall(CallContext& call);
 
   /// Makes the operation the current call if it is tiny, on all ranks alike. False if it is not.
   [[nodiscard]] bool prepare(const Operation& operation) noexcept;
-  /// The current call is another one.
-  void clear() noexcept { is_tiny_ = false; }
 
-  [[nodiscard]] bool is_tiny() const { return is_tiny_; }
   /// The place of a segment among the tiny data of its source, in bytes.
   [[nodiscard]] std::size_t offset_of(std::size_t segment) const { return offsets_[segment]; }
 
@@ -42,7 +40,6 @@ class TinyCall {
   void copy_to_self() const;
 
   CallContext& call_;
-  bool is_tiny_ = false;
   std::uint8_t offsets_[kMostSegments] = {};
   std::vector<const std::byte*> sources_;  ///< the data of each local rank
 };

@@ -79,7 +79,8 @@ class Log(unittest.TestCase):
         for rank in (0, 1):
             self.assertTrue(any(
                 re.search(rf"^tutti: rank {rank} \(host .+\): debug: call \d+, push of key 3 "
-                          r"\(2, 3\) float32.*: [0-9.]+ us$", line) for line in lines), lines)
+                          r"\(2, 3\) float32.*: [0-9.]+ us, tiny: it fits ", line)
+                for line in lines), lines)
 
     def test_another_level_is_refused(self):
         result = programs.run_command(["env", "TUTTI_LOG=loud", programs.program("kvstore-tour")])

@@ -465,15 +465,18 @@ TEST_CASE("the table says what was chosen") {
   const auto table = [](const std::vector<int>& nodes) {
     return tuning_of(nodes).table(Topology::consecutive(0, nodes));
   };
-  CHECK(table({20}) ==
-        std::vector<std::string>{
-            "in the node (20 ranks): the store's memory: up to 1 KiB inline, then direct",
-            "in the node (20 ranks): ordinary memory: up to 1 KiB inline, then in chunks of 256 "
-            "KiB",
-            "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
-            "above 32768 KiB",
-            "in the node (20 ranks): pushpull writes its outputs at once from 256 KiB",
-            "in the node (20 ranks): two-level waits, in groups of 5", "in a rank: one thread"});
+  CHECK(
+      table({20}) ==
+      std::vector<std::string>{
+          "in the node (20 ranks): the store's memory: up to 1 KiB inline, then direct",
+          "in the node (20 ranks): ordinary memory: up to 1 KiB inline, then in chunks of 256 "
+          "KiB",
+          "routes: tiny up to 24 B, small up to 1 KiB, announced up to 8 KiB if the path says so, "
+          "then by path",
+          "in the node (20 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
+          "above 32768 KiB",
+          "in the node (20 ranks): pushpull writes its outputs at once from 256 KiB",
+          "in the node (20 ranks): two-level waits, in groups of 5", "in a rank: one thread"});
   CHECK(table({2, 2}) ==
         std::vector<std::string>{
             "between 2 nodes: up to 32 KiB with the handshakes (direct); for sums of 8 KiB to 128 "
@@ -481,6 +484,7 @@ TEST_CASE("the table says what was chosen") {
             "between 2 nodes: larger: exchange direct, in chunks of 128 KiB, 16 in flight, "
             "in messages of up to 8 pieces",
             "between 2 nodes: broadcasts: to all nodes at once, from 512 KiB from node to node",
+            "routes: small up to 8 KiB, announced up to 128 KiB if the path says so, then by path",
             "in the node (2 ranks): past the caches: scratch from 16 KiB, outputs if all data is "
             "above 32768 KiB",
             "in the node (2 ranks): pushpull writes its outputs at once from 256 KiB",

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/choice/route.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "collectives/wait/node_memory.hpp"
+
+namespace tutti::collectives {
+
+namespace {
+
+struct Reason {
+  const char* name;
+  const char* text;
+};
+
+Reason reason_of(Route route) {
+  switch (route) {
+    case Route::tiny:
+      return {"tiny", "it fits into the first line of the announcements"};
+    case Route::small:
+      return {"small", "it fits into the announcements"};
+    case Route::announced:
+      return {"announced", "the learner sends it along with the announcements"};
+    case Route::halved:
+      return {"halved", "the nodes swap halves of the sums along with their handshakes"};
+    case Route::alone:
+      return {"alone", "there is one rank"};
+    case Route::by_path:
+      return {"by path", "it moves after the announcements"};
+  }
+  return {"unknown", "unknown"};
+}
+
+/// What is packed is not announced, so that it does not depend on what else is in the call; and a
+/// handshake would be summed over the node.
+bool may_be_carried(const Tuning& tuning, const Operation& operation, std::size_t bytes) {
+  return operation.packing == nullptr && !operation.lanes_apart &&
+         bytes <= std::max(kInlineBytes, tuning.most_halved_bytes());
+}
+
+}  // namespace
+
+const char* name_of(Route route) { return reason_of(route).name; }
+
+std::string to_string(Route route) {
+  return std::string(name_of(route)) + ": " + reason_of(route).text;
+}
+
+CallClass class_between_nodes(const Tuning& tuning, const Operation& operation,
+                              const FusedLayout& layout) {
+  const std::size_t bytes = layout.total();
+  const bool may_be = may_be_carried(tuning, operation, bytes) && !has_single_sources(layout);
+  return {.kind = operation.kind,
+          .between_nodes = true,
+          .may_be_inline = may_be && tuning.tries_inline(bytes),
+          .may_be_halved = may_be && tuning.may_be_halved(bytes),
+          .size = static_cast<std::uint8_t>(std::bit_width(bytes - 1))};
+}
+
+/// Between nodes the size alone decides, up to a size from which that is learnt. What has one
+/// source would be sent by all to all others, so less of it is.
+Route Router::choose(const Operation& operation, const FusedLayout& layout,
+                     FunctionRef<CallClass()> class_here) const {
+  const std::size_t bytes = layout.total();
+  const bool may_be = may_be_carried(tuning_, operation, bytes);
+  if (topology_.num_nodes() > 1) {
+    const CallClass call = class_between_nodes(tuning_, operation, layout);
+    if (call.may_be_carried()) {
+      const Path& path = learner_.plan(call);
+      if (path == kHalved) return Route::halved;
+      return path.inputs == Inputs::announced ? Route::announced : Route::by_path;
+    }
+    const bool is_small = bytes <= kInlineInNode || !has_single_sources(layout);
+    return may_be && is_small && bytes <= tuning_.inline_shared_bytes ? Route::small
+                                                                      : Route::by_path;
+  }
+  if (may_be && bytes <= tuning_.inline_shared_bytes) return Route::small;
+  if (topology_.size == 1) return Route::alone;
+  if (!may_be || bytes > kInlineInNode) return Route::by_path;
+  return learner_.plan(class_here()).inputs == Inputs::announced ? Route::announced
+                                                                 : Route::by_path;
+}
+
+}  // namespace tutti::collectives
