@@ -266,7 +266,7 @@ void log_choices(Group& group, const CreationTime& creation) {
 
 std::shared_ptr<Group> make_world_group(const Settings& settings) {
   if (!load(settings)) return nullptr;
-  ensure_initialized();
+  ensure_initialized(settings);
   require_launch(settings);
   auto group = make_group(calls().world(), settings);
   finalize_together();  // all ranks of the job know of each other
@@ -334,7 +334,7 @@ Communicator communicator_from_address(const void* comm, MpiAbi abi, const Setti
                 "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
                 "exists between MPI_Init and MPI_Finalize");
   }
-  mpi::ensure_initialized();  // by this process, and not by the one that forked it
+  mpi::ensure_initialized(settings);  // by this process, and not by the one that forked it
   mpi::require_abi(abi, "communicator_from");
   const mpi::Comm given = calls.comm_at(comm);
   const bool is_null = calls.is_null(given);

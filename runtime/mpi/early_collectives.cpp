@@ -47,14 +47,14 @@ std::string in_seconds(Seconds time) {
   return text;
 }
 
+}  // namespace
+
 std::string name_of_process(int rank) {
   char host[256] = "unknown";
   gethostname(host, sizeof host - 1);
   return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(getpid()) +
          ")";
 }
-
-}  // namespace
 
 /// What MPI may still write to or read from after a deadline has passed.
 struct EarlyCollectives::Buffers {

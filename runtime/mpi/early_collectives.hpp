@@ -19,6 +19,9 @@
 
 namespace tutti::mpi {
 
+/// How messages call this process: "rank 3 (host b, pid 47)".
+std::string name_of_process(int rank);
+
 /// `step` completes the sentence "waited for all ranks to ..." of the deadline's error. All calls
 /// are collective, but for wait(). Errors: timeout, in a communicator of our own with the ranks
 /// that do not answer, after which nothing here may be called; communication.

@@ -47,15 +47,16 @@ bool load(const std::string& wanted, bool looks_at_launcher) {
 
 bool load(const Settings& settings) { return load(settings.mpi, settings.launcher != "ignore"); }
 
-bool load_by_variables() {
-  const char* wanted = std::getenv("TUTTI_MPI");
-  const char* launcher = std::getenv("TUTTI_LAUNCHER");
-  std::vector<std::string> warnings;
+Settings settings_by_variables() {
   std::map<std::string, std::string> variables;
-  if (wanted != nullptr) variables["TUTTI_MPI"] = wanted;
-  if (launcher != nullptr) variables["TUTTI_LAUNCHER"] = launcher;
-  return load(Settings::from_variables(variables, warnings));
+  for (const char* name : {"TUTTI_MPI", "TUTTI_LAUNCHER", "TUTTI_TIMEOUT"}) {
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  }
+  std::vector<std::string> warnings;
+  return Settings::from_variables(variables, warnings);
 }
+
+bool load_by_variables() { return load(settings_by_variables()); }
 
 const Calls& load_or_throw() {
   if (!load_by_variables()) throw Error(ErrorCode::io, why_none());

@@ -17,7 +17,10 @@ namespace tutti::mpi {
 /// Errors: see choose_mpi(); io: the MPI's library cannot be loaded, or the plug-in is damaged.
 bool load(const Settings& settings);
 
-/// As load() with the variables of this process: it may be asked where another one cannot be read.
+/// Those variables that say which MPI is meant, and how long a wait may take. The others are not
+/// read, so that it may be asked where one of them cannot be.
+Settings settings_by_variables();
+/// As load() with these.
 bool load_by_variables();
 /// The same, and an error where there is none.
 const Calls& load_or_throw();

@@ -3,11 +3,14 @@
 //
 // A plug-in names no library that it needs. The MPI is loaded first, with RTLD_GLOBAL, which Open
 // MPI's own parts need, and the plug-in finds its functions there: in libmpi.so.12 as well as in
-// Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. The system
-// looks for it in LD_LIBRARY_PATH, in the RUNPATH of this library (the MPI of the build, where that
-// has a folder of its own), and in the folders of the system.
+// Debian's libmpich.so.12, in a program that contains MPI, or in the file of TUTTI_MPI. It is
+// looked for beside the launcher that has started this process (launcher_files.hpp), because
+// several MPIs of one name may be installed. Then the system looks in LD_LIBRARY_PATH, in the
+// RUNPATH of this library (the MPIs of the build, where these have folders of their own), and in
+// its own folders.
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -16,6 +19,7 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/mpi/launcher_files.hpp"
 #include "runtime/mpi/library.hpp"
 
 namespace tutti::mpi {
@@ -105,25 +109,71 @@ int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
 /// Open for all that is loaded from now on. Null if there is no such library.
 void* open_for_all(const char* file) { return dlopen(file, RTLD_NOW | RTLD_GLOBAL); }
 
+/// What open_first() has found, or why there is nothing.
+struct Search {
+  std::string file;  ///< empty: none will do
+  std::string why;
+};
+
+/// Opens the first of these that is the library of that MPI.
+Search open_first(const std::vector<std::string>& files, MpiAbi abi) {
+  Search search;
+  for (const std::string& file : files) {
+    void* library = open_for_all(file.c_str());
+    const std::string error = library == nullptr ? last_error() : "";
+    const std::optional<Library> found = library == nullptr ? std::nullopt : mpi_in(library, file);
+    if (found && abi_of(*found) == abi) return {file, ""};
+    search.why += search.why.empty() ? "" : "; ";
+    search.why += library == nullptr ? error : file + " is " + (found ? found->version : "no MPI");
+  }
+  return search;
+}
+
+/// The files of this MPI beside its launcher.
+std::vector<std::string> files_of_launcher(MpiAbi abi) {
+  std::vector<std::string> files;
+  for (const std::filesystem::path& folder : folders_of_launcher(abi)) {
+    for (const char* name : names_of(abi).names) {
+      std::error_code error;
+      if (std::filesystem::exists(folder / name, error)) files.push_back(folder / name);
+    }
+  }
+  return files;
+}
+
+/// The launcher's MPI and this one may understand each other or not.
+void warn_of_another_one(const std::string& file, const std::vector<std::string>& expected) {
+  const std::optional<Launch> launch = find_launch();
+  const auto is_same = [&](const std::string& other) {
+    std::error_code error;
+    return std::filesystem::equivalent(file, other, error);
+  };
+  if (expected.empty() || !launch || launch->size == 1 || launch->rank > 0) return;
+  if (std::any_of(expected.begin(), expected.end(), is_same)) return;
+  std::fprintf(stderr,
+               "tutti: warning: this process has loaded %s, and the launcher that started it, %s, "
+               "belongs to %s; start it with the launcher of the MPI that it loads, or let it load "
+               "that of the launcher (LD_LIBRARY_PATH)\n",
+               file.c_str(), launch->launcher.c_str(), expected.front().c_str());
+}
+
 /// Loads the library, unless the program has, in which case it is opened for the plug-in as well.
 /// Returns why not, or nothing.
-std::string open_library(const Choice& choice) {
+std::string open_library(const Choice& choice, bool looks_at_launcher) {
+  const std::vector<std::string> expected =
+      looks_at_launcher ? files_of_launcher(choice.abi) : std::vector<std::string>();
   if (!choice.library.empty()) {
-    return open_for_all(choice.library.c_str()) == nullptr ? last_error() : "";
+    if (open_for_all(choice.library.c_str()) == nullptr) return last_error();
+    warn_of_another_one(choice.library, expected);
+    return {};
   }
-  std::string why;
-  for (const char* name : names_of(choice.abi).names) {
-    void* library = open_for_all(name);
-    if (library == nullptr) {
-      why += (why.empty() ? "" : "; ") + last_error();
-      continue;
-    }
-    const std::optional<Library> found = mpi_in(library, name);
-    if (found && abi_of(*found) == choice.abi) return {};
-    why +=
-        std::string(why.empty() ? "" : "; ") + name + " is " + (found ? found->version : "no MPI");
-  }
-  return why;
+  const Search beside = open_first(expected, choice.abi);
+  if (!beside.file.empty()) return {};
+  const auto& names = names_of(choice.abi).names;
+  Search search = open_first({names.begin(), names.end()}, choice.abi);
+  if (search.file.empty()) return search.why;
+  if (!beside.why.empty()) warn_of_another_one(search.file, expected);
+  return {};
 }
 
 std::string remedy_for(MpiAbi abi) {
@@ -206,14 +256,15 @@ Opened open_mpi(const std::string& wanted, bool looks_at_launcher) {
     return {nullptr, "", "there is no plug-in for any MPI in " + folder.string()};
   }
   const bool is_contained = here.loaded && here.loaded->file.empty();
-  std::string why = is_contained ? "" : open_library(choice);
+  const bool by_launcher = looks_at_launcher && !is_file;
+  std::string why = is_contained ? "" : open_library(choice, by_launcher);
   const MpiAbi first = choice.abi;
   for (const MpiAbi other : here.plugins) {  // a job of one rank takes any MPI that is there
     const bool will_do = choice.may_be_none || (choice.or_standard && other == MpiAbi::standard);
     if (why.empty()) break;
     if (other == first || !will_do) continue;
     choice.abi = other;
-    if (open_library(choice).empty()) why.clear();
+    if (open_library(choice, by_launcher).empty()) why.clear();
   }
   if (why.empty()) {
     const std::filesystem::path file = folder / plugin_name(choice.abi);

@@ -21,6 +21,8 @@
 #include "tutti/launch.hpp"
 #include "tutti/mpi_abi.hpp"
 
+#include "runtime/mpi/init_watch.hpp"
+
 namespace tutti::mpi {
 
 namespace {
@@ -99,20 +101,34 @@ void require_open_files() {
                                  "the shell or batch script that starts the job");
 }
 
-/// MPICH 5 ends such a process in MPI_Init, with words that only those who know its source
-/// understand: "unsupported PMI version PMIx". One that was built with PMIx may go on.
-void warn_of_another_launcher() {
-  const char* wanted = std::getenv("TUTTI_LAUNCHER");
-  const std::optional<Launch> launch = find_launch();
+bool has_library(const char* name) noexcept {
+  const auto is_called = [](dl_phdr_info* info, std::size_t /*size*/, void* wanted) {
+    const std::string_view file = info->dlpi_name;
+    return file.find(static_cast<const char*>(wanted)) == std::string_view::npos ? 0 : 1;
+  };
+  return dl_iterate_phdr(is_called, const_cast<char*>(name)) != 0;
+}
+
+bool has_variable(const char* name) noexcept { return std::getenv(name) != nullptr; }
+
+/// What an MPI does in MPI_Init where it cannot speak with the launcher. Most go on alone, which
+/// require_launch() sees. MPICH 5 ends the process under Open MPI's launcher, unless it was built
+/// with PMIx ("unsupported PMI version PMIx"), and Open MPI 4 does under srun without PMI (80
+/// lines).
+bool would_end_in_init(const Launch& launch, const std::string& mpi) {
+  const bool is_open_mpi = mpi.starts_with("Open MPI");
+  if (launch.mpi == "openmpi") return !is_open_mpi && !has_library("libpmix");
+  const bool has_pmi = has_variable("PMIX_RANK") || has_variable("PMI_RANK");
+  return launch.launcher == "srun" && is_open_mpi && !has_pmi;
+}
+
+void require_launcher_of_mpi(const Settings& settings, const std::optional<Launch>& launch) {
+  if (settings.launcher == "ignore" || !launch) return;
   const std::string mpi = short_version(calls().version());
-  if (!launch || launch->mpi != "openmpi" || launch->size <= 1 || launch->rank > 0) return;
-  if (mpi.starts_with("Open MPI") || (wanted != nullptr && std::string(wanted) == "ignore")) return;
-  std::fprintf(stderr,
-               "tutti: warning: %s has started %d processes (%s), but to the MPI of this program, "
-               "%s, which may end in MPI_Init; start it with the launcher of %s (launch.sh finds "
-               "it), or build it with the launcher's MPI\n",
-               launch->launcher.c_str(), launch->size, launch->evidence.c_str(), mpi.c_str(),
-               mpi.c_str());
+  if (!would_end_in_init(*launch, mpi)) return;
+  const std::string text = launch_mismatch(launch, 1, mpi);
+  if (text.empty()) return;
+  throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed, launch->rank <= 0);
 }
 
 }  // namespace
@@ -150,16 +166,20 @@ bool is_running() noexcept {
   return mpi != nullptr && mpi->is_initialized() && !mpi->is_finalized();
 }
 
-void ensure_initialized() {
+void ensure_initialized(const Settings& settings) {
   if (calls().is_finalized()) {
     throw Error(ErrorCode::communication,
                 "MPI is finalised; a store must be created before MPI_Finalize");
   }
   if (is_running()) return require_own_process();
   require_open_files();
-  warn_of_another_launcher();
-  // Asynchronous calls are made by a thread of their own.
-  check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
+  const std::optional<Launch> launch = find_launch();
+  require_launcher_of_mpi(settings, launch);
+  {
+    const InitWatch watch(launch, settings.timeout);
+    // Asynchronous calls are made by a thread of their own.
+    check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
+  }
   require_own_process();
   std::atexit(at_exit);
 }
@@ -247,7 +267,7 @@ std::string mpi_plugin() {
 void duplicate_world_to_address(void* comm, MpiAbi abi) {
   const mpi::Calls& calls = mpi::load_or_throw();
   mpi::require_abi(abi, "duplicate_world");
-  mpi::ensure_initialized();
+  mpi::ensure_initialized(mpi::settings_by_variables());
   mpi::Comm copy;
   const mpi::Turn turn("MPI_Comm_dup");
   mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");

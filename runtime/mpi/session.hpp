@@ -43,8 +43,11 @@ void require_launch(const Settings& settings);
 void require_abi(MpiAbi abi, const char* call);
 
 /// Initialises MPI, which is loaded, if the program has not; then MPI is also finalised, when the
-/// process exits. Errors: communication if MPI cannot be initialised or is finalised already.
-void ensure_initialized();
+/// process exits. Of the settings it reads the launcher and the deadline.
+/// Errors: communication if MPI cannot be initialised or is finalised already; invalid_argument,
+/// on all ranks, if this MPI would end the process because another launcher has started it. Where
+/// processes of the job do not call it, all others end at the deadline (init_watch.hpp).
+void ensure_initialized(const Settings& settings);
 
 /// True between MPI_Init and MPI_Finalize. Loads nothing unless the program has loaded an MPI.
 bool is_running() noexcept;

@@ -42,7 +42,9 @@ void wait(mpi::Request request, const Bytes& bytes, std::chrono::duration<double
 MpiMessages::MpiMessages(std::chrono::duration<double> timeout) : timeout_(timeout) {
   if (!mpi::load_by_variables()) return;
   const mpi::Calls& calls = mpi::calls();
-  mpi::ensure_initialized();
+  Settings settings = mpi::settings_by_variables();
+  settings.timeout = timeout;
+  mpi::ensure_initialized(settings);
   mpi::Comm copy;
   mpi::check(calls.duplicate(calls.world(), &copy), "MPI_Comm_dup");
   mpi::check(calls.return_errors(copy), "MPI_Comm_set_errhandler");

@@ -31,6 +31,17 @@ class Job(launcher.Folder):
             self.assertEqual(launch("--max-restarts", 1, "-np", 2, "sh", "-c",
                                     f"exit {code}").code, code)
 
+    def test_a_process_that_never_calls_mpi_init_ends_the_job_at_the_deadline(self):
+        for other in (["sleep", "600"], ["sh", "-c", "sleep 600"]):
+            result = launch("-np", 1, programs.program("kvstore-tour"), ":", "-np", 1, *other,
+                            TUTTI_TIMEOUT="4")
+            self.assertEqual(result.code, 4, result.err)
+            for level in ("warning", "error"):
+                self.assertEqual(len(re.findall(
+                    rf"^tutti: {level}: rank 0 \(host \S+, pid \d+\) has been in MPI_Init for "
+                    r"\d\.\d s, which returns when all processes of the job have called it, and "
+                    "not all have", result.err, re.MULTILINE)), 1, result.err)
+
     def test_the_dry_run_is_what_is_run(self):
         line = launch("--dry-run", "-np", 3, "sh", "-c", 'echo "a  b" $OMPI_COMM_WORLD_SIZE').out
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True,

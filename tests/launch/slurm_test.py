@@ -3,6 +3,7 @@
 """The Slurm templates under a real Slurm: warned, saved, requeued, resumed, done."""
 
 import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -144,6 +145,16 @@ class Slurm(unittest.TestCase):
         ended = self.wait_for_state(job, *ENDED)
         self.assertEqual(ended["JobState"], "COMPLETED", self.cluster.log())
         self.assertIn("checks right on 2 ranks\n", self.cluster.log())
+
+    def test_srun_without_pmi_is_refused_in_one_line(self):
+        tour = programs.program("kvstore-tour")
+        done = subprocess.run(["srun", "--mpi=none", "-N", "2", "-n", "2", tour], text=True,
+                              env=self.cluster.environment, stdin=subprocess.DEVNULL, check=False,
+                              capture_output=True, timeout=launcher.TIMEOUT_S)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stderr.count("kvstore-tour: error: "), 1, done.stderr)
+        self.assertIn("srun --mpi=pmix", done.stderr)
+        self.assertNotIn("PMI support", done.stderr)
 
     def test_each_rank_of_the_gpu_template_sees_one_gpu_of_its_node(self):
         program = self.script('echo "rank $OMPI_COMM_WORLD_RANK gpu $CUDA_VISIBLE_DEVICES"\n')
