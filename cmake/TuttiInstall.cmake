@@ -54,7 +54,7 @@ foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu
 endforeach()
 install(PROGRAMS scripts/mpirun/plot.py DESTINATION ${TUTTI_SCRIPTS})
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
-              scripts/mpirun/dialects.sh scripts/mpirun/batch.sh
+              scripts/mpirun/dialects.sh scripts/mpirun/batch.sh scripts/mpirun/preload.sh
         DESTINATION ${TUTTI_SCRIPTS})
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})

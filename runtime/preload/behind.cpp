@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one symbol of the part behind the preloaded library: what carries out each function.
+#include "runtime/preload/blocks.hpp"
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/fortran.hpp"
 #include "runtime/preload/functions.hpp"
@@ -8,6 +9,37 @@
 namespace tutti::preload {
 
 namespace {
+
+void add_blocks(Functions& all) {
+  all.Reduce_scatter = [](const void* input, void* output, const int* counts, MPI_Datatype type,
+                          MPI_Op op, MPI_Comm comm) {
+    return reduce_scatter(input, {output, counts, nullptr, type}, op, comm);
+  };
+  all.Reduce_scatter_block = [](const void* input, void* output, int count, MPI_Datatype type,
+                                MPI_Op op, MPI_Comm comm) {
+    return reduce_scatter_block(input, {output, count, type}, op, comm);
+  };
+  all.Allgather = [](const void* input, int given, MPI_Datatype given_type, void* output, int count,
+                     MPI_Datatype type, MPI_Comm comm) {
+    return allgather({input, given, given_type}, {output, count, type}, comm);
+  };
+  all.Allgatherv = [](const void* input, int given, MPI_Datatype given_type, void* output,
+                      const int* counts, const int* places, MPI_Datatype type, MPI_Comm comm) {
+    return allgatherv({input, given, given_type}, {output, counts, places, type}, comm);
+  };
+  all.Gather = [](const void* input, int given, MPI_Datatype given_type, void* output, int count,
+                  MPI_Datatype type, int root, MPI_Comm comm) {
+    return gather({input, given, given_type}, {output, count, type}, root, comm);
+  };
+  all.Scatter = [](const void* input, int given, MPI_Datatype given_type, void* output, int count,
+                   MPI_Datatype type, int root, MPI_Comm comm) {
+    return scatter({input, given, given_type}, {output, count, type}, root, comm);
+  };
+  all.Alltoall = [](const void* input, int given, MPI_Datatype given_type, void* output, int count,
+                    MPI_Datatype type, MPI_Comm comm) {
+    return alltoall({input, given, given_type}, {output, count, type}, comm);
+  };
+}
 
 Behind make() {
   Behind behind{TUTTI_VERSION, {}};
@@ -28,8 +60,15 @@ Behind make() {
   };
   all.Barrier = barrier;
   all.Bcast = bcast;
-  all.Reduce = reduce;
-  all.Allreduce = allreduce;
+  all.Reduce = [](const void* input, void* output, int count, MPI_Datatype type, MPI_Op op,
+                  int root, MPI_Comm comm) {
+    return reduce(input, output, {count, type, op}, root, comm);
+  };
+  all.Allreduce = [](const void* input, void* output, int count, MPI_Datatype type, MPI_Op op,
+                     MPI_Comm comm) {
+    return allreduce(input, output, {count, type, op}, comm);
+  };
+  add_blocks(all);
   add_fortran(all);
   return behind;
 }

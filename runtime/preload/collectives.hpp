@@ -9,9 +9,13 @@ namespace tutti::preload {
 
 int barrier(MPI_Comm comm);
 int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
-int reduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, int root,
-           MPI_Comm comm);
-int allreduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op op,
-              MPI_Comm comm);
+/// What is reduced.
+struct Elements {
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+};
+int reduce(const void* input, void* output, const Elements& all, int root, MPI_Comm comm);
+int allreduce(const void* input, void* output, const Elements& all, MPI_Comm comm);
 
 }  // namespace tutti::preload

@@ -1,30 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/preload/fortran.hpp"
 
+#include "runtime/preload/blocks.hpp"
 #include "runtime/preload/collectives.hpp"
 #include "runtime/preload/process.hpp"
 
-#ifdef OMPI_MAJOR_VERSION
+#ifndef OMPI_MAJOR_VERSION
+
+void tutti::preload::add_fortran(Functions& /*functions*/) {}
+
+#else
+
 // The addresses of these are Fortran's constants. A process without Fortran has no such variables.
 extern "C" __attribute__((weak)) int mpi_fortran_in_place_;
 extern "C" __attribute__((weak)) int mpi_fortran_bottom_;
-#endif
 
 namespace tutti::preload {
 
 namespace {
 
+static_assert(sizeof(MPI_Fint) == sizeof(int));  // arrays are passed on as they are
+
 /// Fortran's MPI_IN_PLACE and MPI_BOTTOM are not those of C.
 void* in_c(void* buffer) {
-#ifdef OMPI_MAJOR_VERSION
   if (buffer == &mpi_fortran_in_place_) return MPI_IN_PLACE;
   if (buffer == &mpi_fortran_bottom_) return MPI_BOTTOM;
-#endif
   return buffer;
 }
 
 void set(MPI_Fint* error, int code) {
   if (error != nullptr) *error = code;
+}
+
+Source source(void* buffer, const MPI_Fint* count, const MPI_Fint* type) {
+  return {in_c(buffer), *count, PMPI_Type_f2c(*type)};
+}
+Target target(void* buffer, const MPI_Fint* count, const MPI_Fint* type) {
+  return {in_c(buffer), *count, PMPI_Type_f2c(*type)};
+}
+
+void add_blocks(Functions& all) {
+  all.reduce_scatter_f = [](void* input, void* output, MPI_Fint* counts, MPI_Fint* type,
+                            MPI_Fint* op, MPI_Fint* comm, MPI_Fint* error) {
+    set(error, reduce_scatter(in_c(input), {in_c(output), counts, nullptr, PMPI_Type_f2c(*type)},
+                              PMPI_Op_f2c(*op), PMPI_Comm_f2c(*comm)));
+  };
+  all.reduce_scatter_block_f = [](void* input, void* output, MPI_Fint* count, MPI_Fint* type,
+                                  MPI_Fint* op, MPI_Fint* comm, MPI_Fint* error) {
+    set(error, reduce_scatter_block(in_c(input), {in_c(output), *count, PMPI_Type_f2c(*type)},
+                                    PMPI_Op_f2c(*op), PMPI_Comm_f2c(*comm)));
+  };
+  all.allgather_f = [](void* input, MPI_Fint* given, MPI_Fint* given_type, void* output,
+                       MPI_Fint* count, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error) {
+    set(error, allgather(source(input, given, given_type), target(output, count, type),
+                         PMPI_Comm_f2c(*comm)));
+  };
+  all.allgatherv_f = [](void* input, MPI_Fint* given, MPI_Fint* given_type, void* output,
+                        MPI_Fint* counts, MPI_Fint* places, MPI_Fint* type, MPI_Fint* comm,
+                        MPI_Fint* error) {
+    set(error,
+        allgatherv(source(input, given, given_type),
+                   {in_c(output), counts, places, PMPI_Type_f2c(*type)}, PMPI_Comm_f2c(*comm)));
+  };
+  all.gather_f = [](void* input, MPI_Fint* given, MPI_Fint* given_type, void* output,
+                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,
+                    MPI_Fint* error) {
+    set(error, gather(source(input, given, given_type), target(output, count, type), *root,
+                      PMPI_Comm_f2c(*comm)));
+  };
+  all.scatter_f = [](void* input, MPI_Fint* given, MPI_Fint* given_type, void* output,
+                     MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,
+                     MPI_Fint* error) {
+    set(error, scatter(source(input, given, given_type), target(output, count, type), *root,
+                       PMPI_Comm_f2c(*comm)));
+  };
+  all.alltoall_f = [](void* input, MPI_Fint* given, MPI_Fint* given_type, void* output,
+                      MPI_Fint* count, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error) {
+    set(error, alltoall(source(input, given, given_type), target(output, count, type),
+                        PMPI_Comm_f2c(*comm)));
+  };
 }
 
 }  // namespace
@@ -55,14 +109,17 @@ void add_fortran(Functions& all) {
   };
   all.reduce_f = [](void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op,
                     MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error) {
-    set(error, reduce(in_c(input), in_c(output), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op),
+    set(error, reduce(in_c(input), in_c(output), {*count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op)},
                       *root, PMPI_Comm_f2c(*comm)));
   };
   all.allreduce_f = [](void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op,
                        MPI_Fint* comm, MPI_Fint* error) {
-    set(error, allreduce(in_c(input), in_c(output), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op),
-                         PMPI_Comm_f2c(*comm)));
+    set(error, allreduce(in_c(input), in_c(output),
+                         {*count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op)}, PMPI_Comm_f2c(*comm)));
   };
+  add_blocks(all);
 }
 
 }  // namespace tutti::preload
+
+#endif

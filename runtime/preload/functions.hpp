@@ -21,27 +21,87 @@
     (input, output, count, type, op, root, comm))                                              \
   X(Allreduce,                                                                                 \
     (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
-    (input, output, count, type, op, comm))
+    (input, output, count, type, op, comm))                                                    \
+  X(Reduce_scatter,                                                                            \
+    (const void* input, void* output, const int* counts, MPI_Datatype type, MPI_Op op,         \
+     MPI_Comm comm),                                                                           \
+    (input, output, counts, type, op, comm))                                                   \
+  X(Reduce_scatter_block,                                                                      \
+    (const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+    (input, output, count, type, op, comm))                                                    \
+  X(Allgather,                                                                                 \
+    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
+     MPI_Datatype type, MPI_Comm comm),                                                        \
+    (input, given, given_type, output, count, type, comm))                                     \
+  X(Allgatherv,                                                                                \
+    (const void* input, int given, MPI_Datatype given_type, void* output, const int* counts,   \
+     const int* places, MPI_Datatype type, MPI_Comm comm),                                     \
+    (input, given, given_type, output, counts, places, type, comm))                            \
+  X(Gather,                                                                                    \
+    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
+     MPI_Datatype type, int root, MPI_Comm comm),                                              \
+    (input, given, given_type, output, count, type, root, comm))                               \
+  X(Scatter,                                                                                   \
+    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
+     MPI_Datatype type, int root, MPI_Comm comm),                                              \
+    (input, given, given_type, output, count, type, root, comm))                               \
+  X(Alltoall,                                                                                  \
+    (const void* input, int given, MPI_Datatype given_type, void* output, int count,           \
+     MPI_Datatype type, MPI_Comm comm),                                                        \
+    (input, given, given_type, output, count, type, comm))
 
-/// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses.
-#define TUTTI_PRELOADED_FORTRAN(X)                                                             \
-  X(init, INIT, (MPI_Fint * error), (error))                                                   \
-  X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),    \
-    (required, provided, error))                                                               \
-  X(finalize, FINALIZE, (MPI_Fint * error), (error))                                           \
-  X(barrier, BARRIER, (MPI_Fint * comm, MPI_Fint * error), (comm, error))                      \
-  X(bcast, BCAST,                                                                              \
-    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,            \
-     MPI_Fint* error),                                                                         \
-    (buffer, count, type, root, comm, error))                                                  \
-  X(reduce, REDUCE,                                                                            \
-    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root, \
-     MPI_Fint* comm, MPI_Fint* error),                                                         \
-    (input, output, count, type, op, root, comm, error))                                       \
-  X(allreduce, ALLREDUCE,                                                                      \
-    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm, \
-     MPI_Fint* error),                                                                         \
-    (input, output, count, type, op, comm, error))
+/// X(name, NAME, parameters, arguments) for each of Fortran, whose arguments are addresses. Open
+/// MPI's call PMPI_*; those of other MPIs call MPI_*, which is taken already.
+#ifndef OMPI_MAJOR_VERSION
+#define TUTTI_PRELOADED_FORTRAN(X)
+#else
+#define TUTTI_PRELOADED_FORTRAN(X)                                                              \
+  X(init, INIT, (MPI_Fint * error), (error))                                                    \
+  X(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint * provided, MPI_Fint * error),     \
+    (required, provided, error))                                                                \
+  X(finalize, FINALIZE, (MPI_Fint * error), (error))                                            \
+  X(barrier, BARRIER, (MPI_Fint * comm, MPI_Fint * error), (comm, error))                       \
+  X(bcast, BCAST,                                                                               \
+    (void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm,             \
+     MPI_Fint* error),                                                                          \
+    (buffer, count, type, root, comm, error))                                                   \
+  X(reduce, REDUCE,                                                                             \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root,  \
+     MPI_Fint* comm, MPI_Fint* error),                                                          \
+    (input, output, count, type, op, root, comm, error))                                        \
+  X(allreduce, ALLREDUCE,                                                                       \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
+     MPI_Fint* error),                                                                          \
+    (input, output, count, type, op, comm, error))                                              \
+  X(reduce_scatter, REDUCE_SCATTER,                                                             \
+    (void* input, void* output, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm, \
+     MPI_Fint* error),                                                                          \
+    (input, output, counts, type, op, comm, error))                                             \
+  X(reduce_scatter_block, REDUCE_SCATTER_BLOCK,                                                 \
+    (void* input, void* output, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,  \
+     MPI_Fint* error),                                                                          \
+    (input, output, count, type, op, comm, error))                                              \
+  X(allgather, ALLGATHER,                                                                       \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* count,         \
+     MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),                                          \
+    (input, given, given_type, output, count, type, comm, error))                               \
+  X(allgatherv, ALLGATHERV,                                                                     \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* counts,        \
+     MPI_Fint* places, MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),                        \
+    (input, given, given_type, output, counts, places, type, comm, error))                      \
+  X(gather, GATHER,                                                                             \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* count,         \
+     MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),                          \
+    (input, given, given_type, output, count, type, root, comm, error))                         \
+  X(scatter, SCATTER,                                                                           \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* count,         \
+     MPI_Fint* type, MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error),                          \
+    (input, given, given_type, output, count, type, root, comm, error))                         \
+  X(alltoall, ALLTOALL,                                                                         \
+    (void* input, MPI_Fint* given, MPI_Fint* given_type, void* output, MPI_Fint* count,         \
+     MPI_Fint* type, MPI_Fint* comm, MPI_Fint* error),                                          \
+    (input, given, given_type, output, count, type, comm, error))
+#endif
 
 namespace tutti::preload {
 

@@ -56,12 +56,14 @@ std::atomic<std::uint64_t>& Groups::changes() noexcept {
   return changes;
 }
 
-Groups::Groups(std::shared_ptr<Group> world) : world_(std::move(world)) {
+Groups::Groups(std::shared_ptr<Group> world, bool may_choose)
+    : world_(std::move(world)), may_choose_(may_choose) {
   check(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key_, this),
         "MPI_Comm_create_keyval");
   auto served = std::make_unique<Served>();
   served->group = world_;
   served->rank = world_->topology().rank;
+  if (may_choose_) served->choice = std::make_unique<Choice>();
   check(PMPI_Comm_set_attr(MPI_COMM_WORLD, key_, served.get()), "MPI_Comm_set_attr");
   all_.insert(served.release());
 }
@@ -139,6 +141,7 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
   if (members.empty()) return served;
   served->own = same_ranks(comm);
   check(PMPI_Comm_rank(comm, &served->rank), "MPI_Comm_rank");
+  if (may_choose_) served->choice = std::make_unique<Choice>();
   make_group(*served, members);
   if (served->group == nullptr) PMPI_Comm_free(&served->own);
   return served;

@@ -19,6 +19,7 @@
 
 #include "runtime/job/group.hpp"
 #include "runtime/mpi/transport.hpp"
+#include "runtime/preload/choice.hpp"
 
 namespace tutti::preload {
 
@@ -28,6 +29,7 @@ struct Served {
   MPI_Comm own = MPI_COMM_NULL;  ///< of the group's messages; null for MPI_COMM_WORLD's
   mpi::MpiTransport* messages = nullptr;
   int rank = 0;
+  std::unique_ptr<Choice> choice;  ///< null: the library carries out what it can
 };
 
 /// What a thread remembers of a communicator that it has used.
@@ -39,8 +41,9 @@ struct Seen {
 
 class Groups {
  public:
-  /// `world` is MPI_COMM_WORLD's. Errors: communication.
-  explicit Groups(std::shared_ptr<Group> world);
+  /// `world` is MPI_COMM_WORLD's. `may_choose`: the MPI's own collectives may be taken where they
+  /// are faster. Errors: communication.
+  Groups(std::shared_ptr<Group> world, bool may_choose);
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
 
@@ -78,6 +81,7 @@ class Groups {
   [[nodiscard]] std::vector<int> members_of(MPI_Comm comm) const;
 
   std::shared_ptr<Group> world_;
+  bool may_choose_;
   int key_ = MPI_KEYVAL_INVALID;
   std::mutex mutex_;
   std::set<Served*> all_;  ///< whose communicators have not been freed

@@ -51,14 +51,25 @@ Settings settings_of_preload() {
   return settings;
 }
 
+namespace {
+
+/// Not where a variable asks for what MPI's own collectives have not: deadlines and reports.
+bool may_choose(const Settings& settings) {
+  return settings.timeout.count() == 0 && settings.statistics.empty() && settings.trace.empty() &&
+         settings.prometheus.empty() && settings.tuning != "static";
+}
+
+}  // namespace
+
 void begin() {
   int size = 1;
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size == 1) return;
   try {
-    auto world = mpi::make_world_group(settings_of_preload());
+    const Settings settings = settings_of_preload();
+    auto world = mpi::make_world_group(settings);
     if (world == nullptr) return;
-    static Process* const made = new Process{{}, Groups(std::move(world))};
+    static Process* const made = new Process{{}, Groups(std::move(world), may_choose(settings))};
     the_process.store(made, std::memory_order_release);
   } catch (const Error& error) {
     if (error.reporter()) say(std::string("error: ") + error.what());

@@ -10,6 +10,8 @@ source "$folder/machine.sh"
 source "$folder/placement.sh"
 # shellcheck source=dialects.sh
 source "$folder/dialects.sh"
+# shellcheck source=preload.sh
+source "$folder/preload.sh"
 
 # A batch system may warn a job that has not begun yet: a signal that comes before is kept.
 stopped=no warned=no job='' early=''
@@ -47,6 +49,7 @@ usage: launch.sh [-np N] [OPTIONS] [OPTIONS OF mpirun...] [--] PROGRAM [ARGUMENT
   --max-restarts N    start a job that failed again, up to N times; the program goes on from its
                       last checkpoint (train-fashion-mnist: --checkpoint-dir DIR --resume auto)
   --requeue-exit N    end with N instead of 75, for batch systems that requeue on their own code
+  --mpi-program       PROGRAM knows MPI alone: its collectives become this library's
   --dry-run           print the launcher's command and end
   --help              this text
 
@@ -70,7 +73,7 @@ usage() {
 
 # --- the arguments -------------------------------------------------------------------------------
 
-ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no
+ranks='' c_value='' gpus=auto max_restarts=0 requeue_exit=75 dry_run=no mpi_program=no
 counted=no         # an option of mpirun's says how many ranks: per node, per socket, ...
 slots_said=no      # the user says where ranks go, or whether they may take turns
 binding_said=no    # the user says what they are bound to, or does by where they go
@@ -133,6 +136,7 @@ while [ $# != 0 ]; do
     --max-restarts) number "$1" "${2:-}" 0; max_restarts=$2; shift 2 ;;
     --requeue-exit) number "$1" "${2:-}" 1; requeue_exit=$2; shift 2 ;;
     --dry-run) dry_run=yes; shift ;;
+    --mpi-program) mpi_program=yes; shift ;;
     --help | -h) help; exit 0 ;;
     --) shift; break ;;
     -*) pass_on "$@"; passed+=("${@:1:words}"); words_of+=("$words"); shift "$words" ;;
@@ -179,6 +183,7 @@ choose_forwarding
 program=("$@")
 spell_options
 choose_gpus
+if [ "$mpi_program" = yes ]; then choose_preload; fi
 command=("$mpirun" "${options[@]}" "${passed[@]}" "${program[@]}")
 
 if [ "$dry_run" = yes ]; then

@@ -17,6 +17,8 @@ from pathlib import Path
 
 LIBRARY = os.environ["PRELOAD_LIBRARY"]
 MPIRUN = shlex.split(os.environ["PRELOAD_MPIRUN"])
+ROOT = Path(__file__).parents[2]
+LAUNCHER = ROOT / "scripts/mpirun/launch.sh"
 PROGRAMS = Path(os.environ["PRELOAD_PROGRAMS"])
 HAS_FORTRAN = os.environ.get("PRELOAD_FORTRAN") == "1"
 LIMIT_S = 250
@@ -49,12 +51,22 @@ class Results(unittest.TestCase):
         for ranks in (1, 3):
             self.check(ranks)
         calls = calls_in(self.check(2, TUTTI_STATISTICS="1"))
-        self.assertEqual({"allreduce", "barrier", "broadcast", "reduce"}, set(calls))
+        self.assertEqual({"allgather", "allreduce", "alltoall", "barrier", "broadcast", "gather",
+                          "reduce", "reduce_scatter", "scatter"}, set(calls))
         self.assertGreaterEqual(calls["allreduce"], 17)
 
     def test_and_on_several_nodes(self):
         self.check(4, TUTTI_RANKS_PER_NODE="2")
         self.check(3, TUTTI_RANKS_PER_NODE="1")
+
+    def test_the_launcher_puts_the_library_in_front_of_the_program(self):
+        command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
+        shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,
+                               text=True, env={**os.environ, "LD_PRELOAD": ""}, check=False)
+        if Path(LIBRARY).parent == ROOT / "build/runtime":
+            self.assertIn(f" env LD_PRELOAD={LIBRARY} {PROGRAMS}/preload_program", shown.stdout)
+        else:
+            self.assertIn("--mpi-program: there is no libtutti_mpi_", shown.stderr)
 
     def test_a_process_without_mpi_is_as_it_was(self):
         done = subprocess.run(["sh", "-c", "echo one"], env={**os.environ, "LD_PRELOAD": LIBRARY},

@@ -114,6 +114,118 @@ static void broadcast_of_other_datatypes(void) {
   verdict("broadcast of other datatypes", right);
 }
 
+// Each block of the rank's own count says whose it is and for whom.
+static int block(int from, int to, int i) { return from * 1000 + to * 100 + i % 50; }
+
+static int gathers_are_right(int count) {
+  int right = 1;
+  int* own = malloc(sizeof(int) * (size_t)(count + 1));
+  int* all = malloc(sizeof(int) * (size_t)(count * ranks + 1));
+  for (int i = 0; i < count; ++i) own[i] = block(rank, 0, i);
+  all[count * ranks] = -1;
+  MPI_Allgather(own, count, MPI_INT, all, count, MPI_INT, MPI_COMM_WORLD);
+  for (int i = 0; i < count * ranks; ++i) right &= all[i] == block(i / count, 0, i % count);
+  for (int i = 0; i < count * ranks; ++i)
+    all[i] = i / count == rank ? block(rank, 1, i % count) : 0;
+  MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, MPI_INT, MPI_COMM_WORLD);
+  for (int i = 0; i < count * ranks; ++i) right &= all[i] == block(i / count, 1, i % count);
+  const int root = ranks - 1;
+  const int is_root = rank == root;
+  memset(all, 0, sizeof(int) * (size_t)(count * ranks));
+  MPI_Gather(own, count, MPI_INT, is_root ? all : NULL, is_root ? count * 4 : -1,
+             is_root ? MPI_BYTE : MPI_DATATYPE_NULL, root, MPI_COMM_WORLD);
+  for (int i = 0; i < count * ranks && is_root; ++i) {
+    right &= all[i] == block(i / count, 0, i % count);
+  }
+  MPI_Gather(is_root ? MPI_IN_PLACE : own, count, MPI_INT, all, count, MPI_INT, root,
+             MPI_COMM_WORLD);
+  for (int i = 0; i < count * ranks && is_root; ++i) {
+    right &= all[i] == block(i / count, 0, i % count);
+  }
+  MPI_Scatter(all, count, MPI_INT, is_root ? MPI_IN_PLACE : own, count, MPI_INT, root,
+              MPI_COMM_WORLD);
+  for (int i = 0; i < count; ++i) right &= own[i] == block(rank, 0, i);
+  right &= all[count * ranks] == -1;
+  free(own);
+  free(all);
+  return right;
+}
+
+static void gathers_of_all_sizes(void) {
+  int right = 1;
+  for (int count = 1; count < 100000; count = count * 7 + 1) right &= gathers_are_right(count);
+  verdict("gathers of all sizes", right);
+}
+
+// Blocks of rank r have r elements, in the reverse order and with gaps, as every other int.
+static void blocks_of_other_sizes(void) {
+  int counts[64], places[64], own[64], all[4096], pieces[4096], right = 1, at = 0;
+  for (int r = ranks - 1; r >= 0; --r) {
+    counts[r] = r;
+    places[r] = at;
+    at += r + 1;
+  }
+  MPI_Datatype sparse;
+  MPI_Type_create_resized(MPI_INT, 0, 8, &sparse);
+  MPI_Type_commit(&sparse);
+  for (int i = 0; i < rank; ++i) own[i] = block(rank, 2, i);
+  for (int pass = 0; pass < 2; ++pass) {
+    const int wide = rank % 2 == pass ? 2 : 1;
+    for (int i = 0; i < 4096; ++i) all[i] = -1;
+    MPI_Allgatherv(own, rank, MPI_INT, all, counts, places, wide == 2 ? sparse : MPI_INT,
+                   MPI_COMM_WORLD);
+    for (int r = 0; r < ranks; ++r) {
+      for (int i = 0; i < r; ++i) right &= all[wide * (places[r] + i)] == block(r, 2, i);
+      right &= all[wide * (places[r] + r)] == -1;
+    }
+  }
+  for (int i = 0, r = 0; r < ranks; ++r) {
+    for (int j = 0; j < r; ++j) pieces[i++] = rank + block(r, 0, j);
+  }
+  MPI_Reduce_scatter(pieces, all, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  for (int i = 0; i < rank; ++i) {
+    right &= all[i] == ranks * block(rank, 0, i) + (int)sum_of_ranks(ranks);
+  }
+  MPI_Type_free(&sparse);
+  verdict("blocks of other sizes", right);
+}
+
+static void exchanges_of_blocks(void) {
+  int right = 1;
+  for (int count = 1; count < 20000; count = count * 9 + 1) {
+    const size_t bytes = sizeof(int) * (size_t)(count * ranks);
+    int *given = malloc(bytes), *got = malloc(bytes);
+    for (int i = 0; i < count * ranks; ++i) given[i] = block(rank, i / count, i % count);
+    MPI_Alltoall(given, count, MPI_INT, got, count, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < count * ranks; ++i) right &= got[i] == block(i / count, rank, i % count);
+    MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, got, count, MPI_INT, MPI_COMM_WORLD);
+    right &= memcmp(given, got, bytes) == 0;
+    MPI_Reduce_scatter_block(given, got, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    for (int i = 0; i < count; ++i) right &= got[i] == block(ranks - 1, rank, i);
+    MPI_Reduce_scatter_block(MPI_IN_PLACE, given, count, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    for (int i = 0; i < count; ++i) right &= given[i] == block(0, rank, i);
+    free(given);
+    free(got);
+  }
+  verdict("exchanges of blocks", right);
+}
+
+// Long enough for the ranks to have chosen, and to be in step after it.
+static void many_calls_of_a_kind(void) {
+  int right = 1;
+  for (int i = 0; i < 60; ++i) {
+    int value = rank + i, sum = 0, from = rank == i % ranks ? i : -1, least = 0;
+    MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Bcast(&from, 1, MPI_INT, i % ranks, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Reduce(&value, &least, 1, MPI_INT, MPI_MIN, 0, MPI_COMM_WORLD);
+    right &= sum == ranks * i + (int)sum_of_ranks(ranks) && from == i;
+    right &= rank != 0 || least == i;
+    right &= gathers_are_right(3);
+  }
+  verdict("many calls of a kind", right);
+}
+
 static void communicators_that_come_and_go(void) {
   int right = 1;
   for (int i = 0; i < 300; ++i) {
@@ -188,6 +300,10 @@ int main(int argc, char** argv) {
   allreduce_of_all_types();
   reduce_to_each_root();
   broadcast_of_other_datatypes();
+  gathers_of_all_sizes();
+  blocks_of_other_sizes();
+  exchanges_of_blocks();
+  many_calls_of_a_kind();
   communicators_that_come_and_go();
   messages_beside_a_barrier();
   attributes_are_the_programs();

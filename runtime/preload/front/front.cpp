@@ -59,9 +59,12 @@ bool open_mpi_for_all() {
   static constinit Files files{};  // once in a process, and large for a stack
   dl_iterate_phdr(collect, &files);
   bool is_expected = false;
+  static char file[PATH_MAX];
   for (std::size_t i = 0; i < files.count; ++i) {
+    // mpi4py opens "libmpi.so", which is a link to the file whose name tells its kind.
+    const bool is_known = realpath(files.paths[i], file) != nullptr;
     for (const char* expected : kNames) {
-      is_expected = is_expected || begins_with(file_name(files.paths[i]), expected);
+      is_expected = is_expected || (is_known && begins_with(file_name(file), expected));
     }
     dlopen(files.paths[i], RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
   }
@@ -141,6 +144,7 @@ const Functions& functions() {
 
 }  // namespace tutti::preload
 
+// NOLINTBEGIN(readability-identifier-naming, readability-function-size): MPI's names
 // The compilers of Fortran have four ways to write a name. Open MPI's module mpi_f08 calls a fifth.
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 #define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
@@ -156,3 +160,4 @@ TUTTI_PRELOADED_C(TUTTI_ROW)
   extern "C" void ompi_##name##_f parameters TUTTI_ALIAS("mpi_" #name "_");
 TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
+// NOLINTEND(readability-identifier-naming, readability-function-size)

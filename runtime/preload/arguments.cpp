@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/preload/arguments.hpp"
+
+namespace tutti::preload {
+
+std::string name_of(MPI_Comm comm) {
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  PMPI_Comm_get_name(comm, name, &length);
+  return length == 0 ? "a communicator without a name" : name;
+}
+
+namespace {
+
+std::string name_of_type(MPI_Datatype type) {
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  PMPI_Type_get_name(type, name, &length);
+  return length == 0 ? "a derived datatype" : name;
+}
+
+}  // namespace
+
+std::string words(const char* function, int count, MPI_Datatype type, MPI_Comm comm) {
+  return std::string(function) + " of " + std::to_string(count) + " " + name_of_type(type) +
+         " on " + name_of(comm);
+}
+
+std::optional<Reduction> reduction_of(const Process& process, const Elements& all) {
+  const Item* item = process.datatypes.find(all.type);
+  if (item == nullptr || all.count <= 0) return std::nullopt;
+  const std::optional<ReduceOp> known = reduce_op(all.op, *item);
+  if (!known) return std::nullopt;
+  const std::size_t each = item->bytes / size_of(item->element);
+  return Reduction{static_cast<std::size_t>(all.count) * each, item->element, *known};
+}
+
+const Served* served_by(Process& process, MPI_Comm comm) noexcept {
+  if (comm == MPI_COMM_NULL) return nullptr;
+  try {
+    return process.groups.find(comm);
+  } catch (const std::exception& error) {
+    end_job(error, "the group of " + name_of(comm));
+  }
+}
+
+Items::Items(const Process& process, int count, MPI_Datatype type) : count_(count), type_(type) {
+  const Item* item = process.datatypes.find(type);
+  are_plain_ = item != nullptr;
+  if (count <= 0 || type == MPI_DATATYPE_NULL) return;
+  MPI_Count each = 0;
+  if (item != nullptr) {
+    each = static_cast<MPI_Count>(item->bytes);
+  } else if (PMPI_Type_size_x(type, &each) != MPI_SUCCESS || each <= 0) {
+    return;
+  }
+  if (each > INT_MAX / count) return;
+  bytes_ = static_cast<std::size_t>(each) * static_cast<std::size_t>(count);
+}
+
+int Items::read(const void* buffer, MPI_Comm comm, std::unique_ptr<std::byte[]>& copy,
+                const std::byte*& data) const {
+  data = as_bytes(buffer);
+  if (are_plain_) return MPI_SUCCESS;
+  copy = std::make_unique_for_overwrite<std::byte[]>(*bytes_);
+  data = copy.get();
+  int at = 0;
+  return PMPI_Pack(buffer, count_, type_, copy.get(), static_cast<int>(*bytes_), &at, comm);
+}
+
+std::byte* Items::target(void* buffer, std::unique_ptr<std::byte[]>& copy) const {
+  if (are_plain_) return as_bytes(buffer);
+  copy = std::make_unique_for_overwrite<std::byte[]>(*bytes_);
+  return copy.get();
+}
+
+int Items::write(const std::unique_ptr<std::byte[]>& copy, void* buffer, MPI_Comm comm) const {
+  if (are_plain_) return MPI_SUCCESS;
+  int at = 0;
+  return PMPI_Unpack(copy.get(), static_cast<int>(*bytes_), &at, buffer, count_, type_, comm);
+}
+
+}  // namespace tutti::preload

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks lie where the program has them, or in a copy of their own: where a datatype is derived,
+// and where MPI_IN_PLACE has the input among the outputs.
+#include "runtime/preload/blocks.hpp"
+
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "runtime/preload/arguments.hpp"
+
+namespace tutti::preload {
+
+namespace {
+
+using collectives::BlockSegments;
+using collectives::kEveryRank;
+using collectives::Kind;
+using collectives::Segment;
+
+using Copy = std::unique_ptr<std::byte[]>;
+
+/// One call that moves equal blocks.
+struct Blocks {
+  const Served& served;
+  std::size_t bytes;  ///< of a block
+  const char* name;
+  MPI_Comm comm;
+
+  [[nodiscard]] int ranks() const { return served.group->topology().size; }
+  void run(Kind kind, int root, std::span<const Segment> segments) const {
+    const auto describe = [&] {
+      return std::string(name) + " of " + std::to_string(bytes) + " bytes a rank on " +
+             name_of(comm);
+    };
+    served.group->engine().run({.kind = kind,
+                                .root = root,
+                                .digest = digest_of(bytes, DType::uint8),
+                                .segments = segments,
+                                .describe = describe});
+  }
+};
+
+/// What a call of equal blocks needs to be taken: bytes that MPI_Pack can count on every rank.
+std::optional<Blocks> blocks_of(const char* name, const Items& block, MPI_Comm comm) {
+  Process* running = process();
+  const Served* served = block.bytes() ? served_by(*running, comm) : nullptr;
+  if (served == nullptr) return std::nullopt;
+  const auto ranks = static_cast<std::size_t>(served->group->topology().size);
+  if (*block.bytes() * ranks > INT_MAX) return std::nullopt;
+  return Blocks{*served, *block.bytes(), name, comm};
+}
+
+/// The address of a block among others of the program's.
+template <class Memory>
+auto* block_at(Memory* buffer, std::ptrdiff_t items, MPI_Datatype type) {
+  MPI_Aint least = 0;
+  MPI_Aint extent = 0;
+  PMPI_Type_get_extent(type, &least, &extent);
+  return as_bytes(buffer) + items * extent;
+}
+
+/// The bytes of a block in a copy, also where they lie as they are sent.
+int copy_of(const Items& block, const void* buffer, MPI_Comm comm, Copy& copy) {
+  const std::byte* data = nullptr;
+  const int code = block.read(buffer, comm, copy, data);
+  if (code != MPI_SUCCESS || !block.are_plain()) return code;
+  copy = std::make_unique_for_overwrite<std::byte[]>(*block.bytes());
+  std::memcpy(copy.get(), data, *block.bytes());
+  return MPI_SUCCESS;
+}
+
+/// The two sides of a call on this rank, from the program's memory and back to it. A rank without
+/// one of them has no items there.
+class Sides {
+ public:
+  explicit Sides(MPI_Comm comm) : comm_(comm) {}
+  /// Errors: MPI's code.
+  int read(const Items& items, const void* buffer, bool is_among_outputs) {
+    if (!is_among_outputs) return items.read(buffer, comm_, input_copy_, input);
+    const int code = copy_of(items, buffer, comm_, input_copy_);
+    input = input_copy_.get();
+    return code;
+  }
+  void write_to(const Items& items, void* buffer) {
+    items_ = &items;
+    buffer_ = buffer;
+    output = items.target(buffer, output_copy_);
+  }
+  /// For an output that nobody wants.
+  void write_nowhere(std::size_t bytes) {
+    output_copy_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    output = output_copy_.get();
+  }
+  int write() {
+    return items_ == nullptr ? MPI_SUCCESS : items_->write(output_copy_, buffer_, comm_);
+  }
+
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+
+ private:
+  MPI_Comm comm_;
+  Copy input_copy_;
+  Copy output_copy_;
+  const Items* items_ = nullptr;
+  void* buffer_ = nullptr;
+};
+
+}  // namespace
+
+int allgather(const Source& from, const Target& to, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Allgather(from.buffer, from.count, from.type, to.buffer, to.count, to.type, comm);
+  };
+  if (process() == nullptr) return by_mpi();
+  const Items block(*process(), to.count, to.type);
+  const auto blocks = blocks_of("MPI_Allgather", block, comm);
+  if (!blocks || to.buffer == MPI_IN_PLACE) return by_mpi();
+  const bool in_place = from.buffer == MPI_IN_PLACE;
+  const Items given = in_place ? block : Items(*process(), from.count, from.type);
+  if (given.bytes() != block.bytes()) return by_mpi();
+  const auto own = [&] {
+    return guarded_code(comm, [&] {
+      const int rank = blocks->served.rank;
+      const Items all(*process(), to.count * blocks->ranks(), to.type);
+      Sides sides(comm);
+      const void* input = in_place ? block_at(to.buffer, std::ptrdiff_t{rank} * to.count, to.type)
+                                   : as_bytes(from.buffer);
+      if (const int code = sides.read(given, input, in_place); code != MPI_SUCCESS) return code;
+      sides.write_to(all, to.buffer);
+      const auto ranks = static_cast<std::size_t>(blocks->ranks());
+      BlockSegments segments(rank, sides.input, sides.output, DType::uint8, ranks);
+      for (int other = 0; other < blocks->ranks(); ++other) {
+        segments.add(other, kEveryRank, blocks->bytes);
+      }
+      blocks->run(Kind::allgather, 0, segments.all());
+      return sides.write();
+    });
+  };
+  return carry_out(blocks->served, Kind::allgather, blocks->bytes, comm, own, by_mpi);
+}
+
+int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Alltoall(from.buffer, from.count, from.type, to.buffer, to.count, to.type, comm);
+  };
+  if (process() == nullptr || from.buffer == MPI_IN_PLACE) return by_mpi();  // on all ranks
+  const Items block(*process(), to.count, to.type);
+  const auto blocks = blocks_of("MPI_Alltoall", block, comm);
+  if (!blocks || to.buffer == MPI_IN_PLACE) return by_mpi();
+  const Items given(*process(), from.count, from.type);
+  if (given.bytes() != block.bytes()) return by_mpi();
+  const auto own = [&] {
+    return guarded_code(comm, [&] {
+      const int rank = blocks->served.rank;
+      const Items all_given(*process(), from.count * blocks->ranks(), from.type);
+      const Items all(*process(), to.count * blocks->ranks(), to.type);
+      Sides sides(comm);
+      if (const int code = sides.read(all_given, from.buffer, false); code != MPI_SUCCESS)
+        return code;
+      sides.write_to(all, to.buffer);
+      const auto ranks = static_cast<std::size_t>(blocks->ranks());
+      std::vector<Segment> segments;
+      segments.reserve(ranks * ranks);
+      for (int source = 0; source < blocks->ranks(); ++source) {
+        for (int target = 0; target < blocks->ranks(); ++target) {
+          const std::size_t sent = static_cast<std::size_t>(target) * blocks->bytes;
+          const std::size_t received = static_cast<std::size_t>(source) * blocks->bytes;
+          segments.push_back({source == rank ? sides.input + sent : nullptr,
+                              target == rank ? sides.output + received : nullptr, blocks->bytes,
+                              DType::uint8, source, target});
+        }
+      }
+      blocks->run(Kind::alltoall, 0, segments);
+      return sides.write();
+    });
+  };
+  return carry_out(blocks->served, Kind::alltoall, blocks->bytes, comm, own, by_mpi);
+}
+
+int gather(const Source& from, const Target& to, int root, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Gather(from.buffer, from.count, from.type, to.buffer, to.count, to.type, root,
+                       comm);
+  };
+  if (process() == nullptr) return by_mpi();
+  const bool in_place = from.buffer == MPI_IN_PLACE;  // on the root alone
+  const Items block(*process(), in_place ? to.count : from.count, in_place ? to.type : from.type);
+  const auto blocks = blocks_of("MPI_Gather", block, comm);
+  if (!blocks || !is_root_of(blocks->served, root)) return by_mpi();
+  const bool is_root = blocks->served.rank == root;
+  const Items wanted = is_root ? Items(*process(), to.count, to.type) : block;
+  if (wanted.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  const auto own = [&] {
+    return guarded_code(comm, [&] {
+      std::optional<Items> all;
+      if (is_root) all.emplace(*process(), to.count * blocks->ranks(), to.type);
+      Sides sides(comm);
+      const void* input = in_place ? block_at(to.buffer, std::ptrdiff_t{root} * to.count, to.type)
+                                   : as_bytes(from.buffer);
+      if (const int code = sides.read(block, input, in_place); code != MPI_SUCCESS) return code;
+      if (all) sides.write_to(*all, to.buffer);
+      const auto ranks = static_cast<std::size_t>(blocks->ranks());
+      BlockSegments segments(blocks->served.rank, sides.input, sides.output, DType::uint8, ranks);
+      for (int other = 0; other < blocks->ranks(); ++other)
+        segments.add(other, root, blocks->bytes);
+      blocks->run(Kind::gather, root, segments.all());
+      return sides.write();
+    });
+  };
+  return carry_out(blocks->served, Kind::gather, blocks->bytes, comm, own, by_mpi);
+}
+
+int scatter(const Source& from, const Target& to, int root, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Scatter(from.buffer, from.count, from.type, to.buffer, to.count, to.type, root,
+                        comm);
+  };
+  if (process() == nullptr) return by_mpi();
+  const bool in_place = to.buffer == MPI_IN_PLACE;  // on the root alone
+  const Items block(*process(), in_place ? from.count : to.count, in_place ? from.type : to.type);
+  const auto blocks = blocks_of("MPI_Scatter", block, comm);
+  if (!blocks || !is_root_of(blocks->served, root)) return by_mpi();
+  const bool is_root = blocks->served.rank == root;
+  const Items given = is_root ? Items(*process(), from.count, from.type) : block;
+  if (given.bytes() != block.bytes() || (in_place && !is_root)) return by_mpi();
+  const auto own = [&] {
+    return guarded_code(comm, [&] {
+      Sides sides(comm);
+      if (is_root) {
+        const Items all(*process(), from.count * blocks->ranks(), from.type);
+        if (const int code = sides.read(all, from.buffer, false); code != MPI_SUCCESS) return code;
+      }
+      if (in_place) {
+        sides.write_nowhere(blocks->bytes);
+      } else {
+        sides.write_to(block, to.buffer);
+      }
+      const auto ranks = static_cast<std::size_t>(blocks->ranks());
+      BlockSegments segments(blocks->served.rank, sides.input, sides.output, DType::uint8, ranks);
+      for (int other = 0; other < blocks->ranks(); ++other)
+        segments.add(root, other, blocks->bytes);
+      blocks->run(Kind::scatter, root, segments.all());
+      return sides.write();
+    });
+  };
+  return carry_out(blocks->served, Kind::scatter, blocks->bytes, comm, own, by_mpi);
+}
+
+namespace {
+
+/// What every rank gives for each rank, and the digest of all of it.
+struct Counts {
+  std::vector<std::size_t> of_ranks;  ///< of the engine's elements
+  std::size_t total = 0;
+  std::uint64_t digest = 0;
+
+  void add(std::size_t count) {
+    of_ranks.push_back(count);
+    total += count;
+    digest = (digest ^ count) * 0x9E3779B97F4A7C15U;
+  }
+};
+
+/// A reduce_scatter whose blocks are `counts`.
+int reduce_blocks(const Served& served, const Reduction& taken, const Counts& counts,
+                  const void* input, void* output, MPI_Comm comm) {
+  return guarded(comm, [&] {
+    Copy copy;
+    const std::byte* from = as_bytes(input);
+    if (input == MPI_IN_PLACE) {
+      const std::size_t bytes = counts.total * size_of(taken.element);
+      copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      std::memcpy(copy.get(), output, bytes);
+      from = copy.get();
+    }
+    const std::size_t ranks = counts.of_ranks.size();
+    BlockSegments segments(served.rank, from, as_bytes(output), taken.element, ranks);
+    for (std::size_t to = 0; to < ranks; ++to) {
+      segments.add(kEveryRank, static_cast<int>(to), counts.of_ranks[to]);
+    }
+    const auto describe = [&] {
+      return "MPI_Reduce_scatter of " + std::to_string(counts.total) + " elements on " +
+             name_of(comm);
+    };
+    served.group->engine().run({.kind = Kind::reduce_scatter,
+                                .reduce = taken.op,
+                                .digest = counts.digest ^ digest_of(counts.total, taken.element),
+                                .segments = segments.all(),
+                                .describe = describe});
+  });
+}
+
+}  // namespace
+
+int reduce_scatter(const void* input, const TargetOfMany& to, MPI_Op op, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Reduce_scatter(input, to.buffer, to.counts, to.type, op, comm);
+  };
+  const auto taken =
+      process() == nullptr ? std::nullopt : reduction_of(*process(), {1, to.type, op});
+  const Served* served = taken ? served_by(*process(), comm) : nullptr;
+  if (served == nullptr || to.counts == nullptr) return by_mpi();
+  Counts counts;
+  for (int rank = 0; rank < served->group->topology().size; ++rank) {
+    if (to.counts[rank] < 0) return by_mpi();
+    counts.add(static_cast<std::size_t>(to.counts[rank]) * taken->count);
+  }
+  if (counts.total == 0) return by_mpi();
+  const auto own = [&] { return reduce_blocks(*served, *taken, counts, input, to.buffer, comm); };
+  if (taken->has_an_order()) return own();
+  const std::size_t bytes = counts.total * size_of(taken->element);
+  return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+}
+
+int reduce_scatter_block(const void* input, const Target& to, MPI_Op op, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Reduce_scatter_block(input, to.buffer, to.count, to.type, op, comm);
+  };
+  const auto taken =
+      process() == nullptr ? std::nullopt : reduction_of(*process(), {to.count, to.type, op});
+  const Served* served = taken ? served_by(*process(), comm) : nullptr;
+  if (served == nullptr) return by_mpi();
+  Counts counts;
+  for (int rank = 0; rank < served->group->topology().size; ++rank) counts.add(taken->count);
+  const auto own = [&] { return reduce_blocks(*served, *taken, counts, input, to.buffer, comm); };
+  if (taken->has_an_order()) return own();
+  const std::size_t bytes = counts.total * size_of(taken->element);
+  return carry_out(*served, Kind::reduce_scatter, bytes, comm, own, by_mpi);
+}
+
+namespace {
+
+/// The bytes of all ranks' blocks, which each rank may describe by another datatype; none where MPI
+/// moves them.
+std::optional<Counts> bytes_of(const TargetOfMany& to, MPI_Comm comm) {
+  MPI_Count each = 0;
+  int ranks = 0;
+  if (to.type == MPI_DATATYPE_NULL || to.counts == nullptr || to.places == nullptr) return {};
+  if (comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS) return {};
+  if (PMPI_Type_size_x(to.type, &each) != MPI_SUCCESS || each < 0) return {};
+  MPI_Count total = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (to.counts[rank] < 0) return {};
+    total += each * to.counts[rank];
+  }
+  if (total == 0 || total > INT_MAX) return {};
+  Counts counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    counts.add(static_cast<std::size_t>(each) * static_cast<std::size_t>(to.counts[rank]));
+  }
+  return counts;
+}
+
+int move_blocks(const Served& served, const Counts& counts, const Sides& sides,
+                const TargetOfMany& to, MPI_Comm comm) {
+  const bool are_packed = sides.output != nullptr;
+  std::vector<Segment> segments;
+  segments.reserve(counts.of_ranks.size());
+  std::byte* packed = sides.output;
+  for (std::size_t rank = 0; rank < counts.of_ranks.size(); ++rank) {
+    const bool is_own = static_cast<int>(rank) == served.rank;
+    segments.push_back({is_own ? sides.input : nullptr,
+                        are_packed ? packed : block_at(to.buffer, to.places[rank], to.type),
+                        counts.of_ranks[rank], DType::uint8, static_cast<int>(rank)});
+    if (are_packed) packed += counts.of_ranks[rank];
+  }
+  const auto describe = [&] {
+    return "MPI_Allgatherv of " + std::to_string(counts.total) + " bytes on " + name_of(comm);
+  };
+  served.group->engine().run({.kind = Kind::allgather,
+                              .digest = counts.digest,
+                              .segments = segments,
+                              .describe = describe});
+  int at = 0;
+  for (std::size_t rank = 0; are_packed && rank < counts.of_ranks.size(); ++rank) {
+    if (to.counts[rank] == 0) continue;
+    const int code =
+        PMPI_Unpack(sides.output, static_cast<int>(counts.total), &at,
+                    block_at(to.buffer, to.places[rank], to.type), to.counts[rank], to.type, comm);
+    if (code != MPI_SUCCESS) return code;
+  }
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+int allgatherv(const Source& from, const TargetOfMany& to, MPI_Comm comm) {
+  const auto by_mpi = [&] {
+    return PMPI_Allgatherv(from.buffer, from.count, from.type, to.buffer, to.counts, to.places,
+                           to.type, comm);
+  };
+  const auto counts = process() == nullptr ? std::nullopt : bytes_of(to, comm);
+  const Served* served = counts ? served_by(*process(), comm) : nullptr;
+  if (served == nullptr) return by_mpi();
+  const auto rank = static_cast<std::size_t>(served->rank);
+  const bool in_place = from.buffer == MPI_IN_PLACE;
+  const Items given = in_place ? Items(*process(), to.counts[rank], to.type)
+                               : Items(*process(), from.count, from.type);
+  if (given.bytes().value_or(0) != counts->of_ranks[rank]) return by_mpi();
+  const auto own = [&] {
+    return guarded_code(comm, [&] {
+      Sides sides(comm);
+      const void* input =
+          in_place ? block_at(to.buffer, to.places[rank], to.type) : as_bytes(from.buffer);
+      int code = MPI_SUCCESS;
+      if (given.bytes()) code = sides.read(given, input, in_place);
+      if (code != MPI_SUCCESS) return code;
+      if (process()->datatypes.find(to.type) == nullptr) sides.write_nowhere(counts->total);
+      return move_blocks(*served, *counts, sides, to, comm);
+    });
+  };
+  return carry_out(*served, Kind::allgather, counts->total, comm, own, by_mpi);
+}
+
+}  // namespace tutti::preload

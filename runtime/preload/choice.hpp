@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which is faster for a communicator's calls of one kind and size: the library or the MPI.
+//
+// The first calls of each size go one way, and then as many the other: in turn, a call would begin
+// as the other way's had left the ranks. Then these add up their median times, and the faster way
+// carries out all later calls. What a rank does follows from the number of such calls and from that
+// sum, which are equal on all ranks.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mpi.h>
+#include <vector>
+
+#include "collectives/job/operation.hpp"
+
+namespace tutti::preload {
+
+class Choice {
+ public:
+  /// Carries out a call by `own` or by `by_mpi`; both return MPI's code. Collective over `comm`.
+  template <class Own, class ByMpi>
+  int run(collectives::Kind kind, std::size_t bytes, MPI_Comm comm, Own own, ByMpi by_mpi) {
+    Size& size = size_of_call(kind, bytes);
+    if (size.calls >= kCalls) return size.is_mpis ? by_mpi() : own();
+    using Clock = std::chrono::steady_clock;
+    const bool is_mpis_turn = size.calls >= kTrials;
+    const auto begun = Clock::now();
+    const int code = is_mpis_turn ? by_mpi() : own();
+    const std::chrono::duration<float, std::micro> spent = Clock::now() - begun;
+    size.microseconds[is_mpis_turn ? 1 : 0][size.calls % kTrials] = spent.count();
+    if (++size.calls == kCalls) decide(size, comm);
+    return code;
+  }
+
+ private:
+  static constexpr std::uint32_t kTrials = 8;
+  static constexpr std::uint32_t kCalls = 2 * kTrials;
+  static constexpr std::size_t kSizes = 32;  ///< powers of two; a call has up to 2 GiB
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(collectives::Kind::refusal);
+
+  struct Size {
+    std::uint32_t calls = 0;
+    bool is_mpis = false;
+    std::array<std::array<float, kTrials>, 2> microseconds{};  ///< own, MPI's
+  };
+
+  Size& size_of_call(collectives::Kind kind, std::size_t bytes) {
+    auto& sizes = kinds_[static_cast<std::size_t>(kind)];
+    if (sizes.empty()) sizes.resize(kSizes);
+    return sizes[static_cast<std::size_t>(std::bit_width(bytes)) % kSizes];
+  }
+  static void decide(Size& size, MPI_Comm comm);
+
+  std::array<std::vector<Size>, kKinds> kinds_;
+};
+
+}  // namespace tutti::preload
