@@ -126,6 +126,10 @@ class TUTTI_API Communicator {
                           const AsyncOptions& options = {}) {
     return allreduce_async(tensor, tensor, op, options);
   }
+  /// For bindings: an allreduce_async() whose arguments this rank cannot read, so that the other
+  /// ranks' calls, in this place of their order, do not wait for it.
+  /// Errors  invalid_argument at wait(), on all ranks, with this text.
+  Pending refuse_allreduce_async(std::string why, int priority = 0);
 
   /// Copies `tensor` of rank `root` into `tensor` of every rank. Collective.
   void broadcast(const TensorView& tensor, int root);

@@ -153,6 +153,13 @@ Pending Communicator::allreduce_async(const ConstTensorView& input, const Tensor
                                            std::move(why));
 }
 
+Pending Communicator::refuse_allreduce_async(std::string why, int priority) {
+  const TensorView nothing(nullptr, {0}, DType::float32);
+  return group_->async_reduces().allreduce(nothing, nothing, ReduceOp::sum, priority,
+                                           "allreduce_async of what cannot be read",
+                                           std::move(why));
+}
+
 void Communicator::broadcast(const TensorView& tensor, int root) {
   Engine& engine = group_->engine();
   if (!is_usable(tensor) || !is_root(root, size())) {

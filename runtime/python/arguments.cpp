@@ -32,8 +32,22 @@ bool is_mapping(nb::handle given) {
           has_method(given, "keys") && has_method(given, "values"));
 }
 
-std::string setting_text(const std::string& name, nb::handle value) {
-  if (value.is_none()) return {};
+/// A number of NumPy or PyTorch as Python's own; anything else as it is.
+nb::object plain_number(nb::handle value) {
+  const nb::object dimensions = nb::getattr(value, "ndim", nb::none());
+  if (!dimensions.equal(nb::int_(0)) || !has_method(value, "item")) return nb::borrow(value);
+  return value.attr("item")();
+}
+
+bool is_path(nb::handle value) {
+  return PyUnicode_Check(value.ptr()) != 0 || PyBytes_Check(value.ptr()) != 0 ||
+         nb::hasattr(value, "__fspath__");
+}
+
+std::string setting_text(const std::string& name, nb::handle given) {
+  if (given.is_none()) return {};
+  if (is_path(given)) return path_text(given, "setting " + name);
+  const nb::object value = plain_number(given);
   if (PyBool_Check(value.ptr())) return value.ptr() == Py_True ? "1" : "0";
   if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
     std::string text;
@@ -57,6 +71,15 @@ std::string utf8_of(PyObject* text) {
 }
 
 }  // namespace
+
+std::string path_text(nb::handle given, const std::string& what) {
+  PyObject* bytes = nullptr;
+  if (PyUnicode_FSConverter(given.ptr(), &bytes) == 0) {
+    refuse(what + ": expected a path, a str or an os.PathLike; " + take_exception());
+  }
+  const nb::object owned = nb::steal(bytes);
+  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+}
 
 bool is_list(nb::handle given) {
   PyObject* const object = given.ptr();

@@ -2,11 +2,13 @@
 // Keys and arrays of Python, as the calls of a store take them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,12 @@ namespace nb = nanobind;
 
 enum class Access : bool { read, write };
 
+/// An argument that is True or False, of Python or of NumPy.
+struct Flag {
+  bool value = false;
+  operator bool() const { return value; }  // NOLINT(google-explicit-constructor): it is one
+};
+
 /// Throws invalid_argument with this text.
 [[noreturn]] void refuse(const std::string& text);
 std::string name_of_type(nb::handle given);
@@ -29,6 +37,10 @@ std::string name_of_type(nb::handle given);
 /// str() and repr() of an object. What they raise comes out.
 std::string text_of(nb::handle object);
 std::string repr_of(nb::handle object);
+
+/// The bytes of a str, which need not be UTF-8, of bytes or of an os.PathLike.
+/// Errors  invalid_argument, which says what it is.
+std::string path_text(nb::handle given, const std::string& what);
 
 Key read_key(nb::handle given);
 /// "cpu", "gpu(1)" as arrays say it, or "cuda:1" as torch does: what str() makes of it.
@@ -129,3 +141,21 @@ Settings read_settings(const nb::kwargs& given);
 std::string option_text(const std::string& name, const nb::dict& given);
 
 }  // namespace tutti::python
+
+template <>
+struct nanobind::detail::type_caster<tutti::python::Flag> {
+  NB_TYPE_CASTER(tutti::python::Flag, const_name("bool"))
+
+  bool from_python(handle given, std::uint8_t /*flags*/, cleanup_list* /*list*/) noexcept {
+    const std::string_view type = Py_TYPE(given.ptr())->tp_name;
+    if (PyBool_Check(given.ptr()) == 0 && type != "numpy.bool" && type != "numpy.bool_") {
+      return false;
+    }
+    value.value = PyObject_IsTrue(given.ptr()) == 1;
+    return true;
+  }
+  static handle from_cpp(tutti::python::Flag flag, rv_policy /*policy*/,
+                         cleanup_list* /*list*/) noexcept {
+    return handle(flag ? Py_True : Py_False).inc_ref();
+  }
+};

@@ -274,7 +274,8 @@ Shape read_shape(nb::handle given) {
     if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return static_cast<std::int64_t>(number);
   };
-  if (PyIndex_Check(given.ptr()) != 0) {
+  // Arrays of NumPy may have an index as well: those of one element.
+  if (PyIndex_Check(given.ptr()) != 0 && PySequence_Check(given.ptr()) == 0) {
     const std::int64_t only = length(given);
     return Shape(std::span(&only, 1));
   }

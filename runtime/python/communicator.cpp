@@ -96,26 +96,46 @@ void broadcast(PyCommunicator& self, nb::handle array, int root) {
       [&](Communicator& ranks, const Given& given) { ranks.broadcast(given.input(), root); });
 }
 
+/// What a call is given; its arrays stay borrowed until it is complete.
+std::shared_ptr<Items> read_reduction(const nb::object& input, const nb::object& out) {
+  auto items = std::make_shared<Items>(nb::int_(0));
+  for (const nb::handle given : {nb::handle(input), nb::handle(out)}) {
+    if (is_list(given)) refuse("expected one array for input and out; got a list");
+  }
+  if (out.is_none()) {
+    items->read_outputs(input, "input");
+  } else {
+    items->read_values(input, "input");
+    items->read_outputs(out, "out");
+  }
+  return items;
+}
+
+/// A call whose arguments this rank cannot read, which all ranks learn by wait().
+PyPending refuse_on_all(PyCommunicator& self, const std::string& why, int priority) {
+  const Pending pending =
+      blocking([&] { return self.get().refuse_allreduce_async(why, priority); });
+  PyPending call(pending, std::make_shared<Items>(nb::int_(0)));
+  self.under_way().add(call);
+  return call;
+}
+
 PyPending allreduce_async(PyCommunicator& self, const nb::object& input, const nb::object& out,
                           const std::string& op, int priority) {
   const Occupancy::Turn turn(self.occupancy(), "allreduce_async");
   Communicator& ranks = self.get();
   ReduceOp chosen{};
-  auto items = std::make_shared<Items>(nb::int_(0));
-  read_on_all(ranks, [&] {
+  std::shared_ptr<Items> items;
+  try {
     chosen = read_operation(op);
-    for (const nb::handle given : {nb::handle(input), nb::handle(out)}) {
-      if (!is_list(given)) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  "allreduce_async: expected one array for input and out; got a list");
-    }
-    if (out.is_none()) {
-      items->read_outputs(input, "input");
-    } else {
-      items->read_values(input, "input");
-      items->read_outputs(out, "out");
-    }
-  });
+    items = read_reduction(input, out);
+  } catch (const Error& error) {
+    return refuse_on_all(self, error.what(), priority);
+  } catch (const nb::python_error& raised) {
+    static_cast<void>(
+        refuse_on_all(self, "the arguments raised " + text_of_exception(raised), priority));
+    throw;
+  }
   const Outputs to = items->outputs();
   const Pending pending = blocking([&] {
     const TensorView& target = to.flat().front();
@@ -219,7 +239,10 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
       .def("allreduce_async", allreduce_async, nb::arg("input"), nb::arg("out") = nb::none(),
            nb::arg("op") = kSum, nb::arg("priority") = 0,
            "An allreduce that goes on while the program computes. The arrays belong to the library "
-           "until it is complete. All ranks make these calls in the same order.")
+           "until it is complete. All ranks make these calls in the same order.\n\n"
+           "Raises nothing; wait() raises InvalidArgumentError on all ranks for what is wrong with "
+           "the "
+           "arguments of one.")
       .def("broadcast", broadcast, nb::arg("array"), nb::arg("root") = 0,
            "Copies `array` of rank `root` into `array` of every rank, of one shape and dtype. "
            "Collective.")

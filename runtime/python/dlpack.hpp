@@ -41,6 +41,7 @@ struct Managed {
   void (*destroy)(Managed*);
 };
 
+inline constexpr std::uint32_t kMajor = 1;
 inline constexpr std::uint64_t kReadOnly = 1;
 inline constexpr std::uint64_t kIsCopied = 2;
 

@@ -261,6 +261,7 @@ std::optional<TensorView> Loans::borrow_by_table(nb::handle given, Access access
     managed = nullptr;
     return std::nullopt;
   }
+  if (managed->major != dlpack::kMajor) return std::nullopt;
   // A type that only looks like a tensor has no memory.
   const dlpack::Tensor& tensor = managed->tensor;
   if (tensor.data == nullptr || !is_in_order(*table, tensor.device)) return std::nullopt;
@@ -276,6 +277,11 @@ TensorView Loans::borrow_dlpack(nb::handle given, Access access, const Where& wh
         PyCapsule_GetPointer(object, dlpack::kVersionedName));
     PyCapsule_SetName(object, dlpack::kUsedVersionedName);
     versioned_.push_back(managed);
+    if (managed->major != dlpack::kMajor) {  // of others, only the destruction is known
+      refuse(where() + ": expected a capsule of DLPack " + std::to_string(dlpack::kMajor) +
+             "; its __dlpack__() gave one of DLPack " + std::to_string(managed->major) +
+             ", although it was asked for no later one");
+    }
     const bool is_read_only = (managed->flags & dlpack::kReadOnly) != 0;
     if (access == Access::write && is_read_only) refuse_read_only(where);
     return view_of(managed->tensor, where);

@@ -77,7 +77,7 @@ void broadcast(PyStore& self, nb::handle keys, nb::handle values, nb::handle out
       });
 }
 
-void pull(PyStore& self, nb::handle keys, nb::handle out, bool cast, bool ignore_sparse,
+void pull(PyStore& self, nb::handle keys, nb::handle out, Flag cast, Flag ignore_sparse,
           int priority) {
   const Occupancy::Turn turn(self.occupancy(), "pull");
   const KVStore& store = self.get();
@@ -91,7 +91,7 @@ void pull(PyStore& self, nb::handle keys, nb::handle out, bool cast, bool ignore
   });
 }
 
-PyPending push_async(PyStore& self, nb::handle keys, nb::handle values, int priority, bool borrow) {
+PyPending push_async(PyStore& self, nb::handle keys, nb::handle values, int priority, Flag borrow) {
   const Occupancy::Turn turn(self.occupancy(), "push_async");
   KVStore& store = self.get();
   auto items = std::make_shared<Items>(keys);
@@ -106,7 +106,7 @@ PyPending push_async(PyStore& self, nb::handle keys, nb::handle values, int prio
 }
 
 PyPending pushpull_async(PyStore& self, nb::handle keys, nb::handle values, nb::handle out,
-                         int priority, bool borrow) {
+                         int priority, Flag borrow) {
   const Occupancy::Turn turn(self.occupancy(), "pushpull_async");
   KVStore& store = self.get();
   auto items = std::make_shared<Items>(keys);

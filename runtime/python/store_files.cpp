@@ -13,27 +13,13 @@ namespace tutti::python {
 
 namespace {
 
-/// Of a str or an os.PathLike.
-/// Errors  invalid_argument
-std::string read_path(nb::handle given, const char* what) {
-  PyObject* bytes = nullptr;
-  if (PyUnicode_FSConverter(given.ptr(), &bytes) == 0) {
-    const nb::python_error raised;
-    throw Error(ErrorCode::invalid_argument, std::string(what) +
-                                                 ": expected a path, a str or an os.PathLike; " +
-                                                 text_of(raised.value()));
-  }
-  const nb::object owned = nb::steal(bytes);
-  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
-}
-
 /// Reads the path on all ranks and runs `call(store, path)`.
 template <class Call>
 auto with_path(PyStore& self, const char* what, nb::handle given, Call&& call) {
   const Occupancy::Turn turn(self.occupancy(), what);
   KVStore& store = self.get();
   std::string path;
-  read_on_all(store, [&] { path = read_path(given, what); });
+  read_on_all(store, [&] { path = path_text(given, what); });
   return blocking([&] { return call(store, path); });
 }
 
@@ -72,8 +58,8 @@ void bind_files(nb::class_<PyStore>& type) {
           "Saves values, states and metadata as a new generation in a directory. Collective.")
       .def(
           "load",
-          [](PyStore& self, nb::handle directory, bool weights_only, bool other_options,
-             bool may_be_absent) {
+          [](PyStore& self, nb::handle directory, Flag weights_only, Flag other_options,
+             Flag may_be_absent) {
             return load(self, directory, {weights_only, other_options, may_be_absent});
           },
           nb::arg("directory").none(), nb::kw_only(), nb::arg("weights_only") = false,
@@ -90,7 +76,7 @@ void bind_files(nb::class_<PyStore>& type) {
           nb::arg("path").none(), "The optimizer's states alone, in one file. Collective.")
       .def(
           "load_optimizer_states",
-          [](PyStore& self, nb::handle file, bool other_options) {
+          [](PyStore& self, nb::handle file, Flag other_options) {
             with_path(self, "load_optimizer_states", file,
                       [&](KVStore& store, const std::string& path) {
                         store.load_optimizer_states(path, {.other_options = other_options});

@@ -52,6 +52,19 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_call(number):
     again.pass_on()  # has no effect any more
 
 
+def test_a_wrong_argument_of_an_asynchronous_sum_on_one_rank_is_an_error_of_all():
+    ranks = tutti.Communicator.world()
+    own = np.ones(3, np.float32)
+    for wrong in ({"input": "text"}, {"input": own, "op": "mean"}, {"input": [own]}):
+        given = wrong if ranks.rank == ranks.size - 1 else {"input": own}
+        pending = ranks.allreduce_async(**given)
+        with pytest.raises(tutti.InvalidArgumentError, match="allreduce_async: ") as raised:
+            pending.wait()
+        assert raised.value.agreed and raised.value.recoverable
+    ranks.allreduce_async(own).wait()
+    assert (own == ranks.size).all()
+
+
 def test_a_signal_that_is_passed_on_ends_the_program_as_ever():
     program = textwrap.dedent("""
         import os, signal, tutti
@@ -178,6 +191,31 @@ def test_an_output_that_nobody_reads_does_not_keep_a_job():
     assert "excepthook" not in done.stderr
 
 
+def test_a_package_among_the_files_of_another_project_is_refused(tmp_path):
+    (tmp_path / "tutti").symlink_to(os.path.dirname(tutti.__file__))
+    def imported():
+        return subprocess.run([sys.executable, "-c", "import tutti"], text=True, timeout=60,
+                              env=clean_environment(PYTHONPATH=str(tmp_path)), capture_output=True)
+    assert imported().returncode == 0
+    (tmp_path / "tutti-1.0.0.dist-info").mkdir()
+    assert "pip uninstall tutti tutti-kvstore" in imported().stderr
+
+
+@pytest.mark.parametrize("words, expected", [
+    (["-np", "2", "train.py", "--x", "other.py"], ["-np", "2", sys.executable, "train.py"]),
+    (["-np", "2", "python3", "train.py"], ["-np", "2", "python3", "train.py"]),
+    (["-np", "2", "absent.py"], ["-np", "2", "absent.py"])])
+def test_the_package_starts_jobs_by_its_own_launch_sh(words, expected, tmp_path, monkeypatch):
+    from tutti.run import command
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "other.py"):
+        (tmp_path / name).touch()
+    shell, script, *given = command(words)
+    assert shell == "bash" and os.access(script, os.X_OK)
+    assert given[:len(expected)] == expected and given.count(sys.executable) <= 1
+
+
 needs_mpirun = pytest.mark.skipif("MPIRUN" not in os.environ, reason="MPIRUN names no launcher")
 
 
@@ -229,3 +267,15 @@ def test_an_interrupt_ends_a_wait_and_then_the_job():
     """)
     assert done.stdout == "interrupted\n" and done.returncode != 0
     assert "KeyboardInterrupt" in done.stderr
+
+
+@needs_mpirun
+def test_a_job_of_the_packages_launcher_has_its_ranks(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("import tutti\nranks = tutti.Communicator.world()\n"
+                       "print(ranks.rank, ranks.size, flush=True)\n")
+    environment = clean_environment(MPIRUN=shlex.split(os.environ["MPIRUN"])[0])
+    done = subprocess.run([sys.executable, "-m", "tutti.run", "-np", "2", "--oversubscribe",
+                           str(program)], text=True, capture_output=True, env=environment,
+                          timeout=120)
+    assert sorted(done.stdout.split("\n")) == ["", "0 2", "1 2"], done.stdout + done.stderr

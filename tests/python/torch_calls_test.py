@@ -103,3 +103,70 @@ def test_a_tensor_may_lie_as_it_likes(lay, asynchronous, rank, ranks):
     gathered = [torch.empty_like(tensor) for _ in range(ranks)]
     dist.all_gather(gathered, values(rank + 1))
     assert all(torch.equal(one, values(index + 1)) for index, one in enumerate(gathered))
+
+
+class Probe(dist.ProcessGroup):
+    """Another backend, which tells what it was called for."""
+
+    calls: list = []
+
+    def getBackendName(self):
+        return "probe"
+
+    def _set_group_name(self, name):
+        pass
+
+    def _set_group_desc(self, description):
+        pass
+
+    def allreduce(self, tensors, opts=None):
+        Probe.calls.append("allreduce")
+        return dist.group.WORLD._done
+
+    def broadcast(self, tensors, opts=None):
+        Probe.calls.append("broadcast")
+        return dist.group.WORLD._done
+
+    def allgather(self, outputs, inputs, opts=None):
+        Probe.calls.append("allgather")
+        return dist.group.WORLD._done
+
+
+def test_tensors_of_other_devices_are_another_backends(rank, ranks):
+    if not hasattr(dist.Backend, "PROBE"):
+        dist.Backend.register_backend(
+            "probe", lambda store, own, of_all, timeout: Probe(own, of_all), devices=["meta"])
+    group = dist.new_group(list(range(ranks)), backend="cpu:tutti,meta:probe")
+    here, elsewhere = torch.ones(2), torch.ones(2, device="meta")
+    dist.all_reduce(here, group=group)
+    assert same(here, ranks) and Probe.calls == []
+    dist.all_reduce(elsewhere, group=group)
+    dist.broadcast(elsewhere, 0, group=group)
+    dist.all_gather([elsewhere] * ranks, elsewhere, group=group)
+    assert Probe.calls == ["allreduce", "broadcast", "allgather"]
+    dist.barrier(group=group)
+    dist.destroy_process_group(group)
+
+
+def test_a_group_for_gpus_too_serves_tensors_of_the_host(ranks):
+    group = dist.new_group(list(range(ranks)), backend="cpu:tutti,cuda:nccl")
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=group)
+    assert same(tensor, ranks) and [str(kind) for kind in group._device_types] == ["cpu", "cuda"]
+    dist.destroy_process_group(group)
+
+
+def test_a_compiled_model_trains_as_the_plain_one(rank):
+    def trained(wrap):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        ready = wrap(torch.nn.parallel.DistributedDataParallel(model))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(2):
+            torch.manual_seed(10 * step + rank)
+            optimizer.zero_grad()
+            ready(torch.randn(5, 4)).square().mean().backward()
+            optimizer.step()
+        return torch.cat([param.detach().reshape(-1) for param in model.parameters()])
+
+    torch.testing.assert_close(trained(torch.compile), trained(lambda model: model))

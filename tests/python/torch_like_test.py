@@ -36,6 +36,17 @@ def ranks():
     return tutti.torch.world()
 
 
+def test_options_may_be_numbers_of_numpy(ranks):
+    numpy = pytest.importorskip("numpy")
+    model = network()
+    optimizer = tutti.torch.Adam(model.parameters(), lr=numpy.float32(0.5),
+                                 betas=(numpy.float32(0.5), numpy.float64(0.75)),
+                                 amsgrad=numpy.bool_(True))
+    assert optimizer.defaults["betas"] == (0.5, 0.75) and optimizer.defaults["lr"] == 0.5
+    tutti.torch.SGD(network().parameters(), lr=0.1, momentum=numpy.float32(0.5),
+                    nesterov=numpy.bool_(True))
+
+
 @pytest.fixture
 def doubles(ranks):
     torch.set_default_dtype(torch.float64)

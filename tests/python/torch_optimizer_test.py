@@ -445,3 +445,20 @@ def test_a_model_that_is_converted_after_its_optimizer_is_refused(ranks):
     with pytest.raises(tutti.InvalidArgumentError,
                        match=r"0.weight: expected \(30, 20\) torch.float32 on cpu, .*float64"):
         optimizer.step()
+
+
+def test_a_branch_that_lacks_gradients_on_one_rank_is_an_error_of_all():
+    ranks = tutti.torch.world()
+    used, branch = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    model = torch.nn.ModuleDict({"used": used, "branch": branch})
+    optimizer = tutti.torch.Optimizer(model.named_parameters(), learning_rate=0.1, overlap=True)
+    has_branch = ranks.rank < ranks.size - 1
+    out = used(torch.ones(1, 4)) + (branch(torch.ones(1, 4)) if has_branch else 0)
+    out.sum().backward()
+    lacks = "a rank none of parameter branch"
+    with pytest.raises(tutti.InvalidArgumentError, match=lacks) as raised:
+        optimizer.step()
+    assert raised.value.agreed and f"this rank got {4 if has_branch else 2}," in str(raised.value)
+    optimizer.zero_grad()
+    (used(torch.ones(1, 4)) + branch(torch.ones(1, 4))).sum().backward()
+    optimizer.step()  # it goes on

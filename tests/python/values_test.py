@@ -2,8 +2,11 @@
 """Values: what speaks the buffer protocol or DLPack, without copies."""
 
 import array as arrays
+import ctypes
 import gc
+import os
 from collections import UserList, deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,8 +227,9 @@ def test_what_an_updater_raises_comes_out_with_its_traceback(kv):
                                    UserList([np.ones(2, np.float32)] * 2)])
 def test_an_asynchronous_sum_takes_one_array(given):
     ranks = tutti.Communicator.world()
+    pending = ranks.allreduce_async(given)
     with pytest.raises(tutti.InvalidArgumentError, match="expected one array for input and out"):
-        ranks.allreduce_async(given)
+        pending.wait()
 
 
 class Nested:
@@ -267,3 +271,78 @@ def test_a_type_without_a_table_of_dlpack_gives_arrays_by_its_method(table):
     out = np.zeros(3, np.float32)
     kv.pull("a", out)
     assert out.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_numpy_converts_what_it_converts_of_its_own(kv):
+    kv.init("one", np.full((1,), 3.5, np.float32))
+    kv.init("count", np.full((), 4, np.int64))
+    own, count, many = kv.view("one"), kv.view("count"), kv.view("w")
+    assert bool(own) and int(count) == 4 and complex(count) == 4 and count.item() == 4
+    assert [1, 2, 3, 4, 5][count] == 5 and float(count) == 4.0
+    assert many.tolist() == [[0.0] * 3] * 2 and 0.0 in many and 1.0 not in many
+    assert divmod(own, 2)[0].tolist() == [1.0] and (+own).tolist() == [3.5]
+    kv.init("zero", np.zeros(1, np.float32))
+    assert not kv.view("zero")  # it has an element, and that is zero
+    for convert in (bool, int, float, complex):
+        with pytest.raises((ValueError, TypeError)) as ours:
+            convert(many)
+        with pytest.raises(ours.type):
+            convert(np.asarray(many))
+    with pytest.raises(ValueError, match="copy"):
+        many.__array__(np.float64, copy=False)
+    assert many.__array__(np.float64).dtype == np.float64
+
+
+class Later:
+    """An array whose capsule is of a later major version of DLPack, as ctypes can make one."""
+
+    def __init__(self, version):
+        self.values = np.zeros(3, np.float32)
+        self.version = version
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        capsule = self.values.__dlpack__(max_version=(1, 0))
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        ctypes.c_uint32.from_address(pointer(capsule, b"dltensor_versioned")).value = self.version
+        return capsule
+
+
+def test_a_capsule_of_another_major_version_is_not_read(kv):
+    kv.init("three", np.zeros(3, np.float32))
+    kv.push("three", Later(1))
+    with pytest.raises(tutti.InvalidArgumentError, match="expected a capsule of DLPack 1; .* 2"):
+        kv.push("three", Later(2))
+
+
+def test_numbers_of_numpy_are_numbers_of_every_option(kv):
+    settings = {"timeout": np.float32(3), "threads": np.int64(1), "asynchronous": np.bool_(False)}
+    with tutti.create("local", **settings) as other:
+        other.init("w", np.zeros(2, np.float32))
+        other.set_optimizer("sgd", learning_rate=np.float32(0.5), momentum=np.float64(0.5),
+                            multi_precision=np.bool_(True))
+        rule = other.optimizer
+        assert rule.learning_rate == 0.5
+        rule.learning_rate = np.float32(0.25)
+        rule.set_momentum(np.float32(0.5))
+        rule.set_lr_mult("w", np.int64(2))
+        other.push("w", np.ones(2, np.float32), priority=np.int32(1))
+        other.push_async("w", np.ones(2, np.float32), borrow=np.bool_(True)).wait()
+        other.pull("w", np.zeros(2), cast=np.bool_(True))
+        assert other.allocate(np.int64(3)).shape == (3,)
+        assert other.allocate(np.array([3, 2])).shape == (3, 2)
+    assert tutti.optimizer("sgd", learning_rate=np.float32(0.1)).learning_rate == float(
+        np.float32(0.1))
+
+
+@pytest.mark.parametrize("give", [lambda path: path, os.fsencode, Path])
+def test_paths_need_not_be_text(give, tmp_path):
+    folder = os.path.join(tmp_path, "gr\udcffn")
+    os.mkdir(folder)
+    with tutti.create("local", trace=give(folder)) as store:
+        store.init("w", np.zeros(2, np.float32))
+        store.save(give(os.path.join(folder, "checkpoint")))
+    assert "checkpoint" in os.listdir(folder)

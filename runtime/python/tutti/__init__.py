@@ -12,7 +12,16 @@
 
 from __future__ import annotations
 
+import glob as _glob
+import os as _os
 from typing import Any
+
+_folder = _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__)))
+_others = _glob.glob(_os.path.join(_glob.escape(_folder), "tutti-[0-9]*.dist-info"))
+if _others:
+    raise ImportError(f"{_folder} has files of two projects: this package, which is tutti-kvstore, "
+                      f"and {_os.path.basename(_others[0])}; pip uninstall tutti tutti-kvstore, "
+                      "and install tutti-kvstore again")
 
 from . import _array, _core, _end, _objects
 from ._core import (

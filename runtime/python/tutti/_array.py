@@ -48,9 +48,12 @@ def _as_array(self: Array, dtype: Any = None, copy: bool | None = None) -> Any:
     import numpy
 
     array = self.numpy()
-    if copy:
-        return numpy.array(array, dtype=dtype)
-    return array if dtype is None else array.astype(dtype, copy=False)
+    if copy is None:
+        return numpy.asarray(array, dtype=dtype)
+    if not copy and dtype is not None and numpy.dtype(dtype) != array.dtype:
+        raise ValueError(f"__array__: elements of {self.dtype} become others of "
+                         f"{numpy.dtype(dtype)} by a copy only; leave out copy=False")
+    return numpy.array(array, dtype=dtype, copy=copy)
 
 
 def _binary(name: str) -> Any:
@@ -81,6 +84,21 @@ def _in_place(name: str) -> Any:
     return change
 
 
+def _item(self: Array, *at: Any) -> Any:
+    """The only element, or that at an index, as a number of Python."""
+    return self.numpy().item(*at)
+
+
+def _to_list(self: Array) -> Any:
+    """Its elements as lists of numbers of Python."""
+    return self.numpy().tolist()
+
+
+def _of_one(function: Any) -> Any:
+    """A conversion that NumPy has of arrays of one element, and refuses of others."""
+    return lambda self: function(self.numpy())
+
+
 def _fill(self: Array, value: float) -> None:
     """Sets every element."""
     self.numpy()[...] = value
@@ -104,7 +122,15 @@ def _complete(array: Any) -> None:
     array.__abs__ = lambda self: abs(self.numpy())
     array.__len__ = lambda self: len(self.numpy())
     array.__iter__ = lambda self: iter(self.numpy())
-    array.__float__ = lambda self: float(self.numpy())
+    for name, kind in (("bool", bool), ("int", int), ("float", float), ("complex", complex),
+                       ("index", operator.index)):
+        setattr(array, f"__{name}__", _of_one(kind))
+    array.__pos__ = lambda self: +self.numpy()
+    array.__contains__ = lambda self, value: _plain(value) in self.numpy()
+    array.__divmod__ = lambda self, other: divmod(self.numpy(), _plain(other))
+    array.__rdivmod__ = lambda self, other: divmod(_plain(other), self.numpy())
+    array.item = _item
+    array.tolist = _to_list
     array.__getitem__ = lambda self, index: self.numpy()[index]
     array.__setitem__ = _set_item
     array.__array__ = _as_array

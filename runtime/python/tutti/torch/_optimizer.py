@@ -9,9 +9,10 @@ from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
-from .. import Error, InvalidArgumentError, KVStore, Pending, create, optimizer, set_stream
+from .. import InvalidArgumentError, KVStore, Pending, create, optimizer, set_stream
 from ._clip import Clipping
 from ._job import world
+from ._overlap import error_of, error_of_step, refuse_missing
 from ._rates import Rates
 from ._rules import TorchRule, named
 from ._states import load_into, state_of
@@ -28,15 +29,6 @@ _HALVES = (torch.float16, torch.bfloat16)
 _open: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
-def _error_of(pending: Pending) -> Error | None:
-    """What a push failed with, once it is through."""
-    try:
-        pending.wait()
-    except Error as error:
-        return error
-    return None
-
-
 def _remove(hooks: list[Any]) -> None:
     for hook in hooks:
         hook.remove()
@@ -48,7 +40,7 @@ def _end(hooks: list[Any], pending: list[Pending]) -> None:
     would end the calls of all ranks."""
     _remove(hooks)
     for push in pending:
-        _error_of(push)
+        error_of(push)
 
 
 def _runs_optimizer(store: KVStore) -> bool:
@@ -320,7 +312,7 @@ class Optimizer(Clipping, torch.optim.Optimizer):
 
     def _await_pushes(self) -> None:
         for pending in self._pending:
-            _error_of(pending)
+            error_of(pending)
 
     def _take_gradients(self, indices: Iterable[int]) -> None:
         """What the backward pass or the program put in their place comes to the store's memory."""
@@ -449,14 +441,15 @@ class Optimizer(Clipping, torch.optim.Optimizer):
         pushed = list(self._pending)
         self._pending.clear()
         versions, self._versions = self._versions, [None] * len(self._params)
-        errors = [error for error in map(_error_of, pushed) if error is not None]
+        pushed += refuse_missing(self.store, self._keys, versions)
+        errors = [error for error in map(error_of, pushed) if error is not None]
         if errors:
-            raise errors[0]
+            raise error_of_step(errors[0], len(self._keys) - versions.count(None), len(self._keys))
         if len(pushed) != len(self._keys):
             raise InvalidArgumentError(
-                f"Optimizer.step: expected one backward pass, in which every parameter gets a "
-                f"gradient, {len(self._keys)} in all; got {len(pushed)}; put all passes but "
-                "the last under no_push(), or create it with overlap=False")
+                f"Optimizer.step: expected one backward pass, so {len(self._keys)} gradients; got "
+                f"{len(pushed)}; put all passes but the last under no_push(), or create it with "
+                "overlap=False")
         for key, param, gradient, version in zip(self._keys, self._params, self._gradients,
                                                  versions):
             if param.grad is not gradient or gradient._version != version:

@@ -16,6 +16,14 @@ _HOW = {"capturable", "differentiable", "foreach", "fused"}
 _PER_STEP = {"lr", "weight_decay", "momentum"}
 
 
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as Python's, which torch asks for."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    is_number = getattr(value, "ndim", None) == 0 and not isinstance(value, torch.Tensor)
+    return value.item() if is_number else value
+
+
 class TorchRule:
     """One optimizer of torch.optim. states: the names of its states, in the store's order."""
 
@@ -31,7 +39,8 @@ class TorchRule:
     def defaults(self, *args: Any, **options: Any) -> dict[str, Any]:
         """All options of torch's optimizer, with its defaults. Raises what torch raises."""
         found: dict[str, Any] = getattr(torch.optim, self.torch_name)(
-            [torch.zeros(1)], *args, **options).defaults
+            [torch.zeros(1)], *map(_plain, args),
+            **{name: _plain(value) for name, value in options.items()}).defaults
         for name in ("capturable", "differentiable"):
             if found.get(name):
                 raise InvalidArgumentError(
