@@ -52,10 +52,21 @@ set(TUTTI_SCRIPTS ${CMAKE_INSTALL_DATADIR}/tutti/mpirun)
 foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu pbs_benchmark)
   install(PROGRAMS scripts/mpirun/${name}.sh DESTINATION ${TUTTI_SCRIPTS})
 endforeach()
-install(PROGRAMS scripts/mpirun/plot.py DESTINATION ${TUTTI_SCRIPTS})
+install(PROGRAMS scripts/mpirun/plot.py scripts/mpirun/compare.py DESTINATION ${TUTTI_SCRIPTS})
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
               scripts/mpirun/dialects.sh scripts/mpirun/batch.sh scripts/mpirun/preload.sh
         DESTINATION ${TUTTI_SCRIPTS})
+install(DIRECTORY scripts/mpirun/comparing DESTINATION ${TUTTI_SCRIPTS}
+        FILES_MATCHING PATTERN *.py PATTERN *.cc)
+# Batch systems start copies of the templates, so the installed ones name their folder.
+install(CODE "
+  foreach(name slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu pbs_benchmark)
+    set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${TUTTI_SCRIPTS}/\${name}.sh\")
+    file(READ \"\${file}\" text)
+    string(REPLACE \"\\\${SCRIPTS:-scripts/mpirun}\"
+           \"\\\${SCRIPTS:-\${CMAKE_INSTALL_PREFIX}/${TUTTI_SCRIPTS}}\" text \"\${text}\")
+    file(WRITE \"\${file}\" \"\${text}\")
+  endforeach()")
 file(CREATE_LINK ../${TUTTI_SCRIPTS}/launch.sh ${PROJECT_BINARY_DIR}/tutti-launch SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/tutti-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
 

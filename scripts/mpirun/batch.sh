@@ -116,6 +116,9 @@ submit_again() {
 run_benchmark() {
   local folder=$1 collective files status
   local benchmark=${BENCHMARK:-build/bin/collective-benchmark}
+  if [ -z "${BENCHMARK:-}" ] && [ ! -x "$benchmark" ]; then  # an installed copy
+    benchmark=$batch_folder/../../../bin/collective-benchmark
+  fi
   local all="allreduce reduce_scatter allgather broadcast reduce pushpull"
   shift
   code=0

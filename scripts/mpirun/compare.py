@@ -28,11 +28,14 @@ from pathlib import Path
 
 from comparing import table
 from comparing.imb import cross_check
-from comparing.libraries import (CONFIGURATIONS, OF_BUILD, ROOT, Environments, Unavailable,
-                                 open_mpi_components)
+from comparing.libraries import (CONFIGURATIONS, IS_OF_SOURCES, OF_BUILD, ROOT, Environments,
+                                 Unavailable, open_mpi_components)
 
 HERE = Path(__file__).resolve().parent
 PLOT = HERE / "plot.py"
+# An installed copy has its programs beside it, and writes where it is started.
+WRITTEN = ROOT / "build" if IS_OF_SOURCES else Path.cwd()
+PROGRAMS = ROOT / "build/bin" if IS_OF_SOURCES else HERE.parents[2] / "bin"
 
 
 def say(text):
@@ -85,18 +88,19 @@ def parse(arguments):
     add("--install", action="store_true",
         help="first make what the configurations need: environments with the packages, and builds "
         "of the benchmark with their MPIs (minutes, and gigabytes for torch)")
-    add("--environments", type=Path, default=ROOT / "build/compare-environments", metavar="DIR",
-        help="folder for them (default build/compare-environments)")
+    add("--environments", type=Path, default=WRITTEN / "compare-environments",
+        metavar="DIR", help=f"folder for them (default {WRITTEN}/compare-environments)")
     add("--busy", type=int, default=0, metavar="N", help="run N programs that compute beside")
     add("--imb", action="store_true",
         help="measure Intel MPI by IMB-MPI1, too, and set its times beside (needs --cache hot)")
-    add("--output", type=Path, default=ROOT / "build/compare", metavar="DIR",
-        help="folder for all that is written (default build/compare)")
+    add("--output", type=Path, default=WRITTEN / "compare", metavar="DIR",
+        help=f"folder for all that is written (default {WRITTEN}/compare)")
     add("--format", choices=table.FORMATS, default="markdown", help="of what is printed")
     add("--limit", type=number, default=900, metavar="SECONDS",
         help="the longest that a launch may take (default 900)")
-    add("--bin", type=Path, metavar="DIR", help="folder of the programs (default build/bin; what "
-        "is missing there is built)")
+    add("--bin", type=Path, metavar="DIR", default=PROGRAMS,
+        help=f"folder of the programs (default {PROGRAMS}; with --install, what is missing in the "
+        "folder of the sources is built)")
     add("--results", nargs="+", type=Path, metavar="FILE", help="launch nothing: make the table of "
         "these --json files of collective-benchmark, each with a --label")
     add("-b", dest="minbytes", metavar="BYTES", help="smallest size")
@@ -309,15 +313,15 @@ def write(comparison, words):
 
 
 def require_programs(words):
-    """The programs of the build folder are built where they are missing."""
-    if words.bin is None:
-        words.bin = ROOT / "build/bin"
-        if not (words.bin / "collective-benchmark").exists():
-            subprocess.run(["bash", "-c", f"source {shlex.quote(str(HERE))}/common.sh; build "
-                            "release collective-benchmark"], check=False)
-    if not os.access(words.bin / "collective-benchmark", os.X_OK):
-        fail(f"{words.bin} has no collective-benchmark: build it, or name another folder with "
-             "--bin")
+    """With --install, those of the sources are built where they are missing."""
+    program = words.bin / "collective-benchmark"
+    may_build = IS_OF_SOURCES and words.bin == PROGRAMS
+    if words.install and may_build and not program.exists():
+        subprocess.run(["bash", "-c", f"source {shlex.quote(str(HERE))}/common.sh; build "
+                        "release collective-benchmark"], check=False)
+    if not os.access(program, os.X_OK):
+        fail(f"{words.bin} has no collective-benchmark: build it"
+             f"{' (--install does so)' if may_build else ''}, or name another folder with --bin")
 
 
 def main():

@@ -11,6 +11,7 @@ be written.
 
 import json
 import math
+import re
 import sys
 
 COLORS = {"store": "#0072b2", "user": "#8250a0", "mpi": "#d55e00", "other": "#009e73"}
@@ -40,6 +41,11 @@ def library():
 def bytes_text(number, _position=None):
     power = min(int(math.log2(number)) // 10, 4) if number >= 1 else 0
     return f"{number / 1024 ** power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def without_folders(text):
+    """`text` with the plain names of the files in it."""
+    return re.sub(r"/\S*/", "", text)
 
 
 def place_of(ranks, nodes):
@@ -145,7 +151,8 @@ def of_benchmark(whole):
                  f"{memory['busbw_limit']:.3g} GB/s")
     return f"{config['collective']}{model}, {first['type']}{redop}, {config['cache']} inputs", [
         f"{place_of(ranks, environment['nodes'])}  ·  {environment['processor']}",
-        f"{environment['library']}  ·  {environment['mpi']}  ·  {environment['started']}"], [
+        f"{environment['library']}  ·  {without_folders(environment['mpi'])}  ·  "
+        f"{environment['started']}"], [
         ("microseconds, median (lower is better)",
          list(curves(lambda each: each["time_us"]["p50"])), "size", None),
         ("bus bandwidth, GB/s (higher is better)", list(curves(lambda each: each["busbw_gbs"])),

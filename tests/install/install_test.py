@@ -223,6 +223,31 @@ class Launcher(Installed):
                      "pbs_gpu.sh", "pbs_benchmark.sh", "batch.sh"):
             self.assertTrue((scripts / name).exists(), name)
 
+    def test_a_template_that_the_batch_system_has_copied_finds_its_parts(self):
+        """Where it was installed; SCRIPTS names a folder that has been moved."""
+        before = self.folder / "before"
+        scripts = before / "share" / "tutti" / "mpirun"
+        self.addCleanup(before.unlink)
+        before.symlink_to(self.prefix)
+        for name in ("slurm_cpu.sh", "slurm_gpu.sh", "slurm_benchmark.sh", "pbs_cpu.sh",
+                     "pbs_gpu.sh", "pbs_benchmark.sh"):
+            copy = self.folder / "slurm_script"
+            text = (scripts / name).read_text(encoding="utf-8")
+            begin, source, _ = text.partition('/batch.sh" || exit 1\n')
+            copy.write_text(begin + source + 'echo "$batch_folder"\n', encoding="utf-8")
+            said = run("bash", copy, PBS_O_WORKDIR="/").stdout
+            self.assertEqual(Path(said.strip()), scripts)
+            self.assertTrue(os.access(scripts / name, os.X_OK), name)
+
+    def test_compare_comes_with_it_and_builds_nothing(self):
+        compare = self.prefix / "share" / "tutti" / "mpirun" / "compare.py"
+        said = run(compare, "--help", PYTHONDONTWRITEBYTECODE="1").stdout
+        self.assertIn(str(self.prefix / "bin"), re.sub(r"\s+", " ", said).replace("- ", "-"))
+        done = run(compare, "--bin", self.folder / "nowhere", "--output", self.folder / "compared",
+                   check=False, PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has no collective-benchmark: build it, or name another", done.stderr)
+
 
 class PkgConfig(Installed):
     def setUp(self):

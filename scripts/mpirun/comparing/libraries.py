@@ -14,6 +14,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
+IS_OF_SOURCES = (ROOT / "scripts/mpirun/compare.py").exists()  # else an installed copy
 TUNED = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm")
 
 
@@ -154,6 +155,9 @@ class Environments:
             log, DEBIAN_FRONTEND="noninteractive")
 
     def _build(self, configuration, log):
+        if not IS_OF_SOURCES:
+            raise Unavailable("a benchmark for this MPI is built from the sources of Tutti: start "
+                              "compare.py there")
         path = self.path(configuration)
         wrapper = path / "bin" / configuration.wrapper if configuration.pip \
             else shutil.which(configuration.wrapper)
