@@ -54,6 +54,16 @@ std::vector<int> ranks_that_share(Communicator& ranks, const fs::path& folder) {
   return sharing;
 }
 
+/// What the manifest says of who wrote a generation; nothing where it cannot be read, which is what
+/// a load says.
+Writer writer_of(const fs::path& generation) {
+  try {
+    return parse_manifest(read_text(generation / kManifest, kMostManifestBytes)).writer;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 /// Rank 0 alone: makes the folder of a new generation, which is this job's alone while `lock`
 /// lives.
 std::uint64_t begin(const Generations& generations, std::optional<File>& lock) {
@@ -67,6 +77,10 @@ std::uint64_t begin(const Generations& generations, std::optional<File>& lock) {
   lock = std::move(folder);
   generations.remove_leftovers();
   const auto existing = generations.list();
+  if (!existing.empty()) {
+    require_only_writer(generations.directory(), existing.front(),
+                        writer_of(generations.folder(existing.front())), this_writer());
+  }
   const std::uint64_t generation = existing.empty() ? 1 : existing.front() + 1;
   make_folder(generations.partial(generation));
   return generation;
@@ -120,6 +134,7 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
   }
   ranks.agree([&] {
     if (ranks.rank() != 0) return;
+    manifest.writer = this_writer();
     write_manifest(folder, manifest);
     generations.publish(generation);
   });

@@ -15,6 +15,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kBegin = "{\"xxh3\":\"";
 
+Json to_json(const Writer& writer) {
+  return {{"job", writer.job},
+          {"host", writer.host},
+          {"pid", writer.process},
+          {"begun", writer.begun},
+          {"written", writer.written}};
+}
+
+Writer writer_in(const Json& json) {
+  return {.job = json.at("job").get<std::string>(),
+          .host = json.at("host").get<std::string>(),
+          .process = json.at("pid").get<std::int64_t>(),
+          .begun = json.at("begun").get<std::int64_t>(),
+          .written = json.at("written").get<std::int64_t>()};
+}
+
 }  // namespace
 
 void require_known_format(std::uint64_t format) {
@@ -29,11 +45,12 @@ std::string to_text(const Manifest& manifest) {
   for (const auto& [name, file] : manifest.files) {
     files[name] = {{"bytes", file.bytes}, {"header_xxh3", file.seal}};
   }
-  const Json json{{"xxh3", kUnsealed},
-                  {"format", kFormat},
-                  {"generation", manifest.generation},
-                  {"files", files},
-                  {"metadata", manifest.metadata}};
+  Json json{{"xxh3", kUnsealed},
+            {"format", kFormat},
+            {"generation", manifest.generation},
+            {"files", files},
+            {"metadata", manifest.metadata}};
+  if (!manifest.writer.host.empty()) json["writer"] = to_json(manifest.writer);
   std::string text = json.dump() + "\n";
   if (text.size() > kMostManifestBytes) {
     throw Error(ErrorCode::invalid_argument, "the metadata have " + std::to_string(text.size()) +
@@ -54,6 +71,7 @@ Manifest parse_manifest(std::string_view text) {
     Manifest manifest;
     manifest.generation = json.at("generation").get<std::uint64_t>();
     manifest.metadata = json.at("metadata").get<Metadata>();
+    if (json.contains("writer")) manifest.writer = writer_in(json.at("writer"));
     for (const auto& [name, file] : json.at("files").items()) {
       manifest.files[name] = {file.at("bytes").get<std::uint64_t>(),
                               file.at("header_xxh3").get<std::string>()};

@@ -9,6 +9,8 @@
 
 #include "tutti/checkpoint.hpp"
 
+#include "runtime/checkpoint/writer.hpp"
+
 namespace tutti::checkpoint {
 
 inline constexpr std::uint64_t kFormat = 1;  ///< version of manifest.json and of the data files
@@ -25,6 +27,7 @@ struct Manifest {
   std::uint64_t generation = 0;
   std::map<std::string, FileSummary> files;  ///< by the file's name
   Metadata metadata;
+  Writer writer{};  ///< empty in manifests of earlier versions
 };
 
 /// One sealed JSON object in a line. Errors: invalid_argument if the metadata are too much.

@@ -108,6 +108,46 @@ TEST_CASE("a manifest is read back") {
   CHECK(manifest.metadata == example().metadata);
 }
 
+TEST_CASE("a manifest says who wrote it, and those of earlier versions do not") {
+  Manifest manifest = example();
+  CHECK(parse_manifest(to_text(manifest)).writer == Writer());
+  manifest.writer = this_writer();
+  CHECK(manifest.writer.process == getpid());
+  CHECK(parse_manifest(to_text(manifest)).writer == manifest.writer);
+}
+
+TEST_CASE("another job that saves meanwhile is an error while it is alive, and else a warning") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {  // another process of this host, for as long as the test needs it
+    const Writer self = this_writer();
+    const bool is_written = write(ends[1], &self.begun, sizeof self.begun) == sizeof self.begun;
+    while (is_written) pause();
+    _exit(1);
+  }
+  const Writer own = this_writer();
+  Writer other = own;
+  other.process = child;
+  REQUIRE(read(ends[0], &other.begun, sizeof other.begun) == sizeof other.begun);
+  other.written = own.begun + 100;
+  const auto look = [&] { require_only_writer("run", 7, other, own); };
+  test::expect_error(
+      look, ErrorCode::io,
+      {"generation 7 in run", "pid " + std::to_string(child), "a folder of its own"});
+  other.written = own.begun;  // what a job that resumes finds
+  CHECK_NOTHROW(look());
+  other.written = own.begun + 100;
+  kill(child, SIGKILL);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
+  CHECK_NOTHROW(look());
+  other.host = "elsewhere";
+  CHECK_NOTHROW(look());
+  CHECK_NOTHROW(require_only_writer("run", 7, own, own));
+  CHECK_NOTHROW(require_only_writer("run", 7, Writer(), own));
+  for (const int end : ends) close(end);
+}
+
 TEST_CASE("a manifest with any byte changed, missing or added is damaged") {
   const std::string text = to_text(example());
   for (std::size_t i = 0; i < text.size(); ++i) {
