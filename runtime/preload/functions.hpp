@@ -107,12 +107,14 @@ namespace tutti::preload {
 
 /// A function for each row of the lists: the library's, or where that cannot be loaded the MPI's.
 struct Functions {
+  // NOLINTBEGIN(readability-identifier-naming): MPI's names
 #define TUTTI_ROW(name, parameters, arguments) int(*name) parameters = nullptr;
   TUTTI_PRELOADED_C(TUTTI_ROW)
 #undef TUTTI_ROW
 #define TUTTI_ROW(name, NAME, parameters, arguments) void(*name##_f) parameters = nullptr;
   TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
+  // NOLINTEND(readability-identifier-naming)
 };
 
 /// What the part behind gives. The version is compared before anything else.
