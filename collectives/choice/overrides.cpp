@@ -8,6 +8,8 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/fused_layout.hpp"
+
 namespace tutti::collectives {
 
 namespace {
@@ -66,6 +68,11 @@ void read_pieces(Tuning& tuning, const Asked& asked) {
   tuning.pieces = pieces;
 }
 
+void read_ring_chunk(Tuning& tuning, const Asked& asked) {
+  tuning.ring_chunk_bytes = bytes_of(asked) / FusedLayout::kAlignment * FusedLayout::kAlignment;
+  if (tuning.ring_chunk_bytes == 0) throw_unexpected(asked.word, "64 bytes or more");
+}
+
 void read_paths(Tuning& tuning, const Asked& asked) {
   if (asked.value != "in-turn") throw_unexpected(asked.word, "in-turn");
   tuning.paths_in_turn = true;
@@ -88,11 +95,16 @@ constexpr Override kOverrides[] = {
        to.inline_private_bytes = bytes_of(asked, kInlineBytes);
      }},
     {"streamed-slots", "BYTES", true,
-     [](Tuning& to, const Asked& asked) { to.streamed_slot_bytes = bytes_of(asked); }},
+     [](Tuning& to, const Asked& asked) {
+       to.streamed_slot_bytes = to.streamed_update_bytes = bytes_of(asked);
+     }},
     {"streamed-outputs", "BYTES", true,
      [](Tuning& to, const Asked& asked) { to.streamed_output_bytes = bytes_of(asked); }},
     {"direct-outputs", "BYTES", false,
      [](Tuning& to, const Asked& asked) { to.direct_output_bytes = bytes_of(asked); }},
+    {"ring", "BYTES", false,
+     [](Tuning& to, const Asked& asked) { to.ring_bytes = bytes_of(asked); }},
+    {"ring-chunk", "BYTES", false, read_ring_chunk},
     {"own-sums", "RANKS", true,
      [](Tuning& to, const Asked& asked) { to.own_sum_ranks = number_of(asked, "ranks"); }},
     {"inputs", "announced|staged|fetched", true,

@@ -11,6 +11,7 @@
 #include "collectives/job/tree.hpp"
 #include "collectives/job/workers.hpp"
 #include "collectives/wait/node_memory.hpp"
+#include "collectives/wait/slot_ring.hpp"
 
 namespace tutti::collectives {
 
@@ -40,6 +41,17 @@ constexpr std::size_t kChunksInFlight = 16;
 // Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
 // more than a link holds, and each has a buffer for what goes out, comes in, and results.
 constexpr std::size_t kMostInFlight = 32 * kKiB * kKiB;
+// Twice what a core's own cache holds, within these: by the time that a line is written again, it
+// has left the cache of the core that read it. All rings together leave half of the last level.
+constexpr std::size_t kLeastRing = 2048 * kKiB;
+constexpr std::size_t kMostRing = 4096 * kKiB;
+constexpr std::size_t kRingChunk = 32 * kKiB;
+// Calls of more such chunks have chunks of up to twice that.
+constexpr std::size_t kRingChunks = 16;
+// Writes to such a ring find their lines in the last level up to this size of a call.
+constexpr std::size_t kStreamedRing = 8192 * kKiB;
+// Of larger calls, larger chunks, so that a call has steps enough.
+constexpr std::size_t kMostRingChunks = std::size_t{1} << 16;
 constexpr int kLargestFlatWait = 16;
 constexpr int kOwnSumRanks = 2;
 constexpr std::size_t kDirectOutput = 256 * kKiB;
@@ -131,6 +143,14 @@ std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
              : std::min(kInline, in_lines(kHandshakesReceived / received));
 }
 
+/// 0, which is as much as slots need, where the caches are not known.
+std::size_t usual_ring(const CacheSizes& caches, int ranks, const Settings& settings) {
+  if (caches.level2 == 0) return 0;
+  std::size_t ring = std::clamp(2 * caches.level2, kLeastRing, kMostRing);
+  ring = std::min(ring, caches.last_level / 2 / static_cast<std::size_t>(ranks));
+  return settings.arena_bytes == 0 ? ring : std::min(ring, settings.arena_bytes / 8);
+}
+
 /// One, if the size of messages has been asked for.
 int pieces_to_try(const Tuning& tuning, const Settings& settings) {
   const bool may_vary = tuning.learns && settings.piece_bytes == Settings().piece_bytes;
@@ -216,7 +236,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.own_sum_ranks = kOwnSumRanks;
   tuning.streamed_output_bytes =
       std::min(caches.last_level, static_cast<std::size_t>(local) * kLastLevelPerRank);
-  tuning.streamed_slot_bytes = caches.level1 / 2;
+  tuning.streamed_update_bytes = caches.level1 / 2;
+  tuning.streamed_slot_bytes = caches.level2 > 0 ? kStreamedRing : caches.level1 / 2;
   tuning.direct_output_bytes = kDirectOutput;
   tuning.threads = settings.threads > 0 ? settings.threads
                                         : std::clamp(topology.cores_per_rank, 1, kMostThreads);
@@ -225,6 +246,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
     tuning.chunk_bytes =
         std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
   }
+  tuning.ring_bytes = usual_ring(caches, local, settings);
+  tuning.ring_chunk_bytes = kRingChunk;
   tuning.chain_bytes = kChain;
   tuning.exchange =
       nodes <= kMostNodesDirect || !in_tree_of_nodes ? Exchange::direct : Exchange::halving;
@@ -236,6 +259,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   override_choices(tuning, settings.algorithms);
   if (nodes > 1) settle_between_nodes(tuning, settings, in_tree_of_nodes);
   if (nodes > 1 && in_tree_of_nodes) settle_halved(tuning, topology);
+  tuning.ring_bytes = std::max(tuning.ring_bytes, SlotRing::least_bytes(tuning.largest_chunk()));
   return tuning;
 }
 
@@ -269,11 +293,11 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   return first;
 }
 
-/// What is updated for another rank is written as a slot is: that rank may have read it since.
 void Tuning::choose_writes(Path& path, std::size_t bytes, int ranks_of_node) const {
   path.slots = slot_writes(bytes);
-  path.outputs =
-      path.results == Results::updated ? path.slots : output_writes(bytes, ranks_of_node);
+  path.outputs = output_writes(bytes, ranks_of_node);
+  if (path.results != Results::updated) return;
+  path.outputs = bytes < streamed_update_bytes ? WritePolicy::cached : WritePolicy::streaming;
 }
 
 /// As many bytes as with one piece, but two chunks at least: one is summed while another travels.
@@ -289,6 +313,16 @@ WritePolicy Tuning::output_writes(std::size_t bytes, int ranks_of_node) const {
 
 WritePolicy Tuning::slot_writes(std::size_t bytes) const {
   return bytes < streamed_slot_bytes ? WritePolicy::cached : WritePolicy::streaming;
+}
+
+/// Past the caches, and in calls in which the threads of a rank work together, as much as in all
+/// other calls.
+std::size_t Tuning::staged_bytes(const Path& path, std::size_t bytes) const {
+  const bool is_split = threads > 1 && bytes >= kSplitBytes;
+  if (path.slots == WritePolicy::streaming || is_split) return chunk_bytes;
+  const std::size_t least = std::max(ring_chunk_bytes, in_lines(bytes / kMostRingChunks));
+  const std::size_t wanted = std::clamp(in_lines(bytes / kRingChunks), least, 2 * least);
+  return std::min(wanted, chunk_bytes);
 }
 
 std::vector<std::string> Tuning::table(const Topology& topology) const {

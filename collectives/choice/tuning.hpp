@@ -37,6 +37,7 @@ const char* name_of(Exchange exchange);
 struct CacheSizes {
   std::size_t level1;
   std::size_t last_level;
+  std::size_t level2 = 0;  ///< of one core; 0: not known
 };
 
 /// The choices of one group: equal on all ranks but for `threads`, made once from the layout, the
@@ -55,13 +56,19 @@ struct Tuning {
   /// In a node of up to this many ranks, each rank sums inputs in ordinary memory for itself: that
   /// reads more from the cache, but writes no peer's memory. 1 turns it off.
   int own_sum_ranks;
-  std::size_t chunk_bytes;  ///< size of a scratch slot: what a node reduces at a time, out of place
+  std::size_t chunk_bytes;  ///< what a node reduces at a time, out of place
+  /// Length of a rank's ring of slots, see SlotRing: more than a core's own cache holds.
+  std::size_t ring_bytes;
+  /// What a rank stages at a time through its caches, if each sums for itself.
+  std::size_t ring_chunk_bytes;
   /// Outputs are written past the caches where the inputs and outputs of the node's ranks are more
   /// than this together.
   std::size_t streamed_output_bytes;
-  /// Calls from this size on write the scratch slots past the caches: reading a line that is dirty
-  /// in the cache of a distant core takes longer than reading one from memory, which is also read
-  /// ahead.
+  /// Calls from this size on write what they update for other ranks past the caches: reading a line
+  /// that is dirty in the cache of a distant core takes longer than reading one from memory, which
+  /// is also read ahead.
+  std::size_t streamed_update_bytes;
+  /// Calls from this size on write slots past the caches.
   std::size_t streamed_slot_bytes;
   /// A pushpull from this size on writes its outputs at once, which saves reading the result again.
   /// Below it, the result comes from the cache.
@@ -127,6 +134,12 @@ struct Tuning {
   [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.
   [[nodiscard]] WritePolicy slot_writes(std::size_t bytes) const;
+  /// What a rank stages at a time in a call of this size, if each sums for itself.
+  [[nodiscard]] std::size_t staged_bytes(const Path& path, std::size_t bytes) const;
+  /// What a slot has to have room for.
+  [[nodiscard]] std::size_t largest_chunk() const {
+    return chunk_bytes * static_cast<std::size_t>(most_pieces);
+  }
 
   /// The choices as text, one line each: where, for which data, up to which size, which algorithm.
   [[nodiscard]] std::vector<std::string> table(const Topology& topology) const;

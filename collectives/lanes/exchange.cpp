@@ -20,8 +20,8 @@ Transport::Request Transport::allreduce(std::byte*, std::size_t, DType, ReduceOp
   throw Error(ErrorCode::communication, "this transport has no allreduce of its own");
 }
 
-void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight, int slot) const {
-  call.data().deliver_own(flight.share, flight.result.data(), slot);
+void ExchangeAlgorithm::deliver(Call& call, ChunkInFlight& flight) const {
+  call.data().deliver_own(flight.share, flight.result.data());
 }
 
 void ExchangeAlgorithm::sum_partial(Call& call, const ChunkInFlight& flight, std::size_t index,

@@ -87,7 +87,7 @@ class ExchangeAlgorithm {
   /// Called when the receives of flight.stage are complete.
   virtual void act(Call& call, ChunkInFlight& flight) const = 0;
   /// Hands the sums of a chunk whose stages are done to this rank, which is alone in its lane.
-  virtual void deliver(Call& call, ChunkInFlight& flight, int slot) const;
+  virtual void deliver(Call& call, ChunkInFlight& flight) const;
 
  protected:
   void send(ChunkInFlight& flight, int node, int tag, std::span<const std::byte> bytes) const {

@@ -54,12 +54,12 @@ class CopyExchange final : public ExchangeAlgorithm {
   }
 
   /// What has not arrived in its place already, and what this node gives.
-  void deliver(Call& call, ChunkInFlight& flight, int slot) const override {
+  void deliver(Call& call, ChunkInFlight& flight) const override {
     for_each_run(call, flight.share, [&](const Run& run) {
       if (!is_wanted(run)) return;
       const std::byte* const from = bytes_of(call, flight, run).data();
       if (from == call.data().output_to_fill(run.range, /*over_input=*/true)) return;
-      call.data().deliver_own(run.range, from, slot);
+      call.data().deliver_own(run.range, from);
     });
   }
 

@@ -66,12 +66,12 @@ class DirectExchange final : public ExchangeAlgorithm {
     }
   }
 
-  void deliver(Call& call, ChunkInFlight& flight, int slot) const override {
+  void deliver(Call& call, ChunkInFlight& flight) const override {
     for (int node = 0; node < lane_.num_nodes(); ++node) {
       const Range piece = piece_of(flight, node);
       std::byte* const buffer = flight.result_at(piece.begin);
       if (piece.size() > 0 && result_of(call, flight, node) == buffer) {
-        call.data().deliver_own(piece, buffer, slot);
+        call.data().deliver_own(piece, buffer);
       }
     }
   }

@@ -56,7 +56,7 @@ class HalvingExchange final : public ExchangeAlgorithm {
 
   void start(Call& call, ChunkInFlight& flight) const override;
   void act(Call& call, ChunkInFlight& flight) const override;
-  void deliver(Call& call, ChunkInFlight& flight, int slot) const override;
+  void deliver(Call& call, ChunkInFlight& flight) const override;
 
  private:
   [[nodiscard]] static bool delivers_early(const Call& call);
@@ -160,7 +160,7 @@ void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
   if (!delivers_early(call)) return;
   const int index = doublings == 0 ? index_ : partner_index(rounds_ - doublings);
   const Range known = range_of(flight, kept_by(index, rounds_ - std::max(doublings - 1, 0)));
-  call.data().deliver_own(known, flight.result_at(known.begin), /*slot=*/0);
+  call.data().deliver_own(known, flight.result_at(known.begin));
 }
 
 /// While the next half is on its way. A consumer wants its elements in their order.
@@ -168,8 +168,8 @@ bool HalvingExchange::delivers_early(const Call& call) {
   return call.is_alone_in_lane() && call.operation().consumer == nullptr;
 }
 
-void HalvingExchange::deliver(Call& call, ChunkInFlight& flight, int slot) const {
-  if (!delivers_early(call)) ExchangeAlgorithm::deliver(call, flight, slot);
+void HalvingExchange::deliver(Call& call, ChunkInFlight& flight) const {
+  if (!delivers_early(call)) ExchangeAlgorithm::deliver(call, flight);
 }
 
 void HalvingExchange::post_halving(ChunkInFlight& flight) const {

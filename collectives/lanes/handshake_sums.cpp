@@ -283,7 +283,7 @@ void HandshakeSums::double_known(Halves& halves) {
   const Call& call = halves.call;
   const bool delivers = call.is_alone_in_lane() && call.operation().consumer == nullptr;
   const auto deliver = [&](Range range) {
-    if (delivers) call.data().deliver_own(range, halves.sum + range.begin, /*slot=*/0);
+    if (delivers) call.data().deliver_own(range, halves.sum + range.begin);
     call.turn_to(Activity::wait_for_nodes);
   };
   Range fresh = halves.kept(rounds);

@@ -58,7 +58,7 @@ const ExchangeAlgorithm& LaneExchange::algorithm_for(const Call& call) const {
   }
 }
 
-void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, int slot) {
+void LaneExchange::start(Call& call, std::size_t chunk_index, Range chunk, std::size_t slot) {
   if (chunk_index == 0) {
     oldest_ = 0;
     algorithm_ = &algorithm_for(call);
@@ -104,7 +104,7 @@ void LaneExchange::poll(Call& call) {
   }
 }
 
-void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
+void LaneExchange::finish(Call& call, std::size_t chunk_index, std::size_t slot) {
   ChunkInFlight& finishing = flight(chunk_index);
   call.turn_to(Activity::network);
   const auto ready = [&] {
@@ -113,7 +113,7 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, int slot) {
   };
   waiter_.until(ready, [&] { return ranks_awaited(finishing); });
   oldest_ = chunk_index + 1;
-  if (call.is_alone_in_lane()) return algorithm_->deliver(call, finishing, slot);
+  if (call.is_alone_in_lane()) return algorithm_->deliver(call, finishing);
   call.data().spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 

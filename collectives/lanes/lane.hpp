@@ -23,10 +23,10 @@ class LaneExchange {
   LaneExchange& operator=(const LaneExchange&) = delete;
 
   /// Sums this lane's share of a chunk, staged in `slot`, over the node and starts its exchange.
-  void start(Call& call, std::size_t chunk_index, Range chunk, int slot);
+  void start(Call& call, std::size_t chunk_index, Range chunk, std::size_t slot);
   /// Waits for a chunk started before; writes its result to every rank's output or result `slot`,
   /// or hands it over where this rank is alone in its lane.
-  void finish(Call& call, std::size_t chunk_index, int slot);
+  void finish(Call& call, std::size_t chunk_index, std::size_t slot);
   /// Moves every started chunk on as far as messages allow.
   void poll(Call& call);
 

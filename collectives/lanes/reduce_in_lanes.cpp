@@ -124,21 +124,24 @@ void reduce_in_lanes(Call& call, const Path& path, const Tuning& tuning, LaneExc
   for (std::size_t i = 0; i < chunks + lag; ++i) {
     call.waiter().check_failure();
     if (i < chunks) {
+      std::size_t staged = 0;
       if (!call.announcement().inputs_shared() && !alone) {
-        call.data().stage(chunk(i), static_cast<int>(i % 2), slots);
+        staged = call.data().slots().take(bytes);
+        call.data().stage(chunk(i), staged, slots);
         call.steps().signal();
         call.steps().wait_for_all();
       }
-      if (lane != nullptr) lane->start(call, i, chunk(i), static_cast<int>(i % 2));
+      if (lane != nullptr) lane->start(call, i, chunk(i), staged);
     }
     if (i >= lag) {
       const std::size_t done = i - lag;
-      if (lane != nullptr) lane->finish(call, done, static_cast<int>(done % 2));
+      const bool in_slots = !alone && !call.announcement().in_place();
+      const std::size_t results = in_slots ? call.data().slots().take(bytes) : 0;
+      if (lane != nullptr) lane->finish(call, done, results);
       if (alone) continue;
       call.steps().signal();
       call.steps().wait_for_all();
-      if (!call.announcement().in_place())
-        call.data().deliver(chunk(done), static_cast<int>(done % 2), WritePolicy::cached);
+      if (in_slots) call.data().deliver(chunk(done), results, WritePolicy::cached);
     }
   }
 }

@@ -47,7 +47,9 @@ void Call::prepare(const Operation& operation, bool wide, const Router& router) 
       router.choose(operation, context_.layout, [&] { return announcement_.own_class(); });
   if (route() == Route::small) return;
   announcement_.make_room();
-  if (context_.topology.size > 1 && context_.memory.control().stage[0] == 0) make_slots();
+  if (context_.topology.size == 1) return;
+  if (operation.consumer != nullptr) data_.make_room_for_sums();
+  make_ring();
 }
 
 /// A rank fetches a part of each chunk, and none where nodes exchange.
@@ -65,17 +67,13 @@ void Call::require_steps() const {
                   "calls");
 }
 
-/// At the first call that may need them, in one piece: a group that makes small calls alone needs
-/// none, and a rank that has no room for all keeps none.
-void Call::make_slots() {
-  const std::size_t chunk =
-      context_.tuning.chunk_bytes * static_cast<std::size_t>(context_.tuning.most_pieces);
-  const std::size_t bytes = (chunk + kLineBytes - 1) / kLineBytes * kLineBytes;
-  std::uint64_t slot = context_.memory.offset_of(allocate_shared_(4 * bytes));
+/// At the first call that may need it: a group that makes small calls alone needs none.
+void Call::make_ring() {
   ControlBlock& control = context_.memory.control();
-  for (auto* slots : {control.result, control.stage}) {
-    for (int i = 0; i < 2; ++i, slot += bytes) slots[i] = slot;
-  }
+  if (control.ring != 0) return;
+  const std::size_t bytes = context_.tuning.ring_bytes;
+  control.ring = context_.memory.offset_of(allocate_shared_(bytes));
+  control.ring_bytes = bytes;
 }
 
 }  // namespace tutti::collectives

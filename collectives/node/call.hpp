@@ -92,7 +92,7 @@ class Call {
 
  private:
   void require_steps() const;
-  void make_slots();
+  void make_ring();
 
   AllocateShared allocate_shared_;
   Workers workers_;

@@ -56,8 +56,7 @@ void NodeData::gather_inputs(const FusedLayout::Part& part, const Sources& sourc
     if (sources.fetched.size() > 0) {
       return fetched_from(peer) + call_.layout.slot_offset(part, sources.fetched);
     }
-    return other.arena + other.control().stage[sources.slot] +
-           call_.layout.slot_offset(part, sources.chunk);
+    return slot_of(peer, sources.slot) + call_.layout.slot_offset(part, sources.chunk);
   });
 }
 
@@ -72,11 +71,11 @@ void NodeData::gather_payloads(const FusedLayout::Part& part, int first, int cou
 }
 
 /// Where a local rank wants a part: both its outputs in place, or its slot.
-void NodeData::add_destinations(const FusedLayout::Part& part, int peer, Range chunk, int slot) {
+void NodeData::add_destinations(const FusedLayout::Part& part, int peer, Range chunk,
+                                std::size_t slot) {
   const Peer& other = call_.memory.peers[peer];
   if (!announcement_.in_place()) {
-    destinations_.push_back(other.arena + other.control().result[slot] +
-                            call_.layout.slot_offset(part, chunk));
+    destinations_.push_back(slot_of(peer, slot) + call_.layout.slot_offset(part, chunk));
     return;
   }
   const std::size_t offset = part.first * size_of(call_.segment(part).dtype);
@@ -86,7 +85,7 @@ void NodeData::add_destinations(const FusedLayout::Part& part, int peer, Range c
     destinations_.push_back(other.arena + theirs.second_output + offset);
 }
 
-void NodeData::gather_outputs(const FusedLayout::Part& part, Range chunk, int slot) {
+void NodeData::gather_outputs(const FusedLayout::Part& part, Range chunk, std::size_t slot) {
   destinations_.clear();
   if (call_.operation->lanes_apart) {
     add_destinations(part, call_.memory.local_rank, chunk, slot);
@@ -202,11 +201,16 @@ void NodeData::copy_part(std::size_t index, std::size_t first, std::size_t count
   }
 }
 
+void NodeData::make_room_for_sums() {
+  if (sums_ != nullptr) return;
+  sums_.reset(new std::byte[call_.tuning.largest_chunk()]);  // not touched before it is used
+}
+
 // --- moving data --------------------------------------------------------------------------------
 
-void NodeData::stage(Range chunk, int slot, WritePolicy stores) const {
+void NodeData::stage(Range chunk, std::size_t slot, WritePolicy stores) const {
   call_.turn_to(Activity::copy_in);
-  std::byte* mine = call_.memory.self().arena + call_.memory.control().stage[slot];
+  std::byte* const mine = slot_of(call_.memory.local_rank, slot);
   call_.layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const Segment& own = call_.segment(part);
     if (!call_.is_source(own) || call_.memory.is_mapped(call_.memory.offset_of(own.input))) return;
@@ -223,7 +227,7 @@ void NodeData::reduce_to_all(Range range, const Sources& sources, WritePolicy st
   call_.turn_to(Activity::reduce);
   call_.layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
-    gather_outputs(part, sources.chunk, sources.slot);
+    gather_outputs(part, sources.chunk, sources.result_slot);
     call_.workers.reduce(call_.to_output(part.segment), sources_, destinations_, part.count,
                          stores);
   });
@@ -255,11 +259,11 @@ void NodeData::reduce_part_to_self(const FusedLayout::Part& part, const Reductio
 void NodeData::reduce_to_self(Range range, const Sources& sources, WritePolicy stores) {
   call_.turn_to(call_.operation->consumer == nullptr ? Activity::reduce
                                                      : Activity::reduce_and_update);
-  std::byte* mine = call_.memory.self().arena + call_.memory.control().result[sources.slot];
   call_.layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_inputs(part, sources);
-    reduce_part_to_self(part, call_.to_output(part.segment), sources_,
-                        mine + call_.layout.slot_offset(part, sources.chunk), stores);
+    std::byte* const scratch =
+        sums_ == nullptr ? nullptr : sums_.get() + call_.layout.slot_offset(part, sources.chunk);
+    reduce_part_to_self(part, call_.to_output(part.segment), sources_, scratch, stores);
   });
   if (stores == WritePolicy::streaming) streaming_fence();
 }
@@ -324,7 +328,7 @@ std::byte* NodeData::output_to_fill(Range range, bool over_input) const {
   return call_.memory.is_in_arena(to) ? to : nullptr;
 }
 
-void NodeData::spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot) {
+void NodeData::spread_to_all(Range range, const std::byte* buffer, Range chunk, std::size_t slot) {
   call_.turn_to(Activity::copy_out);
   call_.layout.for_each_part(range, [&](const FusedLayout::Part& part) {
     gather_outputs(part, chunk, slot);
@@ -336,9 +340,9 @@ void NodeData::spread_to_all(Range range, const std::byte* buffer, Range chunk, 
   });
 }
 
-void NodeData::deliver(Range chunk, int slot, WritePolicy stores) const {
+void NodeData::deliver(Range chunk, std::size_t slot, WritePolicy stores) const {
   call_.turn_to(call_.operation->consumer == nullptr ? Activity::copy_out : Activity::update);
-  std::byte* mine = call_.memory.self().arena + call_.memory.control().result[slot];
+  const std::byte* const mine = slot_of(call_.memory.local_rank, slot);
   call_.layout.for_each_part(chunk, [&](const FusedLayout::Part& part) {
     const std::byte* from = mine + call_.layout.slot_offset(part, chunk);
     reduce_part_to_self(part, call_.to_output(part.segment), std::span(&from, 1), nullptr, stores);
@@ -356,8 +360,8 @@ void NodeData::deliver_wire(Range range, const std::byte* buffer, std::byte* scr
   });
 }
 
-void NodeData::deliver_own(Range range, const std::byte* buffer, int slot) const {
-  deliver_wire(range, buffer, call_.memory.self().arena + call_.memory.control().result[slot]);
+void NodeData::deliver_own(Range range, const std::byte* buffer) const {
+  deliver_wire(range, buffer, sums_.get());
 }
 
 // --- the threads of a rank ----------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "collectives/node/announcement.hpp"
 #include "collectives/node/call_context.hpp"
 #include "collectives/node/shared_updates.hpp"
+#include "collectives/wait/slot_ring.hpp"
 
 namespace tutti::collectives {
 
@@ -20,23 +21,33 @@ namespace tutti::collectives {
 /// segment with one source has that as its only source, whatever ranks are asked for.
 struct Sources {
   Range chunk;
-  int slot = 0;
+  std::size_t slot = 0;
   int first = 0;
   int count = 0;
-  Range fetched{};  ///< what fetch() was called with
+  Range fetched{};              ///< what fetch() was called with
+  std::size_t result_slot = 0;  ///< of the chunk's results, where they are not written in place
 };
 
-/// The data of the current call, of all ranks of the node. `slot` numbers the two scratch slots of
-/// each kind.
+/// The data of the current call, of all ranks of the node. A `slot` is an offset in the ring of
+/// slots(), of a chunk that is staged, or of its results.
 ///
 /// A chunk's data moves like this, where a step is skipped if the memory is already the right one:
-///   input --stage--> stage slot --reduce_to_all--> every rank's result slot --deliver--> output
+///   input --stage--> own slot --reduce_to_all--> every rank's slot for results --deliver--> output
 class NodeData {
  public:
   NodeData(const CallContext& call, const Announcement& announcement, const SharedUpdates& updates);
 
-  /// Copies this rank's inputs that peers cannot read into its stage slot.
-  void stage(Range chunk, int slot, WritePolicy stores) const;
+  /// Where the next slots of a call lie. Of a call that all ranks of the node have announced, in
+  /// which data moves.
+  [[nodiscard]] SlotRing& slots() {
+    if (slots_.length() == 0) slots_.agree_on_length(call_.memory);
+    return slots_;
+  }
+  /// Calls whose results go to a consumer have room for the sums of a chunk from now on.
+  /// Errors: out_of_memory.
+  void make_room_for_sums();
+  /// Copies this rank's inputs that peers cannot read into a slot of its ring.
+  void stage(Range chunk, std::size_t slot, WritePolicy stores) const;
   /// The most that fetch() takes at a time; 0 where ranks cannot read each other's memory.
   [[nodiscard]] std::size_t fetch_bytes() const { return fetch_bytes_; }
   /// Copies here what this process cannot read of the other ranks' inputs; with `own_only`, of the
@@ -44,7 +55,7 @@ class NodeData {
   void fetch(Range chunk, bool own_only);
   /// Copies to this rank's outputs what a peer has in its own. Errors: communication.
   void fetch_results(Range range, int peer);
-  /// Reduces into every rank's output (in place) or result slot.
+  /// Reduces into every rank's output (in place) or slot for results.
   void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
   void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
@@ -68,10 +79,10 @@ class NodeData {
   /// under the conditions of input_to_send(). Null also if there is a consumer, or if the output
   /// meets the input, which may be on its way; `over_input`: it may be the input.
   [[nodiscard]] std::byte* output_to_fill(Range range, bool over_input) const;
-  /// Writes wire elements to every rank's output or result slot.
-  void spread_to_all(Range range, const std::byte* buffer, Range chunk, int slot);
-  /// Hands this rank's result slot to the consumer, or copies it to the outputs.
-  void deliver(Range chunk, int slot, WritePolicy stores) const;
+  /// Writes wire elements to every rank's output or slot for results.
+  void spread_to_all(Range range, const std::byte* buffer, Range chunk, std::size_t slot);
+  /// Hands this rank's slot for results to the consumer, or copies it to the outputs.
+  void deliver(Range chunk, std::size_t slot, WritePolicy stores) const;
 
   /// Reduces an inline call from the announcements.
   void reduce_payloads_to_self();
@@ -90,9 +101,13 @@ class NodeData {
   /// The result of a small call: wire elements of the whole layout.
   void deliver_small(const std::byte* buffer) const;
   /// spread_to_all() and deliver() in one, for a rank that is alone in its lane.
-  void deliver_own(Range range, const std::byte* buffer, int slot) const;
+  void deliver_own(Range range, const std::byte* buffer) const;
 
  private:
+  [[nodiscard]] std::byte* slot_of(int peer, std::size_t slot) const {
+    const Peer& other = call_.memory.peers[static_cast<std::size_t>(peer)];
+    return other.arena + other.control().ring + slot;
+  }
   void copy_part(std::size_t index, std::size_t first, std::size_t count, WritePolicy stores);
   [[nodiscard]] bool is_fetched(const Segment& segment, std::size_t index, int peer) const;
   [[nodiscard]] std::byte* fetched_from(int peer) const;
@@ -104,8 +119,8 @@ class NodeData {
   void gather(const Segment& segment, int first, int count, Address address);
   void gather_inputs(const FusedLayout::Part& part, const Sources& sources);
   void gather_payloads(const FusedLayout::Part& part, int first, int count);
-  void add_destinations(const FusedLayout::Part& part, int peer, Range chunk, int slot);
-  void gather_outputs(const FusedLayout::Part& part, Range chunk, int slot);
+  void add_destinations(const FusedLayout::Part& part, int peer, Range chunk, std::size_t slot);
+  void gather_outputs(const FusedLayout::Part& part, Range chunk, std::size_t slot);
   /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
   void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
@@ -117,6 +132,8 @@ class NodeData {
   const CallContext& call_;
   const Announcement& announcement_;
   const SharedUpdates& updates_;
+  SlotRing slots_;
+  std::unique_ptr<std::byte[]> sums_;  ///< of a chunk, on their way to a consumer; null before one
   std::size_t fetch_bytes_ = 0;
   std::unique_ptr<std::byte[]> fetch_buffer_;  ///< fetch_bytes_ from each other rank
   std::vector<PeerReader::Piece> pieces_;      ///< of one rank's memory

@@ -10,10 +10,11 @@
 //                       |                    |                    |
 //   outputs  rank 0 [.. s1 ..]    rank 1 [.. s1 ..]    rank 2 [.. s1 ..]
 //
-// In chunks, otherwise, through two scratch slots in turn: inputs that peers cannot read are copied
-// into the stage slot first, and results that peers must not write (private outputs, or a consumer
-// such as an optimizer) go to the result slot and are delivered from there by their owner while
-// they are in its cache. Or each rank sums all chunks for itself, and needs no result slots.
+// In chunks, otherwise, through slots of scratch: inputs that peers cannot read are copied into a
+// slot first, and results that peers must not write (private outputs, or a consumer such as an
+// optimizer) go to another slot and are delivered from there by their owner while they are in its
+// cache. Or each rank sums all chunks for itself, and needs no slots for results. Then it stages
+// ahead: where it would wait for a peer, it copies in what comes later.
 //
 // Fetched: where ranks can read each other's memory through the kernel, an input need not be copied
 // to a slot by its owner and be read again by the others. They copy a piece of it into their own
@@ -27,7 +28,7 @@
 // Cost per rank, of n bytes on P ranks, in bytes read + written, and waits:
 //   direct                        n + n                  2
 //   staged, spread                n + n, and 4n          2 per chunk (n in and out of each slot)
-//   staged, own                   P n + n, and 2n        1 per chunk
+//   staged, own                   P n + n, and 2n        1 per chunk, if no chunk is there
 //   fetched, spread               n + n, and 2n + 2n     1 per piece
 //   fetched, own                  P n + n, and 2(P-1)n   1
 //   fetched, own, one source each n + n                  1
@@ -36,8 +37,7 @@
 // What an update reads and writes, 2s bytes, comes on top of all but the last.
 // Which is the fastest depends on the machine, the size and the number of ranks: see Learner.
 //
-// Slots are reused without further waiting: a rank that writes slot k % 2 of chunk k + 2 has seen
-// all signals of chunk k + 1, which come after everybody's last use of chunk k.
+// Slots are reused without further waiting: see SlotRing.
 #include <algorithm>
 
 #include "collectives/node/reductions.hpp"
@@ -68,13 +68,12 @@ void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
   // A rank that was stopped and goes on hears of a failure before it has written much.
   constexpr std::size_t kMostReduced = std::size_t{4} << 20;
   if (!fetches_inputs(call, path)) {
-    return in_pieces(call, share, kMostReduced, [&](Range piece) {
-      reduce(piece, Sources{all, 0, 0, ranks});
-    });
+    return in_pieces(call, share, kMostReduced,
+                     [&](Range piece) { reduce(piece, Sources{.chunk = all, .count = ranks}); });
   }
   in_pieces(call, share, call.data().fetch_bytes(), [&](Range piece) {
     call.data().fetch(piece, /*own_only=*/false);
-    reduce(piece, Sources{piece, 0, 0, ranks, piece});
+    reduce(piece, Sources{.chunk = piece, .count = ranks, .fetched = piece});
   });
 }
 
@@ -129,38 +128,86 @@ Range part_of(const Call& call, const Path& path, Range chunk) {
 }
 
 /// Makes the inputs of a chunk readable for those who sum them.
-Sources collect_inputs(Call& call, const Path& path, Range chunk, int slot) {
-  Sources sources{chunk, slot, 0, call.memory().size()};
+Sources collect_inputs(Call& call, const Path& path, Range chunk) {
+  Sources sources{.chunk = chunk, .count = call.memory().size()};
   if (fetches_inputs(call, path)) {
     sources.fetched = part_of(call, path, chunk);
     call.data().fetch(sources.fetched, /*own_only=*/path.results == Results::own);
   } else if (!call.announcement().inputs_shared()) {
-    call.data().stage(chunk, slot, path.slots);
+    sources.slot = call.data().slots().take(chunk.size());
+    call.data().stage(chunk, sources.slot, path.slots);
     call.steps().signal();
     call.steps().wait_for_all();
   }
   return sources;
 }
 
-/// `bytes` at a time, through slots where the path has them.
+/// The sums of a chunk that need no step: for this rank, or of what it updates for all.
+void reduce_without_step(Call& call, const Path& path, const Sources& sources) {
+  const Range part = part_of(call, path, sources.chunk);
+  if (path.results == Results::own) return call.data().reduce_to_self(part, sources, path.outputs);
+  call.data().update_for_all(part, sources, path.outputs);
+}
+
+/// `bytes` at a time, all ranks in step.
 void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
-  int slot = 0;
   in_pieces(call, {0, call.layout().total()}, bytes, [&](Range chunk) {
-    const Sources sources = collect_inputs(call, path, chunk, slot);
-    const Range part = part_of(call, path, chunk);
-    if (path.results == Results::own) {
-      call.data().reduce_to_self(part, sources, path.outputs);
-    } else if (path.results == Results::updated) {
-      call.data().update_for_all(part, sources, path.outputs);
-    } else {
-      call.data().reduce_to_all(part, sources,
-                                call.announcement().in_place() ? path.outputs : path.slots);
-      call.steps().signal();
-      call.steps().wait_for_all();
-      if (!call.announcement().in_place()) call.data().deliver(chunk, slot, path.outputs);
-    }
-    slot ^= 1;
+    Sources sources = collect_inputs(call, path, chunk);
+    if (path.results != Results::spread) return reduce_without_step(call, path, sources);
+    const bool in_slots = !call.announcement().in_place();
+    if (in_slots) sources.result_slot = call.data().slots().take(chunk.size());
+    call.data().reduce_to_all(part_of(call, path, chunk), sources,
+                              in_slots ? path.slots : path.outputs);
+    call.steps().signal();
+    call.steps().wait_for_all();
+    if (in_slots) call.data().deliver(chunk, sources.result_slot, path.outputs);
   });
+}
+
+/// `bytes` at a time, of which each rank stages one ahead of what it sums, and more while others
+/// have not staged what it would sum. So a rank that is alone on its core waits for lines that are
+/// on their way, and one that shares it waits once for many chunks.
+void reduce_staged(Call& call, const Path& path, std::size_t bytes) {
+  const std::size_t total = call.layout().total();
+  const std::size_t chunks = (total + bytes - 1) / bytes;
+  const auto chunk = [&](std::size_t index) {
+    return Range{index * bytes, std::min(total, (index + 1) * bytes)};
+  };
+  SlotRing& to_stage = call.data().slots();
+  SlotRing to_sum = to_stage;
+  const std::size_t most_ahead = to_stage.most_ahead(bytes);
+  for (std::size_t staged = 0, summed = 0; summed < chunks;) {
+    call.waiter().check_failure();
+    const std::size_t ahead = staged - summed;
+    if (staged < chunks && ahead <= most_ahead &&
+        (ahead < 2 || !call.steps().have_done(summed + 1))) {
+      call.data().stage(chunk(staged), to_stage.take(chunk(staged).size()), path.slots);
+      call.steps().signal();
+      ++staged;
+      continue;
+    }
+    call.steps().wait_for_first(summed + 1);
+    reduce_without_step(call, path,
+                        {.chunk = chunk(summed),
+                         .slot = to_sum.take(chunk(summed).size()),
+                         .count = call.memory().size()});
+    ++summed;
+  }
+}
+
+void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {
+  const bool fetches = fetches_inputs(call, path);
+  const bool stages = !fetches && !call.announcement().inputs_shared();
+  if (stages && path.results != Results::spread) {
+    reduce_staged(call, path, tuning.staged_bytes(path, call.layout().total()));
+  } else {
+    std::size_t bytes = tuning.chunk_bytes;
+    if (fetches) {  // what this rank sums of a chunk is fetched at once
+      const int summed_by = path.results == Results::own ? 1 : call.memory().size();
+      bytes = std::min(bytes, call.data().fetch_bytes() * static_cast<std::size_t>(summed_by));
+    }
+    reduce_chunks(call, path, bytes);
+  }
   const bool is_read =
       path.results == Results::own && reads_where_they_are(path, call.announcement().call_class());
   if (!is_read && path.results != Results::updated) return;
@@ -182,12 +229,7 @@ void reduce_in_node(Call& call, const Path& path, const Tuning& tuning) {
   if (path.results == Results::updated && (call.announcement().inputs_shared() || fetches)) {
     return reduce_and_update(call, path);
   }
-  std::size_t bytes = tuning.chunk_bytes;
-  if (fetches) {  // what this rank sums of a chunk is fetched at once
-    const int summed_by = path.results == Results::own ? 1 : call.memory().size();
-    bytes = std::min(bytes, call.data().fetch_bytes() * static_cast<std::size_t>(summed_by));
-  }
-  reduce_chunks(call, path, bytes);
+  reduce_in_chunks(call, path, tuning);
 }
 
 }  // namespace tutti::collectives

@@ -24,15 +24,24 @@ class Steps {
   /// One more step of this call is done.
   void signal();
   /// Waits until every rank of the node has done as many steps as this one, and waits for all.
-  void wait_for_all();
+  void wait_for_all() { wait_for_all(step_); }
+  /// The same for the first `steps` steps of the call, of which this rank may have done more.
+  void wait_for_first(std::uint64_t steps) { wait_for_all(in_call(steps)); }
+  /// True if every rank of the node has done the first `steps` steps of the call.
+  [[nodiscard]] bool have_done(std::uint64_t steps) const;
   /// Waits until the local ranks first .. first + count - 1 have done as many steps as this one,
   /// whatever they do next.
-  void wait_for_ranks(int first, int count);
+  void wait_for_ranks(int first, int count) { wait_for_ranks(first, count, step_); }
   /// Waits until a local rank has done `step` steps.
   void wait_for(int peer, std::uint64_t step);
 
  private:
-  void wait_for_groups();
+  [[nodiscard]] std::uint64_t in_call(std::uint64_t steps) const {
+    return (call_.sequence << kStepBits) + steps;
+  }
+  void wait_for_all(std::uint64_t step);
+  void wait_for_ranks(int first, int count, std::uint64_t step);
+  void wait_for_groups(std::uint64_t step);
 
   const CallContext& call_;
   std::uint64_t step_ = 0;  ///< as in ControlBlock::step

@@ -161,9 +161,9 @@ struct ControlBlock {
   std::uint32_t failure_code = 0;                             ///< an ErrorCode
   char failure_text[kReportBytes] = {};
 
-  /// Offsets of this rank's scratch: two slots to stage inputs in, two to receive results in.
-  alignas(kLineBytes) std::uint64_t stage[2] = {0, 0};
-  std::uint64_t result[2] = {0, 0};
+  /// This rank's ring of slots, see SlotRing: its offset, 0 before it is needed, and its length.
+  alignas(kLineBytes) std::uint64_t ring = 0;
+  std::uint64_t ring_bytes = 0;
 
   RecordBook calls;  ///< this rank's last ones
 

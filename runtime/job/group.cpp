@@ -26,7 +26,8 @@ std::size_t cache_bytes(int level, std::size_t usual) {
 
 collectives::CacheSizes cache_sizes() {
   return {.level1 = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, std::size_t{32} << 10),
-          .last_level = cache_bytes(_SC_LEVEL3_CACHE_SIZE, std::size_t{32} << 20)};
+          .last_level = cache_bytes(_SC_LEVEL3_CACHE_SIZE, std::size_t{32} << 20),
+          .level2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE, std::size_t{1} << 20)};
 }
 
 collectives::NodeMemory node_memory(const GroupParts& parts) {

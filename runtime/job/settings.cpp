@@ -268,7 +268,8 @@ constexpr std::array kSettings = {
     setting<&Settings::algorithms, forms::Algorithms>(
         "TUTTI_ALGORITHMS",
         "how data moves: inline-shared, inline-private, streamed-slots, streamed-outputs, "
-        "direct-outputs, own-sums, inputs, results, paths, wait-group, in-flight, pieces, "
+        "direct-outputs, ring, ring-chunk, own-sums, inputs, results, paths, wait-group, "
+        "in-flight, pieces, "
         "chain, halved, handshakes, exchange",
         "the library's choice"),
     setting<&Settings::arena_bytes, forms::Bytes>(
