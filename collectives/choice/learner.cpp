@@ -121,8 +121,9 @@ std::size_t Learner::without_announcement(Class& known) const {
   return place;
 }
 
-/// The static choice, then the other pairs of inputs and results with the writes that are usual at
-/// this size.
+/// The static choice, then the same with other writes of its slots, and the other pairs of inputs
+/// and results with the writes that are usual at this size. Whether slots go through the caches is
+/// the larger question: between cores that share none, that takes four times as long.
 Learner::Class Learner::make_class(const CallClass& call) const {
   const std::size_t bytes = bytes_of(call);
   Class made{.call = call, .bytes = bytes};
@@ -140,6 +141,7 @@ Learner::Class Learner::make_class(const CallClass& call) const {
   for (Path path : paths_of(call, bytes)) {
     if (!call.between_nodes) tuning_.choose_writes(path, bytes, ranks_);
     if (path != first) made.candidates.push_back({.path = path});
+    if (path == first) add_other_slots(made, path);
   }
   return made;
 }
@@ -242,22 +244,28 @@ void Learner::settle_if_done(Class& known) {
   known.calls = 0;
 }
 
-void Learner::add_variants(Class& known) const {
+void Learner::add(Class& known, const Path& path) {
+  const auto same = [&](const Candidate& candidate) { return candidate.path == path; };
+  if (std::none_of(known.candidates.begin(), known.candidates.end(), same)) {
+    known.candidates.push_back({.path = path});
+  }
+}
+
+void Learner::add_other_slots(Class& known, Path path) {
+  if (known.call.between_nodes || !uses_slots(path, known.call)) return;
+  if (known.bytes < kLeastStreamedSlots) return;
+  path.slots = other(path.slots);
+  add(known, path);
+}
+
+void Learner::add_variants(Class& known) {
   if (known.call.between_nodes) return;
   const Path best = known.candidates[known.best].path;
-  const auto add = [&](const Path& path) {
-    const auto same = [&](const Candidate& candidate) { return candidate.path == path; };
-    if (std::none_of(known.candidates.begin(), known.candidates.end(), same)) {
-      known.candidates.push_back({.path = path});
-    }
-  };
-  Path slots = best;
-  slots.slots = other(best.slots);
-  if (uses_slots(best, known.call) && known.bytes >= kLeastStreamedSlots) add(slots);
+  add_other_slots(known, best);
   Path outputs = best;
   outputs.outputs = other(best.outputs);
   const bool writes_outputs = !known.call.consumed || best.results == Results::updated;
-  if (writes_outputs && known.bytes >= kLeastStreamedOutputs) add(outputs);
+  if (writes_outputs && known.bytes >= kLeastStreamedOutputs) add(known, outputs);
 }
 
 /// Another job on the machine, or other data beside this: what was learnt may no longer hold.

@@ -93,8 +93,10 @@ class Learner {
   [[nodiscard]] const LearntPath* adopted_for(const CallClass& call) const;
   [[nodiscard]] std::size_t without_announcement(Class& known) const;
   Class make_class(const CallClass& call) const;
-  void settle_if_done(Class& known);
-  void add_variants(Class& known) const;
+  static void settle_if_done(Class& known);
+  static void add(Class& known, const Path& path);
+  static void add_other_slots(Class& known, Path path);
+  static void add_variants(Class& known);
   void add_all_paths(Class& known) const;
   [[nodiscard]] std::vector<Path> paths_of(const CallClass& call, std::size_t bytes) const;
   void prepare_next(Class& known, bool trial_ended);

@@ -91,6 +91,19 @@ TEST_CASE("it finds the writes that are fastest, too") {
   CHECK(job.paths.back().inputs == Inputs::staged);
 }
 
+TEST_CASE("the static choice is tried with other writes of its slots, whatever else is faster") {
+  const Tuning tuning = tuning_of(2);
+  const WritePolicy usual = tuning.slot_writes(kBytes);
+  Learner learner(tuning, 2, true);
+  const Job job = make_calls(learner, 400, [&](const Path& path) -> std::uint32_t {
+    if (path.inputs == Inputs::fetched) return 1000;
+    return path.slots == usual ? 3000 : 500;
+  });
+  CHECK(job.paths.front().slots == usual);
+  CHECK(job.paths.back().inputs == Inputs::staged);
+  CHECK(job.paths.back().slots != usual);
+}
+
 TEST_CASE("the first calls take the static choice") {
   const Tuning tuning = tuning_of(2);
   Learner learner(tuning, 2, true);
