@@ -2,9 +2,11 @@
 #include "runtime/mpi/rank_info.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #endif
 
 #include "collectives/wait/node_memory.hpp"
+#include "runtime/base/build_id.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/mpi/session.hpp"
@@ -52,6 +55,9 @@ RankCard card_of(const Settings& settings) {
   card.settings_digest = Digest().add(std::string_view(settings_to_compare(settings))).value();
   card.control_bytes = sizeof(collectives::ControlBlock);
   card.float_control = float_control();
+  const BuildId build = build_id();
+  std::snprintf(card.file, sizeof card.file, "%s", build.file.c_str());
+  std::snprintf(card.build, sizeof card.build, "%s", build.id.c_str());
   return card;
 }
 
@@ -62,6 +68,26 @@ std::string version_of(const RankCard& card) {
 bool are_equal(const RankCard& first, const RankCard& other) {
   return version_of(first) == version_of(other) && first.settings_digest == other.settings_digest &&
          first.float_control == other.float_control;
+}
+
+/// Programs of different names may each contain the library, from one build of it.
+bool are_other_builds(const RankCard& first, const RankCard& other) {
+  return std::string_view(first.file) == other.file && std::string_view(first.build) != other.build;
+}
+
+/// The lowest rank whose build is not rank 0's says so.
+void warn_of_other_builds(EarlyCollectives& ranks, const RankCard& first, const RankCard& own) {
+  const int size = ranks.size();
+  const int mine = are_other_builds(first, own) ? ranks.rank() : size;
+  const auto other =
+      static_cast<int>(ranks.minimum("compare their builds", static_cast<std::uint64_t>(mine)));
+  if (other == size || other != ranks.rank()) return;
+  static std::atomic<bool> has_warned{false};  // a program may make many stores
+  if (has_warned.exchange(true)) return;
+  std::fprintf(stderr,
+               "tutti: warning: ranks run different builds of %s: rank 0 (host %s) has %.12s, rank "
+               "%d (host %s) has %.12s; install one build on all hosts\n",
+               own.file, first.host, first.build, other, own.host, own.build);
 }
 
 /// What a rank knows by itself.
@@ -124,7 +150,7 @@ void require_equal_ranks(EarlyCollectives& ranks, const Settings& settings) {
   const int size = ranks.size();
   const int mine = are_equal(first, own) ? size : ranks.rank();
   const auto other_rank = static_cast<int>(ranks.minimum(kStep, static_cast<std::uint64_t>(mine)));
-  if (other_rank == size) return;
+  if (other_rank == size) return warn_of_other_builds(ranks, first, own);
   RankCard other = own;
   ranks.broadcast(kStep, other_rank, std::span(&other, 1));
   require_equal_cards(first, other, other_rank, ranks.rank(), [&] {

@@ -24,6 +24,8 @@ struct RankCard {
   std::uint64_t settings_digest;  ///< of settings_to_compare()
   std::uint32_t control_bytes;    ///< layout of the shared memory
   std::uint32_t float_control;    ///< rounding and flush-to-zero mode of the processor
+  char file[64];                  ///< build_id()
+  char build[64];
 };
 
 /// settings_to_compare(), as much as fits, to show a difference.
@@ -32,6 +34,7 @@ struct SettingsText {
 };
 
 /// Throws the same invalid_argument on all ranks unless the cards of all ranks are like rank 0's.
+/// Warns where ranks run different builds of one file, which may disagree in what they send.
 /// Collective. What a rank keeps does not grow with their number.
 void require_equal_ranks(EarlyCollectives& ranks, const Settings& settings);
 

@@ -228,6 +228,22 @@ class Plugins(Library):
             self.assertEqual((done.code, done.err), (0, ""))
             self.assertRegex(done.out, "checks right on 2 ranks\n$")
 
+    def test_ranks_with_different_builds_are_warned_once(self):
+        if "openmpi" not in self.names:
+            raise unittest.SkipTest("no Open MPI here")
+        other = self.folder / "other"
+        shutil.copytree(self.folder / FOLDER, other / FOLDER)
+        whole = (self.folder / "libtutti.so.0.1").read_bytes()
+        note = whole.index(b"\x03\0\0\0GNU\0") + 8
+        (other / "libtutti.so.0.1").write_bytes(whole[:note] + b"another-" + whole[note + 8:])
+        tour = [TOUR, ":", "-n", 1, "env", f"LD_LIBRARY_PATH={other}", TOUR]
+        done = run(*MPIS["openmpi"].launcher, "-n", 1, *tour, LD_LIBRARY_PATH=str(self.folder))
+        self.assertRegex(done.out, "checks right on 2 ranks\n$", done.err)
+        self.assertEqual(len(re.findall(
+            r"^tutti: warning: ranks run different builds of libtutti\.so\S*: rank 0 \(host \S+\) "
+            r"has [0-9a-f]{12}, rank 1 \(host \S+\) has 616e6f746865; ", done.err, re.M)), 1,
+                         done.err)
+
     def test_a_file_of_an_mpi_can_be_named(self):
         for name in self.names:
             found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True,
