@@ -54,7 +54,8 @@ foreach(name launch bind_gpu slurm_cpu slurm_gpu slurm_benchmark pbs_cpu pbs_gpu
 endforeach()
 install(PROGRAMS scripts/mpirun/plot.py scripts/mpirun/compare.py DESTINATION ${TUTTI_SCRIPTS})
 install(FILES scripts/mpirun/machine.sh scripts/mpirun/placement.sh
-              scripts/mpirun/dialects.sh scripts/mpirun/batch.sh scripts/mpirun/preload.sh
+              scripts/mpirun/dialects.sh scripts/mpirun/preload.sh scripts/mpirun/cut_off.sh
+              scripts/mpirun/batch.sh
         DESTINATION ${TUTTI_SCRIPTS})
 install(DIRECTORY scripts/mpirun/comparing DESTINATION ${TUTTI_SCRIPTS}
         FILES_MATCHING PATTERN *.py PATTERN *.cc)

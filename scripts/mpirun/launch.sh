@@ -12,6 +12,8 @@ source "$folder/placement.sh"
 source "$folder/dialects.sh"
 # shellcheck source=preload.sh
 source "$folder/preload.sh"
+# shellcheck source=cut_off.sh
+source "$folder/cut_off.sh"
 
 # A batch system may warn a job that has not begun yet: a signal that comes before is kept.
 stopped=no warned=no job='' early=''
@@ -190,7 +192,10 @@ if [ "$dry_run" = yes ]; then
   quoted "${command[@]}"
   exit 0
 fi
-if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ]; then
+# On several hosts Open MPI's launcher is watched, also where nothing is started again.
+is_watched=no
+if [ "$dialect" = openmpi ] && has_allocation; then is_watched=yes; fi
+if [ "$max_restarts" = 0 ] && [ "$requeue_exit" = 75 ] && [ "$is_watched" = no ]; then
   end_if_told
   exec "${command[@]}"
 fi
@@ -204,19 +209,33 @@ run_once() {
   exec 3<&0
   "${command[@]}" <&3 3<&- &
   job=$!
+  watch=''
+  if [ "$is_watched" = yes ]; then
+    end_if_cut_off "$job" "${TUTTI_GRACE:-30}" <&- &
+    watch=$!
+  fi
   if [ -n "$early" ]; then forward "$early" && early=''; fi  # in between
   wait "$job" || true
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # a signal ended the wait
   status=0
   wait "$job" || status=$?  # known to the shell also after the process has gone
   job=''
+  if [ -z "$watch" ]; then return; fi
+  kill "$watch" 2>/dev/null || true
+  local watched=0
+  wait "$watch" || watched=$?
+  if [ "$watched" = "$lost_host" ]; then status=$lost_host; fi
 }
 
 for ((restart = 0;; ++restart)); do
   end_if_told
   run_once
   case $status in
-    75) exit "$requeue_exit" ;;
+    75)
+      say "launch.sh: 75 says that the job has saved itself and can go on; it is no failure," \
+        "whatever the launcher says of it."
+      exit "$requeue_exit"
+      ;;
     0 | 1) exit "$status" ;;
   esac
   if [ "$stopped" = yes ]; then exit "$status"; fi
@@ -225,6 +244,7 @@ for ((restart = 0;; ++restart)); do
     if [ "$status" = 138 ]; then exit "$requeue_exit"; fi  # it could not take the signal yet
     exit "$status"
   fi
+  if [ "$max_restarts" = 0 ]; then exit "$status"; fi
   if [ "$restart" -ge "$max_restarts" ]; then
     say "launch.sh: the job ended with $status; no restart is left of $max_restarts."
     exit "$status"

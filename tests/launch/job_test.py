@@ -139,6 +139,15 @@ class Hosts(launcher.Folder):
     def test_a_program_of_ours_runs_on_four_ranks_of_two_hosts(self):
         self.assertRegex(self.on_hosts(programs.program("kvstore-tour")), "right on 4 ranks\n$")
 
+    def test_a_host_that_is_cut_off_for_good_does_not_hold_the_launcher(self):
+        """Its link is down. mpirun would wait for it until TCP gives up, in 8 minutes or more."""
+        script = self.script("cut", '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 600\nsleep 3\n'
+                                    'ip -n "$HOSTS_PREFIX-switch" link set port1 down\nexit 4\n')
+        done = self.run_hosts("2", "--", launcher.LAUNCH, "--max-restarts", "0", "-np", "2",
+                              "-x", "HOSTS_PREFIX", script, TUTTI_GRACE="5")
+        self.assertEqual(done.returncode, 205, done.stderr)
+        self.assertIn("another host has not answered the launcher for 5 s", done.stderr)
+
     def test_fast_links_let_more_through_at_once(self):
         for rate, kib in [("100mbit", 32), ("1gbit", 32), ("10gbit", 122)]:
             with self.subTest(rate=rate):

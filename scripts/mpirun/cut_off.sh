@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Ends a launcher that waits for hosts which cannot be reached any more. To be sourced by launch.sh.
+# Open MPI's mpirun learns only from TCP that a host is cut off, after 8 to 15 minutes; its ranks
+# have long ended by their deadline then, and the allocation is held for nothing.
+
+lost_host=205  # as mpirun ends where it sees by itself that a host is lost
+
+# has_ranks LAUNCHER: a rank that it has started on this host runs. Its other children are the ways
+# to other hosts.
+has_ranks() {
+  local child children
+  read -ra children < <(cat "/proc/$1/task/"*/children 2>/dev/null) || true
+  for child in "${children[@]}"; do
+    if tr '\0' '\n' 2>/dev/null <"/proc/$child/environ" |
+      grep -q '^\(OMPI_COMM_WORLD_RANK\|PMIX_RANK\)='; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# unanswered LAUNCHER: the connections of its that wait for an answer of the other host: bytes that
+# it has not acknowledged, or questions whether it is still there.
+unanswered() {
+  local sockets
+  sockets=$(for file in "/proc/$1/fd/"*; do readlink "$file" || true; done 2>/dev/null |
+    sed -n 's/^socket:\[\(.*\)\]$/\1/p' | tr '\n' ' ')
+  # Columns: local and remote address, state (01: established), queues, timer, repetitions, user,
+  # probes, inode. A connection to this host itself always answers.
+  awk -v sockets=" $sockets" '
+    index(sockets, " " $10 " ") && $3 !~ /^0100007F|:0000$/ {
+      split($5, queues, ":")
+      if (queues[1] != "00000000" || $9 > 0) print $10
+    }' "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null || true
+}
+
+# end_if_cut_off LAUNCHER GRACE: waits until all ranks of this host have ended, and ends the
+# launcher if one and the same connection has had no answer for GRACE seconds since: then it ends
+# with lost_host, and else with 0.
+end_if_cut_off() {
+  local launcher=$1 grace=$2 waits now begun=no since=$SECONDS
+  local pause
+  exec {pause}<> <(:)  # a read that nothing answers: unlike `sleep`, no process is left
+  waits=''
+  while kill -0 "$launcher" 2>/dev/null; do
+    read -r -t 1 -u "$pause" _ || true
+    if has_ranks "$launcher"; then
+      begun=yes waits=''
+      continue
+    fi
+    [ "$begun" = yes ] || continue
+    now=$(unanswered "$launcher")
+    if [ -z "$waits" ]; then
+      waits=$now since=$SECONDS
+    else
+      waits=$(comm -12 <(sort <<<"$waits") <(sort <<<"$now"))
+    fi
+    if [ -n "$waits" ] && [ $((SECONDS - since)) -ge "$grace" ]; then
+      say "launch.sh: all ranks of this host have ended, and another host has not answered the" \
+        "launcher for $grace s: the launcher is ended, too."
+      trap '' TERM  # launch.sh ends this watch as soon as the launcher has ended
+      # After SIGTERM it would ask the lost host first; Open MPI 4.1.4 was seen to crash then.
+      kill -KILL "$launcher" 2>/dev/null || true
+      exit "$lost_host"
+    fi
+  done
+  exit 0
+}
