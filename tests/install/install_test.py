@@ -108,10 +108,11 @@ class Exports(Installed):
         plugins = sorted((self.library / "tutti-0.1").iterdir())
         self.assertTrue(plugins)
         for plugin in plugins:
-            self.assertRegex(plugin.name, r"^libtutti-mpi-(openmpi|mpich|standard)\.so$")
+            self.assertRegex(plugin.name, r"^libtutti-(mpi|preload)-(openmpi|mpich|standard)\.so$")
+            name = "tutti_mpi_plugin" if "-mpi-" in plugin.name else "tutti_preload"
             self.assertNotRegex(run(tool("READELF"), "-d", plugin).stdout, r"\[libmpi")
             lines = run(tool("NM"), "-D", "--defined-only", plugin).stdout.splitlines()
-            self.assertEqual([line.split()[2] for line in lines], ["tutti_mpi_plugin"])
+            self.assertEqual([line.split()[2] for line in lines], [name])
 
 
 class Headers(Installed):
