@@ -42,11 +42,23 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// Of a process that was forked, which is no rank: its signals do what they did before.
-void handle_as_before(int signal) {
+void on_signal(int signal);
+
+/// Signals do what they did before, unless the program has installed a handler since. Safe in a
+/// signal handler.
+void put_back() noexcept {
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction now {};
+    const bool is_known = sigaction(kSignals[i], nullptr, &now) == 0;
+    const bool has_information = (now.sa_flags & SA_SIGINFO) != 0;  // and is another function
+    if (!is_known || has_information || now.sa_handler != on_signal) continue;
     sigaction(kSignals[i], &handlers().before[i], nullptr);
   }
+}
+
+/// In a process that was forked, which is no rank.
+void handle_as_before(int signal) {
+  put_back();
   std::raise(signal);
 }
 
@@ -76,12 +88,9 @@ void on_signal(int signal) {
 
 /// Returns what the signals have asked for.
 Stop remove_handlers() noexcept {
-  Handlers& own = handlers();
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], &own.before[i], nullptr);
-  }
+  put_back();
   const Stop asked = stop_flag().exchange(Stop::none);
-  own.installed = false;
+  handlers().installed = false;
   return asked;
 }
 

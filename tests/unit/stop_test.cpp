@@ -119,6 +119,39 @@ TEST_CASE("a signal that is passed on ends the process, whether it came before o
   }
 }
 
+namespace {
+
+std::atomic<int> own_signals{0};
+
+void count_signal(int /*signal*/) { ++own_signals; }
+
+/// Installs it as a program does.
+void handle_by_own(int signal) {
+  struct sigaction action {};
+  action.sa_handler = count_signal;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("a handler that the program installs after PreemptionSignals stays when that ends") {
+  for (const bool passes_on : {false, true}) {
+    const int status = status_of([&] {
+      {
+        PreemptionSignals signals;
+        handle_by_own(SIGTERM);
+        if (passes_on) signals.pass_on();
+      }
+      std::raise(SIGTERM);
+      if (own_signals.load() != 1) _exit(1);
+      std::raise(SIGUSR1);  // whose handler was the library's
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGUSR1);
+  }
+}
+
 TEST_CASE("signals that were passed on can be taken again") {
   PreemptionSignals first;
   first.pass_on();
