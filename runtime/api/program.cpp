@@ -5,6 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <thread>
@@ -85,12 +87,26 @@ void print_calls_on_sigusr2() noexcept {
   sigaction(SIGUSR2, &action, nullptr);
 }
 
+/// What was printed and cannot be written, as on a full disk, is no success. Under a launcher the
+/// output is what the launcher reads; what becomes of it then is not seen here.
+int with_output(const std::string& name, int code) {
+  constexpr int kLostOutput = 2;
+  errno = 0;
+  std::cout.flush();
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if (std::cout && is_flushed && std::ferror(stdout) == 0) return code;
+  const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
+  print(name, "what was printed could not be written to standard output" + why +
+                  "; see whether its disk is full");
+  return code == 0 ? kLostOutput : code;
+}
+
 }  // namespace
 
 int run_program(const std::string& name, const std::function<int()>& body) noexcept {
   print_calls_on_sigusr2();
   try {
-    return body();
+    return with_output(name, body());
   } catch (const Error& error) {
     const bool is_updater =
         error.scope() == ErrorScope::failed && error.code() == ErrorCode::user_code;

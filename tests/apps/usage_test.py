@@ -3,8 +3,10 @@
 """Wrong use of a program: one clear line for the job, exit code 1 on every rank, no hang."""
 
 import gzip
+import os
 import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -86,6 +88,35 @@ class Log(unittest.TestCase):
         result = programs.run_command(["env", "TUTTI_LOG=loud", programs.program("kvstore-tour")])
         self.assertEqual(result.code, 1)
         self.assertIn("TUTTI_LOG=loud: expected quiet, warning, info or debug", result.err)
+
+
+class LostOutput(unittest.TestCase):
+    """Nothing that a program prints is lost without a word: on a full disk it ends with 2."""
+
+    RUNS = (["kvstore-tour"], ["collective-benchmark", "-b", "8", "-e", "8", "-n", "1"],
+            ["tutti-doctor"])
+
+    def check(self, name, *arguments):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([programs.program(name), *arguments], stdout=full,
+                                  stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                                  timeout=programs.TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(f"{name}: error: what was printed could not be written", done.stderr)
+
+    def test_every_program_that_prints_says_so(self):
+        names = [path.name for path in sorted(Path(programs.program("")).iterdir())
+                 if os.access(path, os.X_OK) and path.is_file() and not path.suffix]
+        self.assertIn("collective-benchmark", names)
+        for name in names:
+            for option in ("--help", "--version"):
+                with self.subTest(program=name, option=option):
+                    self.check(name, option)
+
+    def test_results_that_are_lost_are_no_success(self):
+        for name, *arguments in self.RUNS:
+            with self.subTest(program=name):
+                self.check(name, *arguments)
 
 
 class Usage(unittest.TestCase):
