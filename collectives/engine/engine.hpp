@@ -94,7 +94,7 @@ class Engine {
     waiter_.set_patience(patience, beside);
   }
   void rouse() { waiter_.rouse(); }
-  void progress() { waiter_.progress(); }
+  bool progress() { return waiter_.progress(); }
 
   /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Any thread.
   void request_stop() { call_.announcement().request_stop(); }

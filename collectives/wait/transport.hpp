@@ -45,10 +45,11 @@ class Transport {
   virtual ~Transport() = default;
 
   /// Messages between some of these ranks, which are numbered in the order given. They are apart
-  /// from those of every group with another number; 0 is the whole job's. Local: messages may be
-  /// sent once all members have one. Errors: invalid_argument if numbers have run out.
+  /// from those of every group with another number; 0 is the whole job's. `num_nodes`: the
+  /// members'. Local: messages may be sent once all members have one. Errors: invalid_argument if
+  /// numbers have run out.
   [[nodiscard]] virtual std::unique_ptr<Transport> for_group(const std::vector<int>& members,
-                                                             int number) const = 0;
+                                                             int number, int num_nodes) const = 0;
 
   /// Starts; the bytes stay untouched until done() has returned true.
   virtual Request send(int to_rank, int tag, std::span<const std::byte> bytes) = 0;
@@ -69,6 +70,9 @@ class Transport {
 
   /// Lets the library below move data, its own and the application's.
   virtual void progress() = 0;
+  /// False on a thread of a group on one node that leaves progress() to another thread, which may
+  /// be in the library below at the same time.
+  [[nodiscard]] virtual bool may_progress() const { return true; }
 
   /// Sends without waiting, when a call may have failed: errors are swallowed.
   virtual void notify(int to_rank, const Notice& notice) noexcept = 0;

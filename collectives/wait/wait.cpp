@@ -192,8 +192,9 @@ void Waiter::yield() {
 
 void Waiter::give_up() {
   fail(ErrorCode::communication, failure_.call_name() + ": " + name_of(topology_, topology_.rank) +
-                                     " gave it up: its store or communicator was destroyed before "
-                                     "its asynchronous calls were complete; wait() for them first");
+                                     " gave it up: its store or communicator was destroyed, or its "
+                                     "program ended, before its asynchronous calls were complete; "
+                                     "wait() for them first");
 }
 
 void Waiter::interrupt() {

@@ -101,9 +101,12 @@ class Waiter {
   void rouse() const { sleepers_.rouse(); }
   /// Wakes ranks of this node that sleep until this one gives a signal; call it after each.
   void wake() const { sleepers_.wake(); }
-  /// Lets the application's messages move, from a thread that waits in another way.
-  void progress() {
-    if (transport_ != nullptr) transport_->progress();
+  /// Lets the application's messages move, from a thread that waits in another way. False if that
+  /// is left to another thread.
+  bool progress() {
+    if (transport_ == nullptr || !transport_->may_progress()) return false;
+    transport_->progress();
+    return true;
   }
   /// Something to poll in every wait: the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
@@ -153,9 +156,11 @@ class Waiter {
   }
   void give_up();
   [[noreturn]] void interrupt();
-  /// Beside a computing thread, on one node, the application's messages are left to that thread.
+  /// On one node the application's messages are left to the thread that computes, and to the one
+  /// that made the group.
   [[nodiscard]] bool drives_transport() const {
-    return transport_ != nullptr && (!is_beside_ || topology_.num_nodes() > 1);
+    if (transport_ == nullptr) return false;
+    return topology_.num_nodes() > 1 || (!is_beside_ && transport_->may_progress());
   }
   /// A look at messages may yield, as some MPIs do where ranks share cores.
   [[nodiscard]] bool spares_progress() const {

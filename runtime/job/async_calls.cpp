@@ -46,31 +46,7 @@ AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
       waiting_(std::make_shared<AsyncWaiting>()) {
   waiting_->await = [this](const std::function<bool()>& ready) { await(ready); };
   waiting_->warn = [log = engine.log()](const std::string& text) { log.warn(text); };
-}
-
-void AsyncCalls::close() {
-  bool has_jobs = false;
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-    has_jobs = jobs_.load() != 0;
-  }
-  if (has_jobs) give_up();
-  came_.notify_all();
-  if (helper_.joinable()) helper_.join();
-  if (has_jobs) {
-    {
-      std::unique_lock lock(mutex_);
-      done_.wait(lock, [&] { return !is_driven_; });  // by a thread that waits
-    }
-    const std::string text =
-        collectives::name_of(engine_.topology(), engine_.topology().rank) +
-        " destroyed its store or communicator before its asynchronous calls were complete";
-    engine_.raise_failure(ErrorCode::communication, text);
-    fail_all(std::make_exception_ptr(Error(ErrorCode::communication, text, ErrorScope::failed)));
-  }
-  settle();
-  waiting_->close();
+  open();
 }
 
 // --- the program's thread ------------------------------------------------------------------------
@@ -80,39 +56,6 @@ std::size_t AsyncCalls::add(AsyncClient& client) {
   const std::lock_guard lock(mutex_);
   clients_.push_back({&client});
   return clients_.size() - 1;
-}
-
-void AsyncCalls::remove(std::size_t client) {
-  if (forks_ != num_forks()) return;  // its jobs are the parent's
-  std::unique_lock lock(mutex_);
-  const auto has_jobs = [&] {
-    return std::ranges::any_of(clients_[client].queues,
-                               [](const Queue& queue) { return !queue.empty(); });
-  };
-  if (has_jobs()) {
-    lock.unlock();
-    give_up();
-    lock.lock();
-    done_.wait(lock, [&] { return !has_jobs(); });
-  }
-  Client& gone = clients_[client];
-  gone.queues.resize(std::max(gone.queues.size(), gone.client->queues()));  // others count them
-  gone.client = nullptr;
-}
-
-/// This fails the job, and nobody else says why; so it is said where the log is quiet, too. A
-/// program that ends by an exception has something else to say.
-void AsyncCalls::give_up() {
-  if (std::uncaught_exceptions() == 0) {
-    engine_.log().write(
-        LogLevel::quiet,
-        "error: a store or communicator is destroyed before its asynchronous calls are complete (" +
-            describe_ready() + "); they are given up, and so are all calls after them. " +
-            "wait() for them, or call barrier(), first");
-  }
-  waiting_->patience.is_given_up.store(true);
-  came_.notify_all();
-  engine_.rouse();
 }
 
 void AsyncCalls::submit(std::size_t client, std::vector<Placed>&& jobs) {
@@ -191,19 +134,20 @@ void AsyncCalls::drive_until(std::unique_lock<std::mutex>& lock, const Ready& re
   }
 }
 
-/// On one node the helper makes no MPI call. What another rank waits for may be a message of the
-/// program, which this thread lets move.
+/// On one node the helper makes no MPI call, nor does a thread that has not made the group. What
+/// another rank waits for may be a message of the program, which this thread lets move if it may.
+/// The driver's own waits have the deadline.
 template <class Ready>
 void AsyncCalls::watch_driver(std::unique_lock<std::mutex>& lock, const Ready& ready) {
   const auto can_go_on = [&] { return ready() || !is_driven_; };
   auto asked_at = Clock::now();
+  bool lets_move = !has_network_;
   while (!can_go_on()) {
-    const bool lets_move = !has_network_ && is_beside_;
     const Clock::duration look_every = lets_move ? Clock::duration(kProgressEvery)
                                                  : Clock::duration(collectives::kInterruptedEvery);
     if (done_.wait_for(lock, look_every, can_go_on)) return;
     lock.unlock();  // who is asked may need a lock that this thread's caller holds
-    if (lets_move) engine_.progress();
+    if (lets_move) lets_move = engine_.progress();
     if (const auto now = Clock::now(); now - asked_at >= collectives::kInterruptedEvery) {
       asked_at = now;
       if (collectives::interrupted()) {
@@ -268,9 +212,13 @@ void AsyncCalls::turn() {
   const auto begin = Clock::now();
   try {
     if (waiting_->patience.is_given_up.load()) {
-      engine_.fail(collectives::LocalError{ErrorCode::communication,
-                                           "asynchronous calls (" + describe_ready() +
-                                               ") were given up: their store was destroyed"});
+      const std::string why = [&] {
+        const std::lock_guard lock(mutex_);
+        return std::string(why_given_up_);
+      }();
+      engine_.fail(collectives::LocalError{
+          ErrorCode::communication,
+          "asynchronous calls (" + describe_ready() + ") were given up: " + why});
     }
     if (take_turn()) {
       in_vain_ = {};
@@ -475,6 +423,7 @@ void AsyncCalls::end(std::span<const Place> batch, const std::exception_ptr& err
     step_.calls += batch.size();
     if (jobs_.load() == batch.size()) step_.end = collectives::ticks();
     jobs_.fetch_sub(batch.size());
+    keep_if_complete();
   }
   done_.notify_all();
 }

@@ -121,9 +121,13 @@ class AsyncCalls {
   /// mismatch. Returns when nothing is under way: then no rank makes a round in which this client
   /// is unknown to another.
   std::size_t add(AsyncClient& client);
-  /// What the client still has is given up with a warning, and fails the group. Ranks may remove
-  /// clients at different times, while others go on.
+  /// What the client still has is given up with a warning, and fails the group; unless it is
+  /// complete before that is noticed. Ranks may remove clients at different times, while others go
+  /// on.
   void remove(std::size_t client);
+
+  /// See park_async_calls().
+  void park(bool tells_others) noexcept;
 
   /// A job and its queue.
   struct Placed {
@@ -154,8 +158,9 @@ class AsyncCalls {
   using Clock = std::chrono::steady_clock;
   using Queue = std::deque<std::unique_ptr<AsyncJob>>;
   struct Client {
-    AsyncClient* client;      ///< null once it is gone
-    bool is_dropped = false;  ///< gone on all ranks, which count it no more
+    AsyncClient* client;       ///< null once it is gone
+    bool is_dropped = false;   ///< gone on all ranks, which count it no more
+    bool is_given_up = false;  ///< what it has in its queues
     std::vector<Queue> queues{};
   };
   struct Place {
@@ -163,8 +168,12 @@ class AsyncCalls {
     std::size_t queue;
   };
 
+  void open();
   void start_helper();
-  void give_up();
+  [[nodiscard]] static bool has_jobs(const Client& client);
+  [[nodiscard]] std::string give_up(std::unique_lock<std::mutex>& lock, const char* why);
+  void keep_if_complete();
+  void say_given_up(const char* what, const std::string& calls) const noexcept;
   void help();
   void drive(std::unique_lock<std::mutex>& lock, bool beside);
   void turn();
@@ -195,7 +204,9 @@ class AsyncCalls {
   void learn_speed(std::size_t bytes, Clock::duration time);
   void napped_in_vain(Clock::time_point begin);
   [[nodiscard]] std::string describe_ready();
+  [[nodiscard]] std::string ready_in_words() const;
   [[nodiscard]] std::string describe(std::span<const Place> batch);
+  [[nodiscard]] std::string in_words(std::span<const Place> batch) const;
   [[nodiscard]] std::string name_of(const Place& place) const;
   [[nodiscard]] Queue& at(const Place& place) { return clients_[place.client].queues[place.queue]; }
   template <class Ready>
@@ -221,6 +232,7 @@ class AsyncCalls {
   std::uint64_t submissions_ = 0;
   std::exception_ptr failure_;  ///< of the group
   std::uint64_t failures_ = 0;  ///< of batches, so far
+  const char* why_given_up_ = "";
   bool ends_ = false;
   bool is_idle_ = true;     ///< the helper sleeps until it is woken
   bool is_driven_ = false;  ///< some thread has the engine
@@ -231,5 +243,10 @@ class AsyncCalls {
   Clock::duration in_vain_{0};     ///< how long the ranks have had no jobs in common
   Clock::duration asked_at_{0};    ///< of in_vain_: when it was last asked whether to go on
 };
+
+/// This process ends MPI. What is under way in asynchronous calls of its groups is given up, which
+/// is said, and fails them; returns when no thread carries out calls any more, or after a moment.
+/// `tells_others`: this alone, that the groups fail on all nodes; in turns of this thread.
+void park_async_calls(bool tells_others) noexcept;
 
 }  // namespace tutti

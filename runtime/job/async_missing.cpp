@@ -120,21 +120,28 @@ std::string AsyncCalls::describe_missing(std::span<const std::uint8_t> all) {
 }
 
 std::string AsyncCalls::describe_ready() {
-  std::vector<Place> ready;
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t client = 0; client < clients_.size(); ++client) {
-      for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
-        if (!clients_[client].queues[queue].empty()) ready.push_back({client, queue});
-      }
-    }
-  }
-  return ready.empty() ? "none" : describe(ready);
+  const std::lock_guard lock(mutex_);
+  return ready_in_words();
 }
 
-/// The first of them, and how many more there are.
+/// Under mutex_.
+std::string AsyncCalls::ready_in_words() const {
+  std::vector<Place> ready;
+  for (std::size_t client = 0; client < clients_.size(); ++client) {
+    for (std::size_t queue = 0; queue < clients_[client].queues.size(); ++queue) {
+      if (!clients_[client].queues[queue].empty()) ready.push_back({client, queue});
+    }
+  }
+  return ready.empty() ? "none" : in_words(ready);
+}
+
 std::string AsyncCalls::describe(std::span<const Place> batch) {
   const std::lock_guard lock(mutex_);
+  return in_words(batch);
+}
+
+/// Under mutex_. The first of them, and how many more there are.
+std::string AsyncCalls::in_words(std::span<const Place> batch) const {
   std::string text;
   for (const Place& place : batch.first(std::min(batch.size(), kMostQueuesNamed))) {
     text += (text.empty() ? "" : ", ") + name_of(place);

@@ -142,7 +142,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
     if (parts_.reader != nullptr) parts.reader = parts_.reader->for_group(parts.topology, peers);
   }
   if (parts_.transport != nullptr && parts.topology.size > 1) {
-    parts.transport = parts_.transport->for_group(members, number);
+    parts.transport = parts_.transport->for_group(members, number, parts.topology.num_nodes());
   }
   if (parts.topology.num_nodes() > 1) parts.why_not_async = parts_.why_not_async;
   parts.pace = parts_.pace;

@@ -66,8 +66,8 @@ class MailboxTransport final : public collectives::Transport {
         members_(std::move(members)),
         first_tag_(number * kTagsPerGroup) {}
 
-  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
-                                                     int number) const override {
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members, int number,
+                                                     int /*num_nodes*/) const override {
     std::vector<int> ranks;
     for (const int member : members) ranks.push_back(in_job(member));
     return std::make_unique<MailboxTransport>(mailboxes_, rank_, std::move(ranks), number);

@@ -202,8 +202,9 @@ void read_tuning(EarlyCollectives& ranks, GroupParts& parts) {
 /// missing rank may be waiting for one of them.
 void make_transport(EarlyCollectives& ranks, GroupParts& parts) {
   if (parts.topology.size == 1) return;
-  ranks.agree("prepare their messages",
-              [&] { parts.transport = std::make_unique<MpiTransport>(ranks.comm()); });
+  ranks.agree("prepare their messages", [&] {
+    parts.transport = std::make_unique<MpiTransport>(ranks.comm(), parts.topology.num_nodes());
+  });
   if (parts.topology.num_nodes() > 1 && thread_level() < ThreadLevel::serialized) {
     parts.why_not_async =
         "they are made by a thread of their own, which MPI does not allow as the program has "

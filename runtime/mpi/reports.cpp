@@ -73,6 +73,7 @@ void print(const Summary& summary) {
 /// meet here wait for nobody that they would not wait for anyway; and like all of MPI_Finalize this
 /// has no deadline.
 void print_one(void* value) noexcept {
+  begin_finalize();
   const std::unique_ptr<std::shared_ptr<Summary>> summary(
       static_cast<std::shared_ptr<Summary>*>(value));
   try {

@@ -9,6 +9,7 @@
 #include <link.h>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "tutti/launch.hpp"
 #include "tutti/mpi_abi.hpp"
 
+#include "runtime/job/async_calls.hpp"
 #include "runtime/mpi/init_watch.hpp"
 
 namespace tutti::mpi {
@@ -45,20 +47,72 @@ void require_own_process() {
                   "one here");
 }
 
+/// Global, as MPI is. Never destroyed, because exit handlers need it.
+struct Turns {
+  enum class Kind { unknown, one_at_a_time, all_at_once };
+  std::atomic<Kind> kind{Kind::unknown};
+  std::timed_mutex mutex;                   ///< of one at a time
+  std::atomic<int> inside{0};               ///< threads that are in MPI, of all at once
+  std::atomic<std::thread::id> ended_by{};  ///< the thread that ends MPI, which alone has turns
+  std::atomic<bool> refuses{false};         ///< others need not wait to see what becomes of them
+};
+Turns& turns() noexcept {
+  static auto* const all = new Turns;
+  return *all;
+}
+
+/// Asks MPI once, or once in several threads that begin together.
+Turns::Kind kind_of_turns() noexcept {
+  const auto known = turns().kind.load(std::memory_order_relaxed);
+  if (known != Turns::Kind::unknown) return known;
+  ThreadLevel level{};
+  const bool may_all = calls().thread_level(&level) == 0 && level == ThreadLevel::multiple;
+  const auto kind = may_all ? Turns::Kind::all_at_once : Turns::Kind::one_at_a_time;
+  turns().kind.store(kind, std::memory_order_relaxed);
+  return kind;
+}
+
+constexpr auto kLookAtTurns = std::chrono::microseconds(100);
+
+/// From now on this thread alone has turns; others wait until turns are refused. False if another
+/// one is still in a call of MPI, which takes longer than calls do that wait for nobody.
+bool end_turns() noexcept {
+  constexpr auto kLongestCall = std::chrono::seconds(10);
+  std::thread::id nobody;
+  if (!turns().ended_by.compare_exchange_strong(nobody, std::this_thread::get_id())) return true;
+  if (kind_of_turns() == Turns::Kind::one_at_a_time) {
+    return std::unique_lock(turns().mutex, kLongestCall).owns_lock();
+  }
+  const auto limit = std::chrono::steady_clock::now() + kLongestCall;
+  while (turns().inside.load() != 0 && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(kLookAtTurns);
+  }
+  return turns().inside.load() == 0;
+}
+
+/// All ranks of the job have asked for it: see finalize_together().
+std::atomic<bool> finalizes_together{false};
+
 /// Returns when every rank is about to finalise MPI. Open MPI's mpirun 4.1 crashes or hangs where
 /// ranks end by an error while another rank is in MPI_Finalize, which waits inside the launcher:
 /// tests/faults/README.md has how often.
 /// A rank that waits here is one that computes, to the launcher; and it leaves its core to others.
 /// Like MPI_Finalize it has no deadline: a rank that has finished waits for those that compute.
-/// Once in a process, whoever begins the end: all ranks make one barrier.
+/// Once in a process, whoever begins the end: all ranks make one barrier. Other threads have turns
+/// meanwhile, unless MPI_Finalize has begun.
 void wait_for_all_ranks() noexcept {
   static std::atomic<bool> has_waited{false};
   if (has_waited.exchange(true)) return;
   const Calls& mpi = calls();
   Request barrier;
-  if (mpi.start_barrier(mpi.world(), &barrier) != 0) return;
-  for (bool all_came = false; mpi.test(&barrier, &all_came) == 0 && !all_came;) {
+  {
+    const Turn turn("MPI_Ibarrier", std::nothrow);
+    if (!turn.is_given() || mpi.start_barrier(mpi.world(), &barrier) != 0) return;
+  }
+  for (bool all_came = false; !all_came;) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const Turn turn("MPI_Test", std::nothrow);
+    if (!turn.is_given() || mpi.test(&barrier, &all_came) != 0) return;
   }
 }
 
@@ -79,16 +133,78 @@ void keep_components_loaded() noexcept {
   }
 }
 
-void wait_at_finalize(void* /*unused*/) noexcept {
-  wait_for_all_ranks();
-  keep_components_loaded();
+/// In the environment of a rank, for the programs that it starts: its process number, and what its
+/// launcher has told it.
+constexpr const char* kRankMark = "_TUTTI_RANK";
+
+/// By what a launcher tells processes apart, and jobs; empty if none has started this one. A rank's
+/// programs inherit it, and those of another launcher have another one.
+std::string given_by_launcher() {
+  const std::optional<Launch> launch = find_launch();
+  if (!launch) return {};
+  std::string text = launch->evidence;
+  for (const char* name : {"PMIX_NAMESPACE", "PMI_FD", "PMI_PORT", "PMI_JOBID", "SLURM_JOB_ID",
+                           "SLURM_STEP_ID", "FLUX_JOB_ID"}) {
+    const char* value = std::getenv(name);
+    text += std::string(",") + (value == nullptr ? "" : value);
+  }
+  return text;
 }
 
+/// A program that a rank has started would take the rank's place: MPI knows one process for each.
+void require_own_place() {
+  const char* mark = std::getenv(kRankMark);
+  const std::string place = given_by_launcher();
+  if (mark == nullptr || place.empty()) return;
+  const std::string_view text = mark;
+  const std::string_view process = text.substr(0, text.find(':'));
+  const std::string own = std::to_string(getpid());
+  if (process == own || text.substr(process.size()) != ":" + place) return;
+  throw Error(ErrorCode::invalid_argument,
+              "this process (pid " + own + ") was started by a rank (pid " + std::string(process) +
+                  "), whose place in the job it would take (" + find_launch()->evidence +
+                  "): make the store in the rank itself, or a \"local\" one here; a program that "
+                  "has a launcher of its own: env -u " +
+                  kRankMark);
+}
+
+/// Programs that this rank starts inherit it.
+void mark_rank() {
+  const std::string place = given_by_launcher();
+  if (!place.empty()) setenv(kRankMark, (std::to_string(getpid()) + ":" + place).c_str(), 1);
+}
+
+void on_finalize(void* /*unused*/) noexcept { begin_finalize(); }
+
+/// Asynchronous calls that all ranks have made go on while this one waits for the others. MPI that
+/// ends the process from within a call cannot be ended itself.
 void at_exit() {
-  if (!is_running() || owner() != getpid()) return;
+  const bool is_in_mpi = call_mark().count.load() % 2 == 1;
+  if (is_in_mpi || !is_running() || owner() != getpid()) return;
   wait_for_all_ranks();
+  const bool is_alone = end_turns();
+  turns().refuses = true;
+  park_async_calls(/*tells_others=*/false);
+  if (!is_alone) {
+    std::fputs(
+        "tutti: warning: MPI is not finalised, because another thread of this process does "
+        "not return from a call of it; join threads before the program exits\n",
+        stderr);
+    return;
+  }
   keep_components_loaded();
   calls().finalize();
+}
+
+/// Once MPI runs: programs that this rank starts learn that it is one, and it learns when
+/// MPI_Finalize begins, also one of the program's own.
+void settle_rank() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    mark_rank();
+    const Turn turn("MPI_Comm_set_attr");
+    check(calls().call_at_finalize(on_finalize, nullptr), "MPI_Comm_set_attr");
+  });
 }
 
 /// With fewer, MPI_Init ends the process itself, or waits.
@@ -171,7 +287,11 @@ void ensure_initialized(const Settings& settings) {
     throw Error(ErrorCode::communication,
                 "MPI is finalised; a store must be created before MPI_Finalize");
   }
-  if (is_running()) return require_own_process();
+  if (is_running()) {
+    require_own_process();
+    return settle_rank();
+  }
+  require_own_place();
   require_open_files();
   const std::optional<Launch> launch = find_launch();
   require_launcher_of_mpi(settings, launch);
@@ -182,6 +302,7 @@ void ensure_initialized(const Settings& settings) {
   }
   require_own_process();
   std::atexit(at_exit);
+  settle_rank();
 }
 
 ThreadLevel thread_level() {
@@ -199,32 +320,38 @@ void require_abi(MpiAbi abi, const char* call) {
                   name_of(calls().abi()));
 }
 
-namespace {
-
-/// Global, as MPI is.
-struct Turns {
-  enum class Kind { unknown, one_at_a_time, all_at_once };
-  std::atomic<Kind> kind{Kind::unknown};
-  std::mutex mutex;
-};
-constinit Turns turns;
-
-/// Asks MPI once, or once in several threads that begin together.
-Turns::Kind first_kind() {
-  const bool may_all = thread_level() == ThreadLevel::multiple;
-  const auto kind = may_all ? Turns::Kind::all_at_once : Turns::Kind::one_at_a_time;
-  turns.kind.store(kind, std::memory_order_relaxed);
-  return kind;
+/// A thread that finds its turn gone fails its group. It does so after the thread that ends MPI has
+/// told the other nodes why.
+TurnHold::TurnHold() noexcept {
+  Turns& all = turns();
+  const std::thread::id self = std::this_thread::get_id();
+  is_given_ = all.ended_by.load() == self;
+  if (is_given_) return;
+  is_locked_ = kind_of_turns() == Turns::Kind::one_at_a_time;
+  is_inside_ = !is_locked_;
+  if (is_locked_) all.mutex.lock();
+  if (is_inside_) all.inside.fetch_add(1);
+  is_given_ = all.ended_by.load() == std::thread::id();
+  if (is_given_) return;
+  leave();
+  while (!all.refuses) std::this_thread::sleep_for(kLookAtTurns);
 }
 
-}  // namespace
-
-std::unique_lock<std::mutex> Turn::take() {
-  auto kind = turns.kind.load(std::memory_order_relaxed);
-  if (kind == Turns::Kind::unknown) kind = first_kind();
-  if (kind == Turns::Kind::all_at_once) return {};
-  return std::unique_lock(turns.mutex);
+void TurnHold::leave() noexcept {
+  if (is_locked_) turns().mutex.unlock();
+  if (is_inside_) turns().inside.fetch_sub(1);
+  is_locked_ = is_inside_ = false;
 }
+
+void Turn::throw_ended(const char* call) {
+  throw Error(ErrorCode::communication,
+              std::string(call) +
+                  ": this process ends MPI, by MPI_Finalize or its exit, while a thread still "
+                  "needs it; wait() for asynchronous calls, and destroy stores and communicators, "
+                  "first");
+}
+
+bool allows_all_threads() { return kind_of_turns() == Turns::Kind::all_at_once; }
 
 std::unique_lock<std::timed_mutex> require_only_maker(std::chrono::duration<double> limit) {
   static std::timed_mutex one_maker;
@@ -238,12 +365,17 @@ std::unique_lock<std::timed_mutex> require_only_maker(std::chrono::duration<doub
                   "initialise MPI with MPI_THREAD_MULTIPLE");
 }
 
-void finalize_together() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    const Turn turn("MPI_Comm_set_attr");
-    check(calls().call_at_finalize(wait_at_finalize, nullptr), "MPI_Comm_set_attr");
-  });
+void finalize_together() noexcept { finalizes_together = true; }
+
+void begin_finalize() noexcept {
+  static std::atomic<bool> has_begun{false};
+  if (has_begun.exchange(true)) return;
+  end_turns();
+  park_async_calls(/*tells_others=*/true);
+  turns().refuses = true;
+  park_async_calls(/*tells_others=*/false);
+  if (finalizes_together) wait_for_all_ranks();
+  keep_components_loaded();
 }
 
 void abort_job(int exit_code) {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -55,6 +55,24 @@ bool is_running() noexcept;
 /// What MPI allows threads to do.
 ThreadLevel thread_level();
 
+/// What a turn holds: the one lock, or a place among the threads that are in MPI at once.
+class TurnHold {
+ public:
+  /// Waits for its turn; none is given to another thread once this process ends MPI.
+  TurnHold() noexcept;
+  ~TurnHold() { leave(); }
+  TurnHold(const TurnHold&) = delete;
+  TurnHold& operator=(const TurnHold&) = delete;
+  [[nodiscard]] bool is_given() const noexcept { return is_given_; }
+
+ private:
+  void leave() noexcept;
+
+  bool is_locked_ = false;
+  bool is_inside_ = false;
+  bool is_given_ = false;
+};
+
 /// A thread's turn to call MPI, which the watchdog looks at: one at a time, unless MPI has
 /// MPI_THREAD_MULTIPLE. Threads have stores of their own, or wait for asynchronous calls. Turns of
 /// one thread do not nest. The calls that make communicators wait for other ranks in their turn: by
@@ -62,15 +80,23 @@ ThreadLevel thread_level();
 /// sees to that for duplicate_world() and for groups of some ranks whose lanes are MPI's.
 class Turn {
  public:
-  /// `call` is its name, a literal.
-  explicit Turn(const char* call) : lock_(take()), inside_(call) {}
+  /// `call` is its name, a literal. Errors: communication once this process ends MPI.
+  explicit Turn(const char* call) : Turn(call, std::nothrow) {
+    if (!is_given()) throw_ended(call);
+  }
+  /// For what must not throw: look whether it is given.
+  Turn(const char* call, std::nothrow_t /*unused*/) noexcept : inside_(call) {}
+  [[nodiscard]] bool is_given() const noexcept { return hold_.is_given(); }
 
  private:
-  static std::unique_lock<std::mutex> take();
+  [[noreturn]] static void throw_ended(const char* call);
 
-  std::unique_lock<std::mutex> lock_;
+  TurnHold hold_;
   InsideCall inside_;
 };
+
+/// True if any thread may call MPI at any time.
+bool allows_all_threads();
 
 /// This thread's alone to make groups, as long as it holds the lock; no lock where MPI lets threads
 /// do so at once. Errors: invalid_argument after `limit` seconds.
@@ -79,7 +105,11 @@ class Turn {
 
 /// From now on MPI_Finalize, also one of the program's own, first waits for all ranks without the
 /// launcher. Collective over MPI_COMM_WORLD: all ranks call it, or none.
-void finalize_together();
+void finalize_together() noexcept;
+
+/// For what MPI_Finalize calls, before anything else: no other thread has a turn any more, and what
+/// it does in asynchronous calls is given up. Does so once.
+void begin_finalize() noexcept;
 
 /// Ends the whole job now.
 [[noreturn]] void abort_job(int exit_code);

@@ -13,20 +13,25 @@ constexpr int kNoticeTag = 100;
 constexpr int kTagsPerGroup = 128;
 }  // namespace
 
-MpiTransport::MpiTransport(const Comm& comm) : MpiTransport(comm, {}, 0) {}
+MpiTransport::MpiTransport(const Comm& comm, int num_nodes)
+    : MpiTransport(comm, Members{.num_nodes = num_nodes, .maker = std::this_thread::get_id()}) {}
 
 /// Groups share a communicator: making one of MPI's own is a collective call without a deadline,
 /// and freeing it, too.
-MpiTransport::MpiTransport(const Comm& comm, std::vector<int> members, int number)
-    : mpi_(calls()), comm_(comm), members_(std::move(members)), first_tag_(number * kTagsPerGroup) {
+MpiTransport::MpiTransport(const Comm& comm, Members members)
+    : mpi_(calls()),
+      comm_(comm),
+      members_(std::move(members)),
+      first_tag_(members_.number * kTagsPerGroup) {
+  if (!has_messages()) return;
   int limit = 0;
   {
     const Turn turn("MPI_Comm_get_attr");
     check(mpi_.tag_limit(&limit), "MPI_Comm_get_attr of MPI_TAG_UB");
   }
   const int groups = limit / kTagsPerGroup;
-  if (number >= groups) {
-    throw Error(ErrorCode::invalid_argument, "this is group " + std::to_string(number) +
+  if (members_.number >= groups) {
+    throw Error(ErrorCode::invalid_argument, "this is group " + std::to_string(members_.number) +
                                                  " of its job, and this MPI has tags for " +
                                                  std::to_string(groups) +
                                                  "; make groups once and keep them");
@@ -36,16 +41,18 @@ MpiTransport::MpiTransport(const Comm& comm, std::vector<int> members, int numbe
   listen();
 }
 
+/// The thread that made the first of these groups called MPI for that, so it may do so again.
 std::unique_ptr<collectives::Transport> MpiTransport::for_group(const std::vector<int>& members,
-                                                                int number) const {
-  std::vector<int> ranks;
-  for (const int member : members) ranks.push_back(in_comm(member));
-  return std::make_unique<MpiTransport>(comm_, std::move(ranks), number);
+                                                                int number, int num_nodes) const {
+  Members of_group{.number = number, .num_nodes = num_nodes, .maker = members_.maker};
+  for (const int member : members) of_group.ranks.push_back(in_comm(member));
+  return std::unique_ptr<MpiTransport>(new MpiTransport(comm_, std::move(of_group)));
 }
 
 MpiTransport::~MpiTransport() {
-  if (!is_running()) return;
-  const Turn turn("MPI_Cancel");
+  if (!has_messages() || !is_running()) return;
+  const Turn turn("MPI_Cancel", std::nothrow);
+  if (!turn.is_given()) return;
   mpi_.cancel(&listening_);
   if (mpi_.wait(&listening_) == 0) delete incoming_;
   forget_sent_notices();
@@ -126,7 +133,13 @@ bool MpiTransport::done(Request request) {
   return true;
 }
 
+/// Between nodes the program makes no MPI call while others make calls of this group.
+bool MpiTransport::may_progress() const {
+  return has_messages() || allows_all_threads() || std::this_thread::get_id() == members_.maker;
+}
+
 void MpiTransport::progress() {
+  if (!may_progress()) return;
   const Turn turn("MPI_Iprobe");
   int from = kAnyRank;
   bool found = false;
@@ -135,8 +148,8 @@ void MpiTransport::progress() {
 
 /// Without memory for it the others learn of a failure by their deadline.
 void MpiTransport::notify(int to_rank, const collectives::Notice& notice) noexcept {
-  const Turn turn("MPI_Isend");
-  if (is_mute_ || !is_running()) return;
+  const Turn turn("MPI_Isend", std::nothrow);
+  if (!turn.is_given() || is_mute_ || !is_running()) return;
   forget_sent_notices();
   try {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&notice);
@@ -160,6 +173,7 @@ void MpiTransport::forget_sent_notices() noexcept {
 }
 
 std::optional<collectives::Notice> MpiTransport::poll_notice() {
+  if (!has_messages()) return std::nullopt;
   const Turn turn("MPI_Test");
   bool complete = false;
   check(mpi_.test(&listening_, &complete), "MPI_Test of a notice");

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between nodes by MPI point-to-point.
+// Messages between nodes by MPI point-to-point. A group on one node sends none: the thread that
+// made it lets the program's own messages move while it waits, and no other thread calls MPI for
+// it.
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "collectives/wait/transport.hpp"
@@ -13,9 +16,7 @@ namespace tutti::mpi {
 class MpiTransport final : public collectives::Transport {
  public:
   /// `comm` is ours alone and returns errors; its ranks are the group's ranks.
-  explicit MpiTransport(const Comm& comm);
-  /// The group of some of its ranks. Errors: invalid_argument, see for_group().
-  MpiTransport(const Comm& comm, std::vector<int> members, int number);
+  MpiTransport(const Comm& comm, int num_nodes);
   /// Requests that are still under way are left to MPI: a cancelled send may never complete.
   ~MpiTransport() override;
 
@@ -27,14 +28,15 @@ class MpiTransport final : public collectives::Transport {
   /// MPIs crash (Open MPI 4.1, in mca_pml_ob1_add_comm) or end the job.
   void mute() noexcept { is_mute_ = true; }
 
-  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
-                                                     int number) const override;
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members, int number,
+                                                     int num_nodes) const override;
   void make_lane(const std::vector<int>& ranks) override;
   Request send(int to_rank, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from_rank, int tag, std::span<std::byte> bytes) override;
   Request allreduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op) override;
   bool done(Request request) override;
   void progress() override;
+  [[nodiscard]] bool may_progress() const override;
   void notify(int to_rank, const collectives::Notice& notice) noexcept override;
   std::optional<collectives::Notice> poll_notice() override;
 
@@ -45,23 +47,35 @@ class MpiTransport final : public collectives::Transport {
     mpi::Request request;
   };
 
+  /// Which ranks of a communicator, and who may call MPI for them on one node.
+  struct Members {
+    std::vector<int> ranks{};  ///< empty if they are the communicator's
+    int number = 0;
+    int num_nodes = 1;
+    std::thread::id maker{};
+  };
+  MpiTransport(const Comm& comm, Members members);
+
   Request keep(const mpi::Request& request);
   void forget_sent_notices() noexcept;
   void listen();
 
-  [[nodiscard]] int in_comm(int rank) const { return members_.empty() ? rank : members_[rank]; }
+  [[nodiscard]] bool has_messages() const { return members_.num_nodes > 1; }
+  [[nodiscard]] int in_comm(int rank) const {
+    return members_.ranks.empty() ? rank : members_.ranks[rank];
+  }
 
   const Calls& mpi_;
   Comm comm_;
-  std::vector<int> members_;  ///< ranks in comm_; empty if they are the group's
-  int first_tag_;             ///< a group's tags begin here
+  Members members_;
+  int first_tag_;  ///< a group's tags begin here
   Comm lane_;
   bool is_mute_ = false;
   std::vector<mpi::Request> requests_;
   std::vector<Request> free_;
   std::vector<SentNotice> sent_notices_;
   /// The notice that is listened for, on the heap, because MPI may outlive this object.
-  collectives::Notice* incoming_;
+  collectives::Notice* incoming_ = nullptr;
   mpi::Request listening_;
 };
 

@@ -31,8 +31,8 @@ class SimulatedTransport final : public collectives::Transport {
   SimulatedTransport(const SimulatedTransport&) = delete;
   SimulatedTransport& operator=(const SimulatedTransport&) = delete;
 
-  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members,
-                                                     int number) const override {
+  [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members, int number,
+                                                     int /*num_nodes*/) const override {
     std::vector<int> ranks;
     for (const int member : members) ranks.push_back(in_job(member));
     return std::make_unique<SimulatedTransport>(wires_, rank_, std::move(ranks), number);

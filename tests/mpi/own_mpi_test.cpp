@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that leaves MPI to the library, with mpirun or without. That MPI is ended as well is
 // seen in the status: mpirun fails a job whose process ends without it.
+#include <array>
 #include <doctest/doctest.h>
 #include <mpi.h>
+#include <spawn.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "tutti/launch.hpp"
 #include "tutti/tutti.hpp"
 
 namespace {
@@ -40,6 +46,46 @@ TEST_CASE("dist initialises MPI if the program has not, once for several stores"
   tutti::KVStore second = tutti::KVStore::create("dist");
   check_push(second);
   second.barrier();
+}
+
+namespace {
+
+/// Runs the test below in a program that this rank starts, with this environment. Its exit code.
+int run_child(char** environment) {
+  std::array<char*, 4> arguments{};
+  std::array<std::string, 3> words{"own_mpi_test", "--test-case=(child)*", "--no-skip"};
+  for (std::size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
+  pid_t child = 0;
+  if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment) != 0) {
+    return -1;
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE("(child) a program that a rank starts makes no dist store, and ends" * doctest::skip()) {
+  std::string text;
+  try {
+    tutti::KVStore::create("dist");
+  } catch (const tutti::Error& error) {
+    text = error.what();
+    CHECK(error.code() == tutti::ErrorCode::invalid_argument);
+  }
+  CHECK(text.find("was started by a rank (pid " + std::to_string(getppid()) + ")") != text.npos);
+  CHECK(text.find("\"local\"") != text.npos);
+  CHECK(!is_mpi_up());
+  tutti::KVStore kv = tutti::KVStore::create("local");
+  check_push(kv);
+}
+
+TEST_CASE("a program that a rank starts is refused before MPI, whose place it would take") {
+  if (!tutti::find_launch()) return;  // alone, it takes nobody's
+  tutti::KVStore kv = tutti::KVStore::create("dist");
+  CHECK(run_child(environ) == 0);
+  check_push(kv);
 }
 
 // The last one. Where ranks waited for each other twice, the others would not end.

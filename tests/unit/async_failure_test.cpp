@@ -155,6 +155,34 @@ TEST_CASE("a store that is destroyed with pushes under way fails all ranks, and 
   CHECK(std::string(outcomes[1]->what()).find("destroyed") != std::string::npos);
 }
 
+TEST_CASE("a store that is destroyed when its last push ends leaves the group as it is") {
+  constexpr int kTries = test::kFewCases ? 10 : 60;
+  int poisoned = 0;
+  int complete = 0;
+  for (int i = 0; i < kTries; ++i) {
+    std::optional<bool> is_usable;  // of a group whose push has ended well on rank 0
+    static_cast<void>(test::as_ranks({2}, {}, [&](Communicator& comm) {
+      std::optional<KVStore> first(KVStore::create(comm));
+      KVStore second = KVStore::create(comm);
+      first->init(1, Tensor::full({5000}, 0));
+      second.init(1, Tensor::full({5}, 0));
+      const Pending sent = first->push_async(1, Tensor::full({5000}, 1));
+      if (comm.rank() != 0) sent.wait();
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(3 * i);
+      while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      first.reset();
+      sent.wait();
+      if (comm.rank() == 0) is_usable = false;
+      second.push_async(1, Tensor::full({5}, 1)).wait();
+      if (comm.rank() == 0) is_usable = true;
+    }));
+    if (is_usable) ++complete;
+    if (is_usable && !*is_usable) ++poisoned;
+  }
+  CAPTURE(complete);
+  CHECK(poisoned == 0);
+}
+
 TEST_CASE("a communicator that is destroyed with calls under way fails all ranks") {
   std::atomic<bool> is_destroyed{false};
   auto groups = make_thread_groups({2}, {});
