@@ -10,7 +10,7 @@ namespace tutti::collectives {
 
 namespace {
 
-constexpr auto kLongestRaise = std::chrono::seconds(1);  // who raises may be killed meanwhile
+constexpr auto kLongestRaise = std::chrono::seconds(1);  // of another thread of this rank
 constexpr auto kLookForText = std::chrono::microseconds(50);
 
 /// Whether a node tells all others itself what happens in it: those that agree with all others in
@@ -36,19 +36,22 @@ std::string in_seconds(std::chrono::steady_clock::duration time) {
 }
 
 bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text) {
-  ControlBlock& node = memory.first();
+  std::atomic<std::uint32_t>& failure = memory.first().failure;
+  ControlBlock& own = memory.control();
+  if (failure.load() != kHealthy || own.raises.exchange(1) != 0) return false;
+  own.failure_code = static_cast<std::uint32_t>(code);
+  copy_text(own.failure_text, text);
   std::uint32_t healthy = kHealthy;
-  if (!node.failure.compare_exchange_strong(healthy, kRaising)) return false;
-  node.failure_code = static_cast<std::uint32_t>(code);
-  copy_text(node.failure_text, text);
-  node.failure.store(kRaised, std::memory_order_release);
+  const auto raised = static_cast<std::uint32_t>(memory.local_rank) + 1;
+  if (!failure.compare_exchange_strong(healthy, raised)) return false;
   Sleepers::wake_all(memory);
   return true;
 }
 
 void Failure::throw_it() const {
-  const ControlBlock& node = memory_.first();
-  throw Error(static_cast<ErrorCode>(node.failure_code), node.failure_text, ErrorScope::failed,
+  const std::uint32_t raised = memory_.first().failure.load(std::memory_order_acquire);
+  const ControlBlock& by = memory_.peers[raised - 1].control();
+  throw Error(static_cast<ErrorCode>(by.failure_code), by.failure_text, ErrorScope::failed,
               /*reporter=*/false);
 }
 
@@ -66,7 +69,7 @@ bool Failure::raise(ErrorCode code, const std::string& text) {
 void Failure::fail(ErrorCode code, const std::string& text, bool reporter) {
   if (!raise(code, text)) {
     const auto limit = std::chrono::steady_clock::now() + kLongestRaise;
-    while (!raised() && std::chrono::steady_clock::now() < limit) {
+    while (!failed() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(kLookForText);
     }
     check();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way to fail: how a rank raises a failure, and what it notices of others.
 //
-// The first failure of a node stands, in the block of its first rank, and every rank that waits or
-// begins a call throws it. Other nodes learn of it, and of ranks that have left, by notices.
+// The first failure of a node stands, in the block of the rank that raised it, and every rank that
+// waits or begins a call throws it. Other nodes learn of it, and of ranks that have left, by
+// notices.
 #pragma once
 
 #include <chrono>
@@ -84,14 +85,10 @@ class Failure {
 
   /// Throws if this node has failed.
   void check() const {
-    if (raised()) throw_it();
+    if (failed()) throw_it();
   }
   [[nodiscard]] bool failed() const {
     return memory_.first().failure.load(std::memory_order_acquire) != kHealthy;
-  }
-  /// True once the failure's text can be read.
-  [[nodiscard]] bool raised() const {
-    return memory_.first().failure.load(std::memory_order_acquire) == kRaised;
   }
 
   /// Tells all ranks that this one takes part in no call after `last_sequence`; if an exception is

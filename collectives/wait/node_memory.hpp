@@ -156,9 +156,12 @@ struct ControlBlock {
   std::atomic<std::uint64_t> asked_in{0};
   std::atomic<std::uint64_t> answers{0};
 
-  /// The node's failure, raised once and never lowered (of the first rank).
-  alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};  ///< FailureState
-  std::uint32_t failure_code = 0;                             ///< an ErrorCode
+  /// The node's failure, raised once and never lowered (of the first rank): kHealthy, or one more
+  /// than the local rank whose block has the code and the text. They are there first, so that a
+  /// rank which is killed while it raises a failure holds up nobody.
+  alignas(kLineBytes) std::atomic<std::uint32_t> failure{0};
+  std::atomic<std::uint32_t> raises{0};  ///< 1: a thread of this rank writes what follows
+  std::uint32_t failure_code = 0;        ///< an ErrorCode
   char failure_text[kReportBytes] = {};
 
   /// This rank's ring of slots, see SlotRing: its offset, 0 before it is needed, and its length.
@@ -183,7 +186,7 @@ enum class MessageState : std::uint32_t { none, sends, receives };
 
 inline constexpr std::uint64_t kLeftByException = std::uint64_t{1} << 63;
 
-enum FailureState : std::uint32_t { kHealthy = 0, kRaising = 1, kRaised = 2 };
+inline constexpr std::uint32_t kHealthy = 0;
 /// A report_code that is no ErrorCode: see MismatchReport.
 inline constexpr std::uint32_t kOnlyChecksDiffer = 0;
 

@@ -109,7 +109,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
           polled + (spares_progress() ? Clock::duration(Sleepers::kLongest) : progress_every);
     }
     if (polled >= kProgressAfter) {
-      if (failure_.raised()) {
+      if (failure_.failed()) {
         if (ready()) return;  // what came before the failure counts
         failure_.check();
       }

@@ -15,6 +15,7 @@
 
 #include "tutti/key.hpp"
 
+#include "collectives/wait/failure.hpp"
 #include "collectives/wait/node_memory.hpp"
 #include "unit/threads.hpp"
 
@@ -149,19 +150,28 @@ TEST_CASE("the first of several failures is told to all, with its own text") {
     ControlBlock& first = node[0];
     REQUIRE(node.run([&](int rank) {
       dawdle(round, rank);
+      const std::string text = "rank " + std::to_string(rank);
+      std::memcpy(node[rank].failure_text, text.c_str(), text.size() + 1);
       std::uint32_t healthy = tutti::collectives::kHealthy;
-      if (first.failure.compare_exchange_strong(healthy, tutti::collectives::kRaising)) {
-        first.failure_code = static_cast<std::uint32_t>(rank) + 1;
-        const std::string text = "rank " + std::to_string(rank);
-        std::memcpy(first.failure_text, text.c_str(), text.size() + 1);
-        first.failure.store(tutti::collectives::kRaised, std::memory_order_release);
-      }
-      wait_until([&] {
-        return first.failure.load(std::memory_order_acquire) == tutti::collectives::kRaised;
-      });
-      node.expect(first.failure_text == "rank " + std::to_string(first.failure_code - 1));
+      first.failure.compare_exchange_strong(healthy, static_cast<std::uint32_t>(rank) + 1);
+      const int by = static_cast<int>(first.failure.load(std::memory_order_acquire)) - 1;
+      node.expect(node[by].failure_text == "rank " + std::to_string(by));
     }) == 0);
   }
+}
+
+TEST_CASE("a rank that is killed while it raises a failure keeps nobody from raising another") {
+  Node node;
+  tutti::collectives::NodeMemory memory;
+  for (int rank = 0; rank < 2; ++rank) memory.peers.push_back({nullptr, &node[rank]});
+  node[1].raises = 1;  // and it has not come further
+  memory.local_rank = 0;
+  CHECK(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late"));
+  CHECK(memory.first().failure == 1);
+  CHECK(std::string(node[0].failure_text) == "is late");
+  memory.local_rank = 1;
+  CHECK_FALSE(tutti::collectives::raise_in_node(memory, tutti::ErrorCode::timeout, "is late, too"));
+  CHECK(std::string(node[0].failure_text) == "is late");
 }
 
 TEST_CASE("a record that is read while its rank goes on is of one call, or of none") {
