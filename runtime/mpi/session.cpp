@@ -61,6 +61,9 @@ Turns& turns() noexcept {
   return *all;
 }
 
+/// Plain, so that exit handlers of a thread still find it.
+thread_local bool has_turn = false;
+
 /// Asks MPI once, or once in several threads that begin together.
 Turns::Kind kind_of_turns() noexcept {
   const auto known = turns().kind.load(std::memory_order_relaxed);
@@ -179,8 +182,7 @@ void on_finalize(void* /*unused*/) noexcept { begin_finalize(); }
 /// Asynchronous calls that all ranks have made go on while this one waits for the others. MPI that
 /// ends the process from within a call cannot be ended itself.
 void at_exit() {
-  const bool is_in_mpi = call_mark().count.load() % 2 == 1;
-  if (is_in_mpi || !is_running() || owner() != getpid()) return;
+  if (has_turn || !is_running() || owner() != getpid()) return;
   wait_for_all_ranks();
   const bool is_alone = end_turns();
   turns().refuses = true;
@@ -332,6 +334,7 @@ TurnHold::TurnHold() noexcept {
   if (is_locked_) all.mutex.lock();
   if (is_inside_) all.inside.fetch_add(1);
   is_given_ = all.ended_by.load() == std::thread::id();
+  has_turn = is_given_;
   if (is_given_) return;
   leave();
   while (!all.refuses) std::this_thread::sleep_for(kLookAtTurns);
@@ -340,6 +343,7 @@ TurnHold::TurnHold() noexcept {
 void TurnHold::leave() noexcept {
   if (is_locked_) turns().mutex.unlock();
   if (is_inside_) turns().inside.fetch_sub(1);
+  if (is_locked_ || is_inside_) has_turn = false;
   is_locked_ = is_inside_ = false;
 }
 
