@@ -2,6 +2,7 @@
 #include "runtime/gpu/pool.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace tutti::gpus {
 
@@ -78,7 +79,10 @@ bool Pool::release_large_blocks() {
 
 void Pool::give_back(std::byte* block) noexcept {
   const std::lock_guard lock(mutex_);
-  free_.emplace(sizes_.at(block), block);
+  try {
+    free_.emplace(sizes_.at(block), block);
+  } catch (const std::bad_alloc&) {  // no memory to remember the block: nobody gets it again
+  }
 }
 
 }  // namespace tutti::gpus

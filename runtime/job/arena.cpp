@@ -303,7 +303,10 @@ void Arena::free_locked(std::byte* memory) noexcept {
       return;
     }
   }
-  free_[offset] = bytes;
+  try {
+    free_[offset] = bytes;
+  } catch (const std::bad_alloc&) {  // no memory to remember the block: nobody gets it again
+  }
 }
 
 }  // namespace tutti

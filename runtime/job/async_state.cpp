@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/async_state.hpp"
 
+#include <new>
+
 #include "tutti/error.hpp"
 #include "tutti/pending.hpp"
 
@@ -23,7 +25,10 @@ std::string text_of(const std::exception_ptr& error) {
 AsyncState::~AsyncState() {
   if (error_ == nullptr || error_was_seen_) return;
   if (waiting_->patience.is_given_up.load()) return;  // that has been said
-  waiting_->warn(what_ + " failed, and nobody waited for it: " + text_of(error_));
+  try {
+    waiting_->warn(what_ + " failed, and nobody waited for it: " + text_of(error_));
+  } catch (const std::bad_alloc&) {  // a warning less
+  }
 }
 
 void AsyncState::wait() {
@@ -34,7 +39,7 @@ void AsyncState::wait() {
   std::rethrow_exception(error_);
 }
 
-void AsyncState::end_part(const std::exception_ptr& error, std::uint64_t failure) {
+void AsyncState::end_part(const std::exception_ptr& error, std::uint64_t failure) noexcept {
   if (error != nullptr) {
     const std::lock_guard lock(mutex_);
     if (error_ == nullptr) {

@@ -97,8 +97,8 @@ class AsyncState {
 
   [[nodiscard]] bool ready() const { return left_.load(std::memory_order_acquire) == 0; }
   void wait();
-  /// A part is done; the first error of any part is the call's. `failure`: see AsyncCalls::end().
-  void end_part(const std::exception_ptr& error, std::uint64_t failure);
+  /// A part is done; the first error of any part is the call's. `failure`: see AsyncQueues::end().
+  void end_part(const std::exception_ptr& error, std::uint64_t failure) noexcept;
   /// The number of the failure, once the call is ready; 0 if it has not failed.
   [[nodiscard]] std::uint64_t failure() const;
 

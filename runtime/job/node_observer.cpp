@@ -9,6 +9,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <mutex>
+#include <new>
 #include <sched.h>
 #include <unistd.h>
 
@@ -115,8 +116,11 @@ NodeObserver::~NodeObserver() {
     const RecordBook& calls = memory_.control().calls;
     const std::size_t length = calls.describe(calls.newest(), words);
     const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
-    observers().place_of_failure = name_of(topology_, topology_.rank) + ", after " +
-                                   (length == 0 ? "no call" : std::string(words, length)) + ": ";
+    try {
+      observers().place_of_failure = name_of(topology_, topology_.rank) + ", after " +
+                                     (length == 0 ? "no call" : std::string(words, length)) + ": ";
+    } catch (const std::bad_alloc&) {  // the exception says what it says, without a place
+    }
   }
   if (place_ == kMostObservers) return;
   observers().places[place_].store(nullptr);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "tutti/error.hpp"
 
@@ -40,6 +41,7 @@ void Reports::write_metrics() noexcept {
     observe::replace_file(targets_.metrics, observe::prometheus_text(
                                                 statistics_of(engine_.statistics(), topology.rank),
                                                 topology.names->host_of(topology.rank)));
+  } catch (const std::bad_alloc&) {  // the next time, perhaps
   } catch (const std::exception& error) {
     if (!has_warned_) engine_.log().warn(std::string("TUTTI_PROMETHEUS: ") + error.what());
     has_warned_ = true;  // once is enough
@@ -65,6 +67,7 @@ void Reports::finish() noexcept {
       targets_.summary(statistics_of(engine_.statistics(), engine_.topology().rank));
     }
     if (!targets_.trace.empty()) write_trace();
+  } catch (const std::bad_alloc&) {  // a report less, and no memory to say so
   } catch (const std::exception& error) {
     engine_.log().warn(error.what());
   }

@@ -2,6 +2,7 @@
 #include "runtime/store/dense/async_pushes.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "runtime/store/core/call_totals.hpp"
 #include "runtime/store/core/push_protocol.hpp"
@@ -56,9 +57,13 @@ Tensor StagedValues::take(const Entry& entry, const ConstTensorView& value) {
   return std::move(*copy);
 }
 
-void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) {
+/// Without memory for the list the copies go back to the arena.
+void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) noexcept {
   const std::lock_guard lock(mutex_);
-  std::ranges::move(copies, std::back_inserter(free_[order]));
+  try {
+    std::ranges::move(copies, std::back_inserter(free_[order]));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // --- the program's thread ------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class StagedValues {
 
   /// A copy. Errors: out_of_memory.
   Tensor take(const Entry& entry, const ConstTensorView& value);
-  void give_back(std::size_t order, std::vector<Tensor> copies);
+  void give_back(std::size_t order, std::vector<Tensor> copies) noexcept;
 
  private:
   Group& group_;
