@@ -47,6 +47,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   std::byte* allocate(int device, std::size_t bytes) override {
     const OnDevice here(device);
     void* memory = nullptr;
+    const BesideCaptures beside;
     const cudaError_t status = cudaMalloc(&memory, bytes);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());  // else the next kernel would report it
@@ -56,13 +57,15 @@ class CudaAccelerator final : public gpus::Accelerator {
     return static_cast<std::byte*>(memory);
   }
   void release(int /*device*/, std::byte* memory) noexcept override {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaFree(memory));
   }
 
   std::byte* allocate_pinned(int device, std::size_t bytes) override {
     const OnDevice here(device);  // else the current one's context is made
     void* memory = nullptr;
+    const BesideCaptures beside;
     const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
@@ -72,19 +75,22 @@ class CudaAccelerator final : public gpus::Accelerator {
     return static_cast<std::byte*>(memory);
   }
   void release_pinned(std::byte* memory) noexcept override {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaFreeHost(memory));
   }
 
   /// Where it cannot be done (a limit on locked memory, say) copies are slower, and right.
   bool pin(int device, std::byte* memory, std::size_t bytes) override {
     const OnDevice here(device);
+    const BesideCaptures beside;
     if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess) return true;
     static_cast<void>(cudaGetLastError());
     return false;
   }
   void unpin(std::byte* memory) noexcept override {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaHostUnregister(memory));
   }
 
@@ -96,7 +102,7 @@ class CudaAccelerator final : public gpus::Accelerator {
     return stream;
   }
   void destroy_stream(int /*device*/, gpus::Stream stream) noexcept override {
-    choose_used_device();
+    const OnUsedDevice here;
     ignore(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
   }
 
@@ -127,7 +133,7 @@ class CudaAccelerator final : public gpus::Accelerator {
     return event;
   }
   void destroy_event(gpus::Event event) noexcept override {
-    choose_used_device();
+    const OnUsedDevice here;
     ignore(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
   }
   void record(gpus::Event event, int device, gpus::Stream stream) override {
@@ -141,7 +147,8 @@ class CudaAccelerator final : public gpus::Accelerator {
           "cudaStreamWaitEvent", device);
   }
   bool done(gpus::Event event) override {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
     if (status == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());
@@ -156,13 +163,6 @@ class CudaAccelerator final : public gpus::Accelerator {
     const OnDevice here(device);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
           "cudaMemcpyAsync", device);
-  }
-
-  /// In the global mode, which a capture has unless it asks for another, cudaEventQuery of any
-  /// other thread ends it.
-  void work_beside_captures() noexcept override {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    ignore(cudaThreadExchangeStreamCaptureMode(&mode));
   }
 
 #if TUTTI_HAS_NVTX

@@ -37,32 +37,63 @@ inline void ignore(cudaError_t status) noexcept {
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
-/// Whether this process has used a device. Making it current would make its context, which takes
-/// half a gigabyte of it, and which a GPU in exclusive mode refuses to all but one process.
+/// Whether this process has used a device. To make it current by cudaSetDevice would make its
+/// context, which takes half a gigabyte of it, and which a GPU in exclusive mode refuses to all but
+/// one process.
 bool has_context(int device) noexcept;
 
-/// Before calls that name no device: they make the context of the thread's current one, which is
-/// gpu(0) in a thread that has never chosen. If the process does not use that, one that it uses
-/// becomes the current one.
-void choose_used_device() noexcept;
+/// Makes a device current for this thread until pop_context(), which leaves the thread's choice of
+/// a device as it was, also where it has made none. Makes the device's context. Errors:
+/// communication.
+void push_context(int device);
+void pop_context() noexcept;
 
-/// Makes a device the calling thread's current one for as long as it lives, and then the one before
-/// if the process uses that: a thread that has never chosen one has gpu(0), used or not.
+/// Makes a device the calling thread's current one for as long as it lives, and then the one
+/// before.
 class OnDevice {
  public:
-  explicit OnDevice(int device) : device_(device) {
-    check(cudaGetDevice(&before_), "cudaGetDevice", device);
-    if (before_ != device) check(cudaSetDevice(device), "cudaSetDevice", device);
-  }
+  explicit OnDevice(int device);
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() {
-    if (before_ != device_ && has_context(before_)) static_cast<void>(cudaSetDevice(before_));
+    if (has_pushed_) pop_context();
+    if (has_set_) ignore(cudaSetDevice(before_));
   }
 
  private:
-  int device_;
   int before_ = 0;
+  bool has_set_ = false;
+  bool has_pushed_ = false;
+};
+
+/// Around calls that name no device: they would make the context of the thread's current one, which
+/// is gpu(0) in a thread that has never chosen. Where the process does not use that, a device that
+/// it uses is current meanwhile.
+class OnUsedDevice {
+ public:
+  OnUsedDevice() noexcept;
+  OnUsedDevice(const OnUsedDevice&) = delete;
+  OnUsedDevice& operator=(const OnUsedDevice&) = delete;
+  ~OnUsedDevice() {
+    if (has_pushed_) pop_context();
+  }
+
+ private:
+  bool has_pushed_ = false;
+};
+
+/// Around calls that CUDA forbids while another thread captures a stream into a graph, in the mode
+/// that captures have unless they ask for another: they would end that capture. None of the
+/// library's has to do with a capture, so they are made in the relaxed mode.
+class BesideCaptures {
+ public:
+  BesideCaptures() noexcept { ignore(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures() { ignore(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 }  // namespace tutti::cuda

@@ -63,23 +63,27 @@ class CudaMachine {
   std::byte* allocate(std::size_t bytes) {
     const OnDevice guard(device_);
     void* memory = nullptr;
+    const BesideCaptures beside;
     check(cudaMalloc(&memory, bytes), "cudaMalloc", device_);
     return static_cast<std::byte*>(memory);
   }
   /// Errors are ignored: at the end of a process the driver may be gone already.
   void release(std::byte* memory) noexcept {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaFree(memory));
   }
 
   std::byte* allocate_pinned(std::size_t bytes) {
     const OnDevice guard(device_);
     void* memory = nullptr;
+    const BesideCaptures beside;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", device_);
     return static_cast<std::byte*>(memory);
   }
   void release_pinned(std::byte* memory) noexcept {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaFreeHost(memory));
   }
 
@@ -97,7 +101,7 @@ class CudaMachine {
     return event;
   }
   void destroy_event(Event event) noexcept {
-    choose_used_device();
+    const OnUsedDevice here;
     ignore(cudaEventDestroy(event));
   }
   void record(Event event, gpus::Stream stream) {
@@ -105,7 +109,8 @@ class CudaMachine {
     check(cudaEventRecord(event, cuda_stream(stream)), "cudaEventRecord", device_);
   }
   bool done(Event event) {
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());  // no error, but kept like one

@@ -3,6 +3,8 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <optional>
+#include <string>
 
 #include "runtime/cuda/check.hpp"
 
@@ -21,6 +23,14 @@ void* driver_function(const char* name) noexcept {
   return nullptr;
 }
 
+std::optional<CUdevice> handle_of(int device) noexcept {
+  using GetDevice = CUresult (*)(CUdevice*, int);
+  static const auto get_device = reinterpret_cast<GetDevice>(driver_function("cuDeviceGet"));
+  CUdevice handle = 0;
+  if (get_device == nullptr || get_device(&handle, device) != CUDA_SUCCESS) return std::nullopt;
+  return handle;
+}
+
 /// Without a driver CUDA says that the driver is too old, which sends people the wrong way.
 std::string why_none(cudaError_t status) {
   int driver = 0;
@@ -36,35 +46,79 @@ std::string why_none(cudaError_t status) {
 /// Without an answer it is taken for used, as everybody does.
 bool has_context(int device) noexcept {
   using GetState = CUresult (*)(CUdevice, unsigned*, int*);
-  using GetDevice = CUresult (*)(CUdevice*, int);
   static const auto get_state =
       reinterpret_cast<GetState>(driver_function("cuDevicePrimaryCtxGetState"));
-  static const auto get_device = reinterpret_cast<GetDevice>(driver_function("cuDeviceGet"));
-  CUdevice handle = 0;
   unsigned flags = 0;
   int is_active = 1;
-  if (get_state == nullptr || get_device == nullptr) return true;
-  if (get_device(&handle, device) != CUDA_SUCCESS) return true;
-  return get_state(handle, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
+  const std::optional<CUdevice> handle = handle_of(device);
+  if (get_state == nullptr || !handle) return true;
+  return get_state(*handle, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
 }
 
-/// What is current once a thread has chosen is in use: cudaSetDevice itself makes a context.
-void choose_used_device() noexcept {
-  thread_local bool has_chosen = false;
-  if (has_chosen) return;
+/// The context is kept until the process ends, as the runtime keeps those that it makes.
+void push_context(int device) {
+  using Retain = CUresult (*)(CUcontext*, CUdevice);
+  using Push = CUresult (*)(CUcontext);
+  static const auto retain = reinterpret_cast<Retain>(driver_function("cuDevicePrimaryCtxRetain"));
+  static const auto push = reinterpret_cast<Push>(driver_function("cuCtxPushCurrent"));
+  const auto require = [&](CUresult result, const char* call) {
+    if (result == CUDA_SUCCESS) return;
+    throw Error(ErrorCode::communication, std::string(call) + " on gpu(" + std::to_string(device) +
+                                              "): error " + std::to_string(result) +
+                                              " of the CUDA driver");
+  };
+  const std::optional<CUdevice> handle = handle_of(device);
+  if (retain == nullptr || push == nullptr || !handle) {
+    throw Error(ErrorCode::communication,
+                "the CUDA driver has no cuCtxPushCurrent; it is older "
+                "than the library's CUDA");
+  }
+  CUcontext context = nullptr;
+  require(retain(&context, *handle), "cuDevicePrimaryCtxRetain");
+  require(push(context), "cuCtxPushCurrent");
+}
+
+void pop_context() noexcept {
+  using Pop = CUresult (*)(CUcontext*);
+  static const auto pop = reinterpret_cast<Pop>(driver_function("cuCtxPopCurrent"));
+  CUcontext context = nullptr;
+  if (pop != nullptr) static_cast<void>(pop(&context));
+}
+
+/// cudaSetDevice would make the context of the one before, too, so a device is set only in a thread
+/// whose current one the process uses.
+OnDevice::OnDevice(int device) {
+  check(cudaGetDevice(&before_), "cudaGetDevice", device);
+  if (before_ == device) return;
+  if (!has_context(before_)) {
+    push_context(device);
+    has_pushed_ = true;
+    return;
+  }
+  check(cudaSetDevice(device), "cudaSetDevice", device);
+  has_set_ = true;
+}
+
+/// Once the current one is used it stays so: what a program sets has a context by that alone.
+OnUsedDevice::OnUsedDevice() noexcept {
+  thread_local bool uses_current = false;
+  if (uses_current) return;
   int current = 0;
   int count = 0;
   if (cudaGetDevice(&current) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     return;
   }
-  if (!has_context(current)) {
-    int used = 0;
-    while (used < count && !has_context(used)) ++used;
-    if (used == count) return;
-    ignore(cudaSetDevice(used));
+  uses_current = has_context(current);
+  if (uses_current) return;
+  int used = 0;
+  while (used < count && !has_context(used)) ++used;
+  if (used == count) return;
+  try {
+    push_context(used);
+    has_pushed_ = true;
+  } catch (const Error&) {  // the call that follows reports what is wrong with the driver
   }
-  has_chosen = true;
 }
 
 Devices find_devices() {

@@ -50,6 +50,7 @@ class IpcAccess final : public gpus::PeerAccess {
     if (named.process == process_) return static_cast<std::byte*>(named.own);
     const OnDevice here(device);
     void* memory = nullptr;
+    const BesideCaptures beside;
     check(cudaIpcOpenMemHandle(&memory, named.handle, cudaIpcMemLazyEnablePeerAccess),
           "cudaIpcOpenMemHandle", device);
     const std::lock_guard lock(mutex_);
@@ -59,7 +60,8 @@ class IpcAccess final : public gpus::PeerAccess {
 
   void close_memory(std::byte* memory) noexcept override {
     if (!forget(memory)) return;
-    choose_used_device();
+    const OnUsedDevice here;
+    const BesideCaptures beside;
     ignore(cudaIpcCloseMemHandle(memory));
   }
 
@@ -92,7 +94,7 @@ class IpcAccess final : public gpus::PeerAccess {
 
   void close_event(void* event) noexcept override {
     if (!forget(event)) return;
-    choose_used_device();
+    const OnUsedDevice here;
     ignore(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
   }
 

@@ -74,10 +74,6 @@ class Accelerator {
   [[nodiscard]] virtual bool pin(int device, std::byte* memory, std::size_t bytes) = 0;
   virtual void unpin(std::byte* memory) noexcept = 0;
 
-  /// From now on calls of this thread end no capture of a stream that another thread has begun. For
-  /// threads that look at events beside the program.
-  virtual void work_beside_captures() noexcept {}
-
   /// Names what this thread does from here to the end of the range, for a profiler that watches.
   /// Ranges nest. Costs nothing to speak of without one.
   virtual void begin_range(const char* name) noexcept = 0;

@@ -198,7 +198,6 @@ void SumsInFlight::State::abort(std::unique_lock<std::mutex>& lock) {
 }
 
 void SumsInFlight::State::watch() {
-  accelerator.work_beside_captures();
   std::unique_lock lock(mutex);
   looked_at = Clock::now();
   while (!is_over) {

@@ -149,6 +149,27 @@ TEST_CASE("the program's current device stays the current one") {
   CHECK(current == 1);
 }
 
+TEST_CASE("a thread that has never chosen a device still has chosen none, whichever it works on") {
+  const Machine machine(3);
+  std::thread([&] {
+    use_all(*machine.accelerator, 2);
+    int current = -1;
+    CHECK(cudaGetDevice(&current) == cudaSuccess);
+    CHECK(current == 0);
+  }).join();
+  CHECK_FALSE(fake_cuda::is_used(0));
+}
+
+TEST_CASE("no call ends a capture of a stream that the program has under way") {
+  const Machine machine(1);
+  const Things other(*machine.accelerator, 0);
+  auto* const captured = static_cast<cudaStream_t>(other.stream);
+  fake_cuda::set_capturing(captured, true);
+  std::thread([&] { use_all(*machine.accelerator, 0); }).join();
+  CHECK_FALSE(fake_cuda::is_capture_lost(captured));
+  fake_cuda::set_capturing(captured, false);
+}
+
 TEST_CASE("what CUDA refuses is an error with the call, the device and CUDA's words") {
   const Machine machine(2);
   Things things(*machine.accelerator, 1);

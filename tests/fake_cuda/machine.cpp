@@ -28,7 +28,17 @@ Machine& Machine::self() {
 
 int& Machine::current() {
   thread_local int device = 0;
-  return device;
+  return pushed_contexts().empty() ? device : pushed_contexts().back();
+}
+
+std::vector<int>& Machine::pushed_contexts() {
+  thread_local std::vector<int> devices;
+  return devices;
+}
+
+void Machine::use(int index) {
+  const std::lock_guard lock(own_mutex_);
+  device(index)->is_used = true;
 }
 
 cudaError_t& Machine::last_error() {

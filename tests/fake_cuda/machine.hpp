@@ -146,7 +146,11 @@ class Machine {
   [[nodiscard]] int count() const;
   [[nodiscard]] bool has(int device) const { return device >= 0 && device < count(); }
   [[nodiscard]] bool is_used(int device) const;
+  /// This thread's current device: that of the context pushed last, or the one that it has set.
   static int& current();
+  static std::vector<int>& pushed_contexts();
+  /// Makes the device's context.
+  void use(int index);
   static cudaError_t& last_error();
 
   /// Null if there is none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA runtime. What CUDA leaves undefined is an error here, or ends the
 // process.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +78,51 @@ CUresult handle_of(CUdevice* handle, int device) {
   if (!machine().has(device)) return CUDA_ERROR_INVALID_DEVICE;
   *handle = device;
   return CUDA_SUCCESS;
+}
+
+/// A context's handle is the number of its device, plus 1.
+CUresult retain_context(CUcontext* context, CUdevice device) {
+  if (!machine().has(device)) return CUDA_ERROR_INVALID_DEVICE;
+  machine().use(device);
+  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult push_context(CUcontext context) {
+  const auto number = reinterpret_cast<std::uintptr_t>(context);
+  if (number == 0 || !machine().has(static_cast<int>(number - 1))) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  Machine::pushed_contexts().push_back(static_cast<int>(number - 1));
+  return CUDA_SUCCESS;
+}
+
+CUresult pop_context(CUcontext* context) {
+  auto& pushed = Machine::pushed_contexts();
+  if (pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(pushed.back()) + 1);
+  pushed.pop_back();
+  return CUDA_SUCCESS;
+}
+
+void* driver_function(const std::string& name) {
+  static const std::map<std::string, void*> functions = {
+      {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(&context_state)},
+      {"cuDeviceGet", reinterpret_cast<void*>(&handle_of)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_context)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_context)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_context)}};
+  const auto found = functions.find(name);
+  return found == functions.end() ? nullptr : found->second;
+}
+
+/// A call that CUDA forbids while another thread captures a stream.
+template <class Body>
+cudaError_t unsafe_call(const char* name, Body body) {
+  return machine().call(name, [&] {
+    if (!machine().may_call_beside_captures()) return cudaErrorStreamCaptureUnsupported;
+    return body();
+  });
 }
 
 }  // namespace
@@ -193,12 +239,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function,
                                              unsigned /*version*/, unsigned long long /*flags*/,
                                              cudaDriverEntryPointQueryResult* result) {
   return machine().call("cudaGetDriverEntryPointByVersion", kNone, [&] {
-    *function = nullptr;
-    if (std::strcmp(name, "cuDevicePrimaryCtxGetState") == 0) {
-      *function = reinterpret_cast<void*>(&context_state);
-    } else if (std::strcmp(name, "cuDeviceGet") == 0) {
-      *function = reinterpret_cast<void*>(&handle_of);
-    }
+    *function = driver_function(name);
     *result =
         *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     return cudaSuccess;
@@ -206,14 +247,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function,
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  return machine().call("cudaMalloc", [&] {
+  return unsafe_call("cudaMalloc", [&] {
     *memory = bytes == 0 ? nullptr : machine().memory.allocate(bytes);
     return bytes > 0 && *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
   });
 }
 
 cudaError_t cudaFree(void* memory) {
-  return machine().call("cudaFree", [&] {
+  return unsafe_call("cudaFree", [&] {
     if (memory == nullptr) return cudaSuccess;
     machine().await_all();
     return machine().memory.release(as_bytes(memory)) ? cudaSuccess : cudaErrorInvalidValue;
@@ -221,7 +262,7 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
-  return machine().call("cudaHostAlloc", [&] {
+  return unsafe_call("cudaHostAlloc", [&] {
     *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     const std::lock_guard lock(machine().mutex);
     machine().pinned[as_bytes(*memory)] = bytes;
@@ -230,7 +271,7 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) 
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  return machine().call("cudaFreeHost", [&] {
+  return unsafe_call("cudaFreeHost", [&] {
     machine().await_all();
     const std::lock_guard lock(machine().mutex);
     if (machine().pinned.erase(as_bytes(memory)) == 0) return cudaErrorInvalidValue;
@@ -240,7 +281,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned /*flags*/) {
-  return machine().call("cudaHostRegister", [&] {
+  return unsafe_call("cudaHostRegister", [&] {
     const std::lock_guard lock(machine().mutex);
     const bool is_new = machine().registered.emplace(as_bytes(memory), bytes).second;
     return is_new ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
@@ -248,7 +289,7 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned /*flags*/
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
-  return machine().call("cudaHostUnregister", [&] {
+  return unsafe_call("cudaHostUnregister", [&] {
     machine().await_all();
     const std::lock_guard lock(machine().mutex);
     const bool was_known = machine().registered.erase(as_bytes(memory)) == 1;
@@ -330,10 +371,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return machine().call("cudaEventQuery", [&] {
+  return unsafe_call("cudaEventQuery", [&] {
     const auto found = machine().find(event);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
-    if (!machine().may_call_beside_captures()) return cudaErrorStreamCaptureUnsupported;
     const bool is_done = found->stream == nullptr || found->stream->has_run(found->after);
     return is_done ? cudaSuccess : cudaErrorNotReady;
   });

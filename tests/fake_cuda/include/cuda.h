@@ -3,4 +3,9 @@
 #pragma once
 
 using CUdevice = int;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_DEVICE = 101 };
+using CUcontext = struct CUctx_st*;
+enum CUresult {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_CONTEXT = 201
+};
