@@ -80,49 +80,82 @@ Stream Gpus::stream(int device) const {
   return at(device).stream;
 }
 
-void Gpus::require_stream(int device) const {
-  const std::string why = accelerator_->refusal_of(device, stream(device));
+void Gpus::require_usable(const char* call, int device, Stream stream) const {
+  const std::string why = accelerator_->refusal_of(device, stream);
   if (why.empty()) return;
-  throw Error(ErrorCode::invalid_argument, "a value on " + to_string(gpu(device)) + ": " + why);
+  throw Error(ErrorCode::invalid_argument,
+              std::string(call) + " of " + to_string(gpu(device)) + ": " + why);
+}
+
+void Gpus::require_stream(int device) const {
+  require_usable("the stream", device, stream(device));
+}
+
+/// With mutex_ held.
+void Gpus::let_wait(int device, Stream earlier, int other_device, Stream later) {
+  PerDevice& own = at(device);
+  if (own.order == nullptr) own.order = accelerator_->create_event(device);
+  accelerator_->record(own.order, device, earlier);
+  accelerator_->wait(other_device, later, own.order);
 }
 
 void Gpus::set_stream(int device, Stream stream) {
   const std::lock_guard lock(mutex_);
   PerDevice& own = at(device);
-  if (own.stream == stream) return;
-  if (const std::string why = accelerator_->refusal_of(device, stream); !why.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "set_stream of " + to_string(gpu(device)) + ": " + why);
-  }
-  if (own.order == nullptr) own.order = accelerator_->create_event(device);
-  accelerator_->record(own.order, device, own.stream);
-  accelerator_->wait(device, stream, own.order);
+  if (stream == own.stream) return;
+  require_usable("set_stream", device, stream);
+  let_wait(device, own.stream, device, stream);
   own.stream = stream;
+}
+
+void Gpus::wait_for_stream(int device, Stream other) {
+  const std::lock_guard lock(mutex_);
+  const PerDevice& own = at(device);
+  if (other == own.stream) return;
+  require_usable("wait_for_stream", device, other);
+  let_wait(device, other, device, own.stream);
+}
+
+void Gpus::let_stream_wait(int device, Stream other) {
+  const std::lock_guard lock(mutex_);
+  const PerDevice& own = at(device);
+  if (other == own.stream) return;
+  require_usable("let_stream_wait", device, other);
+  let_wait(device, own.stream, device, other);
 }
 
 void Gpus::order(int earlier, int later) {
   if (earlier == later) return;
   const std::lock_guard lock(mutex_);
-  PerDevice& own = at(earlier);
-  if (own.order == nullptr) own.order = accelerator_->create_event(earlier);
-  accelerator_->record(own.order, earlier, own.stream);
-  accelerator_->wait(later, at(later).stream, own.order);
+  let_wait(earlier, at(earlier).stream, later, at(later).stream);
 }
 
-bool Gpus::may_enter(int device, const void* user) {
+bool Gpus::begin_turn(int device) {
   const std::lock_guard lock(mutex_);
   PerDevice& own = at(device);
   const std::thread::id self = std::this_thread::get_id();
-  if (own.user != nullptr && own.user != user && own.user_thread != self) return false;
-  own.user = user;
-  own.user_thread = self;
+  if (own.turns > 0 && own.turn_of != self) return false;
+  own.turn_of = self;
+  ++own.turns;
   return true;
 }
 
-void Gpus::leave(int device, const void* user) noexcept {
+void Gpus::end_turn(int device) noexcept {
   const std::lock_guard lock(mutex_);
-  PerDevice& own = at(device);
-  if (own.user == user) own.user = nullptr;
+  --at(device).turns;
+}
+
+void SumTurn::begin(Gpus& gpus, int device) {
+  if (gpus_ != nullptr) return;
+  if (!gpus.begin_turn(device)) {
+    throw Error(ErrorCode::invalid_argument,
+                "values on " + to_string(gpu(device)) +
+                    " are summed from two threads at once, whose order may differ between ranks, "
+                    "and NCCL would hang; let one call end before the other begins, or sum by way "
+                    "of the host with TUTTI_GPU_PATH=host");
+  }
+  gpus_ = &gpus;
+  device_ = device;
 }
 
 Tensor Gpus::allocate(const Shape& shape, DType dtype, Device device) {

@@ -67,11 +67,18 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// it set it. Errors: invalid_argument.
   void require_stream(int device) const;
 
-  /// Collectives of two groups go into one stream in the order of their calls, which has to be the
-  /// same on all ranks: false if another thread has put those of another group there, since nobody
-  /// orders threads. leave(): the group puts in no more.
-  [[nodiscard]] bool may_enter(int device, const void* user);
-  void leave(int device, const void* user) noexcept;
+  /// See SumTurn. False if another thread has begun a turn and not ended it. One that may begin a
+  /// turn may begin more within it.
+  [[nodiscard]] bool begin_turn(int device);
+  void end_turn(int device) noexcept;
+
+  /// For streams of the program's other than stream(device). What the library puts into its stream
+  /// from now on runs after what is in `other`. Errors: invalid_argument for one whose work has no
+  /// order that is known here.
+  void wait_for_stream(int device, Stream other);
+  /// And the other way: what is put into `other` from now on runs after what is in the library's.
+  /// Errors: the same.
+  void let_stream_wait(int device, Stream other);
 
   /// Not initialised; keeps its memory from other tensors' until it is destroyed.
   /// Errors: invalid_argument, out_of_memory.
@@ -111,9 +118,9 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   struct PerDevice {
     std::unique_ptr<Pool> pool;
     Stream stream = nullptr;
-    Event order = nullptr;       ///< for order() and set_stream()
-    const void* user = nullptr;  ///< of may_enter(), the last one
-    std::thread::id user_thread;
+    Event order = nullptr;  ///< for what lets one stream wait for another
+    int turns = 0;          ///< that have begun and not ended
+    std::thread::id turn_of;
     std::array<BounceBuffer, kBounceBuffers> buffers{};
     std::size_t next_buffer = 0;
     std::mutex buffers_in_use;
@@ -122,6 +129,8 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   };
 
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }
+  void require_usable(const char* call, int device, Stream stream) const;
+  void let_wait(int device, Stream earlier, int other_device, Stream later);
   void await(Event event, const Wait& wait, const std::string& what);
   bool run_checks(int device) const;
   BounceBuffer& next_buffer(int device, const Wait& wait);
@@ -135,6 +144,26 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   std::shared_ptr<Accelerator> accelerator_;
   std::vector<std::unique_ptr<PerDevice>> devices_;
   mutable std::mutex mutex_;  ///< guards the streams
+};
+
+/// A thread's turn to put collectives into a device's stream: from before the ranks agree on a call
+/// until its sums are in the stream. Collectives of two groups go there in the order of their
+/// turns, which is the same on all ranks, since a turn is part of a call that all ranks make.
+class SumTurn {
+ public:
+  SumTurn() = default;
+  SumTurn(const SumTurn&) = delete;
+  SumTurn& operator=(const SumTurn&) = delete;
+  ~SumTurn() {
+    if (gpus_ != nullptr) gpus_->end_turn(device_);
+  }
+  /// Nothing, if it has begun. Errors: invalid_argument if another thread is in a turn: which of
+  /// the two comes first may differ between ranks, and their streams would wait for each other.
+  void begin(Gpus& gpus, int device);
+
+ private:
+  Gpus* gpus_ = nullptr;
+  int device_ = 0;
 };
 
 /// Names the scope for a profiler.

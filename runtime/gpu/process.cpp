@@ -114,6 +114,14 @@ void* stream_of(Device device) {
   return gpus::require_gpus("stream_of", device)->stream(device.index);
 }
 
+void wait_for_stream(Device device, void* stream) {
+  gpus::require_gpus("wait_for_stream", device)->wait_for_stream(device.index, stream);
+}
+
+void let_stream_wait(Device device, void* stream) {
+  gpus::require_gpus("let_stream_wait", device)->let_stream_wait(device.index, stream);
+}
+
 void synchronize(Device device) {
   gpus::require_gpus("synchronize", device)->synchronize(device.index);
 }

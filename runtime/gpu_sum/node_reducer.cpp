@@ -13,14 +13,14 @@ NodeReducer::NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
 
 /// After a failure the peers may take part in no end.
 NodeReducer::~NodeReducer() {
-  gpus_->leave(device_, this);
   in_flight_.finish();
   if (!group_.failed()) node_->part();
 }
 
 void NodeReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
-    require_one_order(*gpus_, device_, this);
+    SumTurn turn;  // of a group's first sum; the call has begun one before the others
+    turn.begin(*gpus_, device_);
     in_flight_.begin();
     node_->allreduce(gpus_->stream(device_), sums);
     in_flight_.end();

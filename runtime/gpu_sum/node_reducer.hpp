@@ -19,6 +19,7 @@ class NodeReducer final : public Reducer {
               std::unique_ptr<NodeCollectives> node);
   ~NodeReducer() override;
 
+  [[nodiscard]] bool takes_turns() const override { return true; }
   void allreduce(std::span<const Sum> sums) override;
   [[nodiscard]] bool takes_inputs() const override { return true; }
   void finish() override;

@@ -27,6 +27,9 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
+  /// Whether its sums wait for other ranks in the device's stream: then a call that makes one is a
+  /// SumTurn.
+  [[nodiscard]] virtual bool takes_turns() const { return false; }
   /// Makes every sum over all ranks, in the order of the device's stream. Each is in place, of
   /// memory that is aligned to kGrain and padded to a multiple of it for every local rank, unless
   /// takes_inputs(); what the padding holds does not matter. Returns when all messages are through;
@@ -61,10 +64,6 @@ class Reducer {
   /// "by way of the host": for logs.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
-
-/// Two groups whose collectives the ranks order differently wait for each other in the streams of
-/// the GPUs. Errors: invalid_argument if another thread has put those of another `user` there.
-void require_one_order(Gpus& gpus, int device, const void* user);
 
 /// Says which ranks' processes on this node have ended, who take their parts of a sum along; empty
 /// if none has.

@@ -82,7 +82,6 @@ bool StagedReducer::has_ended() noexcept {
 
 /// After a failure work may never end, and whoever frees what it uses waits for it.
 StagedReducer::~StagedReducer() {
-  gpus_->leave(device_, this);
   if (!has_ended()) {
     collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
@@ -108,7 +107,8 @@ std::string StagedReducer::describe() const {
 
 void StagedReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
-    if (node_ != nullptr) require_one_order(*gpus_, device_, this);
+    SumTurn turn;  // of a group's first sum; the call has begun one before the others
+    if (node_ != nullptr) turn.begin(*gpus_, device_);
     pipeline(sums);
   });
 }

@@ -19,6 +19,7 @@ class StagedReducer final : public Reducer {
                 std::unique_ptr<NodeCollectives> node);
   ~StagedReducer() override;
 
+  [[nodiscard]] bool takes_turns() const override { return node_ != nullptr; }
   void allreduce(std::span<const Sum> sums) override;
   void finish() override;
   void await() override;

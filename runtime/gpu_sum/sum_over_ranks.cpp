@@ -66,15 +66,6 @@ void announce(Group& group, const ConstTensorView& input) {
 
 }  // namespace
 
-void require_one_order(Gpus& gpus, int device, const void* user) {
-  if (gpus.may_enter(device, user)) return;
-  throw Error(ErrorCode::invalid_argument,
-              "values of two stores on " + to_string(gpu(device)) +
-                  " are summed from two threads, whose order may differ between ranks, and NCCL "
-                  "would hang; make the calls of both from one thread, or sum by way of the host "
-                  "with TUTTI_GPU_PATH=host");
-}
-
 std::string ended_ranks(const Group& group) {
   const std::vector<int> gone = group.ended_local_ranks();
   if (gone.empty()) return {};
@@ -103,6 +94,11 @@ void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
   }
   last_ = found->second.get();
   last_->allreduce(sums);
+}
+
+void SumOverRanks::begin_turn(SumTurn& turn, Gpus& gpus, int device) const {
+  const auto found = reducers_.find(device);
+  if (found != reducers_.end() && found->second->takes_turns()) turn.begin(gpus, device);
 }
 
 void SumOverRanks::begin_reading(int device) {
@@ -152,7 +148,11 @@ void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input
 
 void SumOverRanks::allreduce(const ConstTensorView& input, const TensorView& output) {
   Group& group = *group_;
-  or_refuse(group, [&] { require(input, output); });
+  SumTurn turn;
+  or_refuse(group, [&] {
+    require(input, output);
+    begin_turn(turn, *find_gpus(), input.device().index);
+  });
   const SumTraits own = traits(input.device().index);
   const bool fits_windows = input.count() > 0 && input.size_bytes() <= own.window_bytes;
   std::optional<Tensor> bucket;

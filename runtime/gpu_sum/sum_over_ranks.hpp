@@ -53,6 +53,9 @@ class SumOverRanks {
   [[nodiscard]] std::byte* own_window(int device) const {
     return windows(device)[static_cast<std::size_t>(group_->topology().rank)];
   }
+  /// Begins the turn of a call that is going to make sums there, before the ranks agree on it; the
+  /// call ends it. Nothing before the device's first sum. Local. Errors: as SumTurn::begin.
+  void begin_turn(SumTurn& turn, Gpus& gpus, int device) const;
   void begin_reading(int device);
   /// See Reducer, of the last sum's device, or of all. Local, and nothing before the first sum.
   void finish();

@@ -160,11 +160,12 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   const CallScope scope(*this, "push", {.keeps_plan = true});
   const char* call = outputs == nullptr ? "push" : "pushpull";
   const auto together = [&](auto&& step) { throw_together(engine(), call, step); };
+  gpus::SumTurn turn;
   together([&] {
     push_plan_.take(keys, values);
     if (outputs != nullptr) outputs_.take(keys, *outputs, Cast::no, /*skip_sparse=*/false);
     const PullPlan* const destinations = outputs == nullptr ? nullptr : &outputs_;
-    push_plan_.is_on_gpu() ? device_push_.take() : dense_push_.take(destinations);
+    push_plan_.is_on_gpu() ? device_push_.take(turn) : dense_push_.take(destinations);
   });
   const bool is_on_gpu = push_plan_.is_on_gpu();
   is_on_gpu ? carry_out(device_push_, together) : carry_out(dense_push_, together);

@@ -113,11 +113,12 @@ bool DevicePush::takes_launches_again() {
   return true;
 }
 
-void DevicePush::take() {
+void DevicePush::take(gpus::SumTurn& turn) {
   announcement_.take();
   has_launches_ = takes_launches_again();
   if (!has_launches_) take_launches();
-  if (compressed_push_.is_on()) stage_compressed();
+  if (compressed_push_.is_on()) return stage_compressed();
+  for_each_gpu([&](DeviceKeys& keys) { sum_over_ranks_.begin_turn(turn, *gpus_, keys.device()); });
 }
 
 void DevicePush::take_launches() {

@@ -38,7 +38,8 @@ class DevicePush {
   /// Errors  invalid_argument: keys on GPUs and on the cpu in one list, or, with several ranks, on
   ///         two GPUs; a dtype that the compression does not pack; an optimizer that has no
   ///         kernels or does not take the dtype. out_of_memory.
-  void take();
+  /// `turn` begins, where sums take turns; it ends with the call.
+  void take(gpus::SumTurn& turn);
 
   /// No replica changes before all ranks have agreed, and without a compression no bucket.
   void agree();
