@@ -17,6 +17,7 @@
 #include "tutti/settings.hpp"
 
 #include "runtime/python/dlpack.hpp"
+#include "runtime/python/streams.hpp"
 
 namespace tutti::python {
 
@@ -75,7 +76,10 @@ class Loans {
   std::optional<TensorView> borrow_buffer(nb::handle given, Access access, const Where& where);
   std::optional<TensorView> borrow_by_table(nb::handle given, Access access, const Where& where);
   TensorView borrow_dlpack(nb::handle given, Access access, const Where& where);
+  void wait_for(int gpu, void* stream, const Where& where);
+  std::optional<std::intptr_t> order(nb::handle given, const Where& where);
 
+  BorrowedStreams streams_;
   std::vector<Py_buffer> buffers_;
   std::vector<dlpack::Managed*> plain_;
   std::vector<dlpack::ManagedVersioned*> versioned_;  ///< or null

@@ -105,10 +105,6 @@ nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
                          const nb::object& max_version, const nb::object& dl_device,
                          const nb::object& copy) {
   require_device(array, dl_device);
-  if (array.device().kind == DeviceKind::gpu) {
-    const nb::gil_scoped_release released;
-    synchronize(array.device());
-  }
   int major = 0;
   if (!max_version.is_none() &&
       (!nb::isinstance<nb::tuple>(max_version) || nb::len(max_version) != 2 ||
@@ -116,7 +112,13 @@ nb::object export_dlpack(const Array& array, const nb::object& /*stream*/,
     throw nb::type_error("max_version: expected two numbers, (1, 0), or None");
   }
   const bool is_copied = !copy.is_none() && nb::cast<bool>(copy);
-  return is_copied ? array.copy().to_dlpack(major >= 1, true) : array.to_dlpack(major >= 1);
+  nb::object capsule =
+      is_copied ? array.copy().to_dlpack(major >= 1, true) : array.to_dlpack(major >= 1);
+  if (array.device().kind == DeviceKind::gpu) {  // the copy is made in the library's stream, too
+    const nb::gil_scoped_release released;
+    synchronize(array.device());
+  }
+  return capsule;
 }
 
 }  // namespace

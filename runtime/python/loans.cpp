@@ -100,25 +100,6 @@ nb::object bits_of_bfloat16(nb::handle given) {
   return given.attr("view")("uint16");
 }
 
-/// The library reads and writes a GPU's memory in its own stream of the device, which the owner of
-/// the array lets wait for its work. The default stream is 1.
-nb::object stream_for(nb::handle given) {
-  // Torch's tensors tell it in a hundredth of the time.
-  const bool is_elsewhere =
-      nb::hasattr(given, "is_cuda") && nb::object(given.attr("is_cuda")).is(nb::bool_(false));
-  if (is_elsewhere || !nb::hasattr(given, "__dlpack_device__")) return {};
-  const nb::object device = given.attr("__dlpack_device__")();
-  int kind = 0;
-  int index = 0;
-  if (!nb::isinstance<nb::tuple>(device) || nb::len(device) != 2 ||
-      !nb::try_cast(device[0], kind) || !nb::try_cast(device[1], index) || kind != dlpack::kCuda ||
-      index < 0 || index >= num_gpus()) {
-    return {};
-  }
-  const auto stream = reinterpret_cast<std::uintptr_t>(stream_of(gpu(index)));
-  return nb::int_(stream == 0 ? 1 : stream);
-}
-
 /// Null if its type has none.
 const dlpack::Table* table_of(nb::handle given) {
   const nb::object capsule = nb::getattr(given.type(), dlpack::kTableAttribute, nb::none());
@@ -128,28 +109,18 @@ const dlpack::Table* table_of(nb::handle given) {
   return table->major == dlpack::kTableMajor ? table : nullptr;
 }
 
-/// Whether what writes the array is in the library's stream of its device, or on the host.
-bool is_in_order(const dlpack::Table& table, dlpack::Device device) {
-  if (device.kind != dlpack::kCuda) return true;
-  if (device.index < 0 || device.index >= num_gpus()) return false;
-  void* stream = nullptr;
-  if (table.current_stream(device.kind, device.index, &stream) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  return stream == stream_of(gpu(device.index));
-}
-
 /// A tensor of torch that a gradient is computed for is not given away: what wrote to it would not
 /// be part of that.
 bool needs_gradient(nb::handle given) {
   return nb::object(nb::getattr(given, "requires_grad", nb::none())).is(nb::bool_(true));
 }
 
-nb::object export_dlpack(nb::handle given) {
+/// `stream`: of DLPack, for the array's owner to let wait; nothing for an array in the host's
+/// memory.
+nb::object export_dlpack(nb::handle given, std::optional<std::intptr_t> stream) {
+  if (nb::isinstance<Array>(given)) return nb::inst_ptr<Array>(given)->to_dlpack(true);
   nb::dict options;
-  const nb::object stream = stream_for(given);
-  if (stream.is_valid()) options["stream"] = stream;
+  if (stream) options["stream"] = nb::int_(*stream);
   options["max_version"] = nb::make_tuple(1, 0);
   try {
     return given.attr("__dlpack__")(**options);
@@ -163,12 +134,14 @@ nb::object export_dlpack(nb::handle given) {
 }  // namespace
 
 Loans::Loans(Loans&& other) noexcept
-    : buffers_(std::exchange(other.buffers_, {})),
+    : streams_(std::exchange(other.streams_, {})),
+      buffers_(std::exchange(other.buffers_, {})),
       plain_(std::exchange(other.plain_, {})),
       versioned_(std::exchange(other.versioned_, {})) {}
 
 /// Owners may run code that uses these loans again.
 void Loans::give_back() noexcept {
+  streams_.end();  // before an owner uses the memory again
   auto buffers = std::exchange(buffers_, {});
   const auto plain = std::exchange(plain_, {});
   const auto versioned = std::exchange(versioned_, {});
@@ -248,8 +221,34 @@ std::optional<TensorView> Loans::borrow_buffer(nb::handle given, Access access,
   return TensorView(buffer.buf, Shape(dimensions), *dtype);
 }
 
+void Loans::wait_for(int gpu, void* stream, const Where& where) {
+  try {
+    streams_.add(gpu, stream);
+  } catch (const Error& error) {
+    refuse(where() + ": " + error.what());
+  }
+}
+
+/// DLPack's word for the stream that the owner of an array on a GPU lets wait for it: none, where
+/// the owner's own stream is known and the library's waits for that, or else the library's, of
+/// which the default one is 1. Nothing for an array in the host's memory, and for the library's
+/// own.
+std::optional<std::intptr_t> Loans::order(nb::handle given, const Where& where) {
+  constexpr std::intptr_t kNone = -1;
+  if (nb::isinstance<Array>(given)) return std::nullopt;
+  const std::optional<int> index = gpu_of(given);
+  if (!index) return std::nullopt;
+  if (const auto stream = current_stream(given, table_of(given), *index)) {
+    wait_for(*index, *stream, where);
+    return kNone;
+  }
+  streams_.add_unknown(*index);
+  const auto own = reinterpret_cast<std::intptr_t>(stream_of(gpu(*index)));
+  return own == 0 ? 1 : own;
+}
+
 /// In a fraction of the time that __dlpack__() takes. Nothing where that has to say why the array
-/// is not given away, or to let the library's stream wait for the array's.
+/// is not given away.
 std::optional<TensorView> Loans::borrow_by_table(nb::handle given, Access access,
                                                  const Where& where) {
   const dlpack::Table* const table = table_of(given);
@@ -264,13 +263,20 @@ std::optional<TensorView> Loans::borrow_by_table(nb::handle given, Access access
   if (managed->major != dlpack::kMajor) return std::nullopt;
   // A type that only looks like a tensor has no memory.
   const dlpack::Tensor& tensor = managed->tensor;
-  if (tensor.data == nullptr || !is_in_order(*table, tensor.device)) return std::nullopt;
+  if (tensor.data == nullptr) return std::nullopt;
+  if (tensor.device.kind == dlpack::kCuda) {
+    const int index = tensor.device.index;
+    if (index < 0 || index >= num_gpus()) return std::nullopt;
+    const auto stream = current_stream(given, table, index);
+    if (!stream) return std::nullopt;
+    wait_for(index, *stream, where);
+  }
   if (access == Access::write && (managed->flags & dlpack::kReadOnly) != 0) refuse_read_only(where);
   return view_of(tensor, where);
 }
 
 TensorView Loans::borrow_dlpack(nb::handle given, Access access, const Where& where) {
-  const nb::object capsule = export_dlpack(given);
+  const nb::object capsule = export_dlpack(given, order(given, where));
   PyObject* const object = capsule.ptr();
   if (PyCapsule_IsValid(object, dlpack::kVersionedName) != 0) {
     auto* const managed = static_cast<dlpack::ManagedVersioned*>(
