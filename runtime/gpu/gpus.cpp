@@ -178,6 +178,8 @@ void Gpus::copy(std::byte* to, Device to_device, const std::byte* from, Device f
   if (bytes == 0) return;
   const bool to_gpu = to_device.kind == DeviceKind::gpu;
   const bool from_gpu = from_device.kind == DeviceKind::gpu;
+  if (to_gpu) require_stream(to_device.index);
+  if (from_gpu) require_stream(from_device.index);
   if (to_gpu && from_gpu) {
     order(from_device.index, to_device.index);
     accelerator_->copy(to_device.index, stream(to_device.index), to, from, bytes);
@@ -258,6 +260,7 @@ void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_
 }
 
 void Gpus::synchronize(int device) {
+  require_stream(device);
   const EventTraits::Handle event{accelerator_.get(), accelerator_->create_event(device)};
   const UniqueHandle<EventTraits> owned(event);
   accelerator_->record(event.event, device, stream(device));

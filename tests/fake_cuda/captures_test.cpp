@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tutti/communicator.hpp"
 #include "tutti/gpu.hpp"
@@ -97,6 +100,7 @@ TEST_CASE(
   const std::array<Tensor, 2> values = {ones(), ones()};
   for (int i = 0; i < 2; ++i) kv.push(0, values[0]);
   Tensor sums = ones();
+  Tensor on_host = Tensor::zeros({kCount});
   world.allreduce(sums);
   tutti::synchronize(gpu(0));
   for (const Tensor& value : values) {  // as in the last push, and elsewhere
@@ -105,6 +109,17 @@ TEST_CASE(
                               {test::last(), "the stream is captured into a graph"}));
     CHECK(test::throws_on_all([&] { world.allreduce(sums); }, ErrorCode::invalid_argument,
                               {test::last(), "the stream is captured into a graph"}));
+    if (test::is_last()) {  // local calls: no rank is told
+      for (const auto& call : std::vector<std::function<void()>>{
+               [&] { kv.pull(0, sums); }, [&] { kv.pull(0, on_host); },
+               [&] { sums.view().copy_from(on_host); }, [] { tutti::synchronize(gpu(0)); }}) {
+        const auto error = test::error_of(call);
+        REQUIRE(error.has_value());
+        CHECK(std::string(error->what()).find("the stream is captured into a graph") !=
+              std::string::npos);
+      }
+      CHECK_FALSE(fake_cuda::is_capture_lost(stream));
+    }
     fake_cuda::set_capturing(stream, false);
     kv.push(0, value);
     Tensor found = Tensor::zeros({kCount});

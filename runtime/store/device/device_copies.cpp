@@ -30,6 +30,7 @@ void DeviceCopies::run() {
   for (auto& [device, own] : devices_) {
     if (own.rows.empty()) continue;
     const auto gpus = gpus::require_gpus("pull", gpu(device));
+    gpus->require_stream(device);
     if (own.table == nullptr) own.table = gpus->kernels(device).make_table();
     gpus->kernels(device).sum(gpus->stream(device), *own.table, own.rows);
     own.rows.clear();
