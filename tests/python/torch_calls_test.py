@@ -33,6 +33,38 @@ def same(tensor, expected):
     return torch.equal(tensor, torch.full_like(tensor, expected))
 
 
+CALLS = {
+    "all_reduce": lambda t, n: dist.all_reduce(t),
+    "all_reduce later": lambda t, n: dist.all_reduce(t, async_op=True),
+    "broadcast": lambda t, n: dist.broadcast(t, 0),
+    "reduce": lambda t, n: dist.reduce(t, 0),
+    "all_gather": lambda t, n: dist.all_gather([torch.empty_like(t) for _ in range(n)], t),
+    "all_gather one": lambda t, n: dist.all_gather_into_tensor(torch.cat([t] * n), t),
+    "gather": lambda t, n: dist.gather(
+        t, [torch.empty_like(t) for _ in range(n)] if dist.get_rank() == 0 else None),
+    "scatter": lambda t, n: dist.scatter(t, [t] * n if dist.get_rank() == 0 else None),
+    "reduce_scatter": lambda t, n: dist.reduce_scatter(t, [t] * n),
+    "reduce_scatter one": lambda t, n: dist.reduce_scatter_tensor(t, torch.cat([t] * n)),
+    "all_to_all": lambda t, n: dist.all_to_all([torch.empty_like(t) for _ in range(n)], [t] * n),
+    "all_to_all one": lambda t, n: dist.all_to_all_single(torch.cat([t] * n), torch.cat([t] * n)),
+    "send": lambda t, n: dist.isend(t, (dist.get_rank() + 1) % n),
+    "recv": lambda t, n: dist.irecv(t, (dist.get_rank() + 1) % n),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_tensor_that_is_not_in_the_hosts_memory_is_refused_by_name(call, ranks):
+    if call in ("send", "recv") and ranks == 1:
+        return  # torch sends nothing to the own rank
+    name = call.split()[0]
+    with pytest.raises(tutti.InvalidArgumentError,
+                       match=f"{name}.*: expected a tensor in the host's memory; got one on meta"):
+        CALLS[call](torch.ones(4, device="meta"), ranks)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert same(tensor, ranks)
+
+
 @pytest.mark.parametrize("count", [1, 2000, 100000])
 def test_async_op_is_a_choice_of_each_rank(count, rank, ranks):
     for round_ in range(6):

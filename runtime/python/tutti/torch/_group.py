@@ -54,14 +54,18 @@ def _operation(call: str, op: Any, dtype: torch.dtype) -> _Operation:
     return name
 
 
+def _require_cpu(call: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        _refuse(f"{call}: expected a tensor in the host's memory; got one on {tensor.device}; "
+                "take tensor.cpu(), or init_process_group(\"cpu:tutti,cuda:nccl\")")
+
+
 def _elements(call: str, tensor: torch.Tensor) -> Any:
     """Memory to reduce: an array whose elements the library adds. A tensor that is lent by DLPack,
     unlike one that NumPy has seen, may be resized later."""
     if tensor.layout is not torch.strided:
         _refuse(f"{call}: expected a dense tensor; got one of {tensor.layout}; use to_dense()")
-    if tensor.device.type != "cpu":
-        _refuse(f"{call}: expected a tensor in the host's memory; got one on {tensor.device}; "
-                "take tensor.cpu(), or init_process_group(\"cpu:tutti,cuda:nccl\")")
+    _require_cpu(call, tensor)
     if tensor.dtype is torch.bool:
         return tensor.detach().view(torch.uint8)
     if tensor.dtype not in _AS_THEY_ARE:
@@ -102,6 +106,7 @@ def _data(call: str, tensor: torch.Tensor) -> Any:
 
 
 def _dense(call: str, tensor: torch.Tensor, may_copy: bool) -> torch.Tensor:
+    _require_cpu(call, tensor)
     if tensor.layout is not torch.strided or not (may_copy or _lies_plain(tensor)):
         _refuse(f"{call}: expected a dense, contiguous tensor; got one with gaps, in another "
                 f"order, or of layout {tensor.layout}")
