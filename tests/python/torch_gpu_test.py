@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of torch on a GPU: streams, a store's calls, and tutti.torch.Optimizer."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,60 @@ def test_values_pass_in_torchs_own_stream():
             kv.push("w", torch.full((1000,), float(step), device=GPU))  # memory is used again
         kv.pull("w", out)
         assert (out == -sum(range(50))).all()
+
+
+@pytest.fixture
+def busy():
+    """Keeps the library's stream, which is none of torch's current ones, busy for a while."""
+    stream = torch.cuda.Stream()
+    tutti.set_stream(GPU, stream.cuda_stream)
+
+    def keep():
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(A_WHILE)
+    return keep
+
+
+def test_memory_that_was_pushed_is_used_again_after_the_push_has_read_it(busy):
+    kv = tutti.create("device")
+    kv.init("w", torch.zeros(1000, device=GPU))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for step in range(5):
+            value = torch.full((1000,), float(step), device=GPU)
+            busy()
+            kv.push("w", value)
+            del value
+            again = torch.full((1000,), -1.0, device=GPU)  # torch gives out the same memory
+            found = np.zeros(1000, np.float32)
+            kv.pull("w", found)
+            assert (found == step).all()
+            del again
+
+
+def test_what_was_pulled_is_there_for_torchs_next_kernel(busy):
+    kv = tutti.create("device")
+    kv.init("w", torch.full((1000,), 3.0, device=GPU))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        out = torch.zeros(1000, device=GPU)
+        busy()
+        kv.pull("w", out)
+        assert ((out + 1) == 4).all()
+
+
+def test_pushes_end_no_capture_of_another_thread():
+    kv = tutti.create("device")
+    value = torch.ones(1000, device=GPU)
+    kv.init("w", value)
+    kv.push("w", value)
+    pushes = threading.Thread(target=lambda: [kv.push("w", value) for _ in range(200)])
+    graph, doubled = torch.cuda.CUDAGraph(), torch.ones(1000, device=GPU)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        pushes.start()
+        doubled *= 2
+        pushes.join()
+    graph.replay()
+    assert (doubled == 2).all()
 
 
 @pytest.mark.parametrize("rule", ["sgd,momentum=0.9", "adamw", "rmsprop"])
