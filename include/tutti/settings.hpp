@@ -84,8 +84,8 @@ struct TUTTI_API Settings {
   /// between the GPUs of all nodes), "host" (by way of the host's memory, with its order of
   /// summation), "peers" (by kernels that read each other's GPU, for jobs of one node of up to 8
   /// ranks, which may share a GPU; with the host's order), or "auto", the first that can sum:
-  /// "host" where TUTTI_REPRODUCIBLE asks for its order, or where every rank is a node; "nccl";
-  /// "peers" or "host", after a warning.
+  /// "host" where TUTTI_REPRODUCIBLE asks for its order; "nccl", or over several nodes, by a trial,
+  /// the faster of that and "nccl-all"; "peers" or "host", after a warning.
   /// Where ranks share a GPU that peers cannot sum on, "auto" is an error. A node accumulates sums
   /// of 16-bit floats in float32 by way of the host and by peers; NCCL rounds them after every
   /// addition. Default auto.

@@ -18,6 +18,7 @@
 
 #include "runtime/base/unique_handle.hpp"
 #include "runtime/gpu/accelerator.hpp"
+#include "runtime/gpu/kept_for_ranks.hpp"
 #include "runtime/gpu/pool.hpp"
 
 namespace tutti::gpus {
@@ -102,6 +103,9 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// Null for no more of `owner`'s.
   void set_check(int device, const void* owner, Check check);
 
+  /// What ranks have made together on the device, for their next group.
+  [[nodiscard]] KeptForRanks& kept(int device) const { return at(device).kept; }
+
   /// Calls of the devices' own allocators so far.
   [[nodiscard]] std::size_t allocations() const;
 
@@ -126,6 +130,7 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
     std::mutex buffers_in_use;
     std::map<const void*, Check> checks;  ///< by owner
     std::mutex checks_in_use;
+    KeptForRanks kept;
   };
 
   [[nodiscard]] PerDevice& at(int device) const { return *devices_[device]; }

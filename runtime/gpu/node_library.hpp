@@ -25,18 +25,26 @@ struct Sum {
   DType dtype;
 };
 
+/// How long a call of the library may wait for other ranks, and what it hears meanwhile.
+struct Patience {
+  std::chrono::duration<double> timeout{0};  ///< 0: no limit. Errors of the call: timeout
+  std::function<void()> poll;                ///< called while it waits; may throw
+};
+
 /// This rank's end. All ranks of the node make the same calls in the same order; calls are put into
-/// the stream and run later. Errors: communication.
+/// the stream and run later. Groups of the same ranks share it. Errors: communication.
 class NodeCollectives {
  public:
   virtual ~NodeCollectives() = default;
 
   /// Sums over the node's ranks, all of them by one call of the library.
-  virtual void allreduce(Stream stream, std::span<const Sum> sums) = 0;
+  virtual void allreduce(Stream stream, std::span<const Sum> sums, const Patience& patience) = 0;
   /// `data` holds a shard of `count` elements per rank. This rank's own becomes the sum.
-  virtual void reduce_scatter(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+  virtual void reduce_scatter(Stream stream, std::byte* data, std::size_t count, DType dtype,
+                              const Patience& patience) = 0;
   /// Every rank's own shard, as reduce_scatter leaves it, comes to all.
-  virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype) = 0;
+  virtual void allgather(Stream stream, std::byte* data, std::size_t count, DType dtype,
+                         const Patience& patience) = 0;
 
   /// The library's words for an error that has come since, if any: work in a stream may then never
   /// end by itself.
@@ -61,12 +69,10 @@ class NodeLibrary {
   /// "NCCL 2.28.9".
   [[nodiscard]] virtual std::string describe() = 0;
   [[nodiscard]] virtual NodeId make_id() = 0;
-  /// Joins the ranks of a node: returns when all are there. No call waits longer than `timeout`
-  /// (0: no limit); errors: timeout. `poll` is called whenever a call has to wait, also
-  /// later, and may throw. Collective over the node.
-  [[nodiscard]] virtual std::unique_ptr<NodeCollectives> join(
-      const NodeId& id, int local_rank, int local_size, int device,
-      std::chrono::duration<double> timeout, const std::function<void()>& poll) = 0;
+  /// Joins the ranks of a node: returns when all are there. Collective over the node.
+  [[nodiscard]] virtual std::unique_ptr<NodeCollectives> join(const NodeId& id, int local_rank,
+                                                              int local_size, int device,
+                                                              const Patience& patience) = 0;
 };
 
 /// What sums between the GPUs of a node. Defined by runtime/nccl.

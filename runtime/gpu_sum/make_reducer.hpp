@@ -11,8 +11,10 @@
 namespace tutti::gpus {
 
 /// `device` is this rank's. All ranks choose alike, from what they have told each other, and rank 0
-/// says what was chosen. Collective. Errors, on all ranks alike: invalid_argument, if what was
-/// asked for cannot be had; out_of_memory; communication, timeout.
-std::unique_ptr<Reducer> make_reducer(Group& group, const std::shared_ptr<Gpus>& gpus, int device);
+/// says what was chosen. `bytes`: of the first sum, the same on all ranks. Collective. Errors, on
+/// all ranks alike: invalid_argument, if what was asked for cannot be had; out_of_memory;
+/// communication, timeout.
+std::unique_ptr<Reducer> make_reducer(Group& group, const std::shared_ptr<Gpus>& gpus, int device,
+                                      std::size_t bytes);
 
 }  // namespace tutti::gpus

@@ -4,17 +4,18 @@
 namespace tutti::gpus {
 
 NodeReducer::NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-                         std::unique_ptr<NodeCollectives> node)
+                         std::shared_ptr<NodeCollectives> node)
     : group_(group),
       gpus_(std::move(gpus)),
       device_(device),
       node_(std::move(node)),
+      patience_(patience_of(group, "sum between GPUs")),
       in_flight_(group, gpus_, device, node_) {}
 
-/// After a failure the peers may take part in no end.
+/// After a failure not all ranks may have made the same calls.
 NodeReducer::~NodeReducer() {
   in_flight_.finish();
-  if (!group_.failed()) node_->part();
+  if (group_.failed()) gpus_->kept(device_).forget(node_.get());
 }
 
 void NodeReducer::allreduce(std::span<const Sum> sums) {
@@ -22,7 +23,7 @@ void NodeReducer::allreduce(std::span<const Sum> sums) {
     SumTurn turn;  // of a group's first sum; the call has begun one before the others
     turn.begin(*gpus_, device_);
     in_flight_.begin();
-    node_->allreduce(gpus_->stream(device_), sums);
+    node_->allreduce(gpus_->stream(device_), sums, patience_);
     in_flight_.end();
   });
 }

@@ -16,7 +16,7 @@ class NodeReducer final : public Reducer {
  public:
   /// Errors: out_of_memory.
   NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-              std::unique_ptr<NodeCollectives> node);
+              std::shared_ptr<NodeCollectives> node);
   ~NodeReducer() override;
 
   [[nodiscard]] bool takes_turns() const override { return true; }
@@ -37,6 +37,7 @@ class NodeReducer final : public Reducer {
   std::shared_ptr<Gpus> gpus_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
+  Patience patience_;
   SumsInFlight in_flight_;
 };
 

@@ -78,16 +78,17 @@ struct Peer {
   std::array<Event, kNumEvents> events{};
 };
 
-class PeerReducer final : public Reducer {
+/// A rank's memory and events that the others have open, and theirs. Those of this rank stay until
+/// the process ends, or for the next group of the same ranks: nobody says when the last of the
+/// other ranks' kernels has read them.
+class PeerMemory {
  public:
-  PeerReducer(Group& group, std::shared_ptr<Gpus> gpus, int device)
-      : group_(group),
-        gpus_(std::move(gpus)),
-        accelerator_(gpus_->accelerator()),
-        access_(required_access()),
+  PeerMemory(Gpus& gpus, int device, int rank, int size)
+      : accelerator_(gpus.accelerator()),
+        access_(required_access(accelerator_)),
         device_(device),
-        ended_({&accelerator_, accelerator_.create_event(device)}),
-        peers_(static_cast<std::size_t>(group.topology().size)) {
+        rank_(static_cast<std::size_t>(rank)),
+        peers_(static_cast<std::size_t>(size)) {
     own().memory = accelerator_.allocate(device_, kBytes);
     if (own().memory == nullptr) {
       throw Error(ErrorCode::out_of_memory, "no memory for " + std::to_string(kBytes) +
@@ -96,14 +97,8 @@ class PeerReducer final : public Reducer {
     }
     for (Event& event : own().events) event = access_.create_event(device_);
   }
-
-  /// The own memory and events stay until the process ends: nobody says when the last of the other
-  /// ranks' kernels has read them.
-  ~PeerReducer() override {
-    if (has_ended()) close();
-  }
-  PeerReducer(const PeerReducer&) = delete;
-  PeerReducer& operator=(const PeerReducer&) = delete;
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
 
   /// Local, after the constructor.
   [[nodiscard]] Names names() {
@@ -118,7 +113,7 @@ class PeerReducer final : public Reducer {
   void open(const std::vector<Names>& all) {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       Peer& peer = peers_[rank];
-      if (&peer == &own()) continue;
+      if (rank == rank_) continue;
       peer.memory = access_.open_memory(device_, all[rank].memory);
       for (std::size_t i = 0; i < kNumEvents; ++i) {
         peer.events[i] = access_.open_event(device_, all[rank].events[i]);
@@ -128,26 +123,26 @@ class PeerReducer final : public Reducer {
   }
 
   /// Writes what other ranks read in try_view(), and returns when it is there. Local.
-  void write_nonce(const Names& own_names) {
+  void write_nonce(Gpus& gpus, const Names& own_names) {
     const std::uint64_t nonce = nonce_of(own_names);
     std::uint64_t there = 0;
-    copy_nonce(own().memory, gpu(device_), &nonce, cpu());
-    copy_nonce(&there, cpu(), own().memory, gpu(device_));
+    copy_nonce(gpus, own().memory, gpu(device_), &nonce, cpu());
+    copy_nonce(gpus, &there, cpu(), own().memory, gpu(device_));
   }
 
   /// Reads the others' memory by a kernel when all have written it: that CUDA has opened it does
   /// not say that the machine lets one GPU at another's memory. Local. Errors: communication.
-  void try_view(const std::vector<Names>& all) {
+  void try_view(Gpus& gpus, const collectives::Topology& topology, const std::vector<Names>& all) {
     std::byte* const seen = own().memory + kHalfBytes;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       const std::byte* const theirs = peers_[rank].memory;
-      gpus_->kernels(device_).tree_sum(gpus_->stream(device_), {&theirs, 1}, seen, DType::int64, 1);
+      gpus.kernels(device_).tree_sum(gpus.stream(device_), {&theirs, 1}, seen, DType::int64, 1);
       std::uint64_t found = 0;
-      copy_nonce(&found, cpu(), seen, gpu(device_));
+      copy_nonce(gpus, &found, cpu(), seen, gpu(device_));
       if (found == nonce_of(all[rank])) continue;
       throw Error(ErrorCode::communication,
                   to_string(gpu(device_)) + " reads other bytes in the memory of " +
-                      name_of(group_.topology(), static_cast<int>(rank)) +
+                      name_of(topology, static_cast<int>(rank)) +
                       "'s GPU than were written there, although CUDA has opened it; PCIe access "
                       "control (ACS) or an IOMMU between the GPUs does that: switch it off for "
                       "them, or take TUTTI_GPU_PATH=nccl or host");
@@ -168,7 +163,58 @@ class PeerReducer final : public Reducer {
     }
   }
   /// Frees this rank's memory, which no other rank has open. Local.
-  void release_memory() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
+  void release() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
+
+  [[nodiscard]] Peer& own() { return peers_[rank_]; }
+  [[nodiscard]] std::span<const Peer> peers() const { return peers_; }  ///< and this rank
+  [[nodiscard]] std::span<std::byte* const> windows() const { return windows_; }
+
+ private:
+  static PeerAccess& required_access(Accelerator& accelerator) {
+    if (PeerAccess* const access = accelerator.peer_access()) return *access;
+    throw Error(ErrorCode::invalid_argument,
+                "TUTTI_GPU_PATH=peers: " + accelerator.describe() +
+                    " has no memory that several processes can use; take auto, nccl or host");
+  }
+
+  /// Another one for each, whose memory has a name of its own.
+  static std::uint64_t nonce_of(const Names& names) {
+    const auto& bytes = names.memory.bytes;
+    return Digest()
+        .add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))
+        .value();
+  }
+  static void copy_nonce(Gpus& gpus, void* to, Device to_device, const void* from,
+                         Device from_device) {
+    gpus.copy(static_cast<std::byte*>(to), to_device, static_cast<const std::byte*>(from),
+              from_device, sizeof(std::uint64_t));
+  }
+
+  Accelerator& accelerator_;
+  PeerAccess& access_;
+  int device_;
+  std::size_t rank_;
+  std::vector<Peer> peers_;          ///< all ranks, this one, too
+  std::vector<std::byte*> windows_;  ///< of each rank
+};
+
+class PeerReducer final : public Reducer {
+ public:
+  PeerReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
+              std::shared_ptr<PeerMemory> memory)
+      : group_(group),
+        gpus_(std::move(gpus)),
+        accelerator_(gpus_->accelerator()),
+        device_(device),
+        ended_({&accelerator_, accelerator_.create_event(device)}),
+        memory_(std::move(memory)) {}
+
+  /// Memory that a kernel may still read is no other group's.
+  ~PeerReducer() override {
+    if (!has_ended()) gpus_->kept(device_).forget(memory_.get());
+  }
+  PeerReducer(const PeerReducer&) = delete;
+  PeerReducer& operator=(const PeerReducer&) = delete;
 
   void allreduce(std::span<const Sum> sums) override {
     carry_out([&] {
@@ -177,7 +223,7 @@ class PeerReducer final : public Reducer {
     });
   }
 
-  [[nodiscard]] std::span<std::byte* const> windows() const override { return windows_; }
+  [[nodiscard]] std::span<std::byte* const> windows() const override { return memory_->windows(); }
   [[nodiscard]] std::size_t window_bytes() const override { return kBytes; }
   void begin_reading() override {
     carry_out([&] {
@@ -209,18 +255,6 @@ class PeerReducer final : public Reducer {
   }
 
  private:
-  /// Another one for each reducer, whose memory has a name of its own.
-  static std::uint64_t nonce_of(const Names& names) {
-    const auto& bytes = names.memory.bytes;
-    return Digest()
-        .add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))
-        .value();
-  }
-  void copy_nonce(void* to, Device to_device, const void* from, Device from_device) {
-    gpus_->copy(static_cast<std::byte*>(to), to_device, static_cast<const std::byte*>(from),
-                from_device, sizeof(std::uint64_t));
-  }
-
   /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
   /// when that GPU does, or never.
   template <class Body>
@@ -237,23 +271,15 @@ class PeerReducer final : public Reducer {
     }
   }
 
-  [[nodiscard]] Peer& own() { return peers_[static_cast<std::size_t>(group_.topology().rank)]; }
-
   void record(std::size_t event) {
-    accelerator_.record(own().events[event], device_, gpus_->stream(device_));
+    accelerator_.record(memory_->own().events[event], device_, gpus_->stream(device_));
   }
   /// In the stream's turn: for what they have recorded this event for last.
   void wait_for_others(std::size_t event) {
-    for (Peer& peer : peers_) {
-      if (&peer != &own()) accelerator_.wait(device_, gpus_->stream(device_), peer.events[event]);
+    for (const Peer& peer : memory_->peers()) {
+      if (&peer == &memory_->own()) continue;
+      accelerator_.wait(device_, gpus_->stream(device_), peer.events[event]);
     }
-  }
-
-  PeerAccess& required_access() {
-    if (PeerAccess* const access = accelerator_.peer_access()) return *access;
-    throw Error(ErrorCode::invalid_argument,
-                "TUTTI_GPU_PATH=peers: " + accelerator_.describe() +
-                    " has no memory that several processes can use; take auto, nccl or host");
   }
 
   [[nodiscard]] std::string what() const {
@@ -274,16 +300,17 @@ class PeerReducer final : public Reducer {
     const Stream stream = gpus_->stream(device_);
     const std::size_t half = chunks_++ % kHalves;
     const std::size_t begin = half * kHalfBytes;
-    accelerator_.copy(device_, stream, own().memory + begin, chunk.from,
+    accelerator_.copy(device_, stream, memory_->own().memory + begin, chunk.from,
                       chunk.count * size_of(chunk.dtype));
     record(half);
     meet();
     wait_for_others(half);
     std::array<const std::byte*, kMostRanks> inputs{};
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      inputs[rank] = peers_[rank].memory + begin;
+    const std::span<const Peer> peers = memory_->peers();
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+      inputs[rank] = peers[rank].memory + begin;
     }
-    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(peers_.size()), chunk.to,
+    gpus_->kernels(device_).tree_sum(stream, std::span(inputs).first(peers.size()), chunk.to,
                                      chunk.dtype, chunk.count);
   }
 
@@ -299,14 +326,21 @@ class PeerReducer final : public Reducer {
   Group& group_;
   std::shared_ptr<Gpus> gpus_;
   Accelerator& accelerator_;
-  PeerAccess& access_;
   int device_;
   UniqueHandle<EventTraits> ended_;
-  std::vector<Peer> peers_;          ///< all ranks, this one, too
-  std::vector<std::byte*> windows_;  ///< of each rank
+  std::shared_ptr<PeerMemory> memory_;
   std::size_t chunks_ = 0;
   bool is_reading_ = false;  ///< the windows
 };
+
+/// Threads that are ranks share their process's GPUs.
+std::string name_of_memory(const collectives::Topology& topology) {
+  return "peers of rank " + std::to_string(topology.job_rank());
+}
+
+std::vector<int> job_ranks_of(const collectives::Topology& topology) {
+  return job_ranks(topology, topology.local_ranks().list());
+}
 
 /// All ranks decide alike.
 void require_one_small_node(const collectives::Topology& topology) {
@@ -330,35 +364,70 @@ std::string peer_obstacle(const collectives::Topology& topology) {
   return {};
 }
 
-std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
-  require_one_small_node(group.topology());
-  std::unique_ptr<PeerReducer> reducer;
+namespace {
+
+/// Collective. Errors, on all ranks alike: out_of_memory, communication; nothing stays open then.
+std::shared_ptr<PeerMemory> open_peer_memory(Group& group, Gpus& gpus, int device) {
+  const auto& topology = group.topology();
+  std::shared_ptr<PeerMemory> memory;
   Names own{};
   try {
     tutti::agree(group.engine(), [&] {
-      reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device);
-      own = reducer->names();
+      memory = std::make_shared<PeerMemory>(gpus, device, topology.rank, topology.size);
+      own = memory->names();
     });
   } catch (const Error& error) {
-    if (error.recoverable() && reducer != nullptr) reducer->release_memory();
+    if (error.recoverable() && memory != nullptr) memory->release();
     throw;
   }
   const std::vector<Names> all = allgather(group, own, "exchange of the names of GPUs' memory");
   try {
     tutti::agree(group.engine(), [&] {
-      reducer->open(all);
-      reducer->write_nonce(own);
+      memory->open(all);
+      memory->write_nonce(gpus, own);
     });
-    tutti::agree(group.engine(), [&] { reducer->try_view(all); });
+    tutti::agree(group.engine(), [&] { memory->try_view(gpus, topology, all); });
   } catch (const Error& error) {
     // Then all ranks come here, and none frees its memory before all have closed it.
     if (error.recoverable()) {
-      reducer->close();
+      memory->close();
       tutti::agree(group.engine(), [] {});
-      reducer->release_memory();
+      memory->release();
     }
     throw;
   }
+  Digest digest;
+  for (const Names& names : all) {
+    const auto& bytes = names.memory.bytes;
+    digest.add(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+  gpus.kept(device).add({name_of_memory(topology), job_ranks_of(topology), digest.value(), memory});
+  return memory;
+}
+
+/// What an earlier group of these ranks has opened and uses no more, on all of them; or else new
+/// memory. An idle one is offered when this rank's kernels have read it for the last time, so when
+/// all have offered it none is read. Collective.
+std::shared_ptr<PeerMemory> peer_memory_for(Group& group, Gpus& gpus, int device) {
+  const auto& topology = group.topology();
+  const auto idle = gpus.kept(device).find(name_of_memory(topology), job_ranks_of(topology),
+                                           [](const auto& made) { return made.use_count() == 1; });
+  const std::uint64_t own = idle ? idle->id : 0;
+  const auto ids = allgather(group, own, "exchange of what GPUs' memory is open");
+  const bool is_kept = std::ranges::all_of(ids, [&](std::uint64_t id) { return id == ids[0]; });
+  if (ids[0] != 0 && is_kept) return std::static_pointer_cast<PeerMemory>(idle->made);
+  return open_peer_memory(group, gpus, device);
+}
+
+}  // namespace
+
+std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device) {
+  require_one_small_node(group.topology());
+  auto memory = peer_memory_for(group, *gpus, device);
+  std::unique_ptr<Reducer> reducer;
+  tutti::agree(group.engine(), [&] {
+    reducer = std::make_unique<PeerReducer>(group, std::move(gpus), device, std::move(memory));
+  });
   return reducer;
 }
 

@@ -4,10 +4,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <new>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"
@@ -64,6 +65,16 @@ class Reducer {
   /// "by way of the host": for logs.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
+
+/// For the calls of a NodeLibrary that a group makes: its deadline, and its ear for failures.
+Patience patience_of(Group& group, const char* what);
+
+/// The job's ranks that a group's ranks are, in the group's order.
+std::vector<int> job_ranks(const collectives::Topology& topology, std::span<const int> ranks);
+
+/// Ends what these collectives have in streams, by a thread of its own, and waits for that a second
+/// at the most: an abort may wait for a device that hangs. Local; nothing for null.
+void abort_beside(const std::shared_ptr<NodeCollectives>& node) noexcept;
 
 /// Says which ranks' processes on this node have ended, who take their parts of a sum along; empty
 /// if none has.

@@ -26,10 +26,6 @@
 #include "runtime/gpu_sum/staged_reducer.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <future>
-#include <system_error>
-#include <thread>
 
 #include "tutti/error.hpp"
 
@@ -38,12 +34,13 @@
 namespace tutti::gpus {
 
 StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-                             std::unique_ptr<NodeCollectives> node)
+                             std::shared_ptr<NodeCollectives> node)
     : group_(group),
       gpus_(std::move(gpus)),
       accelerator_(gpus_->accelerator()),
       device_(device),
       node_(std::move(node)),
+      patience_(patience_of(group, "sum between the GPUs of a node")),
       memory_(group.allocate({static_cast<std::int64_t>(kBuffers * kBufferBytes)}, DType::uint8)) {
   std::byte* host = memory_.bytes();
   is_pinned_ = accelerator_.pin(device_, host, memory_.size_bytes());
@@ -83,10 +80,10 @@ bool StagedReducer::has_ended() noexcept {
 /// After a failure work may never end, and whoever frees what it uses waits for it.
 StagedReducer::~StagedReducer() {
   if (!has_ended()) {
+    gpus_->kept(device_).forget(node_.get());
     collectives::leak_until_exit(std::make_shared<Tensor>(std::move(memory_)));
     return;
   }
-  if (node_ != nullptr) node_->part();
   for (const StagingBuffer& buffer : buffers_) {
     for (const Event event : {buffer.reduced, buffer.arrived, buffer.returned}) {
       accelerator_.destroy_event(event);
@@ -125,22 +122,6 @@ void StagedReducer::await() {
 }
 
 void StagedReducer::check() { group_.check_usable(); }
-
-/// Local. Whoever still aborts after a second does so until the process ends.
-void StagedReducer::abort_beside() noexcept {
-  if (node_ == nullptr) return;
-  try {
-    collectives::leak_until_exit(node_);
-    std::promise<void> aborted;
-    std::future<void> end = aborted.get_future();
-    std::thread([node = node_, aborted = std::move(aborted)]() mutable {
-      node->abort();
-      aborted.set_value();
-    }).detach();
-    end.wait_for(kForAborts);
-  } catch (const std::exception&) {  // no thread, or no memory: the process ends with its streams
-  }
-}
 
 /// A rank whose own GPU does not end may be waiting for another one's.
 std::string StagedReducer::wait_between() const {
@@ -206,7 +187,7 @@ void StagedReducer::pipeline(std::span<const Sum> sums) {
 void StagedReducer::send_off(const Chunk& chunk, StagingBuffer& buffer) {
   const Stream stream = gpus_->stream(device_);
   if (node_ != nullptr) {
-    node_->reduce_scatter(stream, chunk.data, chunk.count, chunk.dtype);
+    node_->reduce_scatter(stream, chunk.data, chunk.count, chunk.dtype, patience_);
     accelerator_.record(buffer.reduced, device_, stream);
     accelerator_.wait(device_, down_, buffer.reduced);
   }
@@ -234,7 +215,8 @@ void StagedReducer::bring_back(const Chunk& chunk, StagingBuffer& buffer) {
   accelerator_.copy(device_, up_, chunk.share, buffer.host, chunk.count * size_of(chunk.dtype));
   accelerator_.record(buffer.returned, device_, up_);
   accelerator_.wait(device_, stream, buffer.returned);
-  if (node_ != nullptr) node_->allgather(stream, chunk.data, chunk.count, chunk.dtype);
+  if (node_ == nullptr) return;
+  node_->allgather(stream, chunk.data, chunk.count, chunk.dtype, patience_);
 }
 
 }  // namespace tutti::gpus

@@ -16,7 +16,7 @@ class StagedReducer final : public Reducer {
   /// `node` joins this rank's node, of several; null sums by way of the host. Errors:
   /// out_of_memory.
   StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
-                std::unique_ptr<NodeCollectives> node);
+                std::shared_ptr<NodeCollectives> node);
   ~StagedReducer() override;
 
   [[nodiscard]] bool takes_turns() const override { return node_ != nullptr; }
@@ -47,9 +47,8 @@ class StagedReducer final : public Reducer {
 
   template <class Body>
   void carry_out(Body body) {
-    gpus::carry_out(group_, body, [&] { abort_beside(); });
+    gpus::carry_out(group_, body, [&] { abort_beside(node_); });
   }
-  void abort_beside() noexcept;
   void pipeline(std::span<const Sum> sums);
   [[nodiscard]] std::vector<Chunk> cut(std::span<const Sum> sums) const;
   void send_off(const Chunk& chunk, StagingBuffer& buffer);
@@ -65,6 +64,7 @@ class StagedReducer final : public Reducer {
   Accelerator& accelerator_;
   int device_;
   std::shared_ptr<NodeCollectives> node_;
+  Patience patience_;
   Tensor memory_;  ///< the buffers', in the arena
   bool is_pinned_ = false;
   std::byte* apart_ = nullptr;  ///< pinned, in place of memory_

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
+#include <future>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/leak.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/gpu_sum/make_reducer.hpp"
 
@@ -66,6 +69,33 @@ void announce(Group& group, const ConstTensorView& input) {
 
 }  // namespace
 
+Patience patience_of(Group& group, const char* what) {
+  const auto describe = [what] { return std::string(what); };
+  return {group.settings().timeout, [&group, describe] { group.engine().check_peers(describe); }};
+}
+
+std::vector<int> job_ranks(const collectives::Topology& topology, std::span<const int> ranks) {
+  std::vector<int> found(ranks.begin(), ranks.end());
+  if (topology.job_ranks.empty()) return found;
+  for (int& rank : found) rank = topology.job_ranks[static_cast<std::size_t>(rank)];
+  return found;
+}
+
+void abort_beside(const std::shared_ptr<NodeCollectives>& node) noexcept {
+  if (node == nullptr) return;
+  try {
+    collectives::leak_until_exit(node);
+    std::promise<void> aborted;
+    std::future<void> end = aborted.get_future();
+    std::thread([node, aborted = std::move(aborted)]() mutable {
+      node->abort();
+      aborted.set_value();
+    }).detach();
+    end.wait_for(kForAborts);
+  } catch (const std::exception&) {  // no thread, or no memory: the process ends with its streams
+  }
+}
+
 std::string ended_ranks(const Group& group) {
   const std::vector<int> gone = group.ended_local_ranks();
   if (gone.empty()) return {};
@@ -90,7 +120,9 @@ void SumOverRanks::allreduce(const std::shared_ptr<Gpus>& gpus, int device,
                              std::span<const Sum> sums) {
   auto found = reducers_.find(device);
   if (found == reducers_.end()) {
-    found = reducers_.emplace(device, make_reducer(*group_, gpus, device)).first;
+    std::size_t bytes = 0;
+    for (const Sum& sum : sums) bytes += sum.count * size_of(sum.dtype);
+    found = reducers_.emplace(device, make_reducer(*group_, gpus, device, bytes)).first;
   }
   last_ = found->second.get();
   last_->allreduce(sums);

@@ -25,7 +25,8 @@ static_assert(sizeof(ncclUniqueId) == sizeof(gpus::NodeId));
 // Most calls are done at once; joining takes seconds.
 constexpr auto kQuick = std::chrono::microseconds(300);
 constexpr auto kPause = std::chrono::microseconds(20);
-constexpr const char* kAborted = "NCCL's communicator was aborted";
+constexpr const char* kAborted =
+    "NCCL's communicator was aborted, since a sum of another group of these ranks has failed";
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -116,9 +117,7 @@ class Collectives final : public gpus::NodeCollectives {
     if (!has_joined_) abort();
   }
 
-  void join(const ncclUniqueId& id, int local_size, int device,
-            std::chrono::duration<double> timeout, const std::function<void()>& poll) {
-    timeout_ = timeout;
+  void join(const ncclUniqueId& id, int local_size, int device, const gpus::Patience& patience) {
     device_ = device;
     const cuda::OnDevice here(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -131,14 +130,14 @@ class Collectives final : public gpus::NodeCollectives {
       comm_ = made;
     }
     if (result != ncclInProgress) require(result, "ncclCommInitRankConfig");
-    poll_ = poll;
-    settle("ncclCommInitRankConfig");
+    settle("ncclCommInitRankConfig", patience);
     has_joined_ = true;
   }
 
   /// All sums are one group, since NCCL starts a thread for each group and each call outside one.
-  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums) override {
-    call("ncclAllReduce", [&](ncclComm_t comm) {
+  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums,
+                 const gpus::Patience& patience) override {
+    call("ncclAllReduce", patience, [&](ncclComm_t comm) {
       ncclResult_t result = table().group_start();
       if (result != ncclSuccess) return result;
       for (const gpus::Sum& sum : sums) {
@@ -151,16 +150,17 @@ class Collectives final : public gpus::NodeCollectives {
     });
   }
 
-  void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
-                      DType dtype) override {
-    call("ncclReduceScatter", [&](ncclComm_t comm) {
+  void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype,
+                      const gpus::Patience& patience) override {
+    call("ncclReduceScatter", patience, [&](ncclComm_t comm) {
       return table().reduce_scatter(data, data + own_shard(count, dtype), count, type_of(dtype),
                                     ncclSum, comm, static_cast<cudaStream_t>(stream));
     });
   }
 
-  void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
-    call("ncclAllGather", [&](ncclComm_t comm) {
+  void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype,
+                 const gpus::Patience& patience) override {
+    call("ncclAllGather", patience, [&](ncclComm_t comm) {
       return table().allgather(data + own_shard(count, dtype), data, count, type_of(dtype), comm,
                                static_cast<cudaStream_t>(stream));
     });
@@ -219,27 +219,27 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   template <class Body>
-  void call(const char* name, Body body) {
+  void call(const char* name, const gpus::Patience& patience, Body body) {
     const cuda::OnDevice here(device_);
     const ncclResult_t result = with_communicator(body);
-    if (result == ncclInProgress) return settle(name);
+    if (result == ncclInProgress) return settle(name, patience);
     require(result, name);
   }
 
   /// Until a call that has begun is done: before it, nothing else may go into its stream.
-  void settle(const char* name) {
+  void settle(const char* name, const gpus::Patience& patience) {
     const auto begin = std::chrono::steady_clock::now();
     for (;;) {
       ncclResult_t state = ncclSuccess;
       require(with_communicator([&](ncclComm_t comm) { return table().async_error(comm, &state); }),
               name);
       if (state != ncclInProgress) return require(state, name);
-      if (poll_) poll();
+      if (patience.poll) poll(patience);
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-      if (timeout_.count() > 0 && waited > timeout_) {
+      if (patience.timeout.count() > 0 && waited > patience.timeout) {
         abort();
         throw Error(ErrorCode::timeout, std::string(name) + " has not ended after " +
-                                            std::to_string(timeout_.count()) +
+                                            std::to_string(patience.timeout.count()) +
                                             " s; are all ranks of the node alive?");
       }
       if (waited < kQuick) {
@@ -251,9 +251,9 @@ class Collectives final : public gpus::NodeCollectives {
   }
 
   /// Somebody else has failed: nobody will answer NCCL.
-  void poll() {
+  void poll(const gpus::Patience& patience) {
     try {
-      poll_();
+      patience.poll();
     } catch (...) {
       abort();
       throw;
@@ -264,10 +264,8 @@ class Collectives final : public gpus::NodeCollectives {
   std::shared_ptr<Parting> parting_;
   std::size_t local_rank_;
   int device_ = 0;
-  std::mutex in_use_;                         ///< guards comm_, also against its abort
-  ncclComm_t comm_ = nullptr;                 ///< null once it is aborted, by whichever thread
-  std::chrono::duration<double> timeout_{0};  ///< for one call; 0: none
-  std::function<void()> poll_;
+  std::mutex in_use_;          ///< guards comm_, also against its abort
+  ncclComm_t comm_ = nullptr;  ///< null once it is aborted, by whichever thread
   bool has_joined_ = false;
 };
 
@@ -302,14 +300,13 @@ gpus::NodeId Library::make_id() {
 
 std::unique_ptr<gpus::NodeCollectives> Library::join(const gpus::NodeId& id, int local_rank,
                                                      int local_size, int device,
-                                                     std::chrono::duration<double> timeout,
-                                                     const std::function<void()>& poll) {
+                                                     const gpus::Patience& patience) {
   static_cast<void>(loaded());
   ncclUniqueId name{};
   std::memcpy(&name, id.data(), sizeof name);
   parting_->destroy_ended();
   auto collectives = std::make_unique<Collectives>(loaded_, parting_, local_rank);
-  collectives->join(name, local_size, device, timeout, poll);
+  collectives->join(name, local_size, device, patience);
   return collectives;
 }
 

@@ -25,7 +25,7 @@ class Library final : public gpus::NodeLibrary {
   [[nodiscard]] gpus::NodeId make_id() override;
   [[nodiscard]] std::unique_ptr<gpus::NodeCollectives> join(
       const gpus::NodeId& id, int local_rank, int local_size, int device,
-      std::chrono::duration<double> timeout, const std::function<void()>& poll) override;
+      const gpus::Patience& patience) override;
 
  private:
   const Loaded& loaded();

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/gpu.hpp"
@@ -72,38 +73,6 @@ std::vector<std::string> paths() {
   std::vector<std::string> all = {"nccl", "host"};
   if (test::settings().ranks_per_node.empty()) all.emplace_back("peers");
   return all;
-}
-
-TEST_CASE("a GPU that cannot reach another's memory is an error of all ranks, and none is lost") {
-  if (!test::settings().ranks_per_node.empty()) return;
-  for (const char* call : {"cudaIpcGetMemHandle", "cudaIpcOpenMemHandle", "cudaIpcGetEventHandle",
-                           "cudaIpcOpenEventHandle"}) {
-    CAPTURE(call);
-    auto kv = KVStore::create("dist", by("peers", 3600));
-    kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
-    if (test::is_last()) fake_cuda::fail(call, 1, cudaErrorInvalidResourceHandle);
-    CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
-                              {std::string(call) + " on gpu(0): cudaErrorInvalidResourceHandle"}));
-    fake_cuda::repair();
-    push(kv);
-    Tensor found = Tensor::zeros({kCount});
-    kv.pull(0, found);
-    CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
-  }
-}
-
-TEST_CASE("a GPU that reads other bytes in another's memory than were written is an error of all") {
-  if (!test::settings().ranks_per_node.empty()) return;
-  auto kv = KVStore::create("dist", by("peers", 3600));
-  kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
-  fake_cuda::set_blind_to_peers(test::is_last());
-  CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
-                            {test::last(), "gpu(0) reads other bytes in the memory of rank "}));
-  fake_cuda::set_blind_to_peers(false);
-  push(kv);
-  Tensor found = Tensor::zeros({kCount});
-  kv.pull(0, found);
-  CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
 }
 
 TEST_CASE("a GPU that fails in a call of CUDA on one rank ends the push of all, with its name") {
@@ -208,4 +177,47 @@ TEST_CASE("a launch over rows that fails ends the push of all ranks, and the sto
   const std::string text = error.has_value() ? error->what() : "";
   CHECK(test::agree(text.find(test::last()) != std::string::npos));
   CHECK(test::agree(text.find("gpu(0)") != std::string::npos));
+}
+
+/// Stores that have all memory that earlier ones have opened for peers, `most` at the most, so that
+/// the next one opens its own.
+std::vector<KVStore> hold_opened_memory(int most) {
+  std::vector<KVStore> stores;
+  for (int i = 0; i < most; ++i) stores.push_back(begin(by("peers", 3600)));
+  return stores;
+}
+
+TEST_CASE("a GPU that cannot reach another's memory is an error of all ranks, and none is lost") {
+  if (!test::settings().ranks_per_node.empty()) return;
+  std::vector<KVStore> others = hold_opened_memory(1);
+  for (const char* call : {"cudaIpcGetMemHandle", "cudaIpcOpenMemHandle", "cudaIpcGetEventHandle",
+                           "cudaIpcOpenEventHandle"}) {
+    CAPTURE(call);
+    auto kv = KVStore::create("dist", by("peers", 3600));
+    kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
+    if (test::is_last()) fake_cuda::fail(call, 1, cudaErrorInvalidResourceHandle);
+    CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
+                              {std::string(call) + " on gpu(0): cudaErrorInvalidResourceHandle"}));
+    fake_cuda::repair();
+    push(kv);
+    Tensor found = Tensor::zeros({kCount});
+    kv.pull(0, found);
+    CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
+    others.push_back(std::move(kv));
+  }
+}
+
+TEST_CASE("a GPU that reads other bytes in another's memory than were written is an error of all") {
+  if (!test::settings().ranks_per_node.empty()) return;
+  const std::vector<KVStore> others = hold_opened_memory(8);
+  auto kv = KVStore::create("dist", by("peers", 3600));
+  kv.init(0, Tensor::zeros({kCount}, DType::float32, gpu(0)));
+  fake_cuda::set_blind_to_peers(test::is_last());
+  CHECK(test::throws_on_all([&] { push(kv); }, ErrorCode::communication,
+                            {test::last(), "gpu(0) reads other bytes in the memory of rank "}));
+  fake_cuda::set_blind_to_peers(false);
+  push(kv);
+  Tensor found = Tensor::zeros({kCount});
+  kv.pull(0, found);
+  CHECK(test::agree(found.values<float>()[kCount - 1] == static_cast<float>(test::size())));
 }

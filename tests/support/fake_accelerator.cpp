@@ -229,6 +229,9 @@ std::optional<std::string> FakeAccelerator::failure_of_collectives() const {
 void FakeAccelerator::copy(int device, gpus::Stream stream, std::byte* to, const std::byte* from,
                            std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (copy_delay_ms_ > 0 && is_of_device(from) != is_of_device(to)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(copy_delay_ms_));
+  }
   if (is_of_device(from) && !is_of_device(to)) bytes_to_host_ += bytes;
   enqueue(device, stream, [=] {
     std::memcpy(to, from, bytes);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -14,6 +16,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tutti/settings.hpp"
@@ -106,6 +109,19 @@ class FakeAccelerator final : public gpus::Accelerator {
   /// Calls of collectives so far, of all ranks.
   [[nodiscard]] int collectives() const { return collectives_; }
   void count_collective() { ++collectives_; }
+  /// From now on a sum by the library for collectives takes so much longer.
+  void delay_sums(std::chrono::milliseconds delay) { sum_delay_ms_ = delay.count(); }
+  void await_sum_delay() const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(sum_delay_ms_));
+  }
+  /// And so does each copy from or to pinned memory.
+  void delay_host_copies(std::chrono::milliseconds delay) { copy_delay_ms_ = delay.count(); }
+  /// From now on the next attempts to join this many ranks fail.
+  void refuse_to_join(int ranks) { refused_join_ = ranks; }
+  [[nodiscard]] int refused_join() const { return refused_join_; }
+  /// Communicators that ranks have joined so far, of all ranks.
+  [[nodiscard]] int joins() const { return joins_; }
+  void count_join() { ++joins_; }
   /// Bytes that copies from memory of a device to memory of the host have had so far.
   [[nodiscard]] std::size_t bytes_to_host() const { return bytes_to_host_; }
   /// The names of ranges so far, in order, each with a space for every range that it is in.
@@ -158,6 +174,10 @@ class FakeAccelerator final : public gpus::Accelerator {
   std::atomic<int> cut_off_ = -1;
   std::atomic<int> launches_ = 0;
   std::atomic<int> collectives_ = 0;
+  std::atomic<int> joins_ = 0;
+  std::atomic<int> refused_join_ = 0;
+  std::atomic<std::int64_t> sum_delay_ms_ = 0;
+  std::atomic<std::int64_t> copy_delay_ms_ = 0;
   std::atomic<std::size_t> bytes_to_host_ = 0;
   std::vector<std::string> ranges_;
   int open_ranges_ = 0;

@@ -80,21 +80,28 @@ class FakeCollectives final : public gpus::NodeCollectives {
         rank_(rank),
         device_(device) {}
 
-  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums) override {
+  void allreduce(gpus::Stream stream, std::span<const gpus::Sum> sums,
+                 const gpus::Patience& /*patience*/) override {
+    accelerator_.await_sum_delay();
     for (const gpus::Sum& sum : sums) {
       enqueue({Verb::allreduce, sum.from, sum.to, sum.count, sum.dtype}, stream);
     }
   }
-  void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count,
-                      DType dtype) override {
+  void reduce_scatter(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype,
+                      const gpus::Patience& /*patience*/) override {
     enqueue({Verb::reduce_scatter, data, data, count, dtype}, stream);
   }
-  void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype) override {
+  void allgather(gpus::Stream stream, std::byte* data, std::size_t count, DType dtype,
+                 const gpus::Patience& /*patience*/) override {
     enqueue({Verb::allgather, data, data, count, dtype}, stream);
   }
-  std::optional<std::string> failure() override { return accelerator_.failure_of_collectives(); }
+  std::optional<std::string> failure() override {
+    if (is_aborted_) return "aborted";
+    return accelerator_.failure_of_collectives();
+  }
   void abort() noexcept override {
     while (*aborts_wait_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    is_aborted_ = true;
     meeting_->aborted = true;
   }
   void part() noexcept override {}
@@ -130,6 +137,7 @@ class FakeCollectives final : public gpus::NodeCollectives {
   int rank_;
   int device_;
   std::size_t next_ = 0;
+  std::atomic<bool> is_aborted_{false};
 };
 
 class FakeNodeLibrary final : public gpus::NodeLibrary {
@@ -149,8 +157,11 @@ class FakeNodeLibrary final : public gpus::NodeLibrary {
 
   std::unique_ptr<gpus::NodeCollectives> join(const gpus::NodeId& id, int local_rank,
                                               int local_size, int device,
-                                              std::chrono::duration<double> /*timeout*/,
-                                              const std::function<void()>& poll) override {
+                                              const gpus::Patience& patience) override {
+    if (local_size == accelerator_.refused_join()) {
+      throw tutti::Error(tutti::ErrorCode::communication, "no way to the other node");
+    }
+    accelerator_.count_join();
     std::shared_ptr<Meeting> meeting;
     {
       const std::lock_guard lock(mutex_);
@@ -160,7 +171,7 @@ class FakeNodeLibrary final : public gpus::NodeLibrary {
     }
     ++meeting->joined;
     while (meeting->joined < local_size) {
-      poll();
+      patience.poll();
       std::this_thread::yield();
     }
     return std::make_unique<FakeCollectives>(accelerator_, meeting, local_rank, device);

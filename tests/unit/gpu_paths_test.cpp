@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way values on GPUs are summed over the ranks where TUTTI_GPU_PATH leaves the choice:
 // threads with a fake GPU each.
+#include <chrono>
 #include <doctest/doctest.h>
 #include <fstream>
 #include <vector>
@@ -85,5 +86,101 @@ TEST_CASE("NCCL's sums are refused where every layout is to have the same bits")
                           "TUTTI_REPRODUCIBLE=1 with TUTTI_GPU_PATH=" + path +
                               ": NCCL adds in an order of its own"));
     }
+  }
+}
+
+TEST_CASE("ranks join NCCL once, for all stores and communicators of theirs, whichever live") {
+  for (const auto& layout : {std::vector{2}, std::vector{2, 2}}) {
+    const int ranks = test::size_of_job(layout);
+    const test::FakeGpus gpus(ranks);
+    const auto outcomes = test::as_ranks(layout, test::by("nccl"), [&](Communicator& job) {
+      const Device mine = gpu(job.rank());
+      const Tensor value = Tensor::ones({1'003}, DType::float32, mine);
+      for (int i = 0; i < 3; ++i) {
+        auto first = KVStore::create(job);
+        auto second = KVStore::create(job.split(0, job.rank()));
+        for (KVStore* kv : {&first, &second}) {
+          kv->init(1, Tensor::zeros({1'003}, DType::float32, mine));
+          kv->push(1, value);
+        }
+        Tensor sum = Tensor::ones({1'003}, DType::float32, mine);
+        job.allreduce(sum);
+        for (KVStore* kv : {&first, &second}) {
+          test::require_equal(pulled<float>(*kv, 1, 1'003)[1'002], static_cast<float>(ranks), "1");
+        }
+        test::require_equal(test::on_host(sum)[7], static_cast<float>(ranks), "the sum's [7]");
+      }
+      Communicator backwards = job.split(0, -job.rank());  // other ranks, in NCCL's eyes
+      Tensor sum = Tensor::ones({1'003}, DType::float32, mine);
+      backwards.allreduce(sum);
+      test::require_equal(test::on_host(sum)[7], static_cast<float>(ranks), "the sum's [7]");
+    });
+    CHECK(test::all_returned(outcomes));
+    CHECK(gpus->joins() == 2 * ranks);
+  }
+}
+
+// --- several nodes -------------------------------------------------------------------------------
+
+namespace {
+
+struct Job {
+  test::Outcomes outcomes;
+  std::string said;
+};
+
+/// Pushes that sum by themselves over these nodes.
+Job push_over(const std::vector<int>& layout) {
+  Settings settings = test::by("auto");
+  settings.log = tutti::LogLevel::info;
+  Job job;
+  job.said = test::written_by([&] {
+    job.outcomes = test::as_ranks(layout, settings, [&](Communicator& communicator) {
+      const Device mine = gpu(communicator.rank());
+      auto kv = KVStore::create(communicator);
+      kv.init(1, Tensor::zeros({1'003}, DType::float32, mine));
+      for (int i = 0; i < 2; ++i) kv.push(1, Tensor::ones({1'003}, DType::float32, mine));
+      test::require_equal(pulled<float>(kv, 1, 1'003)[1'002],
+                          static_cast<float>(communicator.size()), "key 1[1002]");
+    });
+  });
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("by itself, a job of several nodes sums by the faster way, which its ranks measure") {
+  const std::chrono::milliseconds delay(300);
+  for (const auto& layout : {std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 2}}) {
+    for (const bool is_nccl : {true, false}) {
+      CAPTURE(layout.size());
+      CAPTURE(is_nccl);
+      const test::FakeGpus gpus(test::size_of_job(layout));
+      is_nccl ? gpus->delay_host_copies(delay) : gpus->delay_sums(delay);
+      const Job job = push_over(layout);
+      CAPTURE(job.said);
+      CHECK(test::all_returned(job.outcomes));
+      CHECK(job.said.find("ms by NCCL over all nodes and ") != std::string::npos);
+      const bool says = job.said.find("summed by fake NCCL over all nodes") != std::string::npos;
+      CHECK(says == is_nccl);
+    }
+  }
+}
+
+TEST_CASE(
+    "where NCCL cannot go between nodes, a job of several nodes sums without it, and says so") {
+  for (const bool joins : {true, false}) {
+    CAPTURE(joins);
+    const test::FakeGpus gpus(2);
+    joins ? gpus->fail_collectives("an InfiniBand port is down") : gpus->refuse_to_join(2);
+    const Job job = push_over({1, 1});
+    CAPTURE(job.said);
+    CHECK(test::all_returned(job.outcomes));
+    const char* const why = joins ? "NCCL does not sum over all nodes: rank 0 "
+                                  : "NCCL does not connect all nodes: rank 0 ";
+    CHECK(job.said.find(why) != std::string::npos);
+    CHECK(job.said.find(joins ? "an InfiniBand port is down" : "no way to the other node") !=
+          std::string::npos);
+    CHECK(job.said.find("summed by way of the host") != std::string::npos);
   }
 }

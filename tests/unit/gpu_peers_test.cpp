@@ -12,6 +12,7 @@
 #include "tests/support/checks.hpp"
 #include "tests/support/fake_accelerator.hpp"
 #include "tests/support/oracle.hpp"
+#include "tests/unit/gpu_jobs.hpp"
 #include "tests/unit/threads.hpp"
 
 using tutti::Communicator;
@@ -208,6 +209,31 @@ TEST_CASE("optimizers on GPUs that sum by peers have the bits of keys on the cpu
     });
     CHECK(test::all_returned(outcomes));
   }
+}
+
+TEST_CASE("stores that come and go have the memory of peers that went, and live ones their own") {
+  const test::FakeGpus gpus(2, 11);
+  const auto outcomes = test::as_ranks({2}, test::by("peers"), [&](Communicator& job) {
+    const tutti::Device mine = gpu(job.rank());
+    const auto push_and_pull = [&](KVStore& kv, float value) {
+      for (int i = 0; i < 2; ++i) kv.push(1, Tensor::full({1'003}, value, DType::float32, mine));
+      test::require_equal(test::pulled<float>(kv, 1, 1'003)[1'002], 2 * value, "key 1[1002]");
+    };
+    std::size_t after_two = 0;
+    for (int i = 0; i < 6; ++i) {
+      auto first = KVStore::create(job);
+      auto second = KVStore::create(job);
+      for (KVStore* kv : {&first, &second}) {
+        kv->init(1, Tensor::zeros({1'003}, DType::float32, mine));
+      }
+      push_and_pull(first, 1);
+      push_and_pull(second, 2);
+      push_and_pull(first, 3);
+      if (i == 1) after_two = gpus->used(job.rank());
+      if (i > 1) test::require_equal(gpus->used(job.rank()), after_two, "bytes of the GPU");
+    }
+  });
+  CHECK(test::all_returned(outcomes));
 }
 
 TEST_CASE("two stores that sum by peers do not meet") {
