@@ -290,30 +290,72 @@ void check_reading(const std::vector<RankInfo>& ranks, Findings& findings) {
                       ""});
 }
 
-void check_limits(const std::vector<RankInfo>& ranks, Findings& findings) {
+namespace {
+
+/// A limit of the system that a job can meet.
+struct Limit {
+  std::uint64_t RankInfo::*value;
+  std::uint64_t least;  ///< below it something is said
+  Level level;
+  std::string option;
+  std::string meaning;
+  std::string remedy;
+};
+
+/// ulimit -l is not among them: the library locks no memory. What MPI locks for a network, MPI
+/// says.
+std::vector<Limit> limits_of_jobs(std::uint64_t ranks) {
   constexpr std::uint64_t kReserved = std::uint64_t{1} << 40;
+  constexpr std::uint64_t kStack = std::uint64_t{1} << 20;
+  const std::uint64_t files = 64 + 4 * ranks;
+  const std::uint64_t threads = 64 + 16 * ranks;
+  const std::string of_ranks = std::to_string(ranks) + " ranks";
+  const std::string where = ", in the shell or batch script that starts the job";
+  return {{&RankInfo::address_space, kReserved, Level::warning, "-v",
+           "of addresses; shared memory is reserved as addresses first, of every rank of the host "
+           "in every rank",
+           "ulimit -v unlimited, or a smaller TUTTI_ARENA_BYTES"},
+          {&RankInfo::open_files, files, Level::error, "-n",
+           "open files; MPI and " + of_ranks + " need about " + std::to_string(files),
+           "ulimit -n 1024" + where},
+          {&RankInfo::file_bytes, kUnlimited, Level::warning, "-f",
+           "for a file; what the ranks of a host share is a file for each rank, and checkpoints "
+           "are files",
+           "ulimit -f unlimited" + where},
+          {&RankInfo::data_bytes, kUnlimited, Level::warning, "-d",
+           "of data; tensors of the program count, and those of a store of one process",
+           "ulimit -d unlimited" + where},
+          {&RankInfo::processes, threads, Level::warning, "-u",
+           "processes and threads of this user; " + of_ranks + " may need about " +
+               std::to_string(threads),
+           "ulimit -u 4096" + where},
+          {&RankInfo::stack_bytes, kStack, Level::warning, "-s",
+           "for the stack of a thread; MPI's own calls may need more", "ulimit -s 8192" + where}};
+}
+
+std::string value_text(const Limit& limit, std::uint64_t value) {
+  const bool is_count = limit.option == "-n" || limit.option == "-u";
+  return is_count ? std::to_string(value) : size_text(value);
+}
+
+}  // namespace
+
+void check_limits(const std::vector<RankInfo>& ranks, Findings& findings) {
   bool all_good = true;
   for (const Host& host : by_host(ranks)) {
-    const RankInfo& info = host.first();
-    if (info.address_space < kReserved) {
+    for (const Limit& limit : limits_of_jobs(host.ranks.size())) {
+      const std::uint64_t value = host.first().*limit.value;
+      if (value >= limit.least) continue;
       all_good = false;
-      findings.push_back({Level::warning, "limits",
-                          host.name + ": ulimit -v allows " + size_text(info.address_space) +
-                              " of addresses; shared memory is reserved as addresses first, of "
-                              "every rank of the host in every rank",
-                          "ulimit -v unlimited, or a smaller TUTTI_ARENA_BYTES"});
-    }
-    const std::uint64_t files = 64 + 4 * static_cast<std::uint64_t>(host.ranks.size());
-    if (info.open_files < files) {
-      all_good = false;
-      findings.push_back({Level::error, "limits",
-                          host.name + ": ulimit -n allows " + std::to_string(info.open_files) +
-                              " open files; MPI and " + std::to_string(host.ranks.size()) +
-                              " ranks need about " + std::to_string(files),
-                          "ulimit -n 1024, in the shell or batch script that starts the job"});
+      findings.push_back({limit.level, "limits",
+                          host.name + ": ulimit " + limit.option + " allows " +
+                              value_text(limit, value) + " " + limit.meaning,
+                          limit.remedy});
     }
   }
-  if (all_good) findings.push_back({Level::ok, "limits", "addresses and open files suffice", ""});
+  if (all_good) {
+    findings.push_back({Level::ok, "limits", "addresses, files and threads suffice", ""});
+  }
 }
 
 void check_segments(const std::vector<RankInfo>& ranks, Findings& findings) {
@@ -324,7 +366,8 @@ void check_segments(const std::vector<RankInfo>& ranks, Findings& findings) {
     all_good = false;
     findings.push_back(
         {Level::warning, "segments",
-         host.name + ": processes that have ended left " + list_text(stale) + ", which take memory",
+         host.name + ": processes that have ended left " + list_text(stale) + ", which take " +
+             size_text(host.first().stale_bytes) + " of memory",
          "rm " + stale.front() + (stale.size() > 1 ? " ..." : "") + " on " + host.name});
   }
   if (all_good) findings.push_back({Level::ok, "segments", "nothing is left of earlier jobs", ""});

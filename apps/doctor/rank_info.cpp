@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <ifaddrs.h>
@@ -92,27 +93,46 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return words;
 }
 
-/// This process's cgroup of version 2, and those above it.
-std::vector<fs::path> cgroups() {
+/// A cgroup's folder; version 1 has a tree for each controller.
+struct Cgroup {
+  fs::path folder;
+  int version;
+};
+
+/// The cgroups of this process that have the controller, and those above them.
+std::vector<Cgroup> cgroups(const std::string& controller) {
   const fs::path root = "/sys/fs/cgroup";
-  std::vector<fs::path> found;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::")) continue;
-    for (fs::path group = line.substr(3); group.has_relative_path(); group = group.parent_path()) {
-      found.push_back(root / group.relative_path());
+  std::vector<Cgroup> found;
+  const auto add = [&](const fs::path& mount, fs::path group, int version) {
+    for (; group.has_relative_path(); group = group.parent_path()) {
+      found.push_back({mount / group.relative_path(), version});
     }
+    found.push_back({mount, version});
+  };
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // NUMBER:CONTROLLERS:GROUP
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string list = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (list.empty()) add(root, group, 2);
+    const bool has_it = ("," + list + ",").find("," + controller + ",") != list.npos;
+    if (has_it) add(root / controller, group, 1);
+    if (has_it && list != controller) add(root / list, group, 1);
   }
-  found.push_back(root);
   return found;
 }
 
 /// Processors that a cgroup allows; 0: no limit.
-double quota_of(const fs::path& group) {
-  std::istringstream limit(first_line(group / "cpu.max"));
+double quota_of(const Cgroup& group) {
+  const bool is_newer = group.version == 2;
+  std::istringstream limit(is_newer ? first_line(group.folder / "cpu.max")
+                                    : first_line(group.folder / "cpu.cfs_quota_us") + " " +
+                                          first_line(group.folder / "cpu.cfs_period_us"));
   double quota = 0;
   double period = 0;
-  return limit >> quota >> period && period > 0 ? quota / period : 0;
+  return limit >> quota >> period && period > 0 && quota > 0 ? quota / period : 0;
 }
 
 void read_processors(RankInfo& info) {
@@ -124,7 +144,7 @@ void read_processors(RankInfo& info) {
     }
   }
   info.host_processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  for (const fs::path& group : cgroups()) {
+  for (const Cgroup& group : cgroups("cpu")) {
     const double quota = quota_of(group);
     if (quota > 0) info.quota = info.quota > 0 ? std::min(info.quota, quota) : quota;
   }
@@ -132,31 +152,35 @@ void read_processors(RankInfo& info) {
 }
 
 /// The page cache counts as used, and the kernel gives it back when memory is needed.
-std::uint64_t kept_of_files(const fs::path& group) {
-  std::ifstream file(group / "memory.stat");
+std::uint64_t kept_of_files(const Cgroup& group) {
+  const std::string prefix = group.version == 1 ? "total_" : "";
+  std::ifstream file(group.folder / "memory.stat");
   std::uint64_t kept = 0;
   std::uint64_t bytes = 0;
   for (std::string name; file >> name >> bytes;) {
-    if (name == "inactive_file" || name == "active_file") kept += bytes;
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") kept += bytes;
   }
   return kept;
 }
 
 /// What a cgroup leaves, if it limits memory.
-std::uint64_t left_in(const fs::path& group) {
+std::uint64_t left_in(const Cgroup& group) {
+  const bool is_newer = group.version == 2;
   std::uint64_t most = 0;
   std::uint64_t used = 0;
-  std::istringstream limit(first_line(group / "memory.max"));
-  std::istringstream usage(first_line(group / "memory.current"));
+  std::istringstream limit(
+      first_line(group.folder / (is_newer ? "memory.max" : "memory.limit_in_bytes")));
+  std::istringstream usage(
+      first_line(group.folder / (is_newer ? "memory.current" : "memory.usage_in_bytes")));
   if (!(limit >> most) || !(usage >> used)) return kUnlimited;
   used -= std::min(used, kept_of_files(group));
   return most - std::min(most, used);
 }
 
-/// The least that this process's cgroup, and those above it, leave.
+/// The least that this process's cgroups, and those above them, leave.
 std::uint64_t cgroup_memory() {
   std::uint64_t least = kUnlimited;
-  for (const fs::path& group : cgroups()) least = std::min(least, left_in(group));
+  for (const Cgroup& group : cgroups("memory")) least = std::min(least, left_in(group));
   return least;
 }
 
@@ -194,6 +218,11 @@ void read_memory(RankInfo& info) {
   info.huge_pages = chosen_word(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   info.address_space = limit_of(RLIMIT_AS);
   info.open_files = limit_of(RLIMIT_NOFILE);
+  info.file_bytes = limit_of(RLIMIT_FSIZE);
+  info.processes = limit_of(RLIMIT_NPROC);
+  info.data_bytes = limit_of(RLIMIT_DATA);
+  info.locked_bytes = limit_of(RLIMIT_MEMLOCK);
+  info.stack_bytes = limit_of(RLIMIT_STACK);
   const int probe = memfd_create("tutti-doctor", MFD_CLOEXEC);
   info.has_memfd = probe >= 0;
   if (probe >= 0) close(probe);
@@ -206,7 +235,10 @@ void find_stale_segments(RankInfo& info) {
     const std::string name = entry.path().filename();
     if (!name.starts_with("tutti-")) continue;
     const std::string pid = name.substr(6, name.find('-', 6) - 6);
-    if (!fs::exists("/proc/" + pid, ignored)) info.stale_segments.push_back(entry.path());
+    if (fs::exists("/proc/" + pid, ignored)) continue;
+    info.stale_segments.push_back(entry.path());
+    const auto bytes = entry.file_size(ignored);
+    if (!ignored) info.stale_bytes += bytes;
   }
 }
 
@@ -263,14 +295,14 @@ void try_directory(RankInfo& info, const std::string& named) {
   if (named.empty()) return;
   const std::string directory = folder_to_try(named);
   struct stat status {};
-  const std::string probe = directory + "/.tutti-doctor-" + std::to_string(getpid());
-  errno = 0;
-  std::ofstream file(probe);
-  file << "probe";
-  file.close();
-  info.has_directory = static_cast<bool>(file);
+  std::string probe = directory + "/.tutti-doctor-XXXXXX";
+  const int file = mkostemp(probe.data(), O_CLOEXEC);  // no link of another user is followed
+  info.has_directory = file >= 0 && write(file, "probe", 5) == 5;
   if (!info.has_directory) info.directory_error = std::strerror(errno);
-  unlink(probe.c_str());
+  if (file >= 0) {
+    close(file);
+    unlink(probe.c_str());
+  }
   info.directory_free = free_of(directory.c_str());
   if (stat(directory.c_str(), &status) == 0) info.directory_device = std::to_string(status.st_dev);
 }
@@ -297,11 +329,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, network)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankInfo, rank, host, pid, library, mpi, mpi_of_build,
                                    world_size, thread_level, launch, settings, processors,
                                    host_processors, quota, load, memory, cgroup_memory, shm_free,
-                                   has_memfd, huge_pages, address_space, open_files, stale_segments,
-                                   interfaces, tcp_include, tcp_exclude, clock_offset_s, gpus,
-                                   my_gpus, restricts_gpus, usable_gpus, gpu_text, has_directory,
-                                   directory_error, directory_free, directory_device,
-                                   allocated_hosts, node, why_unreadable)
+                                   has_memfd, huge_pages, address_space, open_files, file_bytes,
+                                   processes, data_bytes, locked_bytes, stack_bytes, stale_segments,
+                                   stale_bytes, interfaces, tcp_include, tcp_exclude,
+                                   clock_offset_s, gpus, my_gpus, restricts_gpus, usable_gpus,
+                                   gpu_text, has_directory, directory_error, directory_free,
+                                   directory_device, allocated_hosts, node, why_unreadable)
 
 std::string to_text(const RankInfo& info) { return nlohmann::json(info).dump(); }
 

@@ -45,7 +45,13 @@ struct RankInfo {
   std::string huge_pages;  ///< for shared memory: "never", "advise", ...; empty: not known
   std::uint64_t address_space = kUnlimited;  ///< ulimit -v
   std::uint64_t open_files = kUnlimited;     ///< ulimit -n
+  std::uint64_t file_bytes = kUnlimited;     ///< ulimit -f
+  std::uint64_t processes = kUnlimited;      ///< ulimit -u: processes and threads of the user
+  std::uint64_t data_bytes = kUnlimited;     ///< ulimit -d
+  std::uint64_t locked_bytes = kUnlimited;   ///< ulimit -l
+  std::uint64_t stack_bytes = kUnlimited;    ///< ulimit -s
   std::vector<std::string> stale_segments;   ///< files of ended processes in /dev/shm
+  std::uint64_t stale_bytes = 0;             ///< of these files
 
   std::vector<Interface> interfaces;
   std::string tcp_include;  ///< what MPI's TCP transport was told to use

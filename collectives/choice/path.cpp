@@ -2,9 +2,9 @@
 #include "collectives/choice/path.hpp"
 
 #include <bit>
-#include <cstdio>
 
 #include "collectives/job/operation.hpp"
+#include "collectives/text/numbers.hpp"
 #include "collectives/wait/node_memory.hpp"
 
 namespace tutti::collectives {
@@ -83,9 +83,8 @@ std::string to_string(const LearntPath& learnt) {
                      : call.consumed     ? " for an optimizer"
                      : call.in_place     ? " in place"
                                          : "";
-  char margin[64];
-  std::snprintf(margin, sizeof margin, ": %.2f times the speed of the static choice",
-                learnt.margin);
+  const std::string margin =
+      ": " + fixed(learnt.margin, 2) + " times the speed of the static choice";
   const std::string of = call.between_nodes ? " between nodes, up to "
                                             : std::string(" of ") + memory + goal + ", from ";
   return std::string("learnt: ") + to_string(of_kind(call.kind)) + of +

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
+
+#include "collectives/text/numbers.hpp"
 
 namespace tutti::collectives {
 
@@ -164,10 +165,9 @@ Engine::Outcome Engine::carry_out_logged() {
   const Outcome outcome = carry_out();
   if (outcome == Outcome::refused) return outcome;
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
-  char text[40];
-  std::snprintf(text, sizeof text, ": %.1f us, ", time.count());
   log().write(LogLevel::debug, "call " + std::to_string(call_.sequence()) + ", " +
-                                   call_.operation().describe() + text + to_string(call_.route()));
+                                   call_.operation().describe() + ": " + fixed(time.count(), 1) +
+                                   " us, " + to_string(call_.route()));
   return outcome;
 }
 

@@ -92,6 +92,7 @@ void Workers::await_change(std::uint32_t seen) {
 void Workers::help(int number) {
   const std::string name = "tutti-" + std::to_string(number);
   pthread_setname_np(pthread_self(), name.c_str());
+  if (options_.processors != nullptr) options_.processors->apply();
   for (std::uint32_t seen = 0; !ends_.load();) {
     await_change(seen);
     inside_.fetch_add(1);

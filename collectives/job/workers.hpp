@@ -27,6 +27,7 @@
 #include "collectives/job/function_ref.hpp"
 #include "collectives/job/futex.hpp"
 #include "collectives/job/pace.hpp"
+#include "collectives/job/processor_mask.hpp"
 #include "collectives/kernels/reduce.hpp"
 
 namespace tutti::collectives {
@@ -44,7 +45,8 @@ class Workers {
     std::chrono::microseconds spin{0};  ///< how long a helper polls for more before it sleeps
     /// Told that not all helpers could be made; it may not throw. Fewer change no result.
     std::function<void(const std::string&)> warn{};
-    Pace* pace = nullptr;  ///< null but in a simulation
+    Pace* pace = nullptr;                               ///< null but in a simulation
+    std::shared_ptr<const ProcessorMask> processors{};  ///< null: those of the owner's thread
   };
   explicit Workers(Options options);
   ~Workers();

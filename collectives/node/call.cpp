@@ -20,7 +20,8 @@ Workers::Options workers_for(const NodeMemory& memory, const Topology& topology,
   return {.threads = tuning.threads,
           .spin = have_cores ? kHelperSpin : std::chrono::microseconds(0),
           .warn = [&log = waiter.log()](const std::string& text) { log.warn(text); },
-          .pace = memory.pace};
+          .pace = memory.pace,
+          .processors = memory.processors};
 }
 
 }  // namespace

@@ -2,9 +2,10 @@
 #include "collectives/wait/failure.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <thread>
+
+#include "collectives/text/numbers.hpp"
 
 namespace tutti::collectives {
 
@@ -30,9 +31,7 @@ void copy_text(char (&destination)[Size], const std::string& text) {
 }  // namespace
 
 std::string in_seconds(std::chrono::steady_clock::duration time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
+  return significant(std::chrono::duration<double>(time).count(), 3) + " s";
 }
 
 bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text) {

@@ -13,9 +13,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/job/pace.hpp"
+#include "collectives/job/processor_mask.hpp"
 #include "collectives/wait/peer_reader.hpp"
 #include "collectives/wait/record.hpp"
 
@@ -209,6 +211,7 @@ struct NodeMemory {
   std::size_t arena_bytes = 0;   ///< length of every mapping
   PeerReader* reader = nullptr;  ///< null where ranks cannot read each other's other memory
   Pace* pace = nullptr;          ///< null but in a simulation
+  std::shared_ptr<const ProcessorMask> processors{};  ///< for threads; null: those of their maker
 
   [[nodiscard]] int size() const { return static_cast<int>(peers.size()); }
   [[nodiscard]] const Peer& self() const { return peers[local_rank]; }

@@ -14,11 +14,14 @@
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/write_signals.hpp"
+
 namespace tutti::checkpoint {
 
 namespace {
 
 constexpr std::string_view kRead = "read";
+constexpr mode_t kMode = 0666;                                   // less the umask
 constexpr std::size_t kMostBytesPerCall = std::size_t{1} << 30;  // Linux ends a call at 2 GiB
 
 const char* remedy(int error) {
@@ -53,6 +56,9 @@ bool is_on_local_disk(int handle) {
   return status.f_type == EXT4_SUPER_MAGIC || status.f_type == XFS_SUPER_MAGIC;
 }
 
+/// What file systems say of a call that they do not have.
+bool is_unsupported(int error) { return error == EINVAL || error == EOPNOTSUPP || error == ENOSYS; }
+
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();
@@ -70,15 +76,28 @@ void throw_io(std::string_view verb, const fs::path& path, int error) {
 }
 
 File::File(const fs::path& path, int flags, std::string_view purpose) : path_(path) {
-  constexpr mode_t kMode = 0666;  // less the umask
   handle_ =
       FileDescriptor(uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
   if (handle_.get() < 0) throw_io(purpose, path, errno);
 }
 
+File File::open_own(const fs::path& path, int flags, std::string_view purpose) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  constexpr int kFolder = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  const FileDescriptor parent(uninterrupted([&] { return ::open(folder.c_str(), kFolder); }));
+  if (parent.get() < 0) throw_io(purpose, path, errno);
+  FileDescriptor handle(uninterrupted([&] {
+    return openat(parent.get(), path.filename().c_str(), flags | O_NOFOLLOW | O_CLOEXEC, kMode);
+  }));
+  if (handle.get() < 0) throw_io(purpose, path, errno);
+  return {path, std::move(handle)};
+}
+
 File File::open(const fs::path& path) { return {path, O_RDONLY, "open"}; }
-File File::open_new(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL, "make"}; }
-File File::open_to_write(const fs::path& path) { return {path, O_WRONLY, "open"}; }
+File File::open_new(const fs::path& path) {
+  return open_own(path, O_WRONLY | O_CREAT | O_EXCL, "make");
+}
+File File::open_to_write(const fs::path& path) { return open_own(path, O_WRONLY, "open"); }
 File File::open_folder(const fs::path& path) { return {path, O_RDONLY | O_DIRECTORY, "open"}; }
 
 void File::fail(std::string_view verb) const { throw_io(verb, path_, errno); }
@@ -106,6 +125,7 @@ void File::read(std::span<std::byte> bytes, std::uint64_t position) const {
 }
 
 void File::write(std::span<const std::byte> bytes, std::uint64_t position) {
+  const WriteSignalsBlocked no_signals;
   while (!bytes.empty()) {
     const std::size_t asked = std::min(bytes.size(), kMostBytesPerCall);
     const auto done = uninterrupted(
@@ -144,7 +164,7 @@ bool File::set_direct(bool direct) noexcept {
   return true;
 }
 
-/// The limit is looked at first: to write beyond it is a signal that ends the process.
+/// The limit is looked at first: without fallocate it would be met in the middle of the file.
 void File::reserve(std::uint64_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
@@ -153,7 +173,13 @@ void File::reserve(std::uint64_t bytes) {
   if (bytes == 0) return;
   const int status =
       uninterrupted([&] { return fallocate(handle_.get(), 0, 0, static_cast<off_t>(bytes)); });
-  if (status != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("write");
+  if (status != 0 && !is_unsupported(errno)) fail("write");
+}
+
+void File::resize(std::uint64_t bytes) {
+  if (uninterrupted([&] { return ftruncate(handle_.get(), static_cast<off_t>(bytes)); }) != 0) {
+    fail("write");
+  }
 }
 
 void File::sync() {
@@ -178,12 +204,23 @@ std::string read_text(const fs::path& path, std::uint64_t most_bytes) {
   return text;
 }
 
-void sync_folder(const fs::path& folder) { File::open_folder(folder).sync(); }
+void sync_folder(const fs::path& folder) {
+  const FileDescriptor handle(
+      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (handle.get() < 0) throw_io("open", folder, errno);
+  const int status = uninterrupted([&] { return fsync(handle.get()); });
+  if (status != 0 && !is_unsupported(errno)) throw_io("write", folder, errno);
+}
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directory(folder, error);
   if (error) throw_io("make the folder", folder, error.value());
+}
+
+void make_new_folder(const fs::path& folder) {
+  constexpr mode_t kFolderMode = 0777;  // less the umask
+  if (mkdir(folder.c_str(), kFolderMode) != 0) throw_io("make the folder", folder, errno);
 }
 
 void move_to(const fs::path& from, const fs::path& to) {

@@ -20,9 +20,15 @@ inline constexpr std::size_t kBlockBytes = 4096;
 /// Errors of all members: io. Interrupted and partial transfers are continued.
 class File {
  public:
-  static File open(const fs::path& path);      ///< for reading
-  static File open_new(const fs::path& path);  ///< for writing; it must not exist
+  static File open(const fs::path& path);  ///< for reading
+  /// For writing; it must not exist, or must. Neither its name nor that of its folder may be a
+  /// link, which another user could have put there meanwhile: a caller follows those of its path.
+  static File open_new(const fs::path& path);
   static File open_to_write(const fs::path& path);
+  /// A file that is open already; the path is for messages.
+  static File adopt(const fs::path& path, FileDescriptor handle) {
+    return {path, std::move(handle)};
+  }
   /// An open folder, for sync() and lock().
   static File open_folder(const fs::path& path);
 
@@ -41,6 +47,8 @@ class File {
 
   /// Asks for the space before anything is written, where the file system can tell.
   void reserve(std::uint64_t bytes);
+  /// What is beyond so many bytes is cut off.
+  void resize(std::uint64_t bytes);
   /// Returns when all that was written will survive a loss of power.
   void sync();
   /// False if another process holds the lock of this file. It goes with the file's last handle,
@@ -50,7 +58,9 @@ class File {
   [[nodiscard]] const fs::path& path() const { return path_; }
 
  private:
+  File(const fs::path& path, FileDescriptor handle) : path_(path), handle_(std::move(handle)) {}
   File(const fs::path& path, int flags, std::string_view purpose);
+  static File open_own(const fs::path& path, int flags, std::string_view purpose);
   [[noreturn]] void fail(std::string_view verb) const;
   bool set_direct(bool direct) noexcept;
 
@@ -62,10 +72,14 @@ class File {
 /// The whole of a file that is known to be small. Errors: io; corrupt_file if it is longer.
 std::string read_text(const fs::path& path, std::uint64_t most_bytes);
 
-/// The entries of a folder are durable when this returns. Errors: io.
+/// The entries of a folder are durable when this returns, where the file system can do that for
+/// folders: vboxsf, old CIFS and some of FUSE cannot. Errors: io.
 void sync_folder(const fs::path& folder);
 
+/// Makes the folder, unless there is one. Errors: io.
 void make_folder(const fs::path& folder);
+/// Makes the folder; there may be nothing of this name, not even a link to a folder. Errors: io.
+void make_new_folder(const fs::path& folder);
 /// Replaces `to`, in one step as seen by others and after a crash. Errors: io.
 void move_to(const fs::path& from, const fs::path& to);
 

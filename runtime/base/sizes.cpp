@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes as people write them.
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -9,21 +8,22 @@
 #include "tutti/error.hpp"
 #include "tutti/settings.hpp"
 
+#include "collectives/text/letters.hpp"
+
 namespace tutti {
 
 std::size_t parse_bytes(const std::string& text) {
   std::size_t digits = 0;
   std::size_t number = 0;
   constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
-  while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) {
+  while (digits < text.size() && is_digit(text[digits])) {
     const auto digit = static_cast<std::size_t>(text[digits] - '0');
     if (number > (kMost - digit) / 10) break;
     number = number * 10 + digit;
     ++digits;
   }
   std::string suffix = text.substr(digits);
-  std::transform(suffix.begin(), suffix.end(), suffix.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (char& letter : suffix) letter = upper(letter);
   int shift = -1;
   if (suffix.empty() || suffix == "B") shift = 0;
   if (suffix == "K" || suffix == "KB" || suffix == "KIB") shift = 10;

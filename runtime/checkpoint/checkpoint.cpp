@@ -3,10 +3,10 @@
 
 #include <charconv>
 #include <random>
-#include <sstream>
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/digest.hpp"
 #include "runtime/checkpoint/exchange.hpp"
 #include "runtime/checkpoint/generations.hpp"
 #include "runtime/checkpoint/seal.hpp"
@@ -18,6 +18,18 @@ namespace {
 constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kManifest = "manifest.json";
+
+/// The numbers of a text, with a space behind each.
+std::vector<std::uint64_t> numbers_in(const std::string& text) {
+  std::vector<std::uint64_t> numbers;
+  const char* const end = text.data() + text.size();
+  for (const char* from = text.data(); from < end;) {
+    std::uint64_t number = 0;
+    from = std::from_chars(from, end, number).ptr + 1;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
 
 std::string random_hex() {
   std::random_device source;
@@ -65,8 +77,9 @@ Writer writer_of(const fs::path& generation) {
 }
 
 /// Rank 0 alone: makes the folder of a new generation, which is this job's alone while `lock`
-/// lives.
-std::uint64_t begin(const Generations& generations, std::optional<File>& lock) {
+/// lives. Adds what interrupted saves have left and cannot be removed.
+std::uint64_t begin(const Generations& generations, std::optional<File>& lock,
+                    std::vector<std::string>& remaining) {
   generations.make_directory();
   File folder = File::open_folder(generations.directory());
   if (!folder.lock()) {
@@ -75,14 +88,14 @@ std::uint64_t begin(const Generations& generations, std::optional<File>& lock) {
                                    "; give each job, and each store of one process, its own");
   }
   lock = std::move(folder);
-  generations.remove_leftovers();
+  remaining = generations.remove_leftovers();
   const auto existing = generations.list();
   if (!existing.empty()) {
     require_only_writer(generations.directory(), existing.front(),
                         writer_of(generations.folder(existing.front())), this_writer());
   }
-  const std::uint64_t generation = existing.empty() ? 1 : existing.front() + 1;
-  make_folder(generations.partial(generation));
+  const std::uint64_t generation = generations.next();
+  make_new_folder(generations.partial(generation));
   return generation;
 }
 
@@ -138,6 +151,16 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
     write_manifest(folder, manifest);
     generations.publish(generation);
   });
+}
+
+/// Where a file is written before it takes its name, in its folder, whose links are followed here.
+/// The names of files end at 255 bytes, so that a long one gets another.
+fs::path partial_of(const fs::path& path, const fs::path& folder) {
+  constexpr std::size_t kMostName = 240;
+  const std::string name = path.filename();
+  const std::string begin =
+      name.size() <= kMostName ? name : in_hex(Digest().add(std::string_view(name)).value());
+  return folder / (begin + ".partial");
 }
 
 /// A file that every whole generation has.
@@ -224,15 +247,16 @@ LoadedStore read_generation(Communicator& ranks, const Generations& generations,
 
 }  // namespace
 
-std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
-                   std::optional<std::uint64_t> good) {
+Saved save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
+           std::optional<std::uint64_t> good) {
   const bool is_first = ranks.rank() == 0;
   const Generations generations(directory);
   std::optional<File> lock;  // on rank 0
-  std::uint64_t generation = 0;
+  Saved saved;
+  std::uint64_t& generation = saved.generation;
   try {
-    const std::string number =
-        text_of_first(ranks, [&] { return std::to_string(begin(generations, lock)); });
+    const std::string number = text_of_first(
+        ranks, [&] { return std::to_string(begin(generations, lock, saved.remaining)); });
     std::from_chars(number.data(), number.data() + number.size(), generation);
     write_generation(ranks, generations, generation, content);
   } catch (const Error&) {
@@ -242,10 +266,10 @@ std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreCo
   }
   ranks.agree([&] {
     if (!is_first) return;
-    in_place("generation " + std::to_string(generation) + " is saved, but an older one remains",
-             [&] { generations.prune(generation, good); });
+    const auto unpruned = generations.prune(generation, good);
+    saved.remaining.insert(saved.remaining.end(), unpruned.begin(), unpruned.end());
   });
-  return generation;
+  return saved;
 }
 
 std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,
@@ -259,8 +283,7 @@ std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,
     return text;
   });
   std::vector<std::string> damaged;
-  std::istringstream newest_first(numbers);
-  for (std::uint64_t generation = 0; newest_first >> generation;) {
+  for (const std::uint64_t generation : numbers_in(numbers)) {
     try {
       LoadedStore loaded = read_generation(ranks, generations, generation, wanted);
       loaded.result.damaged = std::move(damaged);
@@ -279,9 +302,11 @@ std::optional<LoadedStore> load(Communicator& ranks, const fs::path& directory,
 
 void save_file(Communicator& ranks, const fs::path& path, const Content& content) {
   const bool is_first = ranks.rank() == 0;
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path partial = fs::path(path) += ".partial";
+  const fs::path given = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code ignored;  // making it says what is wrong
+  const fs::path real = fs::canonical(given, ignored);
+  const fs::path folder = ignored ? given : real;
+  const fs::path partial = partial_of(path, folder);
   const auto writers = ranks_that_share(ranks, folder);
   if (is_first) fs::remove(partial, ignored);
   try {

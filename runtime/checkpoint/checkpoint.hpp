@@ -41,11 +41,17 @@ struct Wanted {
   std::string owner;
 };
 
+/// A generation that is there for good.
+struct Saved {
+  std::uint64_t generation = 0;
+  std::vector<std::string> remaining;  ///< on rank 0: what should be gone and is not, and why
+};
+
 /// Writes a new generation, and removes all but two: the new one and `good`, the one that is known
-/// to be whole, else the newest of the others. Collective. Returns the generation.
+/// to be whole, else the newest of the others. Collective.
 /// Errors  agreed: io. The older generations are untouched, and nothing is left of the new one.
-std::uint64_t save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
-                   std::optional<std::uint64_t> good);
+Saved save(Communicator& ranks, const fs::path& directory, const StoreContent& content,
+           std::optional<std::uint64_t> good);
 
 /// Reads the newest generation that is not damaged. Empty if there is none at all. Collective.
 /// Errors  agreed: io; corrupt_file if all are damaged, with the reason of each.

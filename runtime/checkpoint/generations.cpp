@@ -43,10 +43,11 @@ void for_each_name(const fs::path& directory,
   if (error) throw_io("list", directory, error.value());
 }
 
-void remove_folder(const fs::path& folder) {
+/// Adds to `remaining` what cannot be removed.
+void remove_folder(const fs::path& folder, std::vector<std::string>& remaining) {
   std::error_code error;
   fs::remove_all(folder, error);
-  if (error) throw_io("remove", folder, error.value());
+  if (error) remaining.push_back("cannot remove " + folder.string() + ": " + error.message());
 }
 
 }  // namespace
@@ -77,13 +78,23 @@ void Generations::make_directory() const {
   sync_folder(parent);
 }
 
-void Generations::remove_leftovers() const {
+std::vector<std::string> Generations::remove_leftovers() const {
   std::vector<fs::path> leftovers;
   for_each_name(directory_, [&](const std::string& name) {
     const auto [generation, suffix] = parse(name);
     if (suffix == kPartial || suffix == kRemoved) leftovers.push_back(directory_ / name);
   });
-  for (const fs::path& leftover : leftovers) remove_folder(leftover);
+  std::vector<std::string> remaining;
+  for (const fs::path& leftover : leftovers) remove_folder(leftover, remaining);
+  return remaining;
+}
+
+std::uint64_t Generations::next() const {
+  std::uint64_t greatest = 0;
+  for_each_name(directory_, [&](const std::string& name) {
+    greatest = std::max(greatest, parse(name).generation);
+  });
+  return greatest + 1;
 }
 
 void Generations::publish(std::uint64_t generation) const {
@@ -93,18 +104,26 @@ void Generations::publish(std::uint64_t generation) const {
 }
 
 /// A folder loses its name before its files, so that a generation that has its name is whole.
-void Generations::prune(std::uint64_t newest, std::optional<std::uint64_t> good) const {
+std::vector<std::string> Generations::prune(std::uint64_t newest,
+                                            std::optional<std::uint64_t> good) const {
+  std::vector<std::string> remaining;
   std::vector<std::uint64_t> older = list();
   std::erase_if(older, [&](std::uint64_t generation) { return generation >= newest; });
   const bool is_there = good && std::ranges::find(older, *good) != older.end();
-  if (older.empty()) return;
+  if (older.empty()) return remaining;
   const std::uint64_t kept = is_there ? *good : older.front();
   for (const std::uint64_t generation : older) {
     if (generation == kept) continue;
     const fs::path removed = folder(generation) += kRemoved;
-    move_to(folder(generation), removed);
-    remove_folder(removed);
+    std::error_code error;
+    fs::rename(folder(generation), removed, error);
+    if (error) {
+      remaining.push_back("cannot rename " + folder(generation).string() + ": " + error.message());
+    } else {
+      remove_folder(removed, remaining);
+    }
   }
+  return remaining;
 }
 
 }  // namespace tutti::checkpoint

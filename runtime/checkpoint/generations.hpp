@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/base/file.hpp"
@@ -28,13 +29,18 @@ class Generations {
 
   /// Makes the directory if only its last part is missing. Errors: io.
   void make_directory() const;
-  /// Removes what interrupted saves left behind. Errors: io.
-  void remove_leftovers() const;
+  /// Removes what interrupted saves left behind. Returns what remains, and why: a reader's file on
+  /// NFS, or another user's, is no reason not to save. Errors: io if the directory cannot be read.
+  [[nodiscard]] std::vector<std::string> remove_leftovers() const;
+  /// A number above all that a name has, of whatever is there. Errors: io.
+  [[nodiscard]] std::uint64_t next() const;
   /// Turns the partial folder, whose files are synced, into the generation. Durable when it
   /// returns. Errors: io.
   void publish(std::uint64_t generation) const;
-  /// Removes all generations but two: `newest`, and `good` or else the one before. Errors: io.
-  void prune(std::uint64_t newest, std::optional<std::uint64_t> good) const;
+  /// Removes all generations but two: `newest`, and `good` or else the one before. Returns what
+  /// remains beyond these, and why. Errors: io if the directory cannot be read.
+  [[nodiscard]] std::vector<std::string> prune(std::uint64_t newest,
+                                               std::optional<std::uint64_t> good) const;
 
  private:
   fs::path directory_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPUs of this process: the one variable, and the public calls.
 #include <atomic>
-#include <cstdio>
 
 #include "tutti/error.hpp"
 #include "tutti/gpu.hpp"
 #include "tutti/settings.hpp"
 
+#include "collectives/text/numbers.hpp"
 #include "runtime/gpu/gpus.hpp"
 
 namespace tutti {
@@ -76,10 +76,9 @@ std::string describe() {
   std::string text = own.gpus->accelerator().describe();
   for (int device = 0; device < own.gpus->count(); ++device) {
     const DeviceInfo info = own.gpus->accelerator().info(device);
-    char size[32];
-    std::snprintf(size, sizeof size, ", %.1f GiB",
-                  static_cast<double>(info.memory_bytes) / double{1 << 30});
-    text += (device == 0 ? ": " : "; ") + to_string(tutti::gpu(device)) + " " + info.name + size;
+    const double gibibytes = static_cast<double>(info.memory_bytes) / double{1 << 30};
+    text += (device == 0 ? ": " : "; ") + to_string(tutti::gpu(device)) + " " + info.name + ", " +
+            fixed(gibibytes, 1) + " GiB";
   }
   return text;
 }

@@ -220,7 +220,10 @@ SumsInFlight::SumsInFlight(Group& group, std::shared_ptr<Gpus> gpus, int device,
                            std::shared_ptr<NodeCollectives> node)
     : state_(std::make_shared<State>(group, std::move(gpus), device, std::move(node))) {
   try {
-    thread_ = std::thread([state = state_] { state->watch(); });
+    thread_ = std::thread([state = state_, processors = group.processors()] {
+      processors->apply();
+      state->watch();
+    });
   } catch (const std::system_error& error) {
     throw Error(ErrorCode::out_of_memory,
                 std::string("no thread to watch sums over ranks: ") + error.what());

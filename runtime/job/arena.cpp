@@ -15,6 +15,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/wait/node_memory.hpp"
+#include "runtime/base/write_signals.hpp"
 #include "runtime/job/memory_limits.hpp"
 
 namespace tutti {
@@ -32,10 +33,37 @@ std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
+/// What to do about a call that failed for want of something.
+std::string remedy_for(int error) {
+  if (error == EMFILE || error == ENFILE) return "; raise the limit of open files, ulimit -n 1024";
+  if (error == ENOMEM || error == EAGAIN) return limits_of_memory();
+  return {};
+}
+
 [[noreturn]] void throw_errno(ErrorCode code, const std::string& what) {
-  const bool is_files = errno == EMFILE || errno == ENFILE;
-  throw Error(code, what + ": " + std::strerror(errno) +
-                        (is_files ? "; raise the limit of open files, ulimit -n 1024" : ""));
+  const int error = errno;
+  throw Error(code, what + ": " + std::strerror(error) + remedy_for(error));
+}
+
+// Known to kernels from 6.3 on, where it may be demanded (vm.memfd_noexec=2).
+#ifdef MFD_NOEXEC_SEAL
+constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
+#else
+constexpr unsigned kNotExecutable = 8;
+#endif
+
+/// An anonymous file that nobody can execute, or make smaller: a peer that touches what is cut off
+/// dies. -1 with errno.
+FileDescriptor make_memfd() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  FileDescriptor file(memfd_create("tutti-arena", kFlags | kNotExecutable));
+  if (file.get() < 0 && errno == EINVAL) {
+    file = FileDescriptor(memfd_create("tutti-arena", kFlags));
+  }
+  if (file.get() < 0) return file;
+  fchmod(file.get(), 0600);  // only /proc, which is the user's own, leads there
+  fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+  return file;
 }
 
 /// A name that no other job has, whoever else uses this machine's /dev/shm.
@@ -71,10 +99,11 @@ Mapping::Mapping(int file, std::size_t bytes) : bytes_(bytes) {
   auto* begin = static_cast<std::byte*>(space);
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   std::byte* aligned = begin + (rounded_up(address, kHugePage) - address);
-  const int flags =
-      MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
-  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED) {
+  const int flags = MAP_FIXED | MAP_NORESERVE | MAP_SHARED;
+  if (file >= 0 && mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED) {
+    const int error = errno;
     munmap(space, bytes + kHugePage);
+    errno = error;
     throw_errno(ErrorCode::out_of_memory, "cannot map node-shared memory");
   }
   if (aligned > begin) munmap(begin, static_cast<std::size_t>(aligned - begin));
@@ -102,21 +131,32 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
+bool Mapping::open_up_to(std::size_t begin, std::size_t end) noexcept {
+  return mprotect(data_ + begin, end - begin, PROT_READ | PROT_WRITE) == 0;
+}
+
+void SharedName::remove() noexcept {
+  if (!path_.empty()) ::unlink(path_.c_str());
+  path_.clear();
+}
+
 // --- Arena --------------------------------------------------------------------------------------
 
 Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
   if (backing == Backing::memfd) {
-    file_ = FileDescriptor(memfd_create("tutti-arena", MFD_CLOEXEC));
+    file_ = make_memfd();
     if (file_.get() < 0) throw_errno(ErrorCode::io, "memfd_create");
-    fchmod(file_.get(),
-           0600);  // it begins as 0777; only /proc, which is the user's own, leads there
   } else if (backing == Backing::dev_shm) {
-    name_ = random_name();
-    file_ = FileDescriptor(retry_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
-    if (file_.get() < 0) throw_errno(ErrorCode::io, "cannot create " + name_);
+    const std::string name = random_name();
+    file_ = FileDescriptor(retry_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+    if (file_.get() < 0) throw_errno(ErrorCode::io, "cannot create " + name);
+    name_ = SharedName(name);
   }
   mapping_ = Mapping(file_.get(), rounded_up(bytes, kHugePage));
-  if (backing == Backing::touched) madvise(mapping_.data(), mapping_.size(), MADV_NOHUGEPAGE);
+  if (backing == Backing::touched) {
+    madvise(mapping_.data(), mapping_.size(), MADV_NOHUGEPAGE);
+    if (!mapping_.open_up_to(0, mapping_.size())) throw_no_pages(mapping_.size(), errno);
+  }
   const std::size_t control = rounded_up(sizeof(collectives::ControlBlock), kAlignment);
   commit(control);
   free_[control] = mapping_.size() - control;
@@ -124,18 +164,16 @@ Arena::Arena(Backing backing, std::size_t bytes) : backing_(backing) {
   new (mapping_.data()) collectives::ControlBlock;
 }
 
-Arena::~Arena() { unlink(); }
-
-void Arena::unlink() noexcept {
-  if (!name_.empty()) ::unlink(name_.c_str());
-  name_.clear();
+std::string Arena::why_no_memfd() {
+  const FileDescriptor file = make_memfd();
+  return file.get() >= 0 ? "" : std::string("memfd_create: ") + std::strerror(errno);
 }
 
 ArenaAddress Arena::address() const {
   ArenaAddress address;
   address.process = getpid();
   address.file = file_.get();
-  std::snprintf(address.name, sizeof address.name, "%s", name_.c_str());
+  std::snprintf(address.name, sizeof address.name, "%s", name_.path().c_str());
   return address;
 }
 
@@ -143,13 +181,20 @@ Mapping Arena::map_peer(Backing backing, const ArenaAddress& address, std::size_
   const std::string path = backing == Backing::memfd ? "/proc/" + std::to_string(address.process) +
                                                            "/fd/" + std::to_string(address.file)
                                                      : address.name;
-  const FileDescriptor file(retry_open(path.c_str(), O_RDWR));
-  if (file.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
-  // In another namespace of processes the number is another one's, and its file may be anything.
+  // In another namespace of processes the number is another one's, and its file may be anything: a
+  // device that does something when it is opened, or what another user has put there. So the first
+  // handle only looks at it, and the second is of the same file.
+  const int follow = backing == Backing::memfd ? 0 : O_NOFOLLOW;
+  const FileDescriptor seen(retry_open(path.c_str(), O_PATH | follow));
+  if (seen.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
   struct stat found {};
-  const bool is_known = fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) &&
+  const bool is_known = fstat(seen.get(), &found) == 0 && S_ISREG(found.st_mode) &&
+                        found.st_uid == geteuid() &&
                         found.st_size >= static_cast<off_t>(sizeof(collectives::ControlBlock));
   if (!is_known) throw Error(ErrorCode::io, path + " is not a peer's memory");
+  const std::string same = "/proc/self/fd/" + std::to_string(seen.get());
+  const FileDescriptor file(retry_open(same.c_str(), O_RDWR));
+  if (file.get() < 0) throw_errno(ErrorCode::io, "cannot open a peer's memory, " + path);
   return Mapping(file.get(), rounded_up(bytes, kHugePage));
 }
 
@@ -185,9 +230,15 @@ void Arena::throw_out_of_memory(std::size_t bytes, const std::string& reason) co
 void Arena::throw_no_pages(std::size_t bytes, int error) const {
   if (error == EFAULT || error == ENOMEM || error == ENOSPC) {
     const bool is_mounted = backing_ == Backing::dev_shm;
-    throw_out_of_memory(bytes, std::string("there are no more") +
-                                   (is_mounted ? " in /dev/shm" : "") +
-                                   ": other ranks or processes have taken them");
+    throw_out_of_memory(bytes,
+                        std::string("there are no more") + (is_mounted ? " in /dev/shm" : "") +
+                            ": other ranks or processes have taken them" + limits_of_memory());
+  }
+  if (error == EFBIG) {
+    throw_out_of_memory(bytes,
+                        "ulimit -f allows no larger file, which is what ranks share "
+                        "(ulimit -f unlimited, in the shell or batch script that starts the "
+                        "job)");
   }
   throw_out_of_memory(bytes, std::string("the kernel refuses them: ") + std::strerror(error));
 }
@@ -198,9 +249,11 @@ void Arena::commit(std::size_t end) {
   if (end <= committed_ || backing_ == Backing::touched) return;
   const std::size_t target = std::min(rounded_up(end, kHugePage), mapping_.size());
   require_memory(target - committed_);
-  if (backing_ != Backing::process && ftruncate(file_.get(), static_cast<off_t>(target)) != 0) {
-    throw_no_pages(target - committed_, errno);
-  }
+  const WriteSignalsBlocked no_signals;  // of ulimit -f
+  const bool has_grown = backing_ == Backing::process
+                             ? mapping_.open_up_to(committed_, target)
+                             : ftruncate(file_.get(), static_cast<off_t>(target)) == 0;
+  if (!has_grown) throw_no_pages(target - committed_, errno);
 #ifdef MADV_POPULATE_WRITE
   int status = 0;
   do {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/wait/node_memory.hpp"
@@ -25,12 +26,16 @@ enum class Backing {
 };
 
 /// A file mapped from its first to its last possible byte. Pages that the owner has not committed
-/// are address space only; touching them would be a fault, and no offset points into them.
+/// are address space only; touching them would be a fault, and no offset points into them. Without
+/// a file nothing may be touched before open_up_to(): a process that locks what it maps (mlockall)
+/// would lock all of it.
 class Mapping {
  public:
   Mapping() = default;
   /// Errors: out_of_memory if the address space is not to be had (RLIMIT_AS).
   Mapping(int file, std::size_t bytes);
+  /// Without a file: lets bytes from `begin` to `end` be touched. False with errno if it cannot.
+  [[nodiscard]] bool open_up_to(std::size_t begin, std::size_t end) noexcept;
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
@@ -50,6 +55,24 @@ struct ArenaAddress {
   char name[64] = {};      ///< dev_shm: the file's name
 };
 
+/// The name of a file in /dev/shm, which goes with this or at remove().
+class SharedName {
+ public:
+  SharedName() = default;
+  explicit SharedName(std::string path) : path_(std::move(path)) {}
+  SharedName(SharedName&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  SharedName& operator=(SharedName&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~SharedName() { remove(); }
+  void remove() noexcept;
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
 /// One rank's arena: the file, its mapping, and who has which bytes of it. Any thread may allocate
 /// and free.
 class Arena {
@@ -59,7 +82,6 @@ class Arena {
   /// `bytes` of address space; memory is committed as it is allocated. The first
   /// sizeof(ControlBlock) bytes hold a constructed ControlBlock.
   Arena(Backing backing, std::size_t bytes);
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -84,7 +106,11 @@ class Arena {
   }
   [[nodiscard]] ArenaAddress address() const;
   /// dev_shm: removes the name, which is not needed once all peers have mapped the file.
-  void unlink() noexcept;
+  void unlink() noexcept { name_.remove(); }
+
+  /// Why this process gets no anonymous files, for a message; empty if it does. Containers may
+  /// forbid the call, and old kernels do not have it.
+  static std::string why_no_memfd();
 
   /// Maps another process's arena. Errors: io if it cannot be opened, out_of_memory.
   static Mapping map_peer(Backing backing, const ArenaAddress& address, std::size_t bytes);
@@ -118,7 +144,7 @@ class Arena {
   [[noreturn]] void throw_no_pages(std::size_t bytes, int error) const;
 
   Backing backing_;
-  std::string name_;
+  SharedName name_;
   FileDescriptor file_;
   Mapping mapping_;
   std::mutex mutex_;  ///< what follows

@@ -176,8 +176,7 @@ void AsyncCalls::start_helper() {
     helper_ = std::thread([this] { help(); });
   } catch (const std::system_error& error) {
     throw Error(ErrorCode::out_of_memory,
-                std::string("asynchronous calls need a thread, which cannot be made: ") +
-                    error.what() +
+                std::string("no thread for asynchronous calls can be made: ") + error.what() +
                     "; raise the limit of threads (ulimit -u, the cgroup's pids.max)");
   }
 }
@@ -268,6 +267,7 @@ bool AsyncCalls::may_slice() const {
 
 void AsyncCalls::help() {
   pthread_setname_np(pthread_self(), "tutti-async");
+  if (const auto& processors = engine_.memory().processors) processors->apply();
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; by default naps of 50 us take twice as long
   const auto is_needed = [&] {
     return ends_ || (queues_.size() != 0 && !is_driven_ && waiting_->patience.waiters.load() == 0);

@@ -36,6 +36,7 @@ collectives::NodeMemory node_memory(const GroupParts& parts) {
   memory.arena_bytes = parts.arena->reserved_bytes();
   memory.reader = parts.reader.get();
   memory.pace = parts.pace;
+  memory.processors = parts.processors;
   memory.peers = parts.node;
   return memory;
 }
@@ -146,6 +147,7 @@ GroupParts Group::parts_for(const std::vector<int>& members, int number) const {
   }
   if (parts.topology.num_nodes() > 1) parts.why_not_async = parts_.why_not_async;
   parts.pace = parts_.pace;
+  parts.processors = parts_.processors;
   parts.reports = reports_->targets_of_group();
   parts.numbers = parts_.numbers;
   parts.scratch = Scratch::another(parts.arena);

@@ -50,6 +50,9 @@ struct GroupParts {
   std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   collectives::Pace* pace = nullptr;                  ///< null but in a simulation
+  /// What the thread that makes the first group may run on.
+  std::shared_ptr<const collectives::ProcessorMask> processors =
+      std::make_shared<const collectives::ProcessorMask>();
   ReportTargets reports;
   std::shared_ptr<GroupNumbers> numbers = std::make_shared<GroupNumbers>();
 };
@@ -88,6 +91,10 @@ class Group {
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
+  /// What the rank's threads may run on.
+  [[nodiscard]] const std::shared_ptr<const collectives::ProcessorMask>& processors() const {
+    return parts_.processors;
+  }
   [[nodiscard]] GroupNumbers& numbers() const { return *parts_.numbers; }
 
   /// What a group of some of these ranks is made of, in the order given; this rank is one of them.

@@ -6,10 +6,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sys/uio.h>
 
 #include "tutti/error.hpp"
+
+#include "collectives/text/numbers.hpp"
+#include "runtime/base/system_file.hpp"
 
 namespace tutti {
 
@@ -47,10 +49,8 @@ class Batch {
 };
 
 int yama_scope() {
-  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
-  int scope = 0;
-  file >> scope;
-  return scope;
+  const std::string text = read_system_file("/proc/sys/kernel/yama/ptrace_scope");
+  return number_of<int>(first_word(text)).value_or(0);
 }
 
 }  // namespace

@@ -2,36 +2,42 @@
 #include "runtime/job/memory_limits.hpp"
 
 #include <algorithm>
-#include <fstream>
+#include <array>
 #include <limits>
-#include <sstream>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "collectives/text/numbers.hpp"
+#include "runtime/base/system_file.hpp"
+#include "runtime/job/cgroups.hpp"
 
 namespace tutti {
 
 namespace {
 
 std::optional<std::size_t> number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::size_t number = 0;
-  if (file >> number) return number;
-  return std::nullopt;  // no such file, or "max"
+  return number_of<std::size_t>(first_word(read_system_file(path)));  // none: no such file, "max"
+}
+
+/// The number behind each of these names, where a line begins with a name; their sum.
+std::size_t sum_of(const std::string& text, std::initializer_list<std::string_view> names) {
+  std::size_t sum = 0;
+  for (const std::string_view line : lines_of(text)) {
+    const std::vector<std::string_view> words = words_of(line);
+    if (words.size() < 2 || std::ranges::find(names, words[0]) == names.end()) continue;
+    sum += number_of<std::size_t>(words[1]).value_or(0);
+  }
+  return sum;
 }
 
 std::optional<std::size_t> mem_available() {
-  std::ifstream file("/proc/meminfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string name;
-    std::size_t kilobytes = 0;
-    if (words >> name >> kilobytes && name == "MemAvailable:") return kilobytes << 10;
-  }
-  return std::nullopt;
+  const std::size_t kilobytes = sum_of(read_system_file("/proc/meminfo"), {"MemAvailable:"});
+  if (kilobytes == 0) return std::nullopt;
+  return kilobytes << 10;
 }
 
-/// Where a version of cgroups has its numbers.
+/// Where a version of cgroups has its numbers of memory.
 struct CgroupFiles {
   const char* limit;
   const char* used;
@@ -42,51 +48,45 @@ constexpr CgroupFiles kVersion2{"/memory.max", "/memory.current", ""};
 
 /// The page cache counts as used, but the kernel gives it back when memory is needed.
 std::size_t kept_of_files(const std::string& folder, const std::string& prefix) {
-  std::ifstream file(folder + "/memory.stat");
-  std::size_t kept = 0;
-  std::size_t bytes = 0;
-  for (std::string name; file >> name >> bytes;) {
-    if (name == prefix + "inactive_file" || name == prefix + "active_file") kept += bytes;
-  }
-  return kept;
+  return sum_of(read_system_file(folder + "/memory.stat"),
+                {prefix + "inactive_file", prefix + "active_file"});
 }
 
-/// The least that `group` of `folder`, and the groups above it, leave.
-std::optional<std::size_t> left_in(const std::string& folder, std::string group,
-                                   const CgroupFiles& files) {
-  std::optional<std::size_t> least;
-  while (true) {
-    if (group == "/") group.clear();
-    const std::string here = folder + group;
-    const auto limit = number_in(here + files.limit);
-    const auto used = number_in(here + files.used);
-    if (limit && used) {
-      const std::size_t taken = *used - std::min(*used, kept_of_files(here, files.of_all_below));
-      const std::size_t left = *limit - std::min(*limit, taken);
-      least = std::min(left, least.value_or(left));
-    }
-    if (group.empty()) return least;
-    group.resize(group.find_last_of('/'));
-  }
+/// What one group leaves, if it limits memory.
+std::optional<std::size_t> left_in(const std::string& folder, const CgroupFiles& files) {
+  const auto limit = number_in(folder + files.limit);
+  const auto used = number_in(folder + files.used);
+  if (!limit || !used) return std::nullopt;
+  const std::size_t taken = *used - std::min(*used, kept_of_files(folder, files.of_all_below));
+  return *limit - std::min(*limit, taken);
 }
 
 }  // namespace
 
 std::optional<std::size_t> cgroup_available(const std::string& groups, const std::string& mounted) {
-  std::ifstream file(groups);
   std::optional<std::size_t> least;
-  for (std::string line; std::getline(file, line);) {  // number:controllers:group
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos || line[second + 1] != '/') continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    std::optional<std::size_t> left;
-    if (controllers.empty()) left = left_in(mounted, group, kVersion2);
-    if (controllers == "memory") left = left_in(mounted + "/memory", group, kVersion1);
+  for (const Cgroup& group : cgroups_of("memory", groups, mounted)) {
+    const auto left = left_in(group.folder, group.version == 2 ? kVersion2 : kVersion1);
     if (left) least = std::min(*left, least.value_or(*left));
   }
   return least;
+}
+
+std::string limits_of_memory() {
+  struct Limit {
+    __rlimit_resource resource;
+    const char* name;
+  };
+  constexpr std::array kLimits = {Limit{RLIMIT_AS, "-v"}, Limit{RLIMIT_DATA, "-d"},
+                                  Limit{RLIMIT_MEMLOCK, "-l"}};
+  std::string text;
+  for (const auto& [resource, name] : kLimits) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    text += std::string(text.empty() ? "; set here: " : ", ") + "ulimit " + name + " " +
+            std::to_string(limit.rlim_cur >> 10);
+  }
+  return text.empty() ? text : text + " (KiB)";
 }
 
 AvailableMemory available_memory(const char* path) {

@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <sched.h>
+
+#include "collectives/text/numbers.hpp"
+#include "runtime/base/system_file.hpp"
+#include "runtime/job/cgroups.hpp"
 
 namespace tutti {
 
@@ -44,25 +48,54 @@ ProcessorSet cores_of(const ProcessorSet& hardware_threads, const std::string& f
   ProcessorSet cores{};
   for (int number = 0; number < kMostProcessors; ++number) {
     if (!has(hardware_threads, number)) continue;
-    std::ifstream file(folder + "/cpu" + std::to_string(number) + "/topology/thread_siblings_list");
-    int first = number;
-    const bool known = file >> first && first >= 0 && first < kMostProcessors;
-    add(cores, known ? first : number);
+    const std::string list = read_system_file(folder + "/cpu" + std::to_string(number) +
+                                              "/topology/thread_siblings_list");
+    const auto first = number_of<int>(list.substr(0, list.find_first_of(",-\n")));
+    const bool known = first && *first >= 0 && *first < kMostProcessors;
+    add(cores, known ? *first : number);
   }
   return cores;
 }
 
-int processor_quota(const std::string& file) {
-  std::ifstream limit(file);
-  double quota = 0;
-  double period = 0;
-  if (!(limit >> quota >> period) || period <= 0) return 0;  // no such file, or "max"
-  return std::max(1, static_cast<int>(quota / period));
+namespace {
+
+/// 0: no limit. Version 2 has "max 100000" or "120000 100000"; version 1 has -1 for no limit.
+double quota_of(const Cgroup& group) {
+  const bool is_newer = group.version == 2;
+  const std::string text = is_newer ? read_system_file(group.folder + "/cpu.max")
+                                    : read_system_file(group.folder + "/cpu.cfs_quota_us") + " " +
+                                          read_system_file(group.folder + "/cpu.cfs_period_us");
+  const auto words = words_of(text);
+  if (words.size() < 2) return 0;
+  const auto quota = number_of<std::int64_t>(words[0]);
+  const auto period = number_of<std::int64_t>(words[1]);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return 0;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-int cores_per_rank(const ProcessorSet& cores, int quota, int ranks) {
-  const int usable = quota > 0 ? std::min(quota, count(cores)) : count(cores);
-  return std::max(1, usable / std::max(1, ranks));
+double usable(const ProcessorSet& processors, double quota) {
+  const double there = count(processors);
+  return quota > 0 ? std::min(quota, there) : there;
+}
+
+}  // namespace
+
+double processor_quota(const std::string& groups, const std::string& mounted) {
+  double least = 0;
+  for (const Cgroup& group : cgroups_of("cpu", groups, mounted)) {
+    const double quota = quota_of(group);
+    if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
+  }
+  return least;
+}
+
+int cores_per_rank(const ProcessorSet& cores, double quota, int ranks) {
+  return std::max(1, static_cast<int>(usable(cores, quota) / std::max(1, ranks)));
+}
+
+int ranks_per_core(const ProcessorSet& hardware_threads, double quota, int ranks) {
+  const double there = usable(hardware_threads, quota);
+  return there > 0 ? std::max(1, static_cast<int>(std::ceil(ranks / there))) : 1;
 }
 
 int launched_ranks() {

@@ -21,13 +21,18 @@ ProcessorSet usable_hardware_threads();
 ProcessorSet cores_of(const ProcessorSet& hardware_threads,
                       const std::string& folder = "/sys/devices/system/cpu");
 
-/// How many processors' time this process's cgroup allows, rounded down but at least 1; 0 for no
-/// limit.
-int processor_quota(const std::string& file = "/sys/fs/cgroup/cpu.max");
+/// How many processors' time the cgroups of this process (version 1 or 2), and those above them,
+/// allow: the least of them, such as 1.2; 0 for no limit. The files: see cgroups_of().
+double processor_quota(const std::string& groups = "/proc/self/cgroup",
+                       const std::string& mounted = "/sys/fs/cgroup");
 
-/// Cores for each of the ranks of a host that share these, as a topology has it: at least 1.
-/// `quota`: 0 for none.
-int cores_per_rank(const ProcessorSet& cores, int quota, int ranks);
+/// Cores for each of the ranks of a host that share these, as a topology has it: rounded down, at
+/// least 1. `quota`: 0 for none.
+int cores_per_rank(const ProcessorSet& cores, double quota, int ranks);
+
+/// Ranks of a host for each hardware thread whose time they may use, as a topology has it: rounded
+/// up, at least 1. Ranks that spin through a quota are all stopped once it is used up.
+int ranks_per_core(const ProcessorSet& hardware_threads, double quota, int ranks);
 
 /// How many ranks of its job the launcher has started on this host, as far as its variables say:
 /// for a process that does not ask MPI. At least 1.

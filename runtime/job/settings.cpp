@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -16,6 +14,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/choice/overrides.hpp"
+#include "collectives/text/numbers.hpp"
 #include "runtime/base/nearest_name.hpp"
 
 extern char** environ;
@@ -30,23 +29,16 @@ constexpr const char* kPrefix = "TUTTI_";
 /// read() gives nothing for anything else; write() gives what read() would take.
 namespace forms {
 
-std::string text_of(double number) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return {text.data(), end};
-}
-
 struct Seconds {
   using Value = std::chrono::duration<double>;
   static std::string values() { return "a number of seconds above 0, up to 1e9"; }
   static std::optional<Value> read(const std::string& text) {
     constexpr double kMost = 1e9;
-    std::istringstream in(text);
-    double seconds = 0;
-    if (in >> seconds && in.eof() && seconds > 0 && seconds <= kMost) return Value(seconds);
+    const auto seconds = number_of<double>(text);
+    if (seconds && *seconds > 0 && *seconds <= kMost) return Value(*seconds);
     return std::nullopt;
   }
-  static std::string write(Value value) { return text_of(value.count()); }
+  static std::string write(Value value) { return exact(value.count()); }
 };
 
 struct SecondsOrNever : Seconds {
@@ -100,11 +92,9 @@ struct Threads {
   static constexpr int kMost = 256;
   static std::string values() { return "0 (automatic) to " + std::to_string(kMost); }
   static std::optional<int> read(const std::string& text) {
-    int number = -1;
-    const char* const end = text.data() + text.size();
-    const auto [read_to, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc() || read_to != end || number < 0 || number > kMost) return std::nullopt;
-    return number;
+    const auto number = number_of<int>(text);
+    if (number && *number >= 0 && *number <= kMost) return number;
+    return std::nullopt;
   }
   static std::string write(int number) { return std::to_string(number); }
 };
@@ -116,11 +106,10 @@ struct NodeSizes {
     std::istringstream in(text);
     std::string word;
     while (std::getline(in, word, ',')) {
-      const bool digits =
-          !word.empty() && word.size() < 7 &&
-          std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
-      if (!digits || std::stoi(word) == 0) return std::nullopt;
-      sizes.push_back(std::stoi(word));
+      constexpr std::size_t kMostDigits = 6;
+      const auto size = number_of<int>(word);
+      if (!size || *size <= 0 || word.size() > kMostDigits) return std::nullopt;
+      sizes.push_back(*size);
     }
     return sizes;
   }
@@ -363,9 +352,11 @@ std::map<std::string, std::string> variables_of_process() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const auto equals = text.find('=');
-    if (text.rfind(kPrefix, 0) == 0 && equals != std::string::npos) {
-      variables[text.substr(0, equals)] = text.substr(equals + 1);
-    }
+    if (text.rfind(kPrefix, 0) != 0 || equals == std::string::npos) continue;
+    // A program with more rights than its user is not told by that user which code to load, or
+    // which files to write.
+    const std::string name = text.substr(0, equals);
+    if (secure_getenv(name.c_str()) != nullptr) variables[name] = text.substr(equals + 1);
   }
   return variables;
 }

@@ -3,8 +3,6 @@
 
 #include <array>
 #include <bit>
-#include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -14,6 +12,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/node/call.hpp"
+#include "collectives/text/numbers.hpp"
 #include "runtime/base/digest.hpp"
 
 namespace tutti {
@@ -90,9 +89,8 @@ class Words {
   template <class Number>
   Number number(const char* name, Number least, const char* expected) {
     const std::string text = take(name);
-    Number value{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= least) return value;
+    const auto value = number_of<Number>(text);
+    if (value && *value >= least) return *value;
     refuse(name + ("=" + text), expected);
   }
 
@@ -139,15 +137,13 @@ TuningRow read_row(Words words) {
 
 std::string text_of(const TuningRow& row) {
   const CallClass& call = row.learnt.call;
-  std::array<char, 16> margin{};
-  std::snprintf(margin.data(), margin.size(), "%.2f", row.learnt.margin);
   return "ranks=" + std::to_string(row.ranks) + " kind=" + name_in(kKinds, call.kind) +
          " data=" + name_in(kLocations, call.inputs) +
          " in-place=" + name_in(kAnswers, call.in_place) +
          " consumed=" + name_in(kConsumed, Consumed(call.consumed, call.shares_updates)) +
          " apart=" + name_in(kAnswers, call.apart) +
          " bytes=" + std::to_string(std::uint64_t{1} << call.size) + " " +
-         to_string(row.learnt.path) + " margin=" + margin.data() + "\n";
+         to_string(row.learnt.path) + " margin=" + fixed(row.learnt.margin, 2) + "\n";
 }
 
 }  // namespace

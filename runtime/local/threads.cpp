@@ -191,10 +191,9 @@ std::string host_name() {
 /// `processes` like this one share the cores, each with `ranks` of them.
 void share_cores(collectives::Topology& topology, int ranks, int processes) {
   const ProcessorSet hardware_threads = usable_hardware_threads();
-  const int usable = std::max(1, count(hardware_threads));
-  topology.ranks_per_core = (ranks + usable - 1) / usable;
-  topology.cores_per_rank =
-      cores_per_rank(cores_of(hardware_threads), processor_quota(), ranks * processes);
+  const double quota = processor_quota();
+  topology.ranks_per_core = ranks_per_core(hardware_threads, quota / processes, ranks);
+  topology.cores_per_rank = cores_per_rank(cores_of(hardware_threads), quota, ranks * processes);
 }
 
 /// Empty if this process may read itself through the kernel: containers may forbid the call, and

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include "tutti/mpi_abi.hpp"
 
 #include "collectives/job/local_error.hpp"
+#include "collectives/text/numbers.hpp"
 #include "runtime/job/kernel_reader.hpp"
 #include "runtime/job/settings.hpp"
 #include "runtime/job/tuning_file.hpp"
@@ -40,11 +40,24 @@ std::uint64_t random_nonce() {
   return (std::uint64_t{device()} << 32) | device() | 1;
 }
 
-std::vector<Backing> backings_for(const Settings& settings) {
-  if (settings.shared_memory == "memfd" || settings.shared_memory == "none") {
-    return {Backing::memfd};
-  }
-  if (settings.shared_memory == "shm") return {Backing::dev_shm};
+/// What to try, in this order. Where one rank gets no anonymous files, no rank makes one.
+/// Collective.
+std::vector<Backing> backings_for(EarlyCollectives& ranks, const Settings& settings) {
+  const std::string& asked = settings.shared_memory;
+  if (asked == "shm") return {Backing::dev_shm};
+  bool is_there = false;
+  ranks.agree("look for anonymous files", [&] {
+    const std::string why_not = Arena::why_no_memfd();
+    is_there = why_not.empty();
+    if (is_there || asked != "memfd") return;
+    throw Error(ErrorCode::io, "TUTTI_SHARED_MEMORY=memfd: " + why_not +
+                                   "; allow the call in the container's seccomp profile, or leave "
+                                   "the setting at auto, which takes /dev/shm then");
+  });
+  const bool all_have = ranks.minimum("find out whether all have them", is_there ? 1 : 0) != 0;
+  if (asked == "none") return {all_have ? Backing::memfd : Backing::process};
+  if (asked == "memfd") return {Backing::memfd};
+  if (!all_have) return {Backing::dev_shm};
   return {Backing::memfd, Backing::dev_shm};
 }
 
@@ -105,7 +118,7 @@ std::vector<int> share_memory(EarlyCollectives& ranks, const HostRanks& host, co
 /// cannot map each other become nodes of one rank, whatever MPI says of their host.
 void share_memory(EarlyCollectives& ranks, const HostRanks& host, Places& node, GroupParts& parts) {
   std::vector<int> mapped;
-  for (const Backing backing : backings_for(parts.settings)) {
+  for (const Backing backing : backings_for(ranks, parts.settings)) {
     mapped = share_memory(ranks, host, node, parts, backing);
     const int all = *std::min_element(mapped.begin(), mapped.end());
     if (ranks.minimum("find out whether all could map it", static_cast<std::uint64_t>(all)) != 0) {
@@ -237,12 +250,9 @@ Seconds processor_time() {
 class CreationTime {
  public:
   [[nodiscard]] std::string text() const {
-    char text[100];
-    std::snprintf(text, sizeof text,
-                  "created in %.3g s, with %.3g ms of this rank's processor time",
-                  Seconds(Clock::now() - begun_).count(),
-                  std::milli::den * (processor_time() - computed_before_).count());
-    return text;
+    const double computed_ms = std::milli::den * (processor_time() - computed_before_).count();
+    return "created in " + significant(Seconds(Clock::now() - begun_).count(), 3) + " s, with " +
+           significant(computed_ms, 3) + " ms of this rank's processor time";
   }
 
  private:

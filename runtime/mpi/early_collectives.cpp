@@ -12,6 +12,7 @@
 
 #include "collectives/job/leak.hpp"
 #include "collectives/job/local_error.hpp"
+#include "collectives/text/numbers.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace tutti::mpi {
@@ -41,11 +42,7 @@ void pause(Seconds waited) {
   }
 }
 
-std::string in_seconds(Seconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", time.count());
-  return text;
-}
+std::string in_seconds(Seconds time) { return significant(time.count(), 3) + " s"; }
 
 }  // namespace
 

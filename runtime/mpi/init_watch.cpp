@@ -10,6 +10,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/job/signals_blocked.hpp"
+#include "collectives/text/numbers.hpp"
 #include "runtime/mpi/early_collectives.hpp"
 
 namespace tutti::mpi {
@@ -26,10 +27,9 @@ constexpr Seconds kBetweenRanks{0.1};
 constexpr int kSpeakers = 10;
 
 std::string in_init(int rank, Seconds waited) {
-  char time[32];
-  std::snprintf(time, sizeof time, "%.1f s", waited.count());
   return (rank < 0 ? std::string("a rank") : name_of_process(rank)) + " has been in MPI_Init for " +
-         time + ", which returns when all processes of the job have called it, and not all have";
+         fixed(waited.count(), 1) +
+         " s, which returns when all processes of the job have called it, and not all have";
 }
 
 void say(const char* level, const std::string& text) {

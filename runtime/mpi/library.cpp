@@ -50,7 +50,7 @@ bool load(const Settings& settings) { return load(settings.mpi, settings.launche
 Settings settings_by_variables() {
   std::map<std::string, std::string> variables;
   for (const char* name : {"TUTTI_MPI", "TUTTI_LAUNCHER", "TUTTI_TIMEOUT"}) {
-    if (const char* value = std::getenv(name)) variables[name] = value;
+    if (const char* value = secure_getenv(name)) variables[name] = value;
   }
   std::vector<std::string> warnings;
   return Settings::from_variables(variables, warnings);

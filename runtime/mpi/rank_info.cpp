@@ -200,7 +200,7 @@ std::vector<std::size_t> node_on_host(const HostRanks& host, const Settings& set
 void share_cores(collectives::Topology& topology, const HostRanks& host) {
   ProcessorSet hardware_threads{};
   ProcessorSet cores{};
-  int quota = 0;
+  double quota = 0;
   for (const RankInfo& info : host.infos) {
     for (std::size_t i = 0; i < cores.size(); ++i) {
       hardware_threads[i] |= info.hardware_threads[i];
@@ -209,8 +209,7 @@ void share_cores(collectives::Topology& topology, const HostRanks& host) {
     if (info.quota > 0) quota = quota > 0 ? std::min(quota, info.quota) : info.quota;
   }
   const auto ranks = static_cast<int>(host.infos.size());
-  const int usable = count(hardware_threads);
-  topology.ranks_per_core = usable > 0 ? (ranks + usable - 1) / usable : 1;
+  topology.ranks_per_core = ranks_per_core(hardware_threads, quota, ranks);
   topology.cores_per_rank = cores_per_rank(cores, quota, ranks);
 }
 

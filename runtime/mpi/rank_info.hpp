@@ -48,7 +48,7 @@ struct RankInfo {
   std::int32_t rank;
   ProcessorSet hardware_threads;  ///< that this process may use
   ProcessorSet cores;             ///< that they belong to
-  std::int32_t quota;             ///< processors' time of its cgroup; 0: no limit
+  double quota;                   ///< processors' time of its cgroups; 0: no limit
   std::int64_t process;           ///< its number
   std::uint64_t process_space;    ///< namespace in which the number counts; 0 if not known
 };

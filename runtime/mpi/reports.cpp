@@ -9,6 +9,7 @@
 #include "tutti/error.hpp"
 
 #include "collectives/wait/log.hpp"
+#include "runtime/base/output.hpp"
 #include "runtime/mpi/clock.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/observe/reports.hpp"
@@ -119,14 +120,16 @@ std::string make_trace(EarlyCollectives& ranks, const HostRanks& host, const std
   return target;
 }
 
-/// Null if no statistics are wanted. Rank 0 makes sure that it can replace their file.
+/// Null if no statistics are wanted. Rank 0 makes sure that it can write their file. Names become
+/// absolute here, because the program may change its folder before they are written.
 std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
                                       const collectives::Topology& topology) {
   if (settings.statistics.empty()) return nullptr;
   const bool is_file = settings.statistics != "1";
-  const std::string target = is_file ? observe::of_group(settings.statistics, group) : "1";
+  const std::string target =
+      is_file ? observe::of_group(absolute_name(settings.statistics), group) : "1";
   if (is_file && topology.rank == 0) {
-    prepare("TUTTI_STATISTICS", [&] { observe::require_replaceable(target); });
+    prepare("TUTTI_STATISTICS", [&] { require_output(target); });
   }
   return std::make_shared<Summary>(Summary{{}, target, topology.names, {}});
 }
@@ -143,11 +146,11 @@ ReportTargets report_targets(EarlyCollectives& ranks, const HostRanks& host,
     const int group = observe::next_group();
     summary = make_summary(settings, group, topology);
     if (!settings.prometheus.empty()) {
-      targets.metrics =
-          observe::with_infix(observe::of_group(settings.prometheus, group), std::to_string(rank));
-      prepare("TUTTI_PROMETHEUS", [&] { observe::require_replaceable(targets.metrics); });
+      const std::string metrics = observe::of_group(absolute_name(settings.prometheus), group);
+      targets.metrics = observe::with_infix(metrics, std::to_string(rank));
+      prepare("TUTTI_PROMETHEUS", [&] { require_output(targets.metrics); });
     }
-    if (!settings.trace.empty()) trace = observe::of_group(settings.trace, group);
+    if (!settings.trace.empty()) trace = observe::of_group(absolute_name(settings.trace), group);
   });
   if (summary != nullptr) {
     summary->comm = ranks.duplicate("prepare for their statistics");

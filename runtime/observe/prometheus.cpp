@@ -3,14 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <functional>
 #include <set>
 
-#include "tutti/error.hpp"
+#include "collectives/text/numbers.hpp"
 
 namespace tutti::observe {
 
@@ -20,11 +15,7 @@ namespace {
 /// series.
 constexpr std::size_t kMostRanks = 10;
 
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
+std::string number(double value) { return significant(value, 9); }
 
 /// A label's value: quotes, backslashes and line feeds are escaped.
 std::string quoted(const std::string& value) {

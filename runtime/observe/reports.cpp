@@ -2,15 +2,11 @@
 #include "runtime/observe/reports.hpp"
 
 #include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <new>
 
 #include "tutti/error.hpp"
 
+#include "runtime/base/output.hpp"
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/statistics.hpp"
 #include "runtime/observe/trace.hpp"
@@ -38,9 +34,9 @@ void Reports::write_metrics() noexcept {
   next_metrics_ = Clock::now() + kMetricsEvery;
   try {
     const auto& topology = engine_.topology();
-    observe::replace_file(targets_.metrics, observe::prometheus_text(
-                                                statistics_of(engine_.statistics(), topology.rank),
-                                                topology.names->host_of(topology.rank)));
+    write_output(targets_.metrics,
+                 observe::prometheus_text(statistics_of(engine_.statistics(), topology.rank),
+                                          topology.names->host_of(topology.rank)));
   } catch (const std::bad_alloc&) {  // the next time, perhaps
   } catch (const std::exception& error) {
     if (!has_warned_) engine_.log().warn(std::string("TUTTI_PROMETHEUS: ") + error.what());
@@ -78,6 +74,7 @@ void Reports::finish() noexcept {
 namespace tutti::observe {
 
 std::string with_infix(const std::string& path, const std::string& infix) {
+  if (is_stream(path)) return path;
   const std::size_t slash = path.rfind('/');
   const std::size_t first = slash == std::string::npos ? 0 : slash + 1;
   const std::size_t point = path.rfind('.');
@@ -93,34 +90,6 @@ std::string of_group(const std::string& path, int group) {
 int next_group() noexcept {
   static std::atomic<int> groups{0};
   return groups++;
-}
-
-namespace {
-
-/// In the same folder, so that it can be renamed, and no *.prom.
-std::string temporary_name(const std::string& path) { return path + ".tmp"; }
-
-[[noreturn]] void throw_not_written(const std::string& path, int error) {
-  std::remove(temporary_name(path).c_str());
-  throw Error(ErrorCode::io, path + ": cannot be written: " + std::strerror(error) +
-                                 "; name a file in a folder that this rank may write to");
-}
-
-}  // namespace
-
-void replace_file(const std::string& path, const std::string& text) {
-  std::ofstream file(temporary_name(path), std::ios::trunc);
-  file << text << std::flush;
-  file.close();
-  if (file && std::rename(temporary_name(path).c_str(), path.c_str()) == 0) return;
-  throw_not_written(path, errno);
-}
-
-void require_replaceable(const std::string& path) {
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) throw_not_written(path, EISDIR);
-  if (!std::ofstream(temporary_name(path), std::ios::trunc)) throw_not_written(path, errno);
-  std::remove(temporary_name(path).c_str());
 }
 
 }  // namespace tutti::observe

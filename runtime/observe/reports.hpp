@@ -60,6 +60,7 @@ class Reports {
 namespace tutti::observe {
 
 /// "dir/tutti.3.prom" from "dir/tutti.prom" and "3": inserts it before the last point of the name.
+/// A device or a pipe has one name, which stays.
 std::string with_infix(const std::string& path, const std::string& infix);
 
 /// The name as it is for the first group of a process; "tutti.1.prom" for the second, and so on.
@@ -67,11 +68,5 @@ std::string of_group(const std::string& path, int group);
 
 /// How many groups this process has made reports for before; counts this one.
 int next_group() noexcept;
-
-/// Writes a file that a reader never sees half of. Errors: io.
-void replace_file(const std::string& path, const std::string& text);
-
-/// Errors  io: replace_file could not write this file. The file itself is not changed.
-void require_replaceable(const std::string& path);
 
 }  // namespace tutti::observe

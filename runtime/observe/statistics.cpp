@@ -2,19 +2,17 @@
 #include "runtime/observe/statistics.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
+
+#include "collectives/text/numbers.hpp"
 
 namespace tutti::observe {
 
 namespace {
 
 std::string three_digits(double value, const char* unit) {
-  std::array<char, 48> text{};
   const int decimals = value < 10 ? 2 : value < 100 ? 1 : 0;
-  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, unit);
-  return text.data();
+  return fixed(value, decimals) + " " + unit;
 }
 
 }  // namespace
@@ -51,10 +49,8 @@ std::string call_to_string(const std::string& call, const std::vector<Key>& keys
 std::string last_to_string(const CallStatistics& call) {
   if (call.last.empty() || call.calls == 0) return {};
   const LastRank& most = call.last.front();
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "rank %d in %.0f %%", most.rank,
-                100.0 * static_cast<double>(most.calls) / static_cast<double>(call.calls));
-  return text.data();
+  const double share = static_cast<double>(most.calls) / static_cast<double>(call.calls);
+  return "rank " + std::to_string(most.rank) + " in " + fixed(100 * share, 0) + " %";
 }
 
 std::string hidden_to_string(const Statistics& statistics) {
@@ -67,10 +63,8 @@ std::string hidden_to_string(const Statistics& statistics) {
     if (carries_out) busy += one.seconds;
   }
   if (busy <= 0) return {};
-  std::array<char, 48> share{};
-  std::snprintf(share.data(), share.size(), "%.0f %%",
-                100 * collectives::hidden_share(busy, waited));
-  return "asynchronous calls took " + seconds_to_string(busy) + ", of which " + share.data() +
+  const std::string share = fixed(100 * collectives::hidden_share(busy, waited), 0) + " %";
+  return "asynchronous calls took " + seconds_to_string(busy) + ", of which " + share +
          " was hidden behind the program's own work";
 }
 

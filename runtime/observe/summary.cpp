@@ -10,7 +10,8 @@
 
 #include "tutti/error.hpp"
 
-#include "runtime/observe/reports.hpp"
+#include "collectives/text/numbers.hpp"
+#include "runtime/base/output.hpp"
 #include "runtime/observe/statistics.hpp"
 
 namespace tutti::observe {
@@ -74,10 +75,8 @@ std::string most_waited_for(const Row& row) {
   const auto most =
       std::ranges::max_element(row.waited_for, {}, [](const auto& one) { return one.second; });
   if (most == row.waited_for.end() || row.waiting.sum <= 0) return "-";
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "rank %d (%.0f %%)", most->first,
-                100 * most->second / row.waiting.sum);
-  return text.data();
+  return "rank " + std::to_string(most->first) + " (" +
+         fixed(100 * most->second / row.waiting.sum, 0) + " %)";
 }
 
 std::string lines_of_calls(const std::vector<Statistics>& ranks) {
@@ -204,7 +203,7 @@ void print_summary(const std::string& target, const std::string& table) {
   if (target == "1") {
     std::fputs(table.c_str(), stderr);
   } else {
-    replace_file(target, table);
+    write_output(target, table);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <unordered_map>
@@ -14,6 +14,7 @@
 #include "tutti/error.hpp"
 
 #include "runtime/base/file.hpp"
+#include "runtime/base/output.hpp"
 #include "runtime/observe/statistics.hpp"
 
 namespace tutti::observe {
@@ -246,8 +247,7 @@ std::string tail_of(const File& file, std::uint64_t from) {
 }
 
 /// Where the last whole event ends.
-std::uint64_t end_of_events(const std::string& path) {
-  const File file = File::open(path);
+std::uint64_t end_of_events(const File& file) {
   const std::uint64_t bytes = file.size();
   const std::uint64_t from = bytes - std::min(bytes, kTailBytes);
   const std::string tail = tail_of(file, from);
@@ -257,7 +257,7 @@ std::uint64_t end_of_events(const std::string& path) {
     if (tail[line - 1] == '}') return from + line;
     if (tail[line - 1] == ',' && tail[line - 2] == '}') return from + line - 1;
   }
-  throw Error(ErrorCode::io, path +
+  throw Error(ErrorCode::io, file.path().string() +
                                  " is no trace any more: no event was found in it; who else "
                                  "writes to it?");
 }
@@ -277,14 +277,17 @@ void lock(File& file, std::chrono::duration<double> patience) {
 
 }  // namespace
 
+/// A device or a pipe gets the events as they come; a trace without its last bracket is one, too.
 void create_trace(const std::string& path, std::uint64_t job) {
-  std::error_code absent;
-  std::filesystem::remove(path, absent);
-  File file = File::open_new(path);
+  Output output = Output::open(path, O_RDWR);
+  if (!output.is_regular()) return output.write(head(job));
+  File file = File::adopt(path, output.take());
+  file.resize(0);
   file.write(head(job) + std::string(kEnd), 0);
 }
 
 bool is_trace_of(const std::string& path, std::uint64_t job) noexcept {
+  if (is_stream(path)) return true;  // every host has a /dev/null
   try {
     const std::string expected = head(job);
     std::string found(expected.size(), '\0');
@@ -297,14 +300,16 @@ bool is_trace_of(const std::string& path, std::uint64_t job) noexcept {
 
 void append_trace(const std::string& path, const std::string& events,
                   std::chrono::duration<double> patience) {
-  File file = File::open_to_write(path);
+  Output output = Output::open(path, O_RDWR);
+  if (!output.is_regular()) return output.write(",\n" + events);
+  File file = File::adopt(path, output.take());
   lock(file, patience);
-  const std::uint64_t end = end_of_events(path);
-  if (end + kEnd.size() < file.size()) std::filesystem::resize_file(path, end);
+  const std::uint64_t end = end_of_events(file);
+  if (end + kEnd.size() < file.size()) file.resize(end);
   try {
     file.write(",\n" + events + std::string(kEnd), end);
   } catch (const Error&) {
-    std::filesystem::resize_file(path, end);  // a full disk: the events before are worth keeping
+    file.resize(end);  // a full disk: the events before are worth keeping
     file.write(std::string(kEnd), end);
     throw;
   }

@@ -27,7 +27,7 @@ namespace tutti::observe {
 ///            the first such call until none was left, with a counter of the share that was hidden
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns);
 
-/// A trace without events, which replaces what is there. Errors: io.
+/// A trace without events, in place of what is there, as base/output.hpp has it. Errors: io.
 void create_trace(const std::string& path, std::uint64_t job);
 
 /// True if this is the trace of this job, as far as this host can see.

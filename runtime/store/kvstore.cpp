@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public class of the store: each call goes to KVStore::Impl (kvstore_impl.cpp).
 #include <algorithm>
-#include <cctype>
 #include <initializer_list>
 
+#include "collectives/text/letters.hpp"
 #include "runtime/observe/statistics.hpp"
 #include "runtime/store/kvstore_impl.hpp"
 
@@ -12,11 +12,10 @@ namespace tutti {
 namespace {
 
 std::string type_of(std::string_view name) {
-  std::string lower(name);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string small(name);
+  for (char& letter : small) letter = lower(letter);
   const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, lower) != names.end();
+    return std::ranges::find(names, small) != names.end();
   };
   if (is_one_of({"local", "local_update_cpu", "local_allreduce_cpu"})) return "local";
   if (is_one_of({"device", "local_allreduce_device"})) return "device";

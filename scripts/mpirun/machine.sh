@@ -26,11 +26,34 @@ has_command() { command -v "$1" >/dev/null 2>&1; }
 usable_cpus() {
   local cpus quota period
   cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
+  while read -r quota period; do
     quota=$(((quota + period - 1) / period))
     if [ "$quota" -lt "$cpus" ]; then cpus=$quota; fi
-  fi
+  done < <(processor_quotas)
   printf '%s\n' "$cpus"
+}
+
+# The quotas and periods, in microseconds, of this process's control groups (version 1 or 2) and of
+# those above them, as far as there are any: a line each.
+processor_quotas() {
+  local controllers group folder quota period mounted=/sys/fs/cgroup
+  while IFS=: read -r _ controllers group; do
+    case ",$controllers," in
+      ,,) folder=$mounted ;;
+      *,cpu,*) folder=$mounted/cpu ;;
+      *) continue ;;
+    esac
+    while :; do
+      group=${group%/}
+      if read -r quota period 2>/dev/null <"$folder$group/cpu.max" ||
+        { read -r quota <"$folder$group/cpu.cfs_quota_us" &&
+          read -r period <"$folder$group/cpu.cfs_period_us"; } 2>/dev/null; then
+        if [[ $quota =~ ^[1-9][0-9]*$ ]]; then printf '%s %s\n' "$quota" "$period"; fi
+      fi
+      [ -n "$group" ] || break
+      group=${group%/*}
+    done
+  done </proc/self/cgroup
 }
 
 # Physical cores that this process may use: what Open MPI counts as the slots of a host.

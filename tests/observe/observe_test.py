@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -382,6 +383,32 @@ class Reports(unittest.TestCase):
         done = self.run_job(2, "two", may_fail=True, before=only_rank_1)
         self.assertNotEqual(done.returncode, 0)
         self.assertEqual(done.stderr.count("rank 1: TUTTI_TIMEOUT=abc: expected "), 1, done.stderr)
+
+    def test_relative_names_stay_in_the_folder_that_the_job_began_in(self):
+        (self.folder / "begin").mkdir()
+        (self.folder / "later").mkdir()
+        self.run_job(2, "moves", str(self.folder / "later"), TRACE="t.json", STATISTICS="s.txt",
+                     PROMETHEUS="m.prom",
+                     before=("sh", "-c", 'cd "$0" && exec "$@"', str(self.folder / "begin")))
+        self.assertEqual(sorted(path.name for path in (self.folder / "begin").iterdir()),
+                         ["m.0.prom", "m.1.prom", "s.txt", "t.json"])
+        self.assertEqual(list((self.folder / "later").iterdir()), [])
+        self.assertEqual(len(Trace(self.folder / "begin" / "t.json").names), 2)
+
+    def test_a_device_stays_a_device_and_a_link_a_link(self):
+        null, link = self.folder / "null", self.folder / "link"
+        link.symlink_to("file")
+        self.run_job(2, "moves", str(self.folder), TRACE=link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(len(Trace(self.folder / "file").names), 2)
+        try:  # a node of the test's own: a fault here destroys nothing of the machine's
+            os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        except PermissionError:
+            self.skipTest("no right to make a device")
+        before = sorted(self.folder.iterdir())
+        self.run_job(2, "two", TRACE=null, STATISTICS=null, PROMETHEUS=null)
+        self.assertTrue(null.is_char_device())
+        self.assertEqual(sorted(self.folder.iterdir()), before)
 
     def test_metrics_that_cannot_be_written_later_are_a_warning_and_the_job_goes_on(self):
         folder = self.folder / "removed"

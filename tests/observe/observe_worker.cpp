@@ -7,6 +7,7 @@
 //   observe_worker large          pushes of 4 MB with an updater, and of rows
 //   observe_worker two            two stores, one after the other
 //   observe_worker remove FOLDER  one store; FOLDER is gone when it ends
+//   observe_worker moves FOLDER   one store; FOLDER becomes the process's before its calls
 //   observe_worker many           more calls than a rank keeps
 //   observe_worker async RANK     five steps, of two keys, which RANK pushes 50 ms after the others
 #include <chrono>
@@ -74,6 +75,14 @@ int remove_folder(const char* folder) {
   return 0;
 }
 
+int move_to(const char* folder) {
+  auto kv = KVStore::create("dist");
+  std::filesystem::current_path(folder);
+  kv.init(1, Tensor::ones({10}));
+  kv.push(1, Tensor::ones({10}));
+  return 0;
+}
+
 int many() {
   constexpr int kCalls = (1 << 20) + 1000;
   auto kv = KVStore::create("dist");
@@ -109,6 +118,7 @@ int main(int argc, char** argv) {
     if (what == "large") return large();
     if (what == "two") return two();
     if (what == "many") return many();
+    if (what == "moves" && argc == 3) return move_to(argv[2]);
     if (what == "remove" && argc == 3) return remove_folder(argv[2]);
     if (argc != 3) throw Error(ErrorCode::invalid_argument, "usage: observe_worker WHAT [RANK]");
     if (what == "async") return async(std::stoi(argv[2]));

@@ -64,6 +64,7 @@ SYSTEM_HEADERS = {
     # Who waits yields, and sleeps in the kernel.
     "collectives/wait/wait.cpp": {"<sched.h>"},
     "collectives/job/futex.hpp": {"<linux/futex.h>", "<sys/syscall.h>", "<unistd.h>"},
+    "collectives/job/processor_mask.hpp": {"<pthread.h>"},
     # The helpers of a rank: threads with names and without signals, which a fork leaves behind.
     "collectives/job/workers.cpp": {"<pthread.h>", "<unistd.h>"},
 }

@@ -59,7 +59,7 @@ bool meets_limit(const std::function<void()>& call) {
   if (child == 0) {
     const rlimit limit{kLimit, kLimit};
     setrlimit(RLIMIT_FSIZE, &limit);
-    std::signal(SIGXFSZ, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_DFL);
     try {
       call();
     } catch (const tutti::Error& error) {
@@ -185,7 +185,9 @@ TEST_CASE("generations are listed newest first, and nothing else is taken for on
                 "generation-1.removed", "generation-", "generation-03", "generation-0",
                 "generation-99999999999999999999", "generation-4x", "other"});
   CHECK(generations.list() == Numbers{10, 9, 2});
-  generations.remove_leftovers();
+  CHECK(generations.next() == 12);
+  CHECK(generations.remove_leftovers().empty());
+  CHECK(generations.next() == 11);
   CHECK(!fs::exists(generations.directory() / "generation-11.partial"));
   CHECK(!fs::exists(generations.directory() / "generation-1.removed"));
   CHECK(fs::exists(generations.directory() / "generation-4x" / "file"));
@@ -198,14 +200,14 @@ TEST_CASE("two generations are kept: the new one and the one that is known to be
   const std::vector<std::string> all = {"generation-1", "generation-2", "generation-3",
                                         "generation-4"};
   make_folders(folder.path(), all);
-  generations.prune(4, std::nullopt);
+  CHECK(generations.prune(4, std::nullopt).empty());
   CHECK(generations.list() == Numbers{4, 3});
   make_folders(folder.path(), all);
-  generations.prune(4, 2);
+  CHECK(generations.prune(4, 2).empty());
   CHECK(generations.list() == Numbers{4, 2});
-  generations.prune(4, 1);  // which is not there any more
+  CHECK(generations.prune(4, 1).empty());  // which is not there any more
   CHECK(generations.list() == Numbers{4, 2});
-  generations.prune(2, 1);
+  CHECK(generations.prune(2, 1).empty());
   CHECK(generations.list() == Numbers{4, 2});
 }
 

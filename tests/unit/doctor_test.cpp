@@ -232,6 +232,15 @@ TEST_CASE("limits of the process are found") {
   CHECK(finds(Level::error, "limits",
               {"b: ulimit -n allows 60 open files", "2 ranks need about 72"},
               [](auto& ranks, auto&) { ranks[2].open_files = 60; }));
+  CHECK(finds(Level::warning, "limits", {"a: ulimit -f allows 1 GiB for a file", "checkpoints"},
+              [](auto& ranks, auto&) { ranks[0].file_bytes = kGiB; }));
+  CHECK(finds(Level::warning, "limits", {"a: ulimit -d allows 1 GiB of data"},
+              [](auto& ranks, auto&) { ranks[0].data_bytes = kGiB; }));
+  CHECK(finds(Level::warning, "limits",
+              {"b: ulimit -u allows 64 processes and threads", "2 ranks may need about 96"},
+              [](auto& ranks, auto&) { ranks[2].processes = 64; }));
+  CHECK(finds(Level::warning, "limits", {"a: ulimit -s allows 256 KiB for the stack"},
+              [](auto& ranks, auto&) { ranks[0].stack_bytes = 256 << 10; }));
 }
 
 TEST_CASE("hosts whose kernel gives shared memory small pages are told, without a warning") {
@@ -255,8 +264,12 @@ TEST_CASE("hosts whose kernel gives shared memory small pages are told, without 
 }
 
 TEST_CASE("segments of ended jobs are found") {
-  CHECK(finds(Level::warning, "segments", {"b: processes that have ended left /dev/shm/tutti-1-2"},
-              [](auto& ranks, auto&) { ranks[2].stale_segments = {"/dev/shm/tutti-1-2"}; }));
+  CHECK(finds(Level::warning, "segments",
+              {"b: processes that have ended left /dev/shm/tutti-1-2, which take 1 GiB"},
+              [](auto& ranks, auto&) {
+                ranks[2].stale_segments = {"/dev/shm/tutti-1-2"};
+                ranks[2].stale_bytes = kGiB;
+              }));
 }
 
 TEST_CASE("hosts that got no ranks or uneven ones are found") {

@@ -10,6 +10,7 @@
 
 #include "collectives/engine/statistics_collector.hpp"
 #include "runtime/base/file.hpp"
+#include "runtime/base/output.hpp"
 #include "runtime/observe/prometheus.hpp"
 #include "runtime/observe/reports.hpp"
 #include "runtime/observe/statistics.hpp"
@@ -156,24 +157,24 @@ TEST_CASE("metrics have one family for each name, with rank and host on every va
 TEST_CASE("a file is replaced in one step, or not at all") {
   const test::ScratchFolder scratch;
   const std::string path = (scratch.path() / "tutti.prom").string();
-  replace_file(path, "one\n");
-  replace_file(path, "two\n");
+  write_output(path, "one\n");
+  write_output(path, "two\n");
   CHECK(checkpoint::read_text(path, 100) == "two\n");
-  test::expect_error([] { replace_file("/nowhere/tutti.prom", "one\n"); }, ErrorCode::io,
+  test::expect_error([] { write_output("/nowhere/tutti.prom", "one\n"); }, ErrorCode::io,
                      {"/nowhere/tutti.prom: cannot be written: No such file"});
 }
 
 TEST_CASE("whether a file can be replaced is known before, and what stands there stays") {
   const test::ScratchFolder scratch;
   const std::string path = (scratch.path() / "tutti.txt").string();
-  require_replaceable(path);
+  require_output(path);
   CHECK(std::filesystem::is_empty(scratch.path()));
-  replace_file(path, "one\n");
-  require_replaceable(path);
+  write_output(path, "one\n");
+  require_output(path);
   CHECK(checkpoint::read_text(path, 100) == "one\n");
-  test::expect_error([] { require_replaceable("/nowhere/tutti.txt"); }, ErrorCode::io,
+  test::expect_error([] { require_output("/nowhere/tutti.txt"); }, ErrorCode::io,
                      {"/nowhere/tutti.txt: cannot be written: No such file"});
-  test::expect_error([&] { require_replaceable(scratch.path().string()); }, ErrorCode::io,
+  test::expect_error([&] { require_output(scratch.path().string()); }, ErrorCode::io,
                      {"cannot be written: Is a directory"});
 }
 

@@ -2,6 +2,7 @@
 // The threads of a rank: who makes them, what they do, and what they leave alone.
 #include "collectives/job/workers.hpp"
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -11,10 +12,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <pthread.h>
 #include <stdexcept>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -24,6 +27,7 @@
 #include "tutti/kvstore.hpp"
 
 #include "runtime/job/processors.hpp"
+#include "tests/support/child.hpp"
 #include "tests/support/emulated.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -31,6 +35,7 @@ using tutti::KVStore;
 using tutti::Settings;
 using tutti::Tensor;
 using tutti::collectives::kSplitBytes;
+using tutti::collectives::ProcessorMask;
 using tutti::collectives::Workers;
 
 namespace {
@@ -321,16 +326,134 @@ TEST_CASE("cores and the cgroup's share of them are divided between the ranks of
   CHECK(tutti::cores_per_rank(cores, 0, 16) == 1);
   CHECK(tutti::cores_per_rank(cores, 0, 40) == 1);
   CHECK(tutti::cores_per_rank(cores, 6, 2) == 3);
+  CHECK(tutti::cores_per_rank(cores, 5.9, 2) == 2);
   CHECK(tutti::cores_per_rank({}, 0, 2) == 1);
+}
+
+TEST_CASE("ranks that have less than a processor's time each do not spin") {
+  tutti::ProcessorSet threads{};
+  threads[0] = 0xf;
+  CHECK(tutti::ranks_per_core(threads, 0, 1) == 1);
+  CHECK(tutti::ranks_per_core(threads, 0, 4) == 1);
+  CHECK(tutti::ranks_per_core(threads, 0, 5) == 2);
+  CHECK(tutti::ranks_per_core(threads, 1.2, 2) == 2);
+  CHECK(tutti::ranks_per_core(threads, 2, 2) == 1);
+  CHECK(tutti::ranks_per_core(threads, 0.5, 1) == 2);
+  CHECK(tutti::ranks_per_core(threads, 16, 4) == 1);
+  CHECK(tutti::ranks_per_core({}, 0, 4) == 1);
+}
+
+TEST_CASE("of the quotas of a cgroup and of those above it, of both versions, the least counts") {
   const test::ScratchFolder folder;
-  const auto quota = [&](const std::string& text) {
-    std::ofstream(folder.path() / "cpu.max") << text << '\n';
-    return tutti::processor_quota(folder.path() / "cpu.max");
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((folder.path() / path).parent_path());
+    std::ofstream(folder.path() / path) << text << '\n';
   };
-  CHECK(quota("max 100000") == 0);
-  CHECK(quota("250000 100000") == 2);
-  CHECK(quota("50000 100000") == 1);
-  CHECK(tutti::processor_quota(folder.path() / "none") == 0);
+  const auto quota = [&] {
+    return tutti::processor_quota(folder.path() / "groups", folder.path());
+  };
+  CHECK(quota() == 0);
+  write("groups", "0::/job/rank");
+  CHECK(quota() == 0);
+  write("job/rank/cpu.max", "max 100000");
+  CHECK(quota() == 0);
+  write("cpu.max", "250000 100000");  // as a container sees its own
+  CHECK(quota() == 2.5);
+  write("job/cpu.max", "120000 100000");
+  CHECK(quota() == 1.2);
+  write("groups", "4:cpu,cpuacct:/job/rank\n3:memory:/job\n0::/");
+  CHECK(quota() == 2.5);
+  write("cpu/job/rank/cpu.cfs_quota_us", "-1");
+  write("cpu/job/rank/cpu.cfs_period_us", "100000");
+  CHECK(quota() == 2.5);
+  write("cpu/job/cpu.cfs_quota_us", "50000");
+  write("cpu/job/cpu.cfs_period_us", "100000");
+  CHECK(quota() == 0.5);
+  write("cpu,cpuacct/job/rank/cpu.cfs_quota_us", "25000");  // mounted by the list alone
+  write("cpu,cpuacct/job/rank/cpu.cfs_period_us", "100000");
+  CHECK(quota() == 0.25);
+}
+
+namespace {
+
+/// A group of the kernel's own with a quota of 1.2 processors; none without the right to make it.
+class RealCgroup {
+ public:
+  RealCgroup() {
+    struct Version {
+      const char* mount;
+      const char* has;  // a file of every group there
+      const char* file;
+      const char* text;
+    };
+    const std::string name = "tutti-test-" + std::to_string(getpid());
+    for (const auto& [mount, has, file, text] :
+         {Version{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "cpu.cfs_quota_us", "120000\n"},
+          Version{"/sys/fs/cgroup", "cgroup.controllers", "cpu.max", "120000 100000\n"}}) {
+      std::error_code error;
+      folder_ = std::filesystem::path(mount) / name;
+      if (!std::filesystem::exists(folder_.parent_path() / has, error)) continue;
+      if (!std::filesystem::create_directory(folder_, error)) continue;
+      std::ofstream limit(folder_ / file);
+      is_there_ = static_cast<bool>(limit << text << std::flush);
+      if (is_there_) return;
+      rmdir(folder_.c_str());
+    }
+  }
+  ~RealCgroup() {
+    if (is_there_) rmdir(folder_.c_str());
+  }
+  RealCgroup(const RealCgroup&) = delete;
+  RealCgroup& operator=(const RealCgroup&) = delete;
+  [[nodiscard]] bool is_there() const { return is_there_; }
+  void enter() const { std::ofstream(folder_ / "cgroup.procs") << getpid() << std::endl; }
+
+ private:
+  std::filesystem::path folder_;
+  bool is_there_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a process in a real cgroup finds its quota") {
+  const RealCgroup group;
+  if (!group.is_there()) {
+    MESSAGE("skipped: no right to make a cgroup of processors");
+    return;
+  }
+  const test::ChildEnd end = test::in_child([&] {
+    group.enter();
+    return std::to_string(static_cast<int>(std::lround(10 * tutti::processor_quota())));
+  });
+  CHECK(end.text == "12");
+}
+
+TEST_CASE("helpers keep the processors of their owner's creation, whatever is bound later") {
+  cpu_set_t before;
+  REQUIRE(pthread_getaffinity_np(pthread_self(), sizeof before, &before) == 0);
+  if (CPU_COUNT(&before) < 2) {
+    MESSAGE("skipped: one processor");
+    return;
+  }
+  Workers workers({.threads = 3, .processors = std::make_shared<const ProcessorMask>()});
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int number = 0; CPU_COUNT(&one) == 0; ++number) {
+    if (CPU_ISSET(number, &before)) CPU_SET(number, &one);
+  }
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);  // as OpenMP does
+  std::atomic<int> bound{0};
+  std::atomic<int> seen{0};
+  const pthread_t owner = pthread_self();
+  workers.run(3, [&](std::size_t) {  // each waits for the others, so each thread has one
+    cpu_set_t own;
+    pthread_getaffinity_np(pthread_self(), sizeof own, &own);
+    if (!pthread_equal(owner, pthread_self()) && !CPU_EQUAL(&own, &before)) ++bound;
+    ++seen;
+    while (seen.load() < 3) std::this_thread::yield();
+  });
+  pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+  CHECK(bound.load() == 0);
 }
 
 TEST_CASE("a process under a launcher shares its host's cores, as far as the launcher says") {

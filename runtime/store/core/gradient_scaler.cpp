@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <vector>
 
+#include "collectives/text/numbers.hpp"
 #include "runtime/base/digest.hpp"
 #include "runtime/optimizers/squares.hpp"
 #include "runtime/store/core/call_totals.hpp"
@@ -24,11 +24,7 @@ double kept_normal(double scale) {
   return std::clamp(scale, double{Limits::min()}, double{Limits::max()});
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
-}
+std::string number(double value) { return significant(value, 9); }
 
 }  // namespace
 

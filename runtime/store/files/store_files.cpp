@@ -186,10 +186,14 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
   Communicator ranks(group_);
   std::uint64_t& good = good_[one_name_of(directory)];
   const std::optional<std::uint64_t> known = good == 0 ? std::nullopt : std::optional(good);
-  good = checkpoint::save(ranks, directory, content, known);
+  const checkpoint::Saved saved = checkpoint::save(ranks, directory, content, known);
+  good = saved.generation;
   if (ranks.rank() != 0) return;
-  group_->log().write(LogLevel::info,
-                      "saved generation " + std::to_string(good) + " in " + directory.string());
+  const std::string text = "saved generation " + std::to_string(good) + " in " + directory.string();
+  group_->log().write(LogLevel::info, text);
+  for (const std::string& reason : saved.remaining) {
+    group_->log().warn(text + ", where old files remain: " + reason);
+  }
 }
 
 LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
