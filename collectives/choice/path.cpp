@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "collectives/job/names.hpp"
 #include "collectives/job/operation.hpp"
 #include "collectives/text/numbers.hpp"
 #include "collectives/wait/node_memory.hpp"
@@ -10,29 +11,13 @@
 namespace tutti::collectives {
 
 const char* name_of(Inputs inputs) {
-  switch (inputs) {
-    case Inputs::announced:
-      return "announced";
-    case Inputs::staged:
-      return "staged";
-    case Inputs::fetched:
-      return "fetched";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"announced", "staged", "fetched"};
+  return name_in<Inputs::fetched>(kNames, inputs);
 }
 
 const char* name_of(Results results) {
-  switch (results) {
-    case Results::spread:
-      return "spread";
-    case Results::own:
-      return "own";
-    case Results::fetched:
-      return "fetched";
-    case Results::updated:
-      return "updated";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"spread", "own", "fetched", "updated"};
+  return name_in<Results::updated>(kNames, results);
 }
 
 namespace {

@@ -62,7 +62,7 @@ struct CallClass {
   Location inputs = Location::shared;
   bool in_place = false;        ///< all outputs lie in arenas and are written there
   bool consumed = false;        ///< some rank takes the results piece by piece instead
-  bool shares_updates = false;  ///< and a rank may update for all: see Consumer::places()
+  bool shares_updates = false;  ///< and a rank may update for all: see Consumer::updated_arrays()
   bool apart = false;           ///< no output, or what is updated instead, is an input
   bool between_nodes = false;
   bool may_be_inline = false;  ///< between nodes: inputs may travel with the handshakes

@@ -5,34 +5,12 @@
 #include <bit>
 #include <string>
 
+#include "collectives/job/names.hpp"
 #include "collectives/wait/node_memory.hpp"
 
 namespace tutti::collectives {
 
 namespace {
-
-struct Reason {
-  const char* name;
-  const char* text;
-};
-
-Reason reason_of(Route route) {
-  switch (route) {
-    case Route::tiny:
-      return {"tiny", "it fits into the first line of the announcements"};
-    case Route::small:
-      return {"small", "it fits into the announcements"};
-    case Route::announced:
-      return {"announced", "the learner sends it along with the announcements"};
-    case Route::halved:
-      return {"halved", "the nodes swap halves of the sums along with their handshakes"};
-    case Route::alone:
-      return {"alone", "there is one rank"};
-    case Route::by_path:
-      return {"by path", "it moves after the announcements"};
-  }
-  return {"unknown", "unknown"};
-}
 
 /// What is packed is not announced, so that it does not depend on what else is in the call; and a
 /// handshake would be summed over the node.
@@ -43,10 +21,20 @@ bool may_be_carried(const Tuning& tuning, const Operation& operation, std::size_
 
 }  // namespace
 
-const char* name_of(Route route) { return reason_of(route).name; }
+const char* name_of(Route route) {
+  constexpr const char* kNames[] = {"tiny", "small", "announced", "halved", "alone", "by path"};
+  return name_in<Route::by_path>(kNames, route);
+}
 
 std::string to_string(Route route) {
-  return std::string(name_of(route)) + ": " + reason_of(route).text;
+  constexpr const char* kReasons[] = {
+      "it fits into the first line of the announcements",
+      "it fits into the announcements",
+      "the learner sends it along with the announcements",
+      "the nodes swap halves of the sums along with their handshakes",
+      "there is one rank",
+      "it moves after the announcements"};
+  return std::string(name_of(route)) + ": " + name_in<Route::by_path>(kReasons, route);
 }
 
 CallClass class_between_nodes(const Tuning& tuning, const Operation& operation,

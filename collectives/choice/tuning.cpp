@@ -7,6 +7,7 @@
 
 #include "collectives/choice/overrides.hpp"
 #include "collectives/choice/route.hpp"
+#include "collectives/job/names.hpp"
 #include "collectives/job/operation.hpp"
 #include "collectives/job/tree.hpp"
 #include "collectives/job/workers.hpp"
@@ -108,15 +109,8 @@ const char* name_of(Handshakes handshakes) {
 }
 
 const char* name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::direct:
-      return "direct";
-    case Exchange::halving:
-      return "halving";
-    case Exchange::mpi:
-      return "mpi";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"direct", "halving", "mpi"};
+  return name_in<Exchange::mpi>(kNames, exchange);
 }
 
 std::size_t slot_bytes(const Topology& topology, const Settings& settings) {

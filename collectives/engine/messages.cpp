@@ -35,7 +35,7 @@ constexpr std::size_t kMostCopied = std::size_t{4} << 10;
 
 }  // namespace
 
-enum class Messages::Place : std::uint32_t { line, arena, process, slots };
+enum class Messages::Way : std::uint32_t { line, arena, process, slots };
 
 /// What both sides of a message must have alike.
 struct Messages::Facts {
@@ -54,7 +54,7 @@ struct alignas(kLineBytes) Messages::Channel {
   std::atomic<std::uint64_t> posted{0};  ///< number of the message that is described here
   std::uint64_t count = 0;
   std::uint32_t dtype = 0;
-  Place place = Place::line;
+  Way way = Way::line;
   std::uint64_t answers = 0;  ///< number of the last message that the sender has taken from there
   std::byte data[kInLine];
   std::uint64_t offset = 0;              ///< of the arena: of the message, or of the slots
@@ -168,13 +168,13 @@ void Messages::send_in_node(int to, const Message& message) {
   const int to_rank = topology_.local_ranks()[static_cast<std::size_t>(to)];
   const std::uint64_t number = ++sent_[static_cast<std::size_t>(to_rank)];
   mine.describe(message, taken_[static_cast<std::size_t>(to_rank)]);
-  mine.place = place_of(message);
-  mine.offset = memory_.offset_of(mine.place == Place::slots ? slots_ : message.bytes);
+  mine.way = way_of(message);
+  mine.offset = memory_.offset_of(mine.way == Way::slots ? slots_ : message.bytes);
   mine.address = reinterpret_cast<std::uintptr_t>(message.bytes);
-  if (mine.place == Place::line && message.count > 0) {
+  if (mine.way == Way::line && message.count > 0) {
     std::memcpy(mine.data, message.bytes, message.size());
   }
-  if (mine.place == Place::slots) {
+  if (mine.way == Way::slots) {
     std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
     const bool uses_slots_again = message.size() > 2 * kSlotBytes;
@@ -184,19 +184,19 @@ void Messages::send_in_node(int to, const Message& message) {
   mine.posted.store(number, std::memory_order_release);
   waiter_.wake();
   left_ = {.to = to, .to_rank = to_rank, .number = number};
-  if (mine.place == Place::line) return;
-  if (mine.place == Place::slots && message.size() <= kSlotBytes) return;
-  if (mine.place == Place::slots) fill_slots(mine, to, message);
+  if (mine.way == Way::line) return;
+  if (mine.way == Way::slots && message.size() <= kSlotBytes) return;
+  if (mine.way == Way::slots) fill_slots(mine, to, message);
   complete();
 }
 
-Messages::Place Messages::place_of(const Message& message) const {
+Messages::Way Messages::way_of(const Message& message) const {
   const bool is_mapped = memory_.is_mapped(memory_.offset_of(message.bytes));
-  if (message.size() <= kInLine) return Place::line;
-  if (message.size() <= kMostCopied) return Place::slots;
-  if (is_mapped) return Place::arena;
+  if (message.size() <= kInLine) return Way::line;
+  if (message.size() <= kMostCopied) return Way::slots;
+  if (is_mapped) return Way::arena;
   const bool can_read = memory_.reader != nullptr && message.size() >= kLeastRead;
-  return can_read ? Place::process : Place::slots;
+  return can_read ? Way::process : Way::slots;
 }
 
 std::string Messages::describe_left() const {
@@ -267,14 +267,14 @@ void Messages::receive_in_node(int from, const Message& message) {
 }
 
 void Messages::take(Channel& theirs, int from, const Message& message) {
-  switch (theirs.place) {
-    case Place::line:
+  switch (theirs.way) {
+    case Way::line:
       std::memcpy(message.bytes, theirs.data, message.size());
       return;
-    case Place::arena:
-    case Place::process:
-      return read_place(theirs, from, message);
-    case Place::slots:
+    case Way::arena:
+    case Way::process:
+      return read_memory(theirs, from, message);
+    case Way::slots:
       return empty_slots(theirs, from, message);
   }
 }
@@ -298,8 +298,8 @@ void Messages::empty_slots(Channel& theirs, int from, const Message& message) {
   }
 }
 
-void Messages::read_place(const Channel& theirs, int from, const Message& message) {
-  if (theirs.place == Place::arena) {
+void Messages::read_memory(const Channel& theirs, int from, const Message& message) {
+  if (theirs.way == Way::arena) {
     return copy(message.bytes, memory_.peers[static_cast<std::size_t>(from)].arena + theirs.offset,
                 message);
   }

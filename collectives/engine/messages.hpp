@@ -77,7 +77,7 @@ class Messages {
   void await_answer(int from_rank);
 
  private:
-  enum class Place : std::uint32_t;
+  enum class Way : std::uint32_t;
   struct Channel;
   struct Facts;
   struct Header;
@@ -93,11 +93,11 @@ class Messages {
   [[nodiscard]] Channel* channel(int owner) const;
   void send_in_node(int to, const Message& message);
   void receive_in_node(int from, const Message& message);
-  [[nodiscard]] Place place_of(const Message& message) const;
+  [[nodiscard]] Way way_of(const Message& message) const;
   void take(Channel& channel, int from, const Message& message);
   void fill_slots(Channel& channel, int to, const Message& message);
   void empty_slots(Channel& channel, int from, const Message& message);
-  void read_place(const Channel& channel, int from, const Message& message);
+  void read_memory(const Channel& channel, int from, const Message& message);
   void copy(std::byte* to, const std::byte* from, const Message& message);
   void send_between_nodes(int to_rank, const Message& message);
   void receive_between_nodes(int from_rank, const Message& message);

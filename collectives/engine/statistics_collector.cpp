@@ -15,31 +15,7 @@ namespace {
 
 /// Names of calls that no store makes.
 const char* name_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::barrier:
-      return "barrier";
-    case Kind::agreement:
-      return "agree";
-    case Kind::allreduce:
-      return "allreduce";
-    case Kind::broadcast:
-      return "broadcast";
-    case Kind::reduce:
-      return "reduce";
-    case Kind::reduce_scatter:
-      return "reduce_scatter";
-    case Kind::allgather:
-      return "allgather";
-    case Kind::gather:
-      return "gather";
-    case Kind::scatter:
-      return "scatter";
-    case Kind::alltoall:
-      return "alltoall";
-    case Kind::refusal:
-      return "refused call";
-  }
-  return "unknown";
+  return kind == Kind::refusal ? "refused call" : to_string(of_kind(kind));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ Verb of_kind(Kind kind) noexcept;
 
 /// Memory that an update of elements writes: so many bytes for each element of a segment, from
 /// `begin` on.
-struct Place {
+struct UpdatedArray {
   std::byte* begin;
   std::size_t width;
 };
@@ -84,9 +84,12 @@ class Consumer {
   [[nodiscard]] virtual bool takes_any_order() const { return false; }
   /// All that consume() writes for a segment, where that follows from the reduced elements and from
   /// what is there. Then one rank can update for all ranks of its node, and copy what it wrote to
-  /// their places. Ranks whose calls agree have equally many, of the same widths. Empty: each rank
+  /// their arrays. Ranks whose calls agree have equally many, of the same widths. Empty: each rank
   /// has to update for itself.
-  [[nodiscard]] virtual std::span<const Place> places(std::size_t /*segment*/) const { return {}; }
+  [[nodiscard]] virtual std::span<const UpdatedArray> updated_arrays(
+      std::size_t /*segment*/) const {
+    return {};
+  }
 };
 
 /// How the float32 sums of an allreduce are packed between nodes: with what their ranks' lanes have

@@ -86,12 +86,12 @@ bool NodeMail::wait_for_handshakes() {
 }
 
 void NodeMail::wait(int from_node) {
-  const auto is_awaited = [&](const Message& message) {
+  const auto is_awaited = [&](const UnderWay& message) {
     return from_node < 0 || message.node == from_node;
   };
   const auto ready = [&] {
     first_ones_.clear();
-    std::erase_if(receives_, [&](const Message& expected) {
+    std::erase_if(receives_, [&](const UnderWay& expected) {
       if (transport_.done(expected.request)) {
         if (!expected.whole.empty()) first_ones_.push_back(expected);
         return true;
@@ -99,14 +99,14 @@ void NodeMail::wait(int from_node) {
       last_node_ = expected.node;
       return false;
     });
-    for (const Message& first : first_ones_) receive_rest(first.node, first.whole);
-    std::erase_if(sends_, [&](const Message& sent) { return transport_.done(sent.request); });
+    for (const UnderWay& first : first_ones_) receive_rest(first.node, first.whole);
+    std::erase_if(sends_, [&](const UnderWay& sent) { return transport_.done(sent.request); });
     if (std::any_of(receives_.begin(), receives_.end(), is_awaited)) return false;
     return from_node >= 0 || sends_.empty();
   };
   const auto missing = [&] {  // who has sent nothing; else who has not taken what was sent
     std::vector<int> ranks;
-    for (const Message& message : receives_.empty() ? sends_ : receives_) {
+    for (const UnderWay& message : receives_.empty() ? sends_ : receives_) {
       if (is_awaited(message)) ranks.push_back(topology_.nodes[message.node].front());
     }
     return ranks;

@@ -79,7 +79,7 @@ class NodeMail {
   [[nodiscard]] int last_node() const { return last_node_; }
 
  private:
-  struct Message {
+  struct UnderWay {
     int node;  ///< the other one
     Transport::Request request;
     /// Where all of a handshake goes, if this is its first message, which says what follows.
@@ -91,10 +91,10 @@ class NodeMail {
   Waiter& waiter_;
   Transport& transport_;
   std::shared_ptr<const void> buffers_;
-  std::vector<Message> sends_;       ///< not yet complete
-  std::vector<Message> receives_;    ///< not yet complete
-  std::vector<Message> first_ones_;  ///< of handshakes, just complete
-  int last_node_ = -1;               ///< whose message was missing last
+  std::vector<UnderWay> sends_;       ///< not yet complete
+  std::vector<UnderWay> receives_;    ///< not yet complete
+  std::vector<UnderWay> first_ones_;  ///< of handshakes, just complete
+  int last_node_ = -1;                ///< whose message was missing last
 };
 
 }  // namespace tutti::collectives

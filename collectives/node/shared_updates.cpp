@@ -19,13 +19,13 @@ void SharedUpdates::find() {
                              call_.operation->packing == nullptr &&
                              call_.layout.total() > kInlineInNode;
   if (!may_be_shared) return;
-  const auto can_be_written = [&](const Place& place) {
+  const auto can_be_written = [&](const UpdatedArray& place) {
     return call_.memory.is_mapped(call_.memory.offset_of(place.begin));
   };
   for (std::size_t segment = 0; segment < call_.layout.segments().size(); ++segment) {
-    const auto own = consumer->places(segment);
+    const auto own = consumer->updated_arrays(segment);
     first_offsets_.push_back(offsets_.size());
-    for (const Place& place : own) offsets_.push_back(call_.memory.offset_of(place.begin));
+    for (const UpdatedArray& place : own) offsets_.push_back(call_.memory.offset_of(place.begin));
     const bool fits = offsets_.size() * sizeof(std::uint64_t) <= kInlineBytes;
     if (!own.empty() && fits && std::ranges::all_of(own, can_be_written)) continue;
     return offsets_.clear();
@@ -63,7 +63,7 @@ void SharedUpdates::update(const FusedLayout::Part& part, std::span<const std::b
 /// so that a write past the caches fills whole lines, and each rank begins with the one after it.
 void SharedUpdates::copy_places(std::size_t segment, std::size_t first, std::size_t count,
                                 WritePolicy stores) const {
-  const auto own = call_.operation->consumer->places(segment);
+  const auto own = call_.operation->consumer->updated_arrays(segment);
   for (int step = 1; step < call_.memory.size(); ++step) {
     const int peer = (call_.memory.local_rank + step) % call_.memory.size();
     const auto* const theirs = reinterpret_cast<const std::uint64_t*>(call_.line(peer).payload);

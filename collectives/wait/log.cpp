@@ -3,25 +3,9 @@
 
 #include <cstdio>
 
+#include "collectives/job/names.hpp"
+
 namespace tutti::collectives {
-
-namespace {
-
-const char* to_string(LogLevel level) {
-  switch (level) {
-    case LogLevel::quiet:
-      break;
-    case LogLevel::warning:
-      return "warning: ";
-    case LogLevel::info:
-      return "info: ";
-    case LogLevel::debug:
-      return "debug: ";
-  }
-  return "";
-}
-
-}  // namespace
 
 Log::Log(const Topology& topology, LogLevel most)
     : prefix_(topology.size == 1 ? "tutti: " : "tutti: " + name_of(topology, topology.rank) + ": "),
@@ -29,7 +13,8 @@ Log::Log(const Topology& topology, LogLevel most)
 
 void Log::write(LogLevel level, const std::string& text) const {
   if (!writes(level)) return;
-  std::fputs((prefix_ + to_string(level) + text + "\n").c_str(), stderr);
+  constexpr const char* kNames[] = {"", "warning: ", "info: ", "debug: "};
+  std::fputs((prefix_ + name_in<LogLevel::debug>(kNames, level) + text + "\n").c_str(), stderr);
 }
 
 }  // namespace tutti::collectives

@@ -6,6 +6,8 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/names.hpp"
+
 namespace tutti::mpi {
 
 namespace {
@@ -58,15 +60,8 @@ std::optional<MpiAbi> launched_by(const Surroundings& here) {
 }  // namespace
 
 const char* name_of(MpiAbi abi) noexcept {
-  switch (abi) {
-    case MpiAbi::openmpi:
-      return "Open MPI";
-    case MpiAbi::mpich:
-      return "MPICH";
-    case MpiAbi::standard:
-      return "MPI's standard ABI";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"Open MPI", "MPICH", "MPI's standard ABI"};
+  return collectives::name_in<MpiAbi::standard>(kNames, abi);
 }
 
 std::string plugin_name(MpiAbi abi) {
@@ -134,15 +129,8 @@ Choice choose_mpi(const Surroundings& here) {
 namespace tutti {
 
 const char* to_string(MpiAbi abi) noexcept {
-  switch (abi) {
-    case MpiAbi::openmpi:
-      return "openmpi";
-    case MpiAbi::mpich:
-      return "mpich";
-    case MpiAbi::standard:
-      return "standard";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"openmpi", "mpich", "standard"};
+  return collectives::name_in<MpiAbi::standard>(kNames, abi);
 }
 
 }  // namespace tutti

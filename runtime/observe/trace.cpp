@@ -13,6 +13,7 @@
 
 #include "tutti/error.hpp"
 
+#include "collectives/job/names.hpp"
 #include "runtime/base/file.hpp"
 #include "runtime/base/output.hpp"
 #include "runtime/observe/statistics.hpp"
@@ -29,33 +30,19 @@ using collectives::CallTotals;
 using collectives::Span;
 
 const char* to_string(Activity activity) {
-  switch (activity) {
-    case Activity::call:
-      return "call";
-    case Activity::prepare:
-      return "prepare";
-    case Activity::wait_for_ranks:
-      return "wait for ranks";
-    case Activity::wait_for_nodes:
-      return "wait for nodes";
-    case Activity::copy_in:
-      return "copy in";
-    case Activity::reduce:
-      return "reduce";
-    case Activity::reduce_and_update:
-      return "reduce and update";
-    case Activity::wait_in_node:
-      return "wait for shares";
-    case Activity::network:
-      return "network";
-    case Activity::copy_out:
-      return "copy out";
-    case Activity::update:
-      return "update";
-    case Activity::finish:
-      return "store";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"call",
+                                    "prepare",
+                                    "wait for ranks",
+                                    "wait for nodes",
+                                    "copy in",
+                                    "reduce",
+                                    "reduce and update",
+                                    "wait for shares",
+                                    "network",
+                                    "copy out",
+                                    "update",
+                                    "store"};
+  return collectives::name_in<Activity::finish>(kNames, activity);
 }
 
 /// A JSON string; bytes that are not UTF-8 are replaced.

@@ -17,7 +17,7 @@
 #include "unit/threads.hpp"
 
 using namespace tutti;
-using collectives::Place;
+using collectives::UpdatedArray;
 using test::values_of;
 
 namespace {
@@ -54,7 +54,9 @@ class Adder final : public collectives::Consumer {
     consumed_ += count;
   }
   [[nodiscard]] bool takes_any_order() const override { return true; }
-  [[nodiscard]] std::span<const Place> places(std::size_t) const override { return places_; }
+  [[nodiscard]] std::span<const UpdatedArray> updated_arrays(std::size_t) const override {
+    return places_;
+  }
 
   [[nodiscard]] std::size_t consumed() const { return consumed_; }
   [[nodiscard]] bool has(const std::vector<float>& sums) const {
@@ -69,7 +71,7 @@ class Adder final : public collectives::Consumer {
  private:
   Tensor weight_;
   Tensor state_;
-  std::vector<Place> places_;
+  std::vector<UpdatedArray> places_;
   std::atomic<std::size_t> consumed_{0};
 };
 
@@ -157,10 +159,12 @@ struct Thrower final : collectives::Consumer {
     if (throws) throw std::runtime_error("no more");
   }
   [[nodiscard]] bool takes_any_order() const override { return true; }
-  [[nodiscard]] std::span<const Place> places(std::size_t) const override { return {&place, 1}; }
+  [[nodiscard]] std::span<const UpdatedArray> updated_arrays(std::size_t) const override {
+    return {&place, 1};
+  }
 
   Tensor weight;
-  Place place;
+  UpdatedArray place;
   bool throws;
 };
 

@@ -135,7 +135,8 @@ void OptimizerConsumer::find_places() {
   first_places_.push_back(places_.size());
 }
 
-std::span<const collectives::Place> OptimizerConsumer::places(std::size_t segment) const {
+std::span<const collectives::UpdatedArray> OptimizerConsumer::updated_arrays(
+    std::size_t segment) const {
   if (places_.empty()) return {};
   const std::size_t first = first_places_[segment];
   return std::span(places_).subspan(first, first_places_[segment + 1] - first);

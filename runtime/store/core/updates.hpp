@@ -27,6 +27,8 @@ struct UpdateRule {
 
   [[nodiscard]] Optimizer* optimizer() const;
   [[nodiscard]] const Updater* updater() const { return std::get_if<Updater>(&rule); }
+  /// True if the sum becomes the value.
+  [[nodiscard]] bool assigns() const { return std::holds_alternative<Assign>(rule); }
   /// Equal on ranks whose updates give equal results, as far as can be known.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// For messages: empty for assign, else " with sgd,learning_rate=0.1" or " with an updater".
@@ -65,7 +67,8 @@ class OptimizerConsumer final : public collectives::Consumer {
   /// An optimizer of the program's may not be made for several threads.
   [[nodiscard]] bool takes_any_order() const override { return any_order_; }
   /// The weights, then the states.
-  [[nodiscard]] std::span<const collectives::Place> places(std::size_t segment) const override;
+  [[nodiscard]] std::span<const collectives::UpdatedArray> updated_arrays(
+      std::size_t segment) const override;
 
   /// What gradients are multiplied by besides rescale_grad; for update_whole().
   void scale_by(double factor);
@@ -86,9 +89,9 @@ class OptimizerConsumer final : public collectives::Consumer {
   const Optimizer& optimizer_;
   std::span<Entry* const> entries_;
   std::vector<UpdateStep> steps_;
-  std::vector<collectives::Place> places_;  ///< of all entries, if they may share updates
-  std::vector<std::size_t> first_places_;   ///< of each entry, then the number of all
-  double factor_ = 1;                       ///< that a program's own optimizer does not apply
+  std::vector<collectives::UpdatedArray> places_;  ///< of all entries, if they may share updates
+  std::vector<std::size_t> first_places_;          ///< of each entry, then the number of all
+  double factor_ = 1;        ///< that a program's own optimizer does not apply
   std::vector<float> wide_;  ///< the whole sum of a key with 16-bit weights, if it is needed
   bool any_order_;
 };
