@@ -39,12 +39,12 @@ class TUTTI_INTERNAL KVStore::Impl {
         push_plan_(*group, table_),
         outputs_(table_),
         pull_plan_(table_),
-        dense_push_(*group, push_plan_, table_, rule_, compression_),
-        device_push_(group, push_plan_, table_, rule_, compression_),
+        dense_push_(state_, push_plan_),
+        device_push_(state_, push_plan_),
         sparse_push_(*group, table_, rule_),
         row_pull_(*group),
-        files_(group, table_, rule_, compression_),
-        async_pushes_(std::make_unique<AsyncPushes>(*group, table_, rule_, compression_)) {}
+        files_(state_),
+        async_pushes_(std::make_unique<AsyncPushes>(state_)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -114,6 +114,7 @@ class TUTTI_INTERNAL KVStore::Impl {
   UpdateRule rule_;
   std::optional<OptimizerUse> use_;  ///< of the rule's optimizer
   GradientCompression compression_;
+  const StoreState state_{group, table_, rule_, compression_};
   PushPlan push_plan_;
   PullPlan outputs_;    ///< of a pushpull
   PullPlan pull_plan_;  ///< of the program's thread

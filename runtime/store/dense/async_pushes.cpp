@@ -75,9 +75,7 @@ struct AsyncPushes::Slices {
   DensePush push;
 
   explicit Slices(AsyncPushes& of)
-      : store(of),
-        plan(of.group_, of.table_),
-        push(of.group_, plan, of.table_, of.rule_, of.compression_) {}
+      : store(of), plan(of.group_, of.store_.table), push(of.store_, plan) {}
   ~Slices() { store.healed_in_slices_ += push.healed(); }
   Slices(const Slices&) = delete;
   Slices& operator=(const Slices&) = delete;
@@ -98,16 +96,13 @@ struct AsyncPushes::Job final : AsyncJob {
   Job& operator=(const Job&) = delete;
 };
 
-AsyncPushes::AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-                         const GradientCompression& compression)
-    : group_(group),
-      table_(table),
-      rule_(rule),
-      compression_(compression),
-      calls_(group.async_calls()),
-      plan_(group, table),
-      push_(group, plan_, table, rule, compression),
-      staged_(std::make_shared<StagedValues>(group)),
+AsyncPushes::AsyncPushes(const StoreState& store)
+    : group_(*store.group),
+      store_(store),
+      calls_(group_.async_calls()),
+      plan_(group_, store.table),
+      push_(store, plan_),
+      staged_(std::make_shared<StagedValues>(group_)),
       number_(calls_.add(*this)) {}
 
 AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
@@ -116,7 +111,7 @@ AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
 ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays stays) {
   const bool is_on_gpu = value.device().kind == DeviceKind::gpu;
   if (is_on_gpu && stays != Stays::none) return value;  // refused later, on all ranks
-  const bool is_replica = table_.holds(value.bytes());
+  const bool is_replica = store_.table.holds(value.bytes());
   if (is_replica) calls_.await_all();
   const bool is_in_arena = group_.arena()->holds(value.bytes());
   const bool may_stay = stays == Stays::all || (stays == Stays::in_arena && is_in_arena);
@@ -128,7 +123,7 @@ ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays 
 std::vector<AsyncCalls::Placed> AsyncPushes::jobs_of(const Keys& keys, const Values& values,
                                                      const Outputs* outputs, int priority,
                                                      Stays stays) {
-  if (rule_.scaler != nullptr) {
+  if (store_.rule.scaler != nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 scaler_refusal("for all keys of a push together, and an asynchronous push goes key "
                                "by key; call push() with the whole list"));
@@ -141,13 +136,13 @@ std::vector<AsyncCalls::Placed> AsyncPushes::jobs_of(const Keys& keys, const Val
   }
   std::vector<AsyncCalls::Placed> jobs;
   for (const auto& [key, tensors] : groups) {
-    Entry& entry = table_.at(key);
+    Entry& entry = store_.table.at(key);
     auto job = std::make_unique<Job>(entry, staged_);
     job->priority = priority;
     job->bytes = entry.replica.size_bytes();
     // What crosses is packed as one stream, whose bits depend on the keys in it.
-    job->is_alone = compression_.is_on();
-    job->has_slices = calls_.may_slice() && !compression_.is_on();
+    job->is_alone = store_.compression.is_on();
+    job->has_slices = calls_.may_slice() && !store_.compression.is_on();
     job->copies.reserve(tensors.size());
     for (const auto& value : tensors) job->values.push_back(keep(*job, value, stays));
     if (outputs != nullptr) job->outputs = std::move(destinations[key]);
@@ -185,7 +180,7 @@ void AsyncPushes::push_unheld(const Keys& keys, const Values& values, int priori
 // --- the thread that drives ----------------------------------------------------------------------
 
 std::string AsyncPushes::name_of_queue(std::size_t queue) const {
-  for (const auto& [key, entry] : table_) {
+  for (const auto& [key, entry] : store_.table) {
     if (entry.order == queue) return "push of " + to_string(key, entry.shape(), entry.dtype());
   }
   return "push of an unknown key";

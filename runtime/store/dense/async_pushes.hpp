@@ -14,9 +14,9 @@
 #include "tutti/pending.hpp"
 
 #include "runtime/job/group.hpp"
-#include "runtime/store/core/key_table.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/resolve.hpp"
+#include "runtime/store/core/store_state.hpp"
 #include "runtime/store/dense/dense_push.hpp"
 #include "runtime/store/dense/unheld_pushes.hpp"
 
@@ -42,8 +42,7 @@ class StagedValues {
 /// of its own, whose sum is made in slices.
 class AsyncPushes : public AsyncClient {
  public:
-  AsyncPushes(Group& group, KeyTable& table, const UpdateRule& rule,
-              const GradientCompression& compression);
+  explicit AsyncPushes(const StoreState& store);
   ~AsyncPushes() override;
   AsyncPushes(const AsyncPushes&) = delete;
   AsyncPushes& operator=(const AsyncPushes&) = delete;
@@ -62,7 +61,7 @@ class AsyncPushes : public AsyncClient {
   /// Chunks of replicas healed so far, while no push is under way.
   [[nodiscard]] std::uint64_t healed() const { return push_.healed() + healed_in_slices_; }
 
-  [[nodiscard]] std::size_t queues() const override { return table_.size(); }
+  [[nodiscard]] std::size_t queues() const override { return store_.table.size(); }
   [[nodiscard]] std::string name_of_queue(std::size_t queue) const override;
   void carry_out(std::span<AsyncJob* const> jobs) override;
   void carry_slice(AsyncJob& job, std::size_t bytes) override;
@@ -79,9 +78,7 @@ class AsyncPushes : public AsyncClient {
   [[nodiscard]] ConstTensorView keep(Job& job, const ConstTensorView& value, Stays stays);
 
   Group& group_;
-  KeyTable& table_;
-  const UpdateRule& rule_;
-  const GradientCompression& compression_;
+  const StoreState store_;
   AsyncCalls& calls_;
   PushPlan plan_;
   DensePush push_;

@@ -38,7 +38,7 @@ DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   const std::byte* value = on_host(item.values.front());
   if (item.values.size() == 1) {
     if (value == item.known_apart || value == entry.replica.bytes()) return {value};
-    if (!table_.holds(value)) {
+    if (!store_.table.holds(value)) {
       plan_.note_apart(item, value);
       return {value};
     }
@@ -56,9 +56,10 @@ DensePush::Inputs DensePush::inputs_of(PushItem& item) {
 /// push writes, and not where compression needs the sum.
 bool DensePush::sums_on_the_way(const PushItem& item) const {
   return group_.topology().size == 1 && item.values.size() > 1 &&
-         item.entry->replica.size_bytes() >= collectives::kSplitBytes && !compression_.is_on() &&
+         item.entry->replica.size_bytes() >= collectives::kSplitBytes &&
+         !store_.compression.is_on() &&
          std::ranges::none_of(item.values, [&](const ConstTensorView& value) {
-           return table_.holds(value.bytes());
+           return store_.table.holds(value.bytes());
          });
 }
 
@@ -74,9 +75,8 @@ std::byte* DensePush::scratch(std::size_t bytes) {
 /// saves reading it again. A smaller one comes from the cache.
 void DensePush::choose_direct_outputs(const PullPlan* outputs) {
   writes_outputs_ = false;
-  const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
   const bool is_large = plan_.bytes() >= group_.engine().tuning().direct_output_bytes;
-  if (outputs == nullptr || !is_assign || !is_large) return;
+  if (outputs == nullptr || !store_.rule.assigns() || !is_large) return;
   if (direct_.of_push != plan_.number() || direct_.of_outputs != outputs->number()) {
     direct_.first.clear();
     if (find_direct_outputs(*outputs)) {
@@ -112,7 +112,7 @@ bool DensePush::outputs_are_apart() const {
   for (const collectives::Segment& segment : segments_) {
     const std::size_t bytes = segment.count * size_of(segment.dtype);
     if (bytes == 0) continue;
-    if (segment.second_output != nullptr && table_.holds(segment.second_output)) return false;
+    if (segment.second_output != nullptr && store_.table.holds(segment.second_output)) return false;
     if (segment.second_output != nullptr)
       extents.push_back({segment.second_output, segment.second_output + bytes});
     const auto inputs = segment.inputs.empty() ? std::span(&segment.input, 1) : segment.inputs;
@@ -127,14 +127,14 @@ bool DensePush::outputs_are_apart() const {
 }
 
 bool DensePush::needs_whole_sums() const {
-  const Optimizer* optimizer = rule_.optimizer();
-  if (has_slices_ || rule_.scaler != nullptr) return true;
-  return rule_.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
+  const Optimizer* optimizer = store_.rule.optimizer();
+  if (has_slices_ || store_.rule.scaler != nullptr) return true;
+  return store_.rule.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
 /// Only a schedule needs it.
 std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
-  return optimizer.options().schedule ? table_.most_updates() : 0;
+  return optimizer.options().schedule ? store_.table.most_updates() : 0;
 }
 
 void DensePush::take(const PullPlan* outputs) {
@@ -144,7 +144,7 @@ void DensePush::take(const PullPlan* outputs) {
   std::size_t bytes = 0;
   for (PushItem& item : plan_.items()) {
     Entry& entry = *item.entry;
-    compression_.require_packable(entry);
+    store_.compression.require_packable(entry);
     const Inputs inputs = inputs_of(item);
     segments_.push_back({.input = inputs.first,
                          .output = entry.replica.bytes(),
@@ -155,8 +155,8 @@ void DensePush::take(const PullPlan* outputs) {
   }
   choose_direct_outputs(outputs);
   consumer_.reset();
-  const Optimizer* optimizer = rule_.optimizer();
-  require_unscaled(rule_, compression_);
+  const Optimizer* optimizer = store_.rule.optimizer();
+  require_unscaled(store_.rule, store_.compression);
   announcement_.take();
   if (optimizer != nullptr)
     consumer_.emplace(group_, *optimizer, plan_.entries(), most_updates(*optimizer));
@@ -214,19 +214,18 @@ void DensePush::sum_slice(std::size_t first, std::size_t count) {
 }
 
 void DensePush::update() {
-  const bool is_assign = rule_.optimizer() == nullptr && rule_.updater() == nullptr;
-  if (has_slices_ && is_assign) {
+  if (has_slices_ && store_.rule.assigns()) {
     Entry& entry = *plan_.entries().front();
     group_.copy(entry.replica, {segments_.front().output, entry.shape(), entry.dtype()});
   }
-  if (rule_.scaler != nullptr && !scale_gradients()) return;
+  if (store_.rule.scaler != nullptr && !scale_gradients()) return;
   if (consumer_ && needs_whole_sums()) {
     run_user_code(
-        group_, [&] { return "optimizer " + rule_.optimizer()->name(); },
+        group_, [&] { return "optimizer " + store_.rule.optimizer()->name(); },
         [&] { consumer_->update_whole(segments_, group_.engine().workers()); });
   }
-  if (consumer_) table_.count_updates(plan_.entries());
-  if (const Updater* updater = rule_.updater()) call_updater(*updater);
+  if (consumer_) store_.table.count_updates(plan_.entries());
+  if (const Updater* updater = store_.rule.updater()) call_updater(*updater);
 }
 
 bool DensePush::scale_gradients() {
@@ -236,7 +235,7 @@ bool DensePush::scale_gradients() {
     for (const collectives::Segment& segment : segments_) {
       squares += squares_of(segment, group_.engine().workers());
     }
-    factor = rule_.scaler->take(squares, group_, plan_.entries());
+    factor = store_.rule.scaler->take(squares, group_, plan_.entries());
   });
   if (factor) consumer_->scale_by(*factor);
   return factor.has_value();
@@ -254,7 +253,7 @@ void DensePush::run_verified(collectives::Operation& operation) {
                       "digests are equal when compared whole; nothing was changed",
                   ErrorScope::agreed, /*reporter=*/group_.topology().rank == 0);
     }
-    healed_ += Comparison(group_).run(plan_.entries(), rule_.optimizer()).healed;
+    healed_ += Comparison(group_).run(plan_.entries(), store_.rule.optimizer()).healed;
     operation.check = sample_.digest(plan_.entries());
   }
 }

@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "runtime/job/group.hpp"
-#include "runtime/store/core/gradient_compression.hpp"
-#include "runtime/store/core/key_table.hpp"
 #include "runtime/store/core/pull_plan.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/push_protocol.hpp"
-#include "runtime/store/core/updates.hpp"
+#include "runtime/store/core/store_state.hpp"
 #include "runtime/store/dense/compressed_sum.hpp"
 #include "runtime/store/verify/sample.hpp"
 
@@ -23,16 +21,13 @@ namespace tutti {
 /// to the next.
 class DensePush {
  public:
-  DensePush(Group& group, PushPlan& plan, KeyTable& table, const UpdateRule& rule,
-            const GradientCompression& compression)
-      : group_(group),
+  DensePush(const StoreState& store, PushPlan& plan)
+      : group_(*store.group),
         plan_(plan),
-        table_(table),
-        rule_(rule),
-        compression_(compression),
-        announcement_(rule, compression),
-        compressed_sum_(group, compression),
-        sample_(group.topology().size > 1 ? group.settings().verify : Verify::off) {}
+        store_(store),
+        announcement_(store.rule, store.compression),
+        compressed_sum_(group_, store.compression),
+        sample_(group_.topology().size > 1 ? group_.settings().verify : Verify::off) {}
 
   /// Sums lists of values, makes room, and decides where results go; null: no outputs. Errors:
   /// out_of_memory.
@@ -85,9 +80,7 @@ class DensePush {
 
   Group& group_;
   PushPlan& plan_;
-  KeyTable& table_;
-  const UpdateRule& rule_;
-  const GradientCompression& compression_;
+  const StoreState store_;
   PushAnnouncement announcement_;
   CompressedSum compressed_sum_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs

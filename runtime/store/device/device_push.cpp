@@ -24,7 +24,7 @@ namespace tutti {
 
 /// Several ranks sum in the bucket; an updater and a compression are given a sum, too.
 bool DevicePush::needs_sums() const {
-  return group_.topology().size > 1 || rule_.updater() != nullptr || compressed_push_.is_on();
+  return group_.topology().size > 1 || store_.rule.updater() != nullptr || compressed_push_.is_on();
 }
 
 /// GPUs that pack sum the values themselves.
@@ -35,10 +35,10 @@ LayoutTraits DevicePush::layout_traits() const {
                       .peer_window_bytes = sum_traits_.window_bytes,
                       .unit = gpus::kGrain * group_.topology().largest_node(),
                       .use = SumUse::assign};
-  if (rule_.updater() != nullptr) {
+  if (store_.rule.updater() != nullptr) {
     traits.use = SumUse::call_updater;
-  } else if (rule_.optimizer() != nullptr) {
-    traits.use = rule_.scaler == nullptr ? SumUse::update : SumUse::update_together;
+  } else if (store_.rule.optimizer() != nullptr) {
+    traits.use = store_.rule.scaler == nullptr ? SumUse::update : SumUse::update_together;
   }
   return traits;
 }
@@ -46,7 +46,7 @@ LayoutTraits DevicePush::layout_traits() const {
 /// True of memory that is part of no replica. Values often lie side by side.
 bool DevicePush::is_apart(const std::byte* memory) {
   if (gap_.has(memory)) return true;
-  gap_ = table_.gap_around(memory);
+  gap_ = store_.table.gap_around(memory);
   return gap_.has(memory);
 }
 
@@ -109,7 +109,7 @@ bool DevicePush::takes_launches_again() {
   for_each_gpu([&](DeviceKeys& keys) { gpus_->require_stream(keys.device()); });
   if (is_reused) return true;
   if (!replace_values()) return false;
-  for_each_gpu([&](DeviceKeys& keys) { keys.prepare(rule_, sums_values()); });
+  for_each_gpu([&](DeviceKeys& keys) { keys.prepare(store_.rule, sums_values()); });
   return true;
 }
 
@@ -124,19 +124,19 @@ void DevicePush::take(gpus::SumTurn& turn) {
 void DevicePush::take_launches() {
   gap_ = {};
   const auto items = plan_.items();
-  require_pushable(items, group_.topology().size, rule_, compression_);
+  require_pushable(items, group_.topology().size, store_.rule, store_.compression);
   gpus_ = gpus::require_gpus("push", items.front().entry->replica.device());
   for (auto& [device, keys] : keys_) keys.clear();
   for (const PushItem& item : items) add(item);
   bool has_moved = false;
   for_each_gpu([&](DeviceKeys& keys) {
-    if (rule_.optimizer() != nullptr) keys.start_states(group_, *rule_.optimizer());
+    if (store_.rule.optimizer() != nullptr) keys.start_states(group_, *store_.rule.optimizer());
     if (needs_sums()) {
       keys.lay_out(layout_traits(), may_shrink_);
     } else {
       keys.lay_out_without_sums();
     }
-    keys.prepare(rule_, sums_values());
+    keys.prepare(store_.rule, sums_values());
     has_moved = has_moved || keys.has_moved();
   });
   has_launches_ = !has_moved;
@@ -203,7 +203,7 @@ void DevicePush::sum() {
 /// is updated. It waits for the GPUs, and adds the squares of the keys in the order of their
 /// updates, as a push on the cpu does.
 std::optional<double> DevicePush::gradient_factor() {
-  if (rule_.scaler == nullptr) return 1;
+  if (store_.rule.scaler == nullptr) return 1;
   const gpus::NamedRange range(gpus_->accelerator(), "norm of the gradients");
   double squares = 0;
   or_fail([&] {
@@ -214,7 +214,7 @@ std::optional<double> DevicePush::gradient_factor() {
     });
     sum_over_ranks_.check();  // a sum that was aborted has ended, too
   });
-  return rule_.scaler->take(squares, group_, plan_.entries());
+  return store_.rule.scaler->take(squares, group_, plan_.entries());
 }
 
 void DevicePush::await_squares(const DeviceKeys& keys) {
@@ -226,22 +226,22 @@ void DevicePush::await_squares(const DeviceKeys& keys) {
 /// The number of updates that a schedule goes by, before any key of the push is updated, whichever
 /// GPU it is on; 0 without a schedule.
 std::uint64_t DevicePush::most_updates() const {
-  const Optimizer* optimizer = rule_.optimizer();
+  const Optimizer* optimizer = store_.rule.optimizer();
   if (optimizer == nullptr || !optimizer->options().schedule) return 0;
-  std::uint64_t most = table_.most_updates();
+  std::uint64_t most = store_.table.most_updates();
   for (const Entry* entry : plan_.entries()) most = std::max(most, entry->updates + 1);
   return most;
 }
 
 void DevicePush::update(DeviceKeys& keys, std::uint64_t most_updates, double factor) {
   const gpus::NamedRange range(gpus_->accelerator(), "update");
-  if (const Updater* updater = rule_.updater()) return call_updater(*updater, keys);
+  if (const Updater* updater = store_.rule.updater()) return call_updater(*updater, keys);
   or_fail([&] {
-    const Optimizer* optimizer = rule_.optimizer();
+    const Optimizer* optimizer = store_.rule.optimizer();
     if (optimizer == nullptr) return keys.assign();
     keys.set_steps(*optimizer, most_updates, factor);
     keys.update(*optimizer);
-    table_.count_updates(keys.entries());
+    store_.table.count_updates(keys.entries());
   });
 }
 

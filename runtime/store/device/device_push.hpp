@@ -9,10 +9,9 @@
 #include "runtime/gpu/gpus.hpp"
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/group.hpp"
-#include "runtime/store/core/gradient_compression.hpp"
 #include "runtime/store/core/push_plan.hpp"
 #include "runtime/store/core/push_protocol.hpp"
-#include "runtime/store/core/updates.hpp"
+#include "runtime/store/core/store_state.hpp"
 #include "runtime/store/device/compressed_push.hpp"
 #include "runtime/store/device/device_keys.hpp"
 
@@ -22,16 +21,13 @@ namespace tutti {
 /// from left to right, in the order given.
 class DevicePush {
  public:
-  DevicePush(const std::shared_ptr<Group>& group, PushPlan& plan, KeyTable& table,
-             const UpdateRule& rule, const GradientCompression& compression)
-      : group_(*group),
+  DevicePush(const StoreState& store, PushPlan& plan)
+      : group_(*store.group),
         plan_(plan),
-        table_(table),
-        rule_(rule),
-        compression_(compression),
-        announcement_(rule, compression),
-        sum_over_ranks_(group),
-        compressed_push_(*group, compression) {}
+        store_(store),
+        announcement_(store.rule, store.compression),
+        sum_over_ranks_(store.group),
+        compressed_push_(group_, store.compression) {}
 
   /// Everything that may fail on this rank alone: memory, and copies of values that are elsewhere.
   /// The launches of the last push stand, if this one has the same plan.
@@ -101,9 +97,7 @@ class DevicePush {
 
   Group& group_;
   PushPlan& plan_;
-  KeyTable& table_;
-  const UpdateRule& rule_;
-  const GradientCompression& compression_;
+  const StoreState store_;
   PushAnnouncement announcement_;
   gpus::SumOverRanks sum_over_ranks_;
   CompressedPush compressed_push_;

@@ -159,16 +159,16 @@ void log_load(const collectives::Log& log, const std::filesystem::path& director
 }  // namespace
 
 void StoreFiles::require_optimizer() const {
-  if (rule_.optimizer() != nullptr) return;
+  if (store_.rule.optimizer() != nullptr) return;
   throw_invalid_argument("this store runs no optimizer; call set_optimizer");
 }
 
 void StoreFiles::save(const std::filesystem::path& directory, const Metadata& metadata,
                       collectives::FunctionRef<std::uint64_t(std::span<Entry* const>)> compare) {
-  const std::vector<Entry*> entries = table_.in_order();
+  const std::vector<Entry*> entries = store_.table.in_order();
   std::optional<HostCopies> host_copies;
   ReadableValues residuals(*group_);
-  const std::string owner = owner_of_residuals(compression_, *group_);
+  const std::string owner = owner_of_residuals(store_.compression, *group_);
   checkpoint::StoreContent content{
       .weights = {}, .optimizer = {}, .residuals = {}, .metadata = metadata};
   throw_together(group_->engine(), "save", [&] {
@@ -176,10 +176,11 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
     require_utf8(metadata);
     host_copies.emplace(*group_, entries);
     content.weights = weights_content(entries);
-    if (rule_.optimizer() != nullptr) content.optimizer = optimizer_content(rule_, entries);
+    if (store_.rule.optimizer() != nullptr)
+      content.optimizer = optimizer_content(store_.rule, entries);
     content.residuals = residual_content(entries, owner, residuals);
   });
-  const std::uint64_t digest = digest_of(directory, entries, rule_, metadata);
+  const std::uint64_t digest = digest_of(directory, entries, store_.rule, metadata);
   agree_on(group_->engine(), collectives::Verb::save, "save to " + directory.string(),
            Digest().add(digest).add(std::string_view(owner)).value());
   if (compare(entries) > 0) fail_together(group_->engine(), [&] { host_copies->write_back(); });
@@ -197,7 +198,7 @@ void StoreFiles::save(const std::filesystem::path& directory, const Metadata& me
 }
 
 LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOptions& options) {
-  const std::string owner = owner_of_residuals(compression_, *group_);
+  const std::string owner = owner_of_residuals(store_.compression, *group_);
   agree_on(group_->engine(), collectives::Verb::load, "load of " + directory.string(),
            Digest().add(digest_of(directory, options)).add(std::string_view(owner)).value());
   Communicator ranks(group_);
@@ -215,19 +216,21 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
   throw_together(group_->engine(), "load", [&] {
     if (!loaded) throw Error(ErrorCode::io, "there is no checkpoint in " + directory.string());
     const Header& header = loaded->weights.header();
-    if (table_.size() == 0) {
+    if (store_.table.size() == 0) {
       created = make_entries(header, *group_);
       for (Entry& entry : created) entries.push_back(&entry);
     } else {
-      entries = match(header, table_);
+      entries = match(header, store_.table);
     }
     host_copies.emplace(*group_, entries);
     for (Entry* entry : entries) replicas.push_back(entry->replica.bytes());
     residuals.emplace(*loaded, entries, owner, group_->topology().size);
-    if (!loads_states(loaded->optimizer.has_value(), rule_.optimizer(), options.weights_only)) {
+    if (!loads_states(loaded->optimizer.has_value(), store_.rule.optimizer(),
+                      options.weights_only)) {
       return;
     }
-    states.emplace(*group_, loaded->optimizer->header(), rule_, entries, options.other_options);
+    states.emplace(*group_, loaded->optimizer->header(), store_.rule, entries,
+                   options.other_options);
   });
 
   if (states) loaded->optimizer->deliver(ranks, states->destinations());
@@ -237,15 +240,15 @@ LoadResult StoreFiles::load(const std::filesystem::path& directory, const LoadOp
     entry->updates = 0;
     entry->states.clear();
   }
-  if (rule_.scaler != nullptr) rule_.scaler->reset();
+  if (store_.rule.scaler != nullptr) store_.rule.scaler->reset();
   residuals->commit();
   if (states) states->commit();
   fail_together(group_->engine(), [&] {
     host_copies->write_back();
-    for (Entry& entry : created) table_.insert(std::move(entry));
+    for (Entry& entry : created) store_.table.insert(std::move(entry));
   });
   host_copies.reset();
-  table_.recount();
+  store_.table.recount();
   remember(directory, loaded->result.generation, options.weights_only);
   loaded->result.reset_residuals = residuals->refusal();
   if (ranks.rank() == 0) log_load(group_->log(), directory, loaded->result);
@@ -261,16 +264,16 @@ void StoreFiles::remember(const std::filesystem::path& directory, std::uint64_t 
 }
 
 void StoreFiles::save_optimizer_states(const std::filesystem::path& path) {
-  const std::vector<Entry*> entries = table_.in_order();
+  const std::vector<Entry*> entries = store_.table.in_order();
   std::optional<HostCopies> host_copies;
   Content content;
   throw_together(group_->engine(), "save_optimizer_states", [&] {
     host_copies.emplace(*group_, entries);
     require_optimizer();
-    content = optimizer_content(rule_, entries);
+    content = optimizer_content(store_.rule, entries);
   });
   agree_on(group_->engine(), collectives::Verb::save, "save_optimizer_states to " + path.string(),
-           digest_of(path, entries, rule_, {}));
+           digest_of(path, entries, store_.rule, {}));
   Communicator ranks(group_);
   checkpoint::save_file(ranks, path, content);
 }
@@ -281,17 +284,17 @@ void StoreFiles::load_optimizer_states(const std::filesystem::path& path,
            digest_of(path, options));
   Communicator ranks(group_);
   const checkpoint::TensorFile file = checkpoint::load_file(ranks, path);
-  const std::vector<Entry*> entries = table_.in_order();
+  const std::vector<Entry*> entries = store_.table.in_order();
   std::optional<HostCopies> host_copies;
   std::optional<StagedStates> states;
   throw_together(group_->engine(), "load_optimizer_states", [&] {
     host_copies.emplace(*group_, entries);
     require_optimizer();
-    states.emplace(*group_, file.header(), rule_, entries, options.other_options);
+    states.emplace(*group_, file.header(), store_.rule, entries, options.other_options);
   });
   file.deliver(ranks, states->destinations());
   states->commit();
-  table_.recount();
+  store_.table.recount();
   fail_together(group_->engine(), [&] { host_copies->write_back(); });
 }
 

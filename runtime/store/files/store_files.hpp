@@ -12,18 +12,14 @@
 
 #include "collectives/job/function_ref.hpp"
 #include "runtime/job/group.hpp"
-#include "runtime/store/core/gradient_compression.hpp"
-#include "runtime/store/core/key_table.hpp"
-#include "runtime/store/core/updates.hpp"
+#include "runtime/store/core/store_state.hpp"
 
 namespace tutti {
 
 /// All calls are collective. Errors: see KVStore.
 class StoreFiles {
  public:
-  StoreFiles(std::shared_ptr<Group> group, KeyTable& table, const UpdateRule& rule,
-             const GradientCompression& compression)
-      : group_(std::move(group)), table_(table), rule_(rule), compression_(compression) {}
+  explicit StoreFiles(const StoreState& store) : store_(store), group_(store.group) {}
 
   /// `compare` is called once the ranks have agreed to save, before anything is written. It returns
   /// how much it has healed, which then goes to the GPUs, too.
@@ -41,10 +37,8 @@ class StoreFiles {
   void remember(const std::filesystem::path& directory, std::uint64_t generation,
                 bool weights_only);
 
+  const StoreState store_;
   std::shared_ptr<Group> group_;
-  KeyTable& table_;
-  const UpdateRule& rule_;
-  const GradientCompression& compression_;
   std::map<std::filesystem::path, std::uint64_t> good_;  ///< directory -> generation known whole
 };
 
