@@ -2,7 +2,6 @@
 // Allreduces of tensors that go on while the program computes.
 #pragma once
 
-#include "tutti/communicator.hpp"
 #include "tutti/pending.hpp"
 #include "tutti/tensor.hpp"
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "tutti/error.hpp"
-#include "tutti/mpi_abi.hpp"
 
 #include "collectives/job/local_error.hpp"
 #include "collectives/text/numbers.hpp"
@@ -335,32 +334,3 @@ std::shared_ptr<Group> make_group(const Comm& comm, const Settings& settings) {
 }
 
 }  // namespace tutti::mpi
-
-namespace tutti {
-
-Communicator communicator_from_address(const void* comm, MpiAbi abi, const Settings& settings) {
-  const mpi::Calls& calls = mpi::load_or_throw();
-  if (!mpi::is_running()) {
-    throw Error(ErrorCode::invalid_argument,
-                "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
-                "exists between MPI_Init and MPI_Finalize");
-  }
-  mpi::ensure_initialized(settings);  // by this process, and not by the one that forked it
-  mpi::require_abi(abi, "communicator_from");
-  const mpi::Comm given = calls.comm_at(comm);
-  const bool is_null = calls.is_null(given);
-  bool between = false;
-  if (!is_null) {
-    const mpi::Turn turn("MPI_Comm_test_inter");
-    mpi::check(calls.is_intercommunicator(given, &between), "MPI_Comm_test_inter");
-  }
-  if (is_null || between) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string("communicator_from: expected the ranks of one group, got ") +
-                    (between ? "an intercommunicator; MPI_Intercomm_merge makes one of it"
-                             : "MPI_COMM_NULL, which MPI gives to ranks outside of a group"));
-  }
-  return Communicator(mpi::make_group(given, settings));
-}
-
-}  // namespace tutti

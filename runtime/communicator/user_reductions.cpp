@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/api/user_reductions.hpp"
+#include "runtime/communicator/user_reductions.hpp"
 
 #include <cstring>
 #include <utility>
@@ -8,8 +8,8 @@
 #include "tutti/error.hpp"
 
 #include "collectives/job/tree.hpp"
-#include "runtime/api/refusals.hpp"
 #include "runtime/base/digest.hpp"
+#include "runtime/communicator/refusals.hpp"
 
 namespace tutti {
 

@@ -3,7 +3,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
-#include "runtime/api/refusals.hpp"
+#include "runtime/communicator/refusals.hpp"
 #include "runtime/job/group.hpp"
 
 namespace tutti {

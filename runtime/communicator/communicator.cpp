@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/communicator.hpp"
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "tutti/error.hpp"
+#include "tutti/mpi_abi.hpp"
 
-#include "runtime/api/refusals.hpp"
+#include "collectives/job/names.hpp"
 #include "runtime/base/digest.hpp"
+#include "runtime/communicator/refusals.hpp"
 #include "runtime/gpu_sum/sum_over_ranks.hpp"
 #include "runtime/job/agree.hpp"
 #include "runtime/job/group.hpp"
@@ -16,6 +19,7 @@
 #include "runtime/local/threads.hpp"
 #include "runtime/mpi/bootstrap.hpp"
 #include "runtime/mpi/library.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/observe/statistics.hpp"
 
 namespace tutti {
@@ -27,19 +31,8 @@ using collectives::Kind;
 using collectives::Segment;
 
 const char* to_string(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::prod:
-      return "prod";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::avg:
-      return "avg";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
+  return collectives::name_in<ReduceOp::avg>(kNames, op);
 }
 
 namespace {
@@ -68,6 +61,31 @@ Communicator::Communicator(std::shared_ptr<Group> group)
 Communicator Communicator::world(const Settings& settings) {
   std::shared_ptr<Group> group = mpi::make_world_group(settings);
   return Communicator(group != nullptr ? std::move(group) : make_lone_group(settings));
+}
+
+Communicator communicator_from_address(const void* comm, MpiAbi abi, const Settings& settings) {
+  const mpi::Calls& calls = mpi::load_or_throw();
+  if (!mpi::is_running()) {
+    throw Error(ErrorCode::invalid_argument,
+                "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
+                "exists between MPI_Init and MPI_Finalize");
+  }
+  mpi::ensure_initialized(settings);  // by this process, and not by the one that forked it
+  mpi::require_abi(abi, "communicator_from");
+  const mpi::Comm given = calls.comm_at(comm);
+  const bool is_null = calls.is_null(given);
+  bool between = false;
+  if (!is_null) {
+    const mpi::Turn turn("MPI_Comm_test_inter");
+    mpi::check(calls.is_intercommunicator(given, &between), "MPI_Comm_test_inter");
+  }
+  if (is_null || between) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("communicator_from: expected the ranks of one group, got ") +
+                    (between ? "an intercommunicator; MPI_Intercomm_merge makes one of it"
+                             : "MPI_COMM_NULL, which MPI gives to ranks outside of a group"));
+  }
+  return Communicator(mpi::make_group(given, settings));
 }
 
 Communicator Communicator::self(const Settings& settings) {

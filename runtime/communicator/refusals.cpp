@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/api/refusals.hpp"
+#include "runtime/communicator/refusals.hpp"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 
-#include "runtime/api/refusals.hpp"
 #include "runtime/base/digest.hpp"
+#include "runtime/communicator/refusals.hpp"
 #include "runtime/job/group.hpp"
 
 namespace tutti {
