@@ -26,6 +26,7 @@ struct Summary {
   std::string target;
   std::shared_ptr<const collectives::RankNames> names;
   std::optional<Statistics> own;
+  int group = 0;  ///< as observe::next_group() counts
 };
 
 /// The texts of all ranks, on rank 0.
@@ -67,7 +68,8 @@ void print(const Summary& summary) {
     any_calls = any_calls || !ranks.back().calls.empty();
   }
   if (any_calls)
-    observe::print_summary(summary.target, observe::summary_table(ranks, *summary.names));
+    observe::print_summary(summary.target,
+                           observe::summary_table(ranks, *summary.names, summary.group));
 }
 
 /// MPI_Finalize calls it while messages can still be sent. It is collective, so that ranks which
@@ -131,7 +133,7 @@ std::shared_ptr<Summary> make_summary(const Settings& settings, int group,
   if (is_file && topology.rank == 0) {
     prepare("TUTTI_STATISTICS", [&] { require_output(target); });
   }
-  return std::make_shared<Summary>(Summary{{}, target, topology.names, {}});
+  return std::make_shared<Summary>(Summary{{}, target, topology.names, {}, group});
 }
 
 }  // namespace

@@ -189,12 +189,14 @@ Statistics from_json(const std::string& text) {
   }
 }
 
-std::string summary_table(const std::vector<Statistics>& ranks,
-                          const collectives::RankNames& names) {
+std::string summary_table(const std::vector<Statistics>& ranks, const collectives::RankNames& names,
+                          int group) {
   double seconds = 0;
   for (const Statistics& rank : ranks) seconds = std::max(seconds, rank.seconds);
   return "tutti: statistics of " + std::to_string(ranks.size()) +
-         (ranks.size() == 1 ? " rank, " : " ranks, ") + seconds_to_string(seconds) +
+         (ranks.size() == 1 ? " rank, " : " ranks, ") +
+         (group == 0 ? "" : "store or communicator " + std::to_string(group + 1) + ", ") +
+         seconds_to_string(seconds) +
          "; bytes and times are of one rank: least, mean and most over the ranks\n" +
          lines_of_calls(ranks) + lines_of_ranks(ranks, names) + line_of_hidden(ranks);
 }

@@ -212,6 +212,8 @@ TEST_CASE("the table of all ranks has least, mean and most, and who was waited f
       summary_table({of_rank(0, 2, 1), of_rank(1, 3, 0), of_rank(2, 4, 2)}, HostsByLetter());
   INFO(table);
   CHECK(table.find("tutti: statistics of 3 ranks, 10.0 s;") == 0);
+  CHECK(summary_table({of_rank(0, 2, 1)}, HostsByLetter(), 1)
+            .starts_with("tutti: statistics of 1 rank, store or communicator 2, 10.0 s;"));
   CHECK(table.find("         100     4.00 kB      2.00 s      3.00 s      4.00 s     0.00 us"
                    "      1.00 s      2.00 s  rank 1 (100 %)   push of 2 keys: a, b\n") !=
         std::string::npos);
