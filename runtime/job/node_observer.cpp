@@ -112,19 +112,23 @@ NodeObserver::NodeObserver(const collectives::NodeMemory& memory,
 /// A handler in another thread may be reading what is about to be unmapped.
 NodeObserver::~NodeObserver() {
   if (std::uncaught_exceptions() > 0 && topology_.size > 1) {
-    char words[RecordBook::kWords];
-    const RecordBook& calls = memory_.control().calls;
-    const std::size_t length = calls.describe(calls.newest(), words);
     const std::lock_guard lock(observers().words_mutex);  // threads may have a store each
     try {
-      observers().place_of_failure = name_of(topology_, topology_.rank) + ", after " +
-                                     (length == 0 ? "no call" : std::string(words, length)) + ": ";
+      observers().place_of_failure = place();
     } catch (const std::bad_alloc&) {  // the exception says what it says, without a place
     }
   }
   if (place_ == kMostObservers) return;
   observers().places[place_].store(nullptr);
   while (observers().printing.load() != 0) sched_yield();
+}
+
+std::string NodeObserver::place() const {
+  char words[RecordBook::kWords];
+  const RecordBook& calls = memory_.control().calls;
+  const std::size_t length = calls.describe(calls.newest(), words);
+  return name_of(topology_, topology_.rank) + ", after " +
+         (length == 0 ? "no call" : std::string(words, length)) + ": ";
 }
 
 bool NodeObserver::is_gone(int local_rank) const {
@@ -201,11 +205,6 @@ void NodeObserver::print(int file) const noexcept {
   print_calls(file, memory_.local_rank, RecordBook::kCalls);
 }
 
-std::string place_of_failure() {
-  const std::lock_guard lock(observers().words_mutex);
-  return observers().place_of_failure;
-}
-
 namespace {
 
 /// No observer is destroyed meanwhile.
@@ -220,6 +219,18 @@ void for_each_observer(Body&& body) {
 }
 
 }  // namespace
+
+std::string place_of_failure() {
+  std::string text;
+  {
+    const std::lock_guard lock(observers().words_mutex);
+    text = observers().place_of_failure;
+  }
+  for_each_observer([&](const NodeObserver& observer) {
+    if (text.empty() && observer.is_of_several()) text = observer.place();
+  });
+  return text;
+}
 
 std::string call_under_way() {
   std::string text;

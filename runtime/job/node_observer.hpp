@@ -34,6 +34,9 @@ class NodeObserver final : public collectives::Observer {
   /// "call 2, push of key a, 24 bytes: ..., waits in a send to rank 1"; empty if this rank is in no
   /// call. Any thread.
   [[nodiscard]] std::string call_under_way() const;
+  /// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: ". Any thread.
+  [[nodiscard]] std::string place() const;
+  [[nodiscard]] bool is_of_several() const { return topology_.size > 1; }
   /// The node fails with this text, which this rank says; false if it has failed already. Other
   /// nodes are not told. Any thread.
   bool fail_node(ErrorCode code, const std::string& text) const;
@@ -48,8 +51,9 @@ class NodeObserver final : public collectives::Observer {
   std::size_t place_;               ///< index among this process's observers
 };
 
-/// "rank 1 (host a, pid 47), after call 16, push of key a, 24 bytes: done: " if an exception has
-/// ended a group of this process; else empty.
+/// NodeObserver::place() of the group that an exception has ended in this process, else of the
+/// first that still lives, as those of Python and those that a program keeps in a static variable
+/// do. Empty where there is none of several ranks.
 std::string place_of_failure();
 
 /// NodeObserver::call_under_way() of the first group of this process that is in one.
