@@ -135,7 +135,8 @@ bool MpiTransport::done(Request request) {
 
 /// Between nodes the program makes no MPI call while others make calls of this group.
 bool MpiTransport::may_progress() const {
-  return has_messages() || allows_all_threads() || std::this_thread::get_id() == members_.maker;
+  return has_messages() || lets_callers_progress_ || allows_all_threads() ||
+         std::this_thread::get_id() == members_.maker;
 }
 
 void MpiTransport::progress() {

@@ -28,6 +28,10 @@ class MpiTransport final : public collectives::Transport {
   /// MPIs crash (Open MPI 4.1, in mca_pml_ob1_add_comm) or end the job.
   void mute() noexcept { is_mute_ = true; }
 
+  /// From now on every call of the group is made inside the program's own call of MPI, so whichever
+  /// thread waits may call MPI, too.
+  void let_callers_progress() noexcept { lets_callers_progress_ = true; }
+
   [[nodiscard]] std::unique_ptr<Transport> for_group(const std::vector<int>& members, int number,
                                                      int num_nodes) const override;
   void make_lane(const std::vector<int>& ranks) override;
@@ -71,6 +75,7 @@ class MpiTransport final : public collectives::Transport {
   int first_tag_;  ///< a group's tags begin here
   Comm lane_;
   bool is_mute_ = false;
+  bool lets_callers_progress_ = false;
   std::vector<mpi::Request> requests_;
   std::vector<Request> free_;
   std::vector<SentNotice> sent_notices_;

@@ -157,7 +157,9 @@ void Groups::make_group(Served& served, const std::vector<int>& members) {
   std::int64_t offset = kNone;
   const auto failed = collectives::caught([&] {
     parts = world_->parts_for(members, number);
-    auto messages = std::make_unique<mpi::MpiTransport>(wrapped(served.own));
+    auto messages = std::make_unique<mpi::MpiTransport>(wrapped(served.own),
+                                                        parts->topology.num_nodes());
+    messages->let_callers_progress();
     served.messages = messages.get();
     parts->transport = std::move(messages);
     offset = static_cast<std::int64_t>(parts->scratch->offset_of_control());
