@@ -197,7 +197,7 @@ std::string refusal_under(__rlimit_resource resource, rlim_t limit,
   return end.text;
 }
 
-bool has(const std::string& text, const std::string& words) {
+bool mentions(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
 }
 
@@ -229,8 +229,8 @@ TEST_CASE("a limit of file sizes is an error that names it, not the end of the p
       arena.allocate(32 << 20);
     });
     INFO(text);
-    CHECK(has(text, "node-shared memory: 32 MiB more are needed"));
-    CHECK(has(text, "ulimit -f"));
+    CHECK(mentions(text, "node-shared memory: 32 MiB more are needed"));
+    CHECK(mentions(text, "ulimit -f"));
   }
 }
 
@@ -243,14 +243,14 @@ TEST_CASE("limits of addresses, data and files are errors that name them") {
   };
   if (!test::is_sanitized()) {
     const std::string addresses = refusal_under(RLIMIT_AS, rlim_t{1} << 30, make(Backing::memfd));
-    CHECK(has(addresses, "raise ulimit -v"));
-    CHECK(has(addresses, "set here: ulimit -v 1048576"));
+    CHECK(mentions(addresses, "raise ulimit -v"));
+    CHECK(mentions(addresses, "set here: ulimit -v 1048576"));
     const std::string data = refusal_under(RLIMIT_DATA, 256 << 20, make(Backing::process));
     INFO(data);
-    CHECK(has(data, "ulimit -d 262144"));
+    CHECK(mentions(data, "ulimit -d 262144"));
   }
   const std::string files = refusal_under(RLIMIT_NOFILE, 3, make(Backing::memfd));
-  CHECK(has(files, "ulimit -n 1024"));
+  CHECK(mentions(files, "ulimit -n 1024"));
 }
 
 TEST_CASE("limits that an arena does not need change nothing") {

@@ -27,7 +27,7 @@ namespace {
 
 constexpr uid_t kNobody = 65534;
 
-void make_folders(const fs::path& directory, const std::vector<std::string>& names) {
+void make_run(const fs::path& directory, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     fs::create_directories(directory / name);
     std::ofstream(directory / name / "file") << name;
@@ -40,7 +40,7 @@ TEST_CASE("an old generation that cannot be removed is told, and others are remo
   const test::ScratchFolder folder;
   const fs::path run = folder.path() / "run";
   fs::create_directory(run);
-  make_folders(run, {"generation-1", "generation-2", "generation-3", "generation-4.partial"});
+  make_run(run, {"generation-1", "generation-2", "generation-3", "generation-4.partial"});
   chmod(folder.path().c_str(), 0755);
   chmod((run / "generation-1").c_str(), 0555);
   chmod((run / "generation-4.partial").c_str(), 0555);

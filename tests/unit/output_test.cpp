@@ -43,7 +43,7 @@ std::size_t entries(const fs::path& folder) {
       std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
-std::string event(int number) {
+std::string event_of(int number) {
   return R"({"ph":"X","name":"push","pid":1,"tid":1,"ts":)" + std::to_string(number) + "}";
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("a device that is named for an output is written to and stays a device
   write_output(null, "table\n");
   observe::create_trace(null, 1);
   CHECK(observe::is_trace_of(null, 1));  // no other host makes a file of its own beside it
-  observe::append_trace(null, event(1));
+  observe::append_trace(null, event_of(1));
   CHECK(fs::is_character_file(null));
   CHECK(observe::with_infix(null, "3") == null);
   CHECK(observe::of_group(null, 2) == null);
@@ -97,7 +97,7 @@ TEST_CASE("what a link leads to is written, and the link stays") {
   CHECK(content(target) == "two\n");
   observe::create_trace(second, 7);
   CHECK(observe::is_trace_of(target, 7));
-  observe::append_trace(second, event(1));
+  observe::append_trace(second, event_of(1));
   CHECK(fs::is_symlink(link));
   CHECK(fs::is_symlink(second));
   CHECK(entries(scratch.path()) == 3);
@@ -123,7 +123,7 @@ TEST_CASE("a link that another user has put into a shared folder is not followed
        {+[](const std::string& path) { write_output(path, "theirs\n"); },
         +[](const std::string& path) { require_output(path); },
         +[](const std::string& path) { observe::create_trace(path, 1); },
-        +[](const std::string& path) { observe::append_trace(path, event(1)); }}) {
+        +[](const std::string& path) { observe::append_trace(path, event_of(1)); }}) {
     test::expect_error([&] { write(link); }, ErrorCode::io, {"a link of another user (65534)"});
   }
   CHECK(content(target) == "mine\n");

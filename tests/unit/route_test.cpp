@@ -13,14 +13,14 @@ using namespace tutti::collectives;
 
 namespace {
 
-constexpr CacheSizes kCaches{.level1 = 32 << 10, .last_level = 32 << 20};
+constexpr CacheSizes kCachesOfRoutes{.level1 = 32 << 10, .last_level = 32 << 20};
 
 /// The route of a call of so many bytes on the first rank of these nodes.
 class Calls {
  public:
   explicit Calls(const std::vector<int>& nodes, const std::string& algorithms = "")
       : topology_(Topology::consecutive(0, nodes)),
-        tuning_(Tuning::choose(topology_, settings_with(algorithms), kCaches)),
+        tuning_(Tuning::choose(topology_, settings_with(algorithms), kCachesOfRoutes)),
         learner_(tuning_, topology_.local_size(), /*can_fetch=*/false) {}
 
   struct Given {
