@@ -22,6 +22,7 @@
 #include "tutti/launch.hpp"
 #include "tutti/mpi_abi.hpp"
 
+#include "runtime/base/write_signals.hpp"
 #include "runtime/job/async_calls.hpp"
 #include "runtime/mpi/init_watch.hpp"
 
@@ -299,6 +300,7 @@ void ensure_initialized(const Settings& settings) {
   require_launcher_of_mpi(settings, launch);
   {
     const InitWatch watch(launch, settings.timeout);
+    const WriteSignalsBlocked blocked;  // MPI makes files of some MiB, which `ulimit -f` may refuse
     // Asynchronous calls are made by a thread of their own.
     check(calls().initialize(ThreadLevel::serialized), "MPI_Init_thread");
   }

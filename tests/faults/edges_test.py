@@ -230,6 +230,8 @@ class Ends(Edges):
         def check(case, done):
             way, who, kind, _ = case
             expected = ways[way][who == "all"]
+            if (way, who, kind) == ("finalize", "one", "async"):
+                expected = LEFT  # its pushes are given up before it waits for the others
             text = said(done)
             self.assertIn(b"ends", done.stdout, text)
             # Where ranks notice before the launcher does, theirs is the code.

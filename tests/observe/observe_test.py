@@ -254,7 +254,7 @@ class Reports(unittest.TestCase):
         file = self.folder / "nowhere" / "trace.json"
         done = self.run_job(2, "sleepy", "0", may_fail=True, TRACE=file)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn(f"cannot make {file}: No such file or directory", done.stderr)
+        self.assertIn(f"{file}: cannot be written: No such file or directory", done.stderr)
 
     def test_hosts_that_share_a_file_have_one_clock(self):
         file = self.folder / "trace.json"
@@ -274,7 +274,7 @@ class Reports(unittest.TestCase):
         self.assertIn("trace.json", names)
         other = next(file for file in files if file.name != "trace.json")
         self.assertEqual(other.name, f"trace.{other.parent.name}.json")
-        self.assertIn(f"its ranks write {other.name} here, on the same clock", done.stderr)
+        self.assertIn(f"its ranks write {other} here, on the same clock", done.stderr)
         both = [Trace(file) for file in files]
         self.assertEqual(sorted(rank for trace in both for rank in trace.names), [0, 1, 2, 3])
         for trace in both:
