@@ -157,8 +157,8 @@ void Groups::make_group(Served& served, const std::vector<int>& members) {
   std::int64_t offset = kNone;
   const auto failed = collectives::caught([&] {
     parts = world_->parts_for(members, number);
-    auto messages = std::make_unique<mpi::MpiTransport>(wrapped(served.own),
-                                                        parts->topology.num_nodes());
+    auto messages =
+        std::make_unique<mpi::MpiTransport>(wrapped(served.own), parts->topology.num_nodes());
     messages->let_callers_progress();
     served.messages = messages.get();
     parts->transport = std::move(messages);

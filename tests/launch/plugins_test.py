@@ -93,11 +93,18 @@ def has(name):
 
 
 def compile_plugin(name, file):
+    """As CMake does: it names no library that it needs."""
     folder = SOURCE / "runtime" / "mpi" / "plugin"
-    build(MPIS[name].compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden",
-          *FLAGS, "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", f'-DTUTTI_VERSION="{VERSION}"',
-          f"-I{SOURCE}", f"-I{SOURCE / 'include'}", folder / "calls.cpp", folder / "entry.cpp",
-          "-o", file)
+    objects = []
+    for source in ("calls", "entry"):
+        objects.append(file.with_suffix(f".{source}.o"))
+        build(MPIS[name].compiler, "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden",
+              *FLAGS, "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", f'-DTUTTI_VERSION="{VERSION}"',
+              f"-I{SOURCE}", f"-I{SOURCE / 'include'}", "-c", folder / f"{source}.cpp", "-o",
+              objects[-1])
+    build("c++", "-shared", *objects, "-o", file)
+    for compiled in objects:
+        compiled.unlink()
 
 
 class Library(unittest.TestCase):
@@ -269,7 +276,7 @@ class Plugins(Library):
             for file in ("libmpi.so.12", "libmpich.so.12"):
                 (self.folder / file).write_text("not a library " * 100, encoding="utf-8")
             done = run(*doctor, LD_LIBRARY_PATH=libraries(self.folder, "standard"))
-            self.assertRegex(done.out, served, done.err)
+            self.assertIn("(libtutti-mpi-mpich.so)", done.out, done.err)  # the launcher's own
             self.plugin(self.folder, "mpich").unlink()
         done = run(*doctor, LD_LIBRARY_PATH=libraries(self.folder, "standard"))
         self.assertRegex(done.out, served, done.err)

@@ -12,6 +12,7 @@
 #include "collectives/text/numbers.hpp"
 #include "collectives/wait/failure.hpp"
 #include "runtime/base/file.hpp"
+#include "runtime/checkpoint/manifest.hpp"
 #include "runtime/job/memory_limits.hpp"
 #include "runtime/job/processors.hpp"
 #include "runtime/job/settings.hpp"
@@ -86,11 +87,15 @@ std::string checkpoint_text() {
   KVStore other = KVStore::create("local");
   other.set_optimizer(optimizer::sgd({.learning_rate = 0.125, .momentum = 0.9}));
   other.load(folder.path() / "run");
+  const std::filesystem::path generation = folder.path() / "run" / "generation-1";
   std::string text;
-  for (const char* name : {"manifest.json", "weights.safetensors", "optimizer.safetensors"}) {
-    text += checkpoint::read_text(folder.path() / "run" / "generation-1" / name, 1 << 20);
+  for (const char* name : {"weights.safetensors", "optimizer.safetensors"}) {
+    text += checkpoint::read_text(generation / name, 1 << 20);
   }
-  return text;
+  checkpoint::Manifest manifest =
+      checkpoint::parse_manifest(checkpoint::read_text(generation / "manifest.json", 1 << 20));
+  manifest.writer = {};  // the time, among others
+  return text + checkpoint::to_text(manifest);
 }
 
 std::string in_all() {
