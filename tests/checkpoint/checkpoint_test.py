@@ -5,6 +5,7 @@
 Environment: CHECKPOINT_WORKER, the program; CHECKPOINT_MPIRUN, the launcher and its flags.
 """
 
+import json
 import os
 import random
 import re
@@ -64,7 +65,11 @@ class Ranks(Folder):
             for path in sorted(directory.rglob("*")):
                 if path.is_file():
                     name = path.relative_to(directory)
-                    self.assertEqual(files.setdefault(name, path.read_bytes()), path.read_bytes(),
+                    content = path.read_bytes()
+                    if path.name == "manifest.json":
+                        content = json.loads(content)
+                        del content["writer"], content["xxh3"]  # who wrote, and when
+                    self.assertEqual(files.setdefault(name, content), content,
                                      f"{name} depends on the number of ranks")
             for loaded_by in (1, 2, 3, 4):
                 with self.subTest(saved_by=saved_by, loaded_by=loaded_by):
