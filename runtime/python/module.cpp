@@ -2,6 +2,7 @@
 // The module tutti._core; tutti/__init__.py has what programs see.
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <nanobind/nanobind.h>
@@ -90,6 +91,13 @@ void bind_program(nb::module_& module) {
            "The signals do again what they did before; what they asked for is forgotten.");
   module.def("is_launched", is_launched,
              "True where a launcher has started this process as one of several.");
+  module.def(
+      "rank_mark",
+      [] {
+        const char* mark = std::getenv("_TUTTI_RANK");
+        return std::string(mark == nullptr ? "" : mark);
+      },
+      "What the library has put into the environment of a rank; empty before there is a job.");
   module.def("end_job", end_job, nb::arg("program"), nb::arg("code"), nb::arg("text"),
              nb::arg("is_agreed"), nb::arg("is_reporter"));
   module.def("version", version);

@@ -238,6 +238,20 @@ def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
 
 
 @needs_mpirun
+@pytest.mark.parametrize("environment", ["None", "dict(os.environ)"])
+def test_a_program_that_a_rank_starts_does_not_take_its_place(environment):
+    done = run_job(f"""
+        import os, subprocess, sys, tutti
+        kv = tutti.create("dist")
+        child = "import tutti; tutti.create('local'); tutti.create('dist')"
+        done = subprocess.run([sys.executable, "-c", child], env={environment}, text=True,
+                              capture_output=True)
+        kv.barrier()
+        print(done.returncode, "was started by a rank" in done.stderr, flush=True)
+        """)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["1 True"] * 2), done.stderr
+
+
 def test_an_error_of_all_ranks_is_printed_once():
     done = run_job("""
         import numpy as np, tutti

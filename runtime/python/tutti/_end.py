@@ -20,8 +20,12 @@ _process = os.getpid()
 
 
 def track(closable: _Closable) -> _Closable:
-    """Closed at the latest when Python ends, before MPI is."""
+    """Closed at the latest when Python ends, before MPI is. Python's copy of the environment, which
+    programs are started with, learns that this process is a rank."""
     _open.add(closable)
+    mark = _core.rank_mark()
+    if mark:
+        os.environ["_TUTTI_RANK"] = mark
     return closable
 
 
