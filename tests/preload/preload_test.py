@@ -59,6 +59,11 @@ class Results(unittest.TestCase):
         self.check(4, TUTTI_RANKS_PER_NODE="2")
         self.check(3, TUTTI_RANKS_PER_NODE="1")
 
+    def test_threads_have_a_communicator_each(self):
+        for variables in ({}, {"TUTTI_RANKS_PER_NODE": "1"}):
+            status, output, errors = run([PROGRAMS / "preload_threads"], 2, **variables)
+            self.assertEqual((status, output), (0, "3 threads, 0 wrong\n"), errors)
+
     def test_the_launcher_puts_the_library_in_front_of_the_program(self):
         command = [LAUNCHER, "--mpi-program", "-np", "2", PROGRAMS / "preload_program"]
         shown = subprocess.run([*command[:1], "--dry-run", *command[1:]], capture_output=True,
