@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/build_id.hpp"
 
+#include <bit>
 #include <climits>
 #include <cstdint>
 #include <cstring>
@@ -17,7 +18,7 @@ namespace {
 /// The bytes of GNU's note in a segment of notes; empty if there is none.
 std::span<const std::uint8_t> id_in(std::span<const std::uint8_t> notes) {
   const auto padded = [](std::size_t bytes) { return (bytes + 3) / 4 * 4; };
-  constexpr std::string_view kOwner("GNU", 4);  // with its zero
+  constexpr std::string_view kOwner("GNU\0", 4);  // with its zero
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note;
     std::memcpy(&note, notes.data(), sizeof note);
@@ -56,7 +57,7 @@ int look_into(dl_phdr_info* object, std::size_t /*size*/, void* found) {
   auto& build = *static_cast<BuildId*>(found);
   for (const auto& segment : segments) {
     if (segment.p_type != PT_NOTE || !build.id.empty()) continue;
-    const auto* begin = reinterpret_cast<const std::uint8_t*>(object->dlpi_addr + segment.p_vaddr);
+    const auto* begin = std::bit_cast<const std::uint8_t*>(object->dlpi_addr + segment.p_vaddr);
     for (const std::uint8_t byte : id_in({begin, segment.p_memsz})) {
       constexpr const char* kDigits = "0123456789abcdef";
       build.id += {kDigits[byte >> 4], kDigits[byte & 15]};

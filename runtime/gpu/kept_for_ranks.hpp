@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +54,9 @@ class KeptForRanks {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<void>> taken;
     std::size_t idle = 0;
-    for (auto item = items_.rbegin(); item != items_.rend(); ++item) {
-      if (item->what != what || item->made.use_count() > 1 || idle++ < most) continue;
-      taken.push_back(std::move(item->made));
+    for (Item& item : std::views::reverse(items_)) {
+      if (item.what != what || item.made.use_count() > 1 || idle++ < most) continue;
+      taken.push_back(std::move(item.made));
     }
     std::erase_if(items_, [](const Item& item) { return item.made == nullptr; });
     return taken;

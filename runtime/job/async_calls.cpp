@@ -332,19 +332,25 @@ void AsyncCalls::fail_destroyed() noexcept {
   queues_.fail_all(error, /*is_for_good=*/true);
 }
 
+namespace {
+
+/// Throws what is being handled, as an error that fails a group.
+void rethrow_as_failure() {
+  try {
+    throw;
+  } catch (const Error& known) {
+    throw Error(known.code(), known.what(), ErrorScope::failed, known.reporter());
+  }
+}
+
+}  // namespace
+
 /// In a handler. The engine may be as good as before; the queues of the ranks are not.
 void AsyncCalls::fail_for_good() noexcept {
   std::exception_ptr error = no_memory_;
   try {
     try {
-      const auto local = collectives::caught([] {
-        try {
-          throw;
-        } catch (const Error& known) {
-          throw Error(known.code(), known.what(), ErrorScope::failed, known.reporter());
-        }
-      });
-      if (local) engine_.fail(*local);
+      if (const auto local = collectives::caught(rethrow_as_failure)) engine_.fail(*local);
     } catch (const Error& known) {
       engine_.raise_failure(known.code(), known.what());
       error = std::current_exception();

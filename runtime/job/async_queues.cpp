@@ -227,19 +227,21 @@ void AsyncQueues::end(std::span<const AsyncQueue> batch, const std::exception_pt
   done_.notify_all();
 }
 
+void AsyncQueues::fail(Jobs& queue, const std::exception_ptr& error) noexcept {
+  while (!queue.empty()) {
+    const std::shared_ptr<AsyncState> state = queue.front()->state;
+    queue.pop_front();
+    state->end_part(error, failures_);
+  }
+}
+
 void AsyncQueues::fail_all(const std::exception_ptr& error, bool is_for_good) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (is_for_good) failure_ = error;
     ++failures_;
     for (Client& client : clients_) {
-      for (Jobs& queue : client.queues) {
-        while (!queue.empty()) {
-          const std::shared_ptr<AsyncState> state = queue.front()->state;
-          queue.pop_front();
-          state->end_part(error, failures_);
-        }
-      }
+      for (Jobs& queue : client.queues) fail(queue, error);
     }
     size_.store(0);
   }

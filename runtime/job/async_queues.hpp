@@ -154,6 +154,7 @@ class AsyncQueues {
     std::vector<Jobs> queues{};
   };
 
+  void fail(Jobs& queue, const std::exception_ptr& error) noexcept;
   [[nodiscard]] Jobs& at(AsyncQueue place) { return clients_[place.client].queues[place.queue]; }
   [[nodiscard]] std::string in_words(std::span<const AsyncQueue> batch) const;
   [[nodiscard]] std::string name_of(AsyncQueue place) const;

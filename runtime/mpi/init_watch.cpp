@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr Seconds kLongestNap{1.0};
+constexpr Seconds kLongestLook{1.0};
 constexpr Seconds kFirstWarning{3.0};  // MPI_Init of some ranks on a busy host takes two
 // Ranks expire one after the other, so that the launcher ends the job when the first has spoken.
 constexpr Seconds kBetweenRanks{0.1};
@@ -69,11 +69,11 @@ void InitWatch::watch() {
   Seconds waited{0};
   std::unique_lock lock(mutex_);
   for (auto last = Clock::now(); !has_returned_;) {
-    Seconds nap = std::min(kLongestNap, next - waited);
+    Seconds nap = std::min(kLongestLook, next - waited);
     if (has_deadline) nap = std::min(nap, limit - waited);
     changed_.wait_for(lock, std::max(nap, Seconds{0.001}));
     const auto now = Clock::now();
-    waited += std::min<Seconds>(now - last, kLongestNap);
+    waited += std::min<Seconds>(now - last, kLongestLook);
     last = now;
     if (has_returned_) return;
     if (has_deadline && waited >= limit) {

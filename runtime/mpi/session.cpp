@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -58,7 +59,8 @@ struct Turns {
   std::atomic<bool> refuses{false};         ///< others need not wait to see what becomes of them
 };
 Turns& turns() noexcept {
-  static auto* const all = new Turns;
+  alignas(Turns) static std::byte place[sizeof(Turns)];
+  static auto* const all = new (place) Turns;
   return *all;
 }
 

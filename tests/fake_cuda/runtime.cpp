@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA runtime. What CUDA leaves undefined is an error here, or ends the
 // process.
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -80,27 +81,34 @@ CUresult handle_of(CUdevice* handle, int device) {
   return CUDA_SUCCESS;
 }
 
-/// A context's handle is the number of its device, plus 1.
+/// A context's handle is the address of its device's place.
+CUcontext context_of(int device) {
+  static std::array<char, 64> places;
+  return reinterpret_cast<CUcontext>(&places.at(static_cast<std::size_t>(device)));
+}
+
+int device_of(CUcontext context) {
+  return static_cast<int>(reinterpret_cast<char*>(context) -
+                          reinterpret_cast<char*>(context_of(0)));
+}
+
 CUresult retain_context(CUcontext* context, CUdevice device) {
   if (!machine().has(device)) return CUDA_ERROR_INVALID_DEVICE;
   machine().use(device);
-  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+  *context = context_of(device);
   return CUDA_SUCCESS;
 }
 
 CUresult push_context(CUcontext context) {
-  const auto number = reinterpret_cast<std::uintptr_t>(context);
-  if (number == 0 || !machine().has(static_cast<int>(number - 1))) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  Machine::pushed_contexts().push_back(static_cast<int>(number - 1));
+  if (context == nullptr || !machine().has(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
+  Machine::pushed_contexts().push_back(device_of(context));
   return CUDA_SUCCESS;
 }
 
 CUresult pop_context(CUcontext* context) {
   auto& pushed = Machine::pushed_contexts();
   if (pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(pushed.back()) + 1);
+  *context = context_of(pushed.back());
   pushed.pop_back();
   return CUDA_SUCCESS;
 }

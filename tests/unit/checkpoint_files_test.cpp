@@ -123,8 +123,8 @@ TEST_CASE("another job that saves meanwhile is an error while it is alive, and e
   if (child == 0) {  // another process of this host, for as long as the test needs it
     const Writer self = this_writer();
     const bool is_written = write(ends[1], &self.begun, sizeof self.begun) == sizeof self.begun;
-    while (is_written) pause();
-    _exit(1);
+    if (!is_written) _exit(1);
+    for (;;) pause();
   }
   const Writer own = this_writer();
   Writer other = own;
