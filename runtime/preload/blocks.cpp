@@ -145,6 +145,27 @@ int allgather(const Source& from, const Target& to, MPI_Comm comm) {
   return carry_out(blocks->served, Kind::allgather, blocks->bytes, comm, own, by_mpi);
 }
 
+namespace {
+
+/// A block from each rank to each, of which `rank` has its own.
+std::vector<Segment> every_pair(int ranks, int rank, const std::byte* input, std::byte* output,
+                                std::size_t bytes) {
+  std::vector<Segment> segments;
+  segments.reserve(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks));
+  for (int source = 0; source < ranks; ++source) {
+    for (int target = 0; target < ranks; ++target) {
+      const std::size_t sent = static_cast<std::size_t>(target) * bytes;
+      const std::size_t received = static_cast<std::size_t>(source) * bytes;
+      segments.push_back({source == rank ? input + sent : nullptr,
+                          target == rank ? output + received : nullptr, bytes, DType::uint8, source,
+                          target});
+    }
+  }
+  return segments;
+}
+
+}  // namespace
+
 int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
   const auto by_mpi = [&] {
     return PMPI_Alltoall(from.buffer, from.count, from.type, to.buffer, to.count, to.type, comm);
@@ -164,19 +185,8 @@ int alltoall(const Source& from, const Target& to, MPI_Comm comm) {
       if (const int code = sides.read(all_given, from.buffer, false); code != MPI_SUCCESS)
         return code;
       sides.write_to(all, to.buffer);
-      const auto ranks = static_cast<std::size_t>(blocks->ranks());
-      std::vector<Segment> segments;
-      segments.reserve(ranks * ranks);
-      for (int source = 0; source < blocks->ranks(); ++source) {
-        for (int target = 0; target < blocks->ranks(); ++target) {
-          const std::size_t sent = static_cast<std::size_t>(target) * blocks->bytes;
-          const std::size_t received = static_cast<std::size_t>(source) * blocks->bytes;
-          segments.push_back({source == rank ? sides.input + sent : nullptr,
-                              target == rank ? sides.output + received : nullptr, blocks->bytes,
-                              DType::uint8, source, target});
-        }
-      }
-      blocks->run(Kind::alltoall, 0, segments);
+      blocks->run(Kind::alltoall, 0,
+                  every_pair(blocks->ranks(), rank, sides.input, sides.output, blocks->bytes));
       return sides.write();
     });
   };

@@ -12,8 +12,10 @@ void tutti::preload::add_fortran(Functions& /*functions*/) {}
 #else
 
 // The addresses of these are Fortran's constants. A process without Fortran has no such variables.
+// NOLINTBEGIN(readability-identifier-naming): Open MPI's names
 extern "C" __attribute__((weak)) int mpi_fortran_in_place_;
 extern "C" __attribute__((weak)) int mpi_fortran_bottom_;
+// NOLINTEND(readability-identifier-naming)
 
 namespace tutti::preload {
 

@@ -10,7 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
+#include <functional>
 #include <memory>
 #include <mpi.h>
 #include <mutex>
@@ -51,7 +51,7 @@ class Groups {
   /// rank, two groups of ranks, ranks of other jobs. Collective in the first call for a
   /// communicator.
   [[nodiscard]] const Served* find(MPI_Comm comm) {
-    Seen& seen = seen_[place_of(comm)];
+    Seen& seen = seen_by_thread[place_of(comm)];
     if (seen.comm == comm && seen.changes == changes().load(std::memory_order_acquire)) {
       return seen.served;
     }
@@ -63,11 +63,10 @@ class Groups {
 
  private:
   static constexpr std::size_t kSeen = 8;
-  inline static thread_local std::array<Seen, kSeen> seen_;
+  inline static thread_local std::array<Seen, kSeen> seen_by_thread;
 
   static std::size_t place_of(MPI_Comm comm) noexcept {
-    std::uint64_t number = 0;
-    std::memcpy(&number, &comm, sizeof comm);
+    const std::uint64_t number = std::hash<MPI_Comm>()(comm);
     return static_cast<std::size_t>((number * 0x9E3779B97F4A7C15U) >> 61);
   }
   /// Grows with each communicator that is freed: another may get its handle. It is there for as

@@ -144,8 +144,8 @@ const Functions& functions() {
 
 }  // namespace tutti::preload
 
-// NOLINTBEGIN(readability-identifier-naming, readability-function-size): MPI's names
 // The compilers of Fortran have four ways to write a name. Open MPI's module mpi_f08 calls a fifth.
+// NOLINTBEGIN(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 #define TUTTI_ALIAS(name) __attribute__((visibility("default"), alias(name)))
 #define TUTTI_ROW(name, parameters, arguments) \
@@ -160,4 +160,4 @@ TUTTI_PRELOADED_C(TUTTI_ROW)
   extern "C" void ompi_##name##_f parameters TUTTI_ALIAS("mpi_" #name "_");
 TUTTI_PRELOADED_FORTRAN(TUTTI_ROW)
 #undef TUTTI_ROW
-// NOLINTEND(readability-identifier-naming, readability-function-size)
+// NOLINTEND(readability-identifier-naming, readability-function-size, clang-diagnostic-*)
