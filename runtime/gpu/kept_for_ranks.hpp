@@ -4,13 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +54,8 @@ class KeptForRanks {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<void>> taken;
     std::size_t idle = 0;
-    for (Item& item : std::views::reverse(items_)) {
+    for (std::size_t i = items_.size(); i-- > 0;) {
+      Item& item = items_[i];
       if (item.what != what || item.made.use_count() > 1 || idle++ < most) continue;
       taken.push_back(std::move(item.made));
     }
