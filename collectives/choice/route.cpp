@@ -12,7 +12,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// What is packed is not announced, so that it does not depend on what else is in the call; and a
+/// Packed data is not announced, so that it does not depend on what else is in the call; and a
 /// handshake would be summed over the node.
 bool may_be_carried(const Tuning& tuning, const Operation& operation, std::size_t bytes) {
   return operation.packing == nullptr && !operation.lanes_apart &&

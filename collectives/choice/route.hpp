@@ -14,8 +14,8 @@
 
 namespace tutti::collectives {
 
-/// Where the data of a call travels. All ranks of a node decide alike but for `announced`, which
-/// takes all of them.
+/// The way on which the data of a call travels. All ranks of a node decide alike but for
+/// `announced`, which takes all of them.
 enum class Route : std::uint8_t {
   tiny,       ///< in the first cache line of each rank's announcement: see TinyCall
   small,      ///< in the announcements, and between nodes in the handshakes, wherever it lies

@@ -51,7 +51,7 @@ constexpr std::size_t kRingChunk = 32 * kKiB;
 constexpr std::size_t kRingChunks = 16;
 // Writes to such a ring find their lines in the last level up to this size of a call.
 constexpr std::size_t kStreamedRing = 8192 * kKiB;
-// Of larger calls, larger chunks, so that a call has steps enough.
+// Larger calls have larger chunks, so that a call has steps enough.
 constexpr std::size_t kMostRingChunks = std::size_t{1} << 16;
 constexpr int kLargestFlatWait = 16;
 constexpr int kOwnSumRanks = 2;

@@ -59,7 +59,7 @@ struct Tuning {
   std::size_t chunk_bytes;  ///< what a node reduces at a time, out of place
   /// Length of a rank's ring of slots, see SlotRing: more than a core's own cache holds.
   std::size_t ring_bytes;
-  /// What a rank stages at a time through its caches, if each sums for itself.
+  /// Bytes that a rank stages at a time through its caches, if each sums for itself.
   std::size_t ring_chunk_bytes;
   /// Outputs are written past the caches where the inputs and outputs of the node's ranks are more
   /// than this together.
@@ -134,9 +134,9 @@ struct Tuning {
   [[nodiscard]] WritePolicy output_writes(std::size_t bytes, int ranks_of_node) const;
   /// How a call of this size writes its scratch slots.
   [[nodiscard]] WritePolicy slot_writes(std::size_t bytes) const;
-  /// What a rank stages at a time in a call of this size, if each sums for itself.
+  /// Bytes that a rank stages at a time in a call of this size, if each sums for itself.
   [[nodiscard]] std::size_t staged_bytes(const Path& path, std::size_t bytes) const;
-  /// What a slot has to have room for.
+  /// Bytes that a slot has to have room for.
   [[nodiscard]] std::size_t largest_chunk() const {
     return chunk_bytes * static_cast<std::size_t>(most_pieces);
   }

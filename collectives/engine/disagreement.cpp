@@ -13,7 +13,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// As much of a text as fits.
+/// The beginning of a text, as much as fits.
 template <std::size_t kSize>
 void write_text(char (&to)[kSize], const std::string& text) {
   const std::size_t length = std::min(text.size(), kSize - 1);

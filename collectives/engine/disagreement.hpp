@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks do instead of moving data when their calls differ, or one of them refuses its call.
+// Disagreement: what ranks do instead of moving data when their calls differ, or one of them
+// refuses its call.
 #pragma once
 
 #include <string>

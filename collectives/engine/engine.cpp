@@ -29,7 +29,7 @@ class OperationEnd {
   std::uint64_t time_ = 0;
 };
 
-/// What MPI cannot sum is refused, on all ranks alike, and not summed in another way.
+/// A sum that MPI cannot make is refused, on all ranks alike, and not made in another way.
 void require_mpi_types(const Operation& operation) {
   for (const Segment& segment : operation.segments) {
     if (size_of(segment.dtype) != 2) continue;

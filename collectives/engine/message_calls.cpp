@@ -86,7 +86,7 @@ void MessageCalls::carry_out(int other_rank, MessageState state, std::size_t byt
   or_fail(body);
 }
 
-/// What goes wrong on one rank is everybody's, unless both know of it.
+/// An error on one rank is everybody's, unless both know of it.
 void MessageCalls::or_fail(FunctionRef<void()> body) {
   catching(body, [&](const LocalError& error) {
     if (error.scope != ErrorScope::caller) throw;

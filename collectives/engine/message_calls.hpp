@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a message between two ranks is beside its data: a call that waits name, that is counted, and
+// A message between two ranks, beside its data: a call that waits name, that is counted, and
 // that fails for all ranks.
 #pragma once
 

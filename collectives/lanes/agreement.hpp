@@ -39,8 +39,8 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  /// What all nodes agreed on, with the sum if the call's route is that data comes along. Valid
-  /// until the next call.
+  /// The outcome that all nodes agreed on, with the sum if the call's route is that data comes
+  /// along. Valid until the next call.
   const Agreed& reach(Call& call);
   [[nodiscard]] const Agreed& last() const { return agreed_; }
 

@@ -17,8 +17,8 @@ namespace tutti::collectives {
 /// of which every step rounds.
 bool sums_at_once(const FusedLayout& layout);
 
-/// What the first rank of each node does for its node where a node has one partial sum, in the tree
-/// of nodes.
+/// The work of the first rank of each node for its node where a node has one partial sum, in the
+/// tree of nodes.
 ///
 ///   whole   folding.hpp has the picture: a message has the sum of a subtree of the canonical tree,
 ///           so the bits are those of the CombinePlan. Data with one source is put together in the
@@ -45,7 +45,7 @@ class HandshakeSums {
 
   /// The nodes' handshakes, with the data or without.
   void fold(Call& call, bool with_payload, Agreed& agreed);
-  /// The same by halves: only if Tuning::may_be_halved().
+  /// Sums by halves: only if Tuning::may_be_halved().
   void halve(Call& call, Agreed& agreed);
 
  private:

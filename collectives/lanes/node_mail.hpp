@@ -13,7 +13,7 @@
 
 namespace tutti::collectives {
 
-/// What a node says of a call, in front of its data. If a message has several handshakes, the
+/// A node's statement on a call, in front of its data. If a message has several handshakes, the
 /// sender's own says whom the sender saw coming last.
 struct Handshake {
   /// Data begins on a line of its own, as tensors do.
@@ -29,7 +29,7 @@ struct Handshake {
   std::uint64_t bytes_here = 0;  ///< of data that follow
   std::uint32_t by_halves = 0;   ///< 1 if messages have halves of the sums
 
-  /// What this node says of a call of which it sends partial sums of so many bytes.
+  /// This node's statement on a call of which it sends partial sums of so many bytes.
   static Handshake of(const Call& call, std::size_t partial_bytes);
   /// The one at the beginning of a message.
   static Handshake read(std::span<const std::byte> message);
@@ -37,7 +37,7 @@ struct Handshake {
   [[nodiscard]] std::size_t length() const { return kValuesBegin + bytes_here; }
 };
 
-/// What the nodes agreed on.
+/// The outcome of an agreement of the nodes.
 struct Agreed {
   bool all_alike = false;       ///< all ranks of all nodes made the same call, and none refused it
   bool stop_requested = false;  ///< a rank of any node announced the call with a request to stop
@@ -82,7 +82,7 @@ class NodeMail {
   struct UnderWay {
     int node;  ///< the other one
     Transport::Request request;
-    /// Where all of a handshake goes, if this is its first message, which says what follows.
+    /// The place of a whole handshake, if this is its first message, which says what follows.
     std::span<std::byte> whole{};
   };
   void receive_rest(int from_node, std::span<std::byte> whole);

@@ -54,7 +54,7 @@ class Call {
   [[nodiscard]] std::uint64_t sequence() const { return context_.sequence; }
   [[nodiscard]] const Signature& signature() const { return context_.signature; }
   [[nodiscard]] const FusedLayout& layout() const { return context_.layout; }
-  /// Where the data travels; once all ranks of the node have announced the call, on all alike.
+  /// The route of the data; once all ranks of the node have announced the call, on all alike.
   [[nodiscard]] Route route() const { return context_.route; }
   /// All ranks of the node have announced: data that some have not announced goes by its path.
   void settle_route() {

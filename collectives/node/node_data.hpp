@@ -37,8 +37,8 @@ class NodeData {
  public:
   NodeData(const CallContext& call, const Announcement& announcement, const SharedUpdates& updates);
 
-  /// Where the next slots of a call lie. Of a call that all ranks of the node have announced, in
-  /// which data moves.
+  /// The places of the next slots of a call. Of a call that all ranks of the node have announced,
+  /// in which data moves.
   [[nodiscard]] SlotRing& slots() {
     if (slots_.length() == 0) slots_.agree_on_length(call_.memory);
     return slots_;

@@ -25,7 +25,8 @@ class Steps {
   void signal();
   /// Waits until every rank of the node has done as many steps as this one, and waits for all.
   void wait_for_all() { wait_for_all(step_); }
-  /// The same for the first `steps` steps of the call, of which this rank may have done more.
+  /// Waits for the first `steps` steps of the call on all ranks, of which this rank may have done
+  /// more.
   void wait_for_first(std::uint64_t steps) { wait_for_all(in_call(steps)); }
   /// True if every rank of the node has done the first `steps` steps of the call.
   [[nodiscard]] bool have_done(std::uint64_t steps) const;

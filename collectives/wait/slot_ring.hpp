@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in its scratch a rank puts what others read, and where they put what it reads.
+// A ring of slots: where in its scratch a rank puts what others read, and where they put what it
+// reads.
 //
 //   ring of rank 0   |  chunk 7  |  chunk 8  |...free...|  chunk 5  |  chunk 6  | . |
 //   ring of rank 1   |  chunk 7  |  chunk 8  |...free...|  chunk 5  |  chunk 6  | . |

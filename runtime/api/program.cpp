@@ -87,7 +87,7 @@ void print_calls_on_sigusr2() noexcept {
   sigaction(SIGUSR2, &action, nullptr);
 }
 
-/// What was printed and cannot be written, as on a full disk, is no success. Under a launcher the
+/// Output that cannot be written, as on a full disk, is no success. Under a launcher the
 /// output is what the launcher reads; what becomes of it then is not seen here.
 int with_output(const std::string& name, int code) {
   constexpr int kLostOutput = 2;

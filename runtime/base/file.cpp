@@ -56,7 +56,7 @@ bool is_on_local_disk(int handle) {
   return status.f_type == EXT4_SUPER_MAGIC || status.f_type == XFS_SUPER_MAGIC;
 }
 
-/// What file systems say of a call that they do not have.
+/// The errors of file systems for a call that they do not have.
 bool is_unsupported(int error) { return error == EINVAL || error == EOPNOTSUPP || error == ENOSYS; }
 
 template <class Call>

@@ -47,7 +47,7 @@ class File {
 
   /// Asks for the space before anything is written, where the file system can tell.
   void reserve(std::uint64_t bytes);
-  /// What is beyond so many bytes is cut off.
+  /// Cuts the file off behind so many bytes.
   void resize(std::uint64_t bytes);
   /// Returns when all that was written will survive a loss of power.
   void sync();

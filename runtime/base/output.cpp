@@ -63,7 +63,7 @@ void require_own_link(const fs::path& path, const struct stat& link) {
                                  "leads to");
 }
 
-/// Where a name leads to.
+/// The place that a name leads to.
 struct Target {
   fs::path path;         ///< no link, or one of the kernel's
   bool is_proc = false;  ///< a file that a process has open, by its name in /proc

@@ -66,7 +66,7 @@ std::vector<int> ranks_that_share(Communicator& ranks, const fs::path& folder) {
   return sharing;
 }
 
-/// What the manifest says of who wrote a generation; nothing where it cannot be read, which is what
+/// The writer of a generation, by its manifest; nothing where it cannot be read, which is what
 /// a load says.
 Writer writer_of(const fs::path& generation) {
   try {
@@ -153,7 +153,7 @@ void write_generation(Communicator& ranks, const Generations& generations, std::
   });
 }
 
-/// Where a file is written before it takes its name, in its folder, whose links are followed here.
+/// The path of a file before it takes its name, in its folder, whose links are followed here.
 /// The names of files end at 255 bytes, so that a long one gets another.
 fs::path partial_of(const fs::path& path, const fs::path& folder) {
   constexpr std::size_t kMostName = 240;

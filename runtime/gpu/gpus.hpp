@@ -103,7 +103,7 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// Null for no more of `owner`'s.
   void set_check(int device, const void* owner, Check check);
 
-  /// What ranks have made together on the device, for their next group.
+  /// Objects that ranks have made together on the device, for their next group.
   [[nodiscard]] KeptForRanks& kept(int device) const { return at(device).kept; }
 
   /// Calls of the devices' own allocators so far.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks have made together on one of this process's GPUs, and keep for the next group of the
-// same ranks: NCCL's communicators, which take seconds to join, and memory that peers have opened.
+// Objects that ranks made together on one of this process's GPUs, and keep for the next group of
+// the same ranks: NCCL's communicators, which take seconds to join, and memory that peers have
+// opened.
 #pragma once
 
 #include <algorithm>

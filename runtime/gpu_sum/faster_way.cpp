@@ -99,7 +99,7 @@ struct Times {
   char why[160] = {};  ///< NCCL has failed; else empty
 };
 
-/// What has gone wrong, if anything has. Ends what NCCL has in the stream, then: nothing may follow
+/// The error, if there is one. Ends what NCCL has in the stream, then: nothing may follow
 /// it there.
 class Attempt {
  public:

@@ -216,7 +216,7 @@ std::shared_ptr<NodeCollectives> join(Group& group, Gpus& gpus, int device, Way 
   return made;
 }
 
-/// What all ranks have told, and what this rank keeps of what it has told.
+/// The statements of all ranks, and what this rank keeps of what it has told.
 struct Told {
   std::vector<Facts> facts;
   std::optional<KeptForRanks::Item> node;

@@ -405,9 +405,9 @@ std::shared_ptr<PeerMemory> open_peer_memory(Group& group, Gpus& gpus, int devic
   return memory;
 }
 
-/// What an earlier group of these ranks has opened and uses no more, on all of them; or else new
-/// memory. An idle one is offered when this rank's kernels have read it for the last time, so when
-/// all have offered it none is read. Collective.
+/// Memory that an earlier group of these ranks has opened and uses no more, on all of them; or else
+/// new memory. Idle memory is offered when this rank's kernels have read it for the last time, so
+/// when all have offered it none is read. Collective.
 std::shared_ptr<PeerMemory> peer_memory_for(Group& group, Gpus& gpus, int device) {
   const auto& topology = group.topology();
   const auto idle = gpus.kept(device).find(name_of_memory(topology), job_ranks_of(topology),

@@ -42,7 +42,7 @@ Tensor new_bucket(const Group& group, const ConstTensorView& input) {
   return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
 }
 
-/// What goes wrong on one rank, such as a lack of memory, is said while the others can still
+/// An error on one rank, such as a lack of memory, is said while the others can still
 /// refuse.
 template <class Body>
 auto or_refuse(Group& group, Body body) {

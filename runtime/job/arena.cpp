@@ -33,7 +33,7 @@ std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-/// What to do about a call that failed for want of something.
+/// The remedy for a call that failed for want of something.
 std::string remedy_for(int error) {
   if (error == EMFILE || error == ENFILE) return "; raise the limit of open files, ulimit -n 1024";
   if (error == ENOMEM || error == EAGAIN) return limits_of_memory();

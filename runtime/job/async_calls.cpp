@@ -58,7 +58,7 @@ AsyncCalls::AsyncCalls(collectives::Engine& engine, const Settings& settings)
   open_calls().all.push_back(this);
 }
 
-/// What is complete before anybody notices that it is given up, is complete.
+/// A call that is complete before anybody notices that it is given up, is complete.
 void AsyncCalls::close() {
   {
     const std::lock_guard lock(open_calls().mutex);
@@ -257,7 +257,7 @@ void AsyncCalls::await_all() {
 
 void AsyncCalls::settle() noexcept { round_.settle(); }
 
-/// Where MPI sums, its order may be another one for each place in a message.
+/// The order of MPI's sums may be another one for each place in a message.
 bool AsyncCalls::may_slice() const {
   const bool by_mpi = has_network_ && engine_.tuning().exchange == collectives::Exchange::mpi;
   return engine_.topology().size > 1 && !by_mpi;

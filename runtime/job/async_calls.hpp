@@ -69,7 +69,7 @@ class AsyncCalls {
   /// mismatch. Returns when nothing is under way: then no rank makes a round in which this client
   /// is unknown to another.
   std::size_t add(AsyncClient& client);
-  /// What the client still has is given up with a warning, and fails the group; unless it is
+  /// A call that the client still has is given up with a warning, and fails the group; unless it is
   /// complete before that is noticed. Ranks may remove clients at different times, while others go
   /// on.
   void remove(std::size_t client);
@@ -124,7 +124,7 @@ class AsyncCalls {
   std::shared_ptr<AsyncWaiting> waiting_;
   AsyncQueues queues_;
   AsyncRound round_;
-  // What the driver fails with where there is no memory to say why.
+  // The error that the driver fails with where there is no memory to say why.
   const std::string no_memory_text_;
   const std::exception_ptr no_memory_;
 

@@ -18,8 +18,8 @@ constexpr std::size_t kLeastSlice = std::size_t{64} << 10;
 constexpr std::size_t kLongerIfAlone = 8;
 constexpr std::size_t kMostQueuesNamed = 3;
 
-/// What a round has said of a queue's first job. A rank without any job makes no round, so others
-/// wait for it there.
+/// The statement of a round on a queue's first job. A rank without any job makes no round, so
+/// others wait for it there.
 void note(collectives::AsyncTimes& times, std::uint8_t count, std::uint64_t now, int waited_for) {
   if (count <= kLastNamed) times.last_rank = count;
   if (count != kHasJob || times.met != 0) return;

@@ -103,7 +103,7 @@ class AsyncQueues {
   /// Jobs that are not done. Without a lock.
   [[nodiscard]] std::size_t size() const { return size_.load(); }
 
-  /// What follows, up to the next such line, is called in lock().
+  /// The functions up to the next such line are called in lock().
   std::size_t add(AsyncClient& client);
   /// The client is gone. Other ranks count its queues as long as they have it.
   void remove(std::size_t client);
@@ -120,7 +120,8 @@ class AsyncQueues {
   /// "push of key 3, push of key 5 and 7 more"; "none". May throw bad_alloc.
   [[nodiscard]] std::string in_words() const;
 
-  /// What follows takes the lock. For each client whether it is gone, and what each queue has.
+  /// The functions that follow take the lock. For each client whether it is gone, and what each
+  /// queue has.
   [[nodiscard]] std::vector<std::uint8_t> counts();
   /// Ranks whose counts are about other queues have another one.
   [[nodiscard]] std::uint64_t digest();

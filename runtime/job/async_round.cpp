@@ -12,7 +12,7 @@ namespace tutti {
 
 namespace {
 
-// What the link takes in this time goes as one call: a more urgent one waits so long at most.
+// All that the link takes in this time goes as one call: a more urgent one waits so long at most.
 constexpr double kSecondsPerBatch = 0.010;
 // Before the first batch has told how fast the link is.
 constexpr double kFirstGuess = 100e6;      // bytes per second, between nodes
@@ -20,7 +20,7 @@ constexpr double kFirstGuessInNode = 4e9;  // in a node
 // Ranks that have no jobs in common look again after this time.
 constexpr auto kNapInVain = std::chrono::milliseconds(1);
 constexpr auto kNapOfWaiter = std::chrono::microseconds(50);  // the same, if somebody waits
-// What counts of one turn: a job that was suspended does not expire.
+// The time that counts of one turn: a job that was suspended does not expire.
 constexpr auto kMostCounted = std::chrono::seconds(1);
 constexpr double kWeightOfNewest = 0.25;
 constexpr std::size_t kLeastTimed = std::size_t{16} << 10;  // less says little of a link
@@ -108,7 +108,7 @@ void AsyncRound::carry_out(const AsyncBatch& batch) {
   if (error != nullptr || is_complete) end(batch.queues, error);
 }
 
-/// What the call of a batch throws. `is_complete`: no slice is left.
+/// The error of a batch's call. `is_complete`: no slice is left.
 std::exception_ptr AsyncRound::make_call(const AsyncBatch& batch, bool& is_complete) {
   AsyncClient* client = nullptr;
   const std::vector<AsyncJob*> jobs = queues_.jobs_of(batch, client);
@@ -143,7 +143,7 @@ void AsyncRound::carry_out_apart(std::span<const AsyncQueue> batch) {
   for (const AsyncQueue& place : batch) carry_out({.queues = {place}});
 }
 
-/// What was given up and is complete before anybody noticed, is complete: other calls go on.
+/// A call that was given up and is complete before anybody noticed, is complete: other calls go on.
 void AsyncRound::end(std::span<const AsyncQueue> batch, const std::exception_ptr& error) {
   queues_.end(batch, error, step_);
   const AsyncQueues::Lock lock = queues_.lock();
@@ -164,7 +164,7 @@ void AsyncRound::tell_step() {
   step_ = {};
 }
 
-/// What the program has waited since the last time, in ticks.
+/// The time that the program has waited since the last time, in ticks.
 std::uint64_t AsyncRound::count_waits() {
   const std::uint64_t waits = waiting_.waits.exchange(0);
   const std::uint64_t ticks = waiting_.waited_ticks.exchange(0);

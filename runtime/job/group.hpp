@@ -50,7 +50,7 @@ struct GroupParts {
   std::vector<collectives::Peer> node;                ///< where the node's ranks are mapped here
   std::unique_ptr<collectives::Transport> transport;  ///< null without MPI on one node
   collectives::Pace* pace = nullptr;                  ///< null but in a simulation
-  /// What the thread that makes the first group may run on.
+  /// Processors that the thread that makes the first group may run on.
   std::shared_ptr<const collectives::ProcessorMask> processors =
       std::make_shared<const collectives::ProcessorMask>();
   ReportTargets reports;
@@ -91,7 +91,7 @@ class Group {
   [[nodiscard]] const collectives::Log& log() const { return engine_->log(); }
 
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return parts_.arena; }
-  /// What the rank's threads may run on.
+  /// Processors that the rank's threads may run on.
   [[nodiscard]] const std::shared_ptr<const collectives::ProcessorMask>& processors() const {
     return parts_.processors;
   }

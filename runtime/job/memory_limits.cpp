@@ -37,7 +37,7 @@ std::optional<std::size_t> mem_available() {
   return kilobytes << 10;
 }
 
-/// Where a version of cgroups has its numbers of memory.
+/// The files in which a version of cgroups has its numbers of memory.
 struct CgroupFiles {
   const char* limit;
   const char* used;
@@ -52,7 +52,7 @@ std::size_t kept_of_files(const std::string& folder, const std::string& prefix) 
                 {prefix + "inactive_file", prefix + "active_file"});
 }
 
-/// What one group leaves, if it limits memory.
+/// Memory that one group leaves, if it limits memory.
 std::optional<std::size_t> left_in(const std::string& folder, const CgroupFiles& files) {
   const auto limit = number_in(folder + files.limit);
   const auto used = number_in(folder + files.used);

@@ -39,7 +39,7 @@ std::uint64_t random_nonce() {
   return (std::uint64_t{device()} << 32) | device() | 1;
 }
 
-/// What to try, in this order. Where one rank gets no anonymous files, no rank makes one.
+/// The backings to try, in this order. Where one rank gets no anonymous files, no rank makes one.
 /// Collective.
 std::vector<Backing> backings_for(EarlyCollectives& ranks, const Settings& settings) {
   const std::string& asked = settings.shared_memory;

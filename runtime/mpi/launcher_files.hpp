@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the MPI of the launcher lies that has started this process. Several may be installed, of
-// one name: libmpi.so.40 is Open MPI 4 as well as 5.
+// The folders of the MPI whose launcher has started this process. Several may be
+// installed, of one name: libmpi.so.40 is Open MPI 4 as well as 5.
 #pragma once
 
 #include <filesystem>

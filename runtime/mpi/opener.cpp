@@ -109,7 +109,7 @@ int collect_mpi(dl_phdr_info* info, std::size_t /*size*/, void* files) {
 /// Open for all that is loaded from now on. Null if there is no such library.
 void* open_for_all(const char* file) { return dlopen(file, RTLD_NOW | RTLD_GLOBAL); }
 
-/// What open_first() has found, or why there is nothing.
+/// The file that open_first() has found, or why there is nothing.
 struct Search {
   std::string file;  ///< empty: none will do
   std::string why;

@@ -232,9 +232,9 @@ bool has_library(const char* name) noexcept {
 
 bool has_variable(const char* name) noexcept { return std::getenv(name) != nullptr; }
 
-/// What an MPI does in MPI_Init where it cannot speak with the launcher. Most go on alone, which
-/// require_launch() sees. MPICH 5 ends the process under Open MPI's launcher, unless it was built
-/// with PMIx ("unsupported PMI version PMIx"), and Open MPI 4 does under srun without PMI (80
+/// The behaviour of an MPI in MPI_Init where it cannot speak with the launcher. Most go on alone,
+/// which require_launch() sees. MPICH 5 ends the process under Open MPI's launcher, unless it was
+/// built with PMIx ("unsupported PMI version PMIx"), and Open MPI 4 does under srun without PMI (80
 /// lines).
 bool would_end_in_init(const Launch& launch, const std::string& mpi) {
   const bool is_open_mpi = mpi.starts_with("Open MPI");

@@ -55,7 +55,7 @@ bool is_running() noexcept;
 /// What MPI allows threads to do.
 ThreadLevel thread_level();
 
-/// What a turn holds: the one lock, or a place among the threads that are in MPI at once.
+/// The hold of a turn: the one lock, or a place among the threads that are in MPI at once.
 class TurnHold {
  public:
   /// Waits for its turn; none is given to another thread once this process ends MPI.

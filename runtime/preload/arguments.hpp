@@ -26,8 +26,8 @@ inline std::byte* as_bytes(void* memory) { return static_cast<std::byte*>(memory
 std::string words(const char* function, int count, MPI_Datatype type, MPI_Comm comm);
 std::string name_of(MPI_Comm comm);
 
-/// What ranks compare beside the kind of call, the operation and the root. Below 2^56 elements,
-/// calls of other counts or types have other digests.
+/// The digest that ranks compare beside the kind of call, the operation and the root. Below 2^56
+/// elements, calls of other counts or types have other digests.
 inline std::uint64_t digest_of(std::size_t count, DType element) {
   return static_cast<std::uint64_t>(count) << 8 | static_cast<std::uint64_t>(element);
 }
@@ -82,10 +82,10 @@ class Items {
   [[nodiscard]] bool are_plain() const { return are_plain_; }
   [[nodiscard]] int count() const { return count_; }
 
-  /// What is in `buffer`, or a copy of it in `copy`. Errors: MPI's code.
+  /// The bytes in `buffer`, or a copy of it in `copy`. Errors: MPI's code.
   int read(const void* buffer, MPI_Comm comm, std::unique_ptr<std::byte[]>& copy,
            const std::byte*& data) const;
-  /// Where the bytes of `buffer` are to be written: there, or in `copy`, which write() then takes.
+  /// The place for the bytes of `buffer`: there, or in `copy`, which write() then takes.
   std::byte* target(void* buffer, std::unique_ptr<std::byte[]>& copy) const;
   int write(const std::unique_ptr<std::byte[]>& copy, void* buffer, MPI_Comm comm) const;
 

@@ -45,7 +45,7 @@ struct Blocks {
   }
 };
 
-/// What a call of equal blocks needs to be taken: bytes that MPI_Pack can count on every rank.
+/// The conditions for a call of equal blocks: bytes that MPI_Pack can count on every rank.
 std::optional<Blocks> blocks_of(const char* name, const Items& block, MPI_Comm comm) {
   Process* running = process();
   const Served* served = block.bytes() ? served_by(*running, comm) : nullptr;

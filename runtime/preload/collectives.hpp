@@ -9,7 +9,7 @@ namespace tutti::preload {
 
 int barrier(MPI_Comm comm);
 int bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
-/// What is reduced.
+/// The elements that are reduced.
 struct Elements {
   int count;
   MPI_Datatype type;

@@ -77,7 +77,7 @@ void Datatypes::add_numbers() {
   }
 }
 
-/// What the engine moves, and does not reduce.
+/// Datatypes that the engine moves, and does not reduce.
 void Datatypes::add_bytes() {
   for (const MPI_Datatype type :
        {MPI_CHAR, MPI_BYTE, MPI_PACKED, MPI_SHORT, MPI_UNSIGNED_SHORT, MPI_WCHAR, MPI_INT16_T,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPI's predefined datatypes and operations are to the engine.
+// MPI's predefined datatypes and operations, as the engine knows them.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same for Fortran, whose arguments are addresses, and handles are numbers.
+// The functions for Fortran, whose arguments are addresses, and handles are numbers.
 #pragma once
 
 #include "runtime/preload/functions.hpp"

@@ -117,7 +117,7 @@ struct Functions {
   // NOLINTEND(readability-identifier-naming)
 };
 
-/// What the part behind gives. The version is compared before anything else.
+/// The functions of the part behind. The version is compared before anything else.
 struct Behind {
   const char* version;  ///< TUTTI_VERSION of its build
   Functions functions;

@@ -24,8 +24,8 @@ void check(int code, const char* call) {
   throw Error(ErrorCode::communication, std::string(call) + ": " + text);
 }
 
-/// The same ranks with messages of their own. MPI_Comm_dup would call what copies the program's
-/// attributes.
+/// A communicator of the same ranks with messages of their own. MPI_Comm_dup would call what copies
+/// the program's attributes.
 MPI_Comm same_ranks(MPI_Comm comm) {
   MPI_Group ranks = MPI_GROUP_NULL;
   check(PMPI_Comm_group(comm, &ranks), "MPI_Comm_group");
@@ -147,8 +147,9 @@ std::unique_ptr<Served> Groups::serve(MPI_Comm comm) {
   return served;
 }
 
-/// As runtime/job/subgroup.cpp makes a group, but its ranks agree by MPI in their own communicator:
-/// messages of the job's group belong to one thread. None on all ranks if one cannot. Collective.
+/// Makes a group like runtime/job/subgroup.cpp, but its ranks agree by MPI in their own
+/// communicator: messages of the job's group belong to one thread. None on all ranks if one cannot.
+/// Collective.
 void Groups::make_group(Served& served, const std::vector<int>& members) {
   constexpr std::int64_t kNone = -1;
   const int number = next_number(served.own, world_->numbers());

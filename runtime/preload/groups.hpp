@@ -32,7 +32,7 @@ struct Served {
   std::unique_ptr<Choice> choice;  ///< null: the library carries out what it can
 };
 
-/// What a thread remembers of a communicator that it has used.
+/// The note of a thread on a communicator that it has used.
 struct Seen {
   MPI_Comm comm = MPI_COMM_NULL;
   std::uint64_t changes = 0;

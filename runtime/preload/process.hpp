@@ -30,8 +30,8 @@ void begin();
 /// Before the MPI's own MPI_Finalize. Local.
 void end();
 
-/// What is not as in a program that was written for the library: no deadline, no helper threads and
-/// no warnings unless the variables ask for them.
+/// The settings that are not as in a program that was written for the library: no deadline, no
+/// helper threads and no warnings unless the variables ask for them.
 Settings settings_of_preload();
 
 /// Prints an error on one of the ranks that it reaches, calls the communicator's error handler, and
@@ -41,7 +41,7 @@ int raise(MPI_Comm comm, const Error& error);
 /// This rank cannot do what others wait for: says why, and ends the job.
 [[noreturn]] void end_job(const std::exception& error, const std::string& what) noexcept;
 
-/// What `body` throws becomes what an MPI's function returns.
+/// An exception of `body` becomes what an MPI's function returns.
 template <class Body>
 int guarded(MPI_Comm comm, Body body) {
   try {

@@ -96,7 +96,7 @@ void broadcast(PyCommunicator& self, nb::handle array, int root) {
       [&](Communicator& ranks, const Given& given) { ranks.broadcast(given.input(), root); });
 }
 
-/// What a call is given; its arrays stay borrowed until it is complete.
+/// The arguments of a call; its arrays stay borrowed until it is complete.
 std::shared_ptr<Items> read_reduction(const nb::object& input, const nb::object& out) {
   auto items = std::make_shared<Items>(nb::int_(0));
   for (const nb::handle given : {nb::handle(input), nb::handle(out)}) {

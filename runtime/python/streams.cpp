@@ -73,7 +73,7 @@ void BorrowedStreams::add(int gpu, void* stream) {
 
 void BorrowedStreams::add_unknown(int gpu) { add(gpu, std::nullopt); }
 
-/// What is wrong with a GPU, the next call of a store says.
+/// An error of a GPU is told by the next call of a store.
 void BorrowedStreams::end() noexcept {
   for (const auto& [gpu, stream] : std::exchange(borrowed_, {})) {
     try {

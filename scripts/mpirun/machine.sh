@@ -11,7 +11,7 @@ set -euo pipefail
 { : 3<&0; } 2>/dev/null || exec </dev/null
 { : 3>&1; } 2>/dev/null || exec >/dev/null
 
-# What nobody can read (a full disk, a pipe whose reader has ended) does not end the script.
+# Output that nobody can read (a full disk, a pipe whose reader has ended) does not end the script.
 say() { (printf '%s\n' "$*" >&2) || true; }
 
 fail() {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What launch.sh --mpi-program does: the library that any program of an MPI may be started with. To
+# launch.sh --mpi-program: the library that any program of an MPI may be started with. To
 # be sourced.
 
 # preload_library FAMILY: the file for this MPI: of the build folder that this script belongs to, or

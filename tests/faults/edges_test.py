@@ -84,7 +84,7 @@ PYTHON_WAYS = {
     "sigint": (End({2}, ("KeyboardInterrupt",)),) * 2,
 }
 
-# What a shell does before it becomes a rank.
+# Commands of a shell before it becomes a rank.
 LIMITS = {
     "no core files": "ulimit -c 0",
     "files of 1 MiB": "ulimit -f 2048",
@@ -109,7 +109,7 @@ LIMITS = {
     "umask 777": "umask 777",
 }
 
-# What root does before the job, in a mount namespace of its own.
+# Commands of root before the job, in a mount namespace of its own.
 MOUNTS = {
     "/dev/shm of 1 MiB": "mount -t tmpfs -o size=1M none /dev/shm",
     "/dev/shm read-only": "mount -t tmpfs -o ro none /dev/shm",
@@ -159,7 +159,7 @@ def said(done):
 
 
 def sentences(done):
-    """What the ranks said of an error, a line each."""
+    """The lines in which ranks said an error."""
     return [line for line in said(done).splitlines() if re.match(r"\S.*: error: ", line)]
 
 
@@ -234,7 +234,7 @@ class Ends(Edges):
                 expected = LEFT  # its pushes are given up before it waits for the others
             text = said(done)
             self.assertIn(b"ends", done.stdout, text)
-            # Where ranks notice before the launcher does, theirs is the code.
+            # The code is the ranks' if they notice before the launcher does.
             codes = expected.codes | ({2} if "ended without a word" in text else set())
             if kind == "async" and way.startswith("return") and who == "all":
                 codes |= {2}  # the first rank that gives its pushes up may end the others
@@ -249,7 +249,7 @@ class Ends(Edges):
 
 
 class Machine(Edges):
-    """What a machine refuses, and names that files have."""
+    """Limits of a machine, and names that files have."""
 
     def test_the_work_is_right_where_nothing_is_in_its_way(self):
         for kind in KINDS:

@@ -225,7 +225,7 @@ class Launcher(Installed):
             self.assertTrue((scripts / name).exists(), name)
 
     def test_a_template_that_the_batch_system_has_copied_finds_its_parts(self):
-        """Where it was installed; SCRIPTS names a folder that has been moved."""
+        """The folder of the installation; SCRIPTS names a folder that has been moved."""
         before = self.folder / "before"
         scripts = before / "share" / "tutti" / "mpirun"
         self.addCleanup(before.unlink)

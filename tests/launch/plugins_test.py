@@ -93,7 +93,7 @@ def has(name):
 
 
 def compile_plugin(name, file):
-    """As CMake does: it names no library that it needs."""
+    """Built without the names of libraries that it needs, as by CMake."""
     folder = SOURCE / "runtime" / "mpi" / "plugin"
     objects = []
     for source in ("calls", "entry"):

@@ -60,7 +60,7 @@ inline ChildEnd in_child(const std::function<std::string()>& body) {
   return end;
 }
 
-/// The same under a limit, as a shell's ulimit sets it.
+/// Runs it under a limit, as a shell's ulimit sets it.
 inline ChildEnd in_child_with(__rlimit_resource resource, rlim_t limit,
                               const std::function<std::string()>& body) {
   return in_child([&]() -> std::string {

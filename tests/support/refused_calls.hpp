@@ -8,7 +8,7 @@ namespace test {
 /// From now on memfd_create() fails with this error; 0: it works. With EINVAL, only where it is
 /// given MFD_NOEXEC_SEAL, as before Linux 6.3.
 void refuse_memfd(int error);
-/// The same of fsync() of a folder.
+/// Refuses fsync() of a folder.
 void refuse_fsync_of_folders(int error);
 
 }  // namespace test

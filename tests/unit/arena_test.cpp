@@ -210,7 +210,7 @@ std::size_t files_in_dev_shm() {
   return count;
 }
 
-/// What the kernel says of this process, in KiB.
+/// A number of the kernel's on this process, in KiB.
 std::size_t status_kib(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read and written is the same under every locale that a program chooses.
+// Texts that are read and written are the same under every locale that a program chooses.
 #include <clocale>
 #include <cstdio>
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of a store share.
+// StoreState: what the parts of a store share.
 #pragma once
 
 #include <memory>

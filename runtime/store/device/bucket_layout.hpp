@@ -38,7 +38,7 @@ enum class SumUse {
   call_updater      ///< the program's updater, which is given sums that have been made
 };
 
-/// What a layout depends on besides the keys. Equal on all ranks.
+/// The inputs of a layout besides the keys. Equal on all ranks.
 struct LayoutTraits {
   bool takes_inputs = false;          ///< the reducer sums a value from where it is
   std::size_t peer_window_bytes = 0;  ///< of memory that the kernels of all ranks read; 0: none

@@ -196,7 +196,7 @@ class ProcessGroup(dist.ProcessGroup):
                           _operation("all_reduce", given, tensor.dtype))
         if getattr(opts, "asyncOp", True):
             return self._allreduce_later(tensor, tensors, op)
-        # As _lies_plain(), in half of its time: numbers that the library adds have no conjugate.
+        # _lies_plain() in half of its time: numbers that the library adds have no conjugate.
         if (dtype is not None and is_here and tensor.is_contiguous() and not tensor.is_neg()
                 and not (self._is_spread and self._goes_on(tensor))):
             if deferred:

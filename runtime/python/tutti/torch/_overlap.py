@@ -12,7 +12,7 @@ from .._errors import make
 
 
 def error_of(pending: Pending) -> Optional[Error]:
-    """What a push failed with, once it is through."""
+    """The error that a push failed with, once it is through."""
     try:
         pending.wait()
     except Error as error:

@@ -177,7 +177,7 @@ def allreduce(tensor: torch.Tensor, average: Optional[bool] = None, name: Option
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: int,
                            process_set: ProcessSet = global_process_set) -> Callable[[], Any]:
-    """What is returned is called, in place of synchronize()."""
+    """Gives a function to call in place of synchronize()."""
     indices = allgather_async(tensor._indices().t().contiguous(), f"{name}.indices", process_set)
     values = allgather_async(tensor._values(), f"{name}.values", process_set)
     chosen = operation(op)
@@ -218,7 +218,7 @@ def _begin_allgather(tensors: list[torch.Tensor], name: Optional[str],
 
 
 def _only(request: Request) -> Request:
-    """The same call, whose result is its only output."""
+    """The call whose result is its only output."""
     several = request.start
 
     def start(ranks: Communicator, owns: list[Any]) -> None:

@@ -19,8 +19,8 @@ _Wait = Callable[[], torch.Tensor]  # for a gradient whose reduction has begun
 
 
 class _Distributed:
-    """What is put before the class of an optimizer. Its names begin with _hvd, so that they are
-    none of the optimizer's."""
+    """The class that is put before that of an optimizer. Its names begin with _hvd, so that they
+    are none of the optimizer's."""
 
     _hvd_reductions: dict[Any, Optional[_Wait]]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sums, means and the like are, and what a call that reduces does."""
+"""Sums, means and the like, and what a call that reduces does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _HalfCompression:
 
 
 class Compression:
-    """What a call sends of its tensors: Compression.none or Compression.fp16."""
+    """The form in which a call sends its tensors: Compression.none or Compression.fp16."""
 
     none = _NoCompression
     fp16 = _HalfCompression
@@ -110,7 +110,7 @@ class Reduction:
         return _NAMES[self.op], self.before, self.after
 
     def sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What a rank gives: the tensor, or a copy that is scaled."""
+        """The contribution of a rank: the tensor, or a copy that is scaled."""
         if self.before == 1.0:
             return tensor
         scaled = tensor.clone()

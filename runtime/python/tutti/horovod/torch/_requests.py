@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a process set have begun, and how they find what all of them have.
+"""The requests that the ranks of a process set have begun, and how they find what all of them have.
 
 A rank that waits takes part in rounds. In a round every rank of the set tells the names of its open
 requests; those that all ranks have are carried out, in the order of the first of them. Where all
