@@ -216,14 +216,16 @@ def test_the_package_starts_jobs_by_its_own_launch_sh(words, expected, tmp_path,
     assert given[:len(expected)] == expected and given.count(sys.executable) <= 1
 
 
-needs_mpirun = pytest.mark.skipif("MPIRUN" not in os.environ, reason="MPIRUN names no launcher")
+def mpirun():
+    if "MPIRUN" not in os.environ:
+        pytest.skip("MPIRUN names no launcher")  # as inside a job
+    return shlex.split(os.environ["MPIRUN"])
 
 
 def run_job(program, ranks=2):
-    return run(program, *shlex.split(os.environ["MPIRUN"]), "-np", str(ranks))
+    return run(program, *mpirun(), "-np", str(ranks))
 
 
-@needs_mpirun
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
     done = run_job("""
         import numpy as np, tutti
@@ -237,7 +239,6 @@ def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
     assert done.stderr.count("Traceback") == 1 and "KeyError: 'oops'" in done.stderr
 
 
-@needs_mpirun
 @pytest.mark.parametrize("environment", ["None", "dict(os.environ)"])
 def test_a_program_that_a_rank_starts_does_not_take_its_place(environment):
     done = run_job(f"""
@@ -262,7 +263,6 @@ def test_an_error_of_all_ranks_is_printed_once():
     assert done.stderr.count("Traceback") == 1 and "tutti.MismatchError" in done.stderr
 
 
-@needs_mpirun
 def test_an_interrupt_ends_a_wait_and_then_the_job():
     done = run_job("""
         import os, signal, threading, time
@@ -283,12 +283,11 @@ def test_an_interrupt_ends_a_wait_and_then_the_job():
     assert "KeyboardInterrupt" in done.stderr
 
 
-@needs_mpirun
 def test_a_job_of_the_packages_launcher_has_its_ranks(tmp_path):
     program = tmp_path / "train.py"
     program.write_text("import tutti\nranks = tutti.Communicator.world()\n"
                        "print(ranks.rank, ranks.size, flush=True)\n")
-    environment = clean_environment(MPIRUN=shlex.split(os.environ["MPIRUN"])[0])
+    environment = clean_environment(MPIRUN=mpirun()[0])
     done = subprocess.run([sys.executable, "-m", "tutti.run", "-np", "2", "--oversubscribe",
                            str(program)], text=True, capture_output=True, env=environment,
                           timeout=120)
