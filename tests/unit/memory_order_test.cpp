@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pairs of atomics of collectives/README.md, "Who publishes what to whom", as litmus tests:
-// each with the library's own structures and orders of memory, without the engine around them. A
-// pair that is too weak is seen by ThreadSanitizer everywhere, and by the values on processors that
-// reorder, such as Arm's. x86-64, also under qemu, hides most of it from the values.
+// The pairs of atomics of "Who publishes what to whom" (collectives/node/README.md) as litmus
+// tests: each with the library's own structures and orders of memory, without the engine around
+// them. A pair that is too weak is seen by ThreadSanitizer everywhere, and by the values on
+// processors that reorder, such as Arm's. x86-64, also under qemu, hides most of it from the
+// values.
 #include <array>
 #include <atomic>
 #include <cstring>
