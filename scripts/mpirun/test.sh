@@ -190,9 +190,12 @@ if [ "$with_sanitizers" = no ]; then
 fi
 status=0
 build_beside tsan thread_tests
-run_ctest release "${chosen[@]}" || status=$?
-wait "$builder" && [ "$status" = 0 ] || exit 1
+tsan_builder=$builder
 build_beside asan unit_tests mpi_tests "${python_target[@]}"
-run_thread_sanitizer "$@" || status=$?
-wait "$builder" && [ "$status" = 0 ] || exit 1
-run_address_sanitizer "$@"
+asan_builder=$builder
+run_ctest release "${chosen[@]}" || status=$?
+wait "$tsan_builder" || status=$?
+if [ "$status" = 0 ]; then run_thread_sanitizer "$@" || status=$?; fi
+wait "$asan_builder" || status=$?
+if [ "$status" = 0 ]; then run_address_sanitizer "$@" || status=$?; fi
+exit "$status"
