@@ -11,11 +11,13 @@ namespace tutti::collectives {
 
 namespace {
 
-constexpr auto kLongestRaise = std::chrono::seconds(1);  // of another thread of this rank
+// Limit for another thread of this rank to raise its failure.
+constexpr auto kLongestRaise = std::chrono::seconds(1);
 constexpr auto kLookForText = std::chrono::microseconds(50);
 
-/// Whether a node tells all others itself what happens in it: those that agree with all others in
-/// one round do. A message to each of many is what a job's end must not cost.
+/// True if each node sends its notices to all other nodes. The limit is the number of nodes up to
+/// which they agree with all others in one round. Beyond it, the end of a job must not cost each
+/// node a message to every other.
 bool tells_all_nodes(int nodes) {
   constexpr int kFewNodes = 8;
   return nodes <= kFewNodes;
@@ -83,8 +85,9 @@ void Failure::fail(const LocalError& error) {
   std::throw_with_nested(Error(error.code, text, ErrorScope::failed, is_first));
 }
 
-/// Among few nodes every rank says so. Among many the last one of a node does, for all of them: a
-/// node where others are left learns from its own memory who is not there, and then says so.
+/// Among few nodes every rank sends a notice. Among many, only the last rank to leave a node sends
+/// one, for the whole node: if ranks of a node wait for others that have left, they learn it from
+/// their node's memory and raise a failure.
 void Failure::leave(std::uint64_t last_sequence, bool by_exception) {
   const std::uint64_t left = (last_sequence + 1) | (by_exception ? kLeftByException : 0);
   memory_.control().left.store(left, std::memory_order_release);
@@ -104,7 +107,8 @@ void Failure::leave(std::uint64_t last_sequence, bool by_exception) {
   }
 }
 
-/// The call that the first of its ranks to leave was in last.
+/// Combines ControlBlock::left of all ranks of this node: the earliest value, and kLeftByException
+/// if any rank has it.
 std::uint64_t Failure::left_of_node() const {
   std::uint64_t earliest = ~std::uint64_t{0};
   std::uint64_t flag = 0;
@@ -116,11 +120,12 @@ std::uint64_t Failure::left_of_node() const {
   return earliest | flag;
 }
 
-/// To the first rank of each: it passes a failure on through its node's memory. Among many nodes,
-/// to those at a distance of a power of two in both directions, who pass failures on in their turn:
-/// all learn of one within log2 N messages after each other, by many ways. Nobody passes on that a
-/// node has left. It need not be known everywhere: where some nodes wait in a call that others have
-/// left, one that waits for its next message waits for one of these, and what it says is a failure.
+/// Sends the notice to the first rank of other nodes, which passes a failure on through its node's
+/// memory. Among few nodes it goes to all of them. Among many it goes to those at distances of a
+/// power of two in both directions, and these pass failures on in turn: a failure reaches all N
+/// nodes within log2 N consecutive messages, on many routes. A notice that a node has left is not
+/// passed on. Not all nodes need it: if some nodes wait in a call that others have left, a node
+/// whose next message is missing waits for one of those that were told, and raises a failure.
 void Failure::tell_other_nodes(const Notice& notice) noexcept {
   if (transport_ == nullptr) return;
   const int nodes = topology_.num_nodes();
@@ -159,7 +164,7 @@ void Failure::check_leavers(FunctionRef<std::vector<int>()> missing) {
     by_exception = by_exception || sequence != left;
   }
   if (gone.empty()) return;
-  if (by_exception) {  // whose rank prints it
+  if (by_exception) {  // the rank that left prints the exception
     fail(ErrorCode::communication,
          call_name() + ": " + names_of(topology_, gone) + " ended by an exception of its own",
          /*reporter=*/false);
@@ -170,7 +175,7 @@ void Failure::check_leavers(FunctionRef<std::vector<int>()> missing) {
            " waits in; every rank must make the same calls before its store is destroyed");
 }
 
-/// ControlBlock::left of a rank of any node; 0 if the rank is not known to have left.
+/// Returns ControlBlock::left of a rank of any node, or 0 if the rank is not known to have left.
 std::uint64_t Failure::left_of(int rank) const {
   const int local = topology_.local_rank_of(rank);
   if (local >= 0) return memory_.peers[local].control().left.load(std::memory_order_acquire);
@@ -181,7 +186,7 @@ std::uint64_t Failure::left_of(int rank) const {
   return found == nodes_left_.end() ? 0 : found->second;
 }
 
-/// A process that was killed gives no notice.
+/// Detects processes that were killed, which send no notice.
 void Failure::check_processes(FunctionRef<std::vector<int>()> missing) {
   if (observer_ == nullptr) return;
   std::vector<int> gone;
@@ -196,7 +201,6 @@ void Failure::check_processes(FunctionRef<std::vector<int>()> missing) {
            observations(gone));
 }
 
-/// What the observer sees of the first missing rank that it sees anything of.
 std::string Failure::observations(const std::vector<int>& missing) const {
   for (const int rank : missing) {
     const int local = topology_.local_rank_of(rank);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to fail: how a rank raises a failure, and what it notices of others.
+// Failure: how a rank raises a failure, and how it notices failures of others.
 //
-// The first failure of a node stands, in the block of the rank that raised it, and every rank that
-// waits or begins a call throws it. Other nodes learn of it, and of ranks that have left, by
-// notices.
+// Only the first failure of a node counts. It is stored in the control block of the rank that
+// raised it, and every rank that waits or begins a call throws it. Other nodes learn of failures,
+// and of ranks that have left, from notices.
 #pragma once
 
 #include <chrono>
@@ -23,24 +23,25 @@
 
 namespace tutti::collectives {
 
-/// Finds out about another rank of this node that gives no signal.
+/// Examines another rank of this node that gives no signal.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// True if its process has ended.
+  /// True if the process of the rank has ended.
   [[nodiscard]] virtual bool is_gone(int local_rank) const = 0;
-  /// What the rank does, as far as can be seen: "is stopped (state T); its last call: ...". Empty
-  /// if nothing is known.
+  /// Describes what the rank is doing, such as "is stopped (state T); its last call: ...". Empty if
+  /// nothing is known.
   [[nodiscard]] virtual std::string describe(int local_rank) const = 0;
 };
 
-/// "0.25 s", for messages.
+/// Formats a duration for messages, such as "0.25 s".
 std::string in_seconds(std::chrono::steady_clock::duration time);
 
-/// The node's ranks fail with this text, unless it has failed already: then false. Any thread.
+/// Makes the node's ranks fail with this text. Returns false if the node has failed already.
+/// Callable from any thread.
 bool raise_in_node(const NodeMemory& memory, ErrorCode code, const std::string& text);
 
-/// The call that is being executed, for messages. `describe` gives it in words ("push of key 3").
+/// The call that is being executed, for messages. `describe` returns it in words ("push of key 3").
 struct CallInProgress {
   std::uint64_t sequence = 0;
   FunctionRef<std::string()> describe;
@@ -49,38 +50,43 @@ struct CallInProgress {
   bool is_message = false;
 };
 
-/// The failure of a rank's group. Ranks are those that a wait lacks wherever they are `missing`.
+/// The failure state of a rank's group. In all functions, `missing` lists the ranks that a wait
+/// still needs.
 class Failure {
  public:
   Failure(const NodeMemory& memory, const Topology& topology, Transport* transport,
           const Sleepers& sleepers)
       : memory_(memory), topology_(topology), transport_(transport), sleepers_(sleepers) {}
 
-  /// The call that later messages name; null after it. The callee must outlive the call.
+  /// Sets the call that later messages name, null after the call. `call` must stay valid until
+  /// then.
   void set_call(const CallInProgress* call) {
     call_ = call;
     sender_may_leave_ = false;
   }
   [[nodiscard]] const CallInProgress* call() const { return call_; }
-  /// "push of key 3 (call 17)"
+  /// Returns the name of the call for messages, such as "push of key 3 (call 17)".
   [[nodiscard]] std::string call_name() const;
 
-  /// For a message whose first part has come: its sender leaves when MPI has taken the rest, which
-  /// may arrive after the notice that the sender has left.
+  /// Allows the sender of a message to leave once the first part of it has arrived: the sender
+  /// leaves when MPI has accepted the rest, which may arrive after the notice that the sender has
+  /// left.
   void let_sender_leave() { sender_may_leave_ = true; }
 
-  /// Who can tell about ranks that do not come. May be null.
+  /// Sets the observer, which examines missing ranks of this node. May be null.
   void set_observer(const Observer* observer) { observer_ = observer; }
-  /// What the observer sees of the first missing rank that it sees anything of.
+  /// Returns what the observer can tell about the first missing rank of which it knows anything.
   [[nodiscard]] std::string observations(const std::vector<int>& missing) const;
 
-  /// Raises the node's failure, tells the other nodes, and throws. The first failure stands.
+  /// Raises the node's failure, tells the other nodes, and throws. If the node has failed already,
+  /// throws that failure.
   [[noreturn]] void fail(ErrorCode code, const std::string& text, bool reporter = true);
-  /// fail() with an error of this rank, whose name stands in front. In a handler, the exception of
-  /// the program's own is nested in what is thrown.
+  /// Calls fail() with an error of this rank, whose name precedes the text. If it is called while
+  /// an exception from the program's own code is being handled, that exception is nested in the
+  /// thrown one.
   [[noreturn]] void fail(const LocalError& error);
-  /// fail() without throwing, for a rank that has an exception of its own to throw. False if the
-  /// node had failed before.
+  /// Raises a failure as fail() does, but does not throw: for a rank that throws an exception of
+  /// its own. Returns false if the node had failed before.
   bool raise(ErrorCode code, const std::string& text);
 
   /// Throws if this node has failed.
@@ -91,14 +97,14 @@ class Failure {
     return memory_.first().failure.load(std::memory_order_acquire) != kHealthy;
   }
 
-  /// Tells all ranks that this one takes part in no call after `last_sequence`; if an exception is
-  /// why, the others leave it to this rank to say so.
+  /// Tells all ranks that this one takes part in no call after `last_sequence`. If it leaves by an
+  /// exception, this rank reports it, and the others do not.
   void leave(std::uint64_t last_sequence, bool by_exception);
   /// Fails if a missing rank has left.
   void check_leavers(FunctionRef<std::vector<int>()> missing);
   /// Fails if the process of a missing rank of this node has ended.
   void check_processes(FunctionRef<std::vector<int>()> missing);
-  /// A notice that another node has failed, or that ranks of it have left.
+  /// Handles a notice that another node has failed, or that ranks of another node have left.
   void take(const Notice& notice);
 
  private:
@@ -114,8 +120,10 @@ class Failure {
   const CallInProgress* call_ = nullptr;
   bool sender_may_leave_ = false;
   const Observer* observer_ = nullptr;
-  std::unordered_map<int, std::uint64_t> left_elsewhere_;  ///< ranks of other nodes that left
-  std::unordered_map<int, std::uint64_t> nodes_left_;      ///< nodes of which all ranks have left
+  /// Ranks of other nodes that have left, with ControlBlock::left.
+  std::unordered_map<int, std::uint64_t> left_elsewhere_;
+  /// Nodes that all ranks have left, with left_of_node().
+  std::unordered_map<int, std::uint64_t> nodes_left_;
 };
 
 }  // namespace tutti::collectives

@@ -11,16 +11,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kForAnswers = seconds(1);  // but no longer than a deadline
+constexpr auto kForAnswers = seconds(1);  // the time to answer, at most the deadline
 constexpr auto kAskEvery = milliseconds(500);
-constexpr int kLeastAsked = 2;  // times, before silence means something
-/// A rank that has not been asked for so long waits on: the others have what they waited for.
+constexpr int kLeastAsked = 2;  // number of questions after which silence counts
+/// After this time without a question, this rank is no longer asked: the others have got what they
+/// waited for.
 constexpr auto kAskedFor = seconds(1);
-/// Those who wait themselves ask as soon as they are asked, and fail once they have no answer.
-constexpr int kForTheirFailure = 5;     // times as long
-constexpr std::size_t kMostAsked = 16;  // of other nodes, at a time
+/// A missing rank that waits itself asks others in turn, and fails when it gets no answer. It has
+/// this multiple of the time to answer to do so.
+constexpr int kForTheirFailure = 5;
+constexpr std::size_t kMostAsked = 16;  // number of ranks of other nodes that are asked at a time
 
-/// Sets what only grows.
+/// Raises an atomic that only grows to at least `least`.
 void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t least) {
   std::uint64_t seen = value.load(std::memory_order_relaxed);
   while (seen < least && !value.compare_exchange_weak(seen, least, std::memory_order_relaxed)) {
@@ -73,8 +75,8 @@ void Inquiry::be_asked(Clock::duration waited) {
   asked_at_ = waited;
 }
 
-/// Questions that have waited to be read come all at once: they may be of one who has since gone
-/// on.
+/// True if this rank has been asked for some time. Questions that were not read for a while arrive
+/// all at once, and may come from a rank that has since gone on, so one moment does not count.
 bool Inquiry::is_asked_again() const {
   return asked_at_ && *asked_at_ - asked_since_ >= kAskEvery / 2;
 }
@@ -109,7 +111,7 @@ void Inquiry::go_on(const std::vector<int>& missing, Clock::duration waited, boo
   if (asks) ask(missing, waited);
 }
 
-/// Those of this node that are in no call.
+/// Returns the missing ranks of this node that are in no call.
 std::vector<int> Inquiry::absent_among(const std::vector<int>& missing) const {
   std::vector<int> absent;
   for (const int rank : missing) {
@@ -119,7 +121,7 @@ std::vector<int> Inquiry::absent_among(const std::vector<int>& missing) const {
   return absent;
 }
 
-/// Those that have been asked often enough, and have not answered.
+/// Returns the missing ranks that have been asked often enough and have not answered.
 std::vector<int> Inquiry::silent_among(const std::vector<int>& missing, Clock::duration waited) {
   std::vector<int> silent;
   for (const int rank : missing) {
@@ -135,7 +137,8 @@ std::vector<int> Inquiry::silent_among(const std::vector<int>& missing, Clock::d
   return silent;
 }
 
-/// Ranks of this node answer in memory. The answers of others come as notices.
+/// Looks in memory for the answer of a rank of this node. Answers from other nodes arrive as
+/// notices.
 void Inquiry::look_for_answer(int rank, Question& question) const {
   const int local = topology_.local_rank_of(rank);
   if (local < 0) return;
@@ -143,7 +146,7 @@ void Inquiry::look_for_answer(int rank, Question& question) const {
   if (std::exchange(question.answers, answers) != answers) question.close();
 }
 
-/// Tells those who have asked this rank that it waits itself.
+/// Answers all ranks that have asked this one: it waits itself.
 void Inquiry::answer() {
   if (std::exchange(is_asked_in_node_, false)) {
     memory_.control().answers.fetch_add(1, std::memory_order_relaxed);
@@ -159,8 +162,9 @@ void Inquiry::answer() {
   askers_.clear();
 }
 
-/// Asks again and again, since an answer tells of one moment. Where many ranks of other nodes are
-/// missing, it asks some: those behind this rank, so that others ask others.
+/// Asks the missing ranks, repeatedly, since an answer holds only for the moment. If many ranks of
+/// other nodes are missing, it asks only some of them, beginning with those after this rank, so
+/// that different ranks ask different ones.
 void Inquiry::ask(const std::vector<int>& missing, Clock::duration waited) {
   std::vector<int> in_turn = missing;
   std::stable_partition(in_turn.begin(), in_turn.end(),
@@ -173,11 +177,11 @@ void Inquiry::ask(const std::vector<int>& missing, Clock::duration waited) {
   }
 }
 
-/// Unless the last time is not long ago.
+/// Asks one rank, unless it was asked a short time ago.
 void Inquiry::ask(int rank, Clock::duration waited) {
   Question& question = questions_[rank];
   if (question.asked_at && waited - *question.asked_at < time_between_questions()) return;
-  if (!question.asked_at) look_for_answer(rank, question);  // an earlier wait's
+  if (!question.asked_at) look_for_answer(rank, question);  // skips answers to an earlier wait
   question.asked_at = waited;
   if (!question.open_since) question.open_since = waited;
   ++question.times;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom to blame for a wait that comes to nothing, and in what words.
+// Inquiry: finds out which rank is to blame for a wait that exceeds its deadline.
 //
-// A rank whose time is up may wait for one that waits itself, for a third. Ranks come to a call at
-// different times, so the one that waits for the culprit need not be the first whose time is up:
+// A rank whose deadline has passed may wait for one that itself waits for a third. Ranks enter a
+// call at different times, so the rank that waits for the culprit need not be the first whose
+// deadline passes:
 //
 //     rank 0 --waits for--> rank 2 --waits for--> rank 3, which does not come
-//          time's up, 2 ->          <- I wait, too
-//                                       time's up, 3 ->       no answer: rank 3 is named
+//          deadline, 2 ->           <- I wait, too
+//                                       deadline, 3 ->        no answer: rank 3 is named
 //
 // So a rank asks those it waits for before it names them: by a Notice in another node, by
-// ControlBlock::asked in its own. One that waits in the same call, or in one before it, says so;
-// its time is up then as well, and it asks in its turn. Who is asked and does not answer for a
-// second is named. Nobody asks before a deadline; then each is asked twice a second, and once
-// it comes, nothing of this is left: what one wait has learnt ends with it.
+// ControlBlock::asked in its own. A rank that waits in the same call, or in an earlier one, answers
+// so; then its deadline counts as passed, too, and it asks in turn. A rank that is asked and does
+// not answer for a second is named. Nobody asks before a deadline has passed; afterwards each
+// missing rank is asked twice a second. Nothing that a wait has learnt is kept for the next one.
 #pragma once
 
 #include <chrono>
@@ -30,12 +31,13 @@
 
 namespace tutti::collectives {
 
-/// The questions of a wait to the ranks that it lacks, and its answers to those that wait for it.
-/// All times are those since the wait began.
+/// The questions of a wait to the ranks that it needs, and its answers to ranks that wait for it.
+/// All times are measured from the beginning of the wait.
 class Inquiry {
  public:
   using Clock = std::chrono::steady_clock;
-  /// How long a wait takes at most: always, and once the process has been told to end.
+  /// The longest time of a wait: `deadline` in general, `grace` once the process has been told to
+  /// end.
   struct Limits {
     Clock::duration deadline;
     Clock::duration grace;
@@ -50,28 +52,29 @@ class Inquiry {
         sleepers_(sleepers),
         limits_(limits) {}
 
-  /// A wait begins: what the one before has learnt is forgotten.
+  /// Begins a wait, and forgets what the previous one has learnt.
   void begin();
-  /// Whether a rank that waits for this one can wait no longer.
+  /// True if a rank that waits for this one has passed its deadline, and asks.
   [[nodiscard]] bool is_asked(Clock::duration waited);
-  /// A notice of another node's rank that asks or answers.
+  /// Handles a notice in which a rank of another node asks or answers.
   void take(const Notice& notice, Clock::duration waited);
-  /// Nobody's time is up any more: what was asked is forgotten.
+  /// Forgets all questions, because no deadline counts as passed any more.
   void close() { questions_.clear(); }
   [[nodiscard]] bool is_open() const { return !questions_.empty(); }
 
-  /// The time of this wait is up, or of one that waits for this rank. Throws once it is known who
-  /// is to blame, or can be known no more. A rank that waits for its GPU (`missing` is empty) gives
-  /// no answer.
+  /// Continues the inquiry, once this wait or a wait for this rank has exceeded its deadline.
+  /// Throws once the rank to blame is known, or can no longer be found out. A rank that waits for
+  /// its GPU (`missing` is empty) does not answer.
   void go_on(const std::vector<int>& missing, Clock::duration waited, bool is_terminating);
 
  private:
-  /// A question of this rank to another one.
+  /// The questions of this rank to another one.
   struct Question {
-    std::optional<Clock::duration> asked_at;    ///< last
-    std::optional<Clock::duration> open_since;  ///< the first time after the last answer
-    int times = 0;                              ///< asked, since then
-    std::uint64_t answers = 0;                  ///< ControlBlock::answers, as last seen
+    std::optional<Clock::duration> asked_at;  ///< time of the last question
+    /// Time of the first question since the last answer.
+    std::optional<Clock::duration> open_since;
+    int times = 0;              ///< number of questions since the last answer
+    std::uint64_t answers = 0;  ///< the last value seen of ControlBlock::answers
 
     void close() {
       open_since.reset();
@@ -103,12 +106,12 @@ class Inquiry {
   const Sleepers& sleepers_;
   const Limits limits_;
 
-  std::uint64_t asked_times_ = 0;  ///< ControlBlock::asked, as last seen
+  std::uint64_t asked_times_ = 0;  ///< the last value seen of ControlBlock::asked
   std::optional<Clock::duration> is_up_since_;
-  std::optional<Clock::duration> asked_at_;  ///< when this rank was asked last
-  Clock::duration asked_since_{0};           ///< when it was asked first, without a pause since
-  bool is_asked_in_node_ = false;            ///< by a rank of its node that has no answer yet
-  std::vector<int> askers_;                  ///< ranks of other nodes that have no answer yet
+  std::optional<Clock::duration> asked_at_;  ///< when this rank was last asked
+  Clock::duration asked_since_{0};  ///< when it was first asked in the current series of questions
+  bool is_asked_in_node_ = false;   ///< a rank of this node has asked, and has no answer yet
+  std::vector<int> askers_;  ///< ranks of other nodes that have asked, and have no answer yet
   std::unordered_map<int, Question> questions_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines on standard error, for people.
+// Log: messages for people on standard error.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace tutti::collectives {
 
-/// Writes lines such as "tutti: rank 3 (host b): warning: TEXT"; without the rank if there is only
-/// one.
+/// Writes lines such as "tutti: rank 3 (host b): warning: TEXT"; without the rank if the job has
+/// only one.
 class Log {
  public:
   Log(const Topology& topology, LogLevel most);
 
-  /// True if lines of this level are written: for texts that take time to make.
+  /// True if lines of this level are written. Ask before composing an expensive text.
   [[nodiscard]] bool writes(LogLevel level) const noexcept { return level <= most_; }
-  /// Nothing where writes(level) is false. One system call, so that lines of ranks do not mix.
+  /// Writes a line if writes(level). It is one system call, so that lines of different ranks do not
+  /// mix.
   void write(LogLevel level, const std::string& text) const;
   void warn(const std::string& text) const { write(LogLevel::warning, text); }
 

@@ -8,7 +8,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Ranks that said the same, in the order of their first rank.
+/// Ranks that made the same statement. Parties are ordered by their first rank.
 struct Party {
   const RankStatement* statement;
   std::vector<int> ranks;
@@ -30,7 +30,8 @@ std::vector<Party> parties_of(const std::vector<RankStatement>& statements) {
   return parties;
 }
 
-/// Every rank made the same call, and what they hold differs.
+/// True if all ranks made the same call without refusing it, and only the checks of what they hold
+/// differ.
 bool only_checks_differ(const std::vector<RankStatement>& statements) {
   const Signature& first = statements.front().signature;
   bool all_equal = true;

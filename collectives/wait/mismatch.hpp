@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks throw when their calls cannot be carried out.
+// The error that all ranks throw when their calls do not match.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,25 @@
 
 namespace tutti::collectives {
 
-/// What one rank says of its call after a disagreement.
+/// The statement of one rank about its call, after a disagreement.
 struct RankStatement {
   std::int32_t rank;
-  std::uint32_t refused;  ///< 0, or 1 + ErrorCode of what is wrong with this rank's call
+  std::uint32_t refused;  ///< 0, or 1 + the ErrorCode for which this rank refused its call
   Signature signature;
-  char text[kTextBytes];  ///< what is wrong, or the call in words
+  char text[kTextBytes];  ///< the reason of the refusal, or the call in words
 };
 
-/// What all ranks throw after a disagreement.
+/// The error that all ranks throw after a disagreement.
 struct MismatchReport {
   ErrorCode code;
   std::string text;
-  /// All made the same call, of which none was refused, and what they hold differs: nothing to
-  /// throw yet. Whoever made the call looks closer.
+  /// True if all ranks made the same call, none refused it, and only what they hold differs. Then
+  /// nothing is thrown yet; the caller examines the difference.
   bool only_checks_differ = false;
 };
 
-/// The sentence that names the ranks and what each called. Statements are in the order of ranks.
+/// Composes the sentence that names the ranks and the call of each. Statements are in the order of
+/// ranks.
 MismatchReport find_mismatch(const Topology& topology, std::uint64_t sequence,
                              const std::vector<RankStatement>& statements);
 

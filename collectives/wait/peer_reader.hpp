@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading what another rank of the node keeps in memory of its own, which is mapped nowhere else.
+// PeerReader: reads memory of another rank of the node that is not mapped in this process.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace tutti::collectives {
 
-/// In a job the kernel copies from one process to the other (runtime/job/kernel_reader.hpp).
+/// Interface for reading. In a job the kernel copies between the processes
+/// (runtime/job/kernel_reader.hpp).
 class PeerReader {
  public:
   struct Piece {
@@ -22,11 +23,12 @@ class PeerReader {
 
   virtual ~PeerReader() = default;
 
-  /// Copies pieces of a local rank's memory here. Errors: communication, which names the rank.
+  /// Copies pieces of a local rank's memory to this rank. Errors: communication, which names the
+  /// rank.
   virtual void read(int local_rank, std::span<const Piece> pieces) = 0;
 
-  /// A reader for a group of some of these ranks: `peers` are its local ranks, as they are numbered
-  /// here.
+  /// Returns a reader for a group of some of these ranks. `peers` are the local ranks of its
+  /// members, as they are numbered in this reader.
   [[nodiscard]] virtual std::unique_ptr<PeerReader> for_group(const Topology& group,
                                                               std::span<const int> peers) const = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank did last, in memory that the other ranks of its node can read: a rank that is stuck
-// or stopped cannot be asked.
+// RecordBook: records of a rank's last calls, in memory that the other ranks of its node can read.
+// A rank that is stuck or stopped cannot be asked.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@
 
 namespace tutti::collectives {
 
-/// How far a call is.
+/// The progress of a call.
 enum class Phase : std::uint32_t {
-  announced,  ///< it waits for the other ranks' announcements
-  moving,     ///< all ranks are there; data is moving
+  announced,  ///< waits for the other ranks' announcements
+  moving,     ///< all ranks have announced the call; data is moving
   updating,   ///< the program's updater, or an optimizer that wants whole sums, is running
   done,
-  refused,  ///< it ended in an error that all ranks threw
+  refused,  ///< ended in an error that all ranks threw
 };
 
-/// Time as the processor counts it: 10 ns cheaper than asking the system's clock.
+/// Reads the processor's time stamp counter, which is 10 ns cheaper than the system's clock.
 inline std::uint64_t ticks() noexcept {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -39,7 +39,7 @@ inline std::uint64_t ticks() noexcept {
 #endif
 }
 
-/// What is recorded of a call.
+/// The recorded facts about a call.
 struct CallFacts {
   std::uint64_t sequence = 0;
   Verb verb = Verb::of_kind;
@@ -47,33 +47,35 @@ struct CallFacts {
   const Key* first_key = nullptr;
   std::uint64_t digest = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t begun = 0;  ///< ticks
+  std::uint64_t begun = 0;  ///< in ticks
 };
 
-/// One call: a cache line, written by its rank, read by others at any time. Words are atomic, and a
-/// reader that finds another sequence number afterwards has read two calls.
+/// The record of one call: a cache line, written by its rank, read by others at any time. All words
+/// are atomic. A reader that finds another sequence number after reading has read parts of two
+/// calls.
 struct CallRecord {
   std::atomic<std::uint64_t> sequence{0};
   std::atomic<std::uint32_t> phase{0};
-  std::atomic<std::uint32_t> verb_and_keys{0};  ///< a Verb | number of keys << 8
+  std::atomic<std::uint32_t> verb_and_keys{0};  ///< Verb | number of keys << 8
   std::atomic<std::uint64_t> digest{0};
   std::atomic<std::uint64_t> bytes{0};
-  std::atomic<std::uint64_t> begun{0};     ///< ticks
-  std::atomic<std::uint64_t> key[3] = {};  /// the first key: see write_key
+  std::atomic<std::uint64_t> begun{0};     ///< in ticks
+  std::atomic<std::uint64_t> key[3] = {};  /// the first key, as write_key() encodes it
 };
 static_assert(sizeof(CallRecord) == 64);
 
-/// The last calls of a rank.
+/// The records of a rank's last kCalls calls.
 class alignas(128) RecordBook {
  public:
   static constexpr std::size_t kCalls = 256;
-  /// Longest description of a call.
+  /// Size of a buffer for the longest description of a call.
   static constexpr std::size_t kWords = 200;
 
   RecordBook();
 
-  /// A call has been announced. Only its rank writes. Each word is stored with release, so a reader
-  /// that has seen a new word finds afterwards that the old sequence number is gone.
+  /// Records that a call has been announced. Only the rank itself writes. Each word is stored with
+  /// release order, so a reader that has seen a new word afterwards also sees that the old sequence
+  /// number is gone.
   void begin(const CallFacts& facts) noexcept {
     CallRecord& record = at(facts.sequence);
     record.sequence.store(0, kRelaxed);
@@ -90,24 +92,25 @@ class alignas(128) RecordBook {
     at(sequence).phase.store(static_cast<std::uint32_t>(phase), kRelease);
   }
 
-  /// True if the rank has announced this call and not completed it.
+  /// True if the rank has announced this call, and neither completed it nor begun its update.
   [[nodiscard]] bool is_in(std::uint64_t sequence) const noexcept {
     const CallRecord& record = calls_[sequence % kCalls];
     if (newest() != sequence || record.sequence.load(kRelaxed) != sequence) return false;
     const auto phase = static_cast<Phase>(record.phase.load(kRelaxed));
     return phase == Phase::announced || phase == Phase::moving;
   }
-  /// The same of whichever call is its last.
+  /// True if is_in() holds for the rank's last call.
   [[nodiscard]] bool is_in_a_call() const noexcept {
     const std::uint64_t last = newest();
     return last != 0 && is_in(last);
   }
-  /// The sequence number of the last call; 0 before the first.
+  /// Returns the sequence number of the last call; 0 before the first.
   [[nodiscard]] std::uint64_t newest() const noexcept {
     return newest_.load(std::memory_order_acquire);
   }
-  /// "call 812, push of key 3 and 4 more, 1048576 bytes: waiting for other ranks, begun 12.4 s
-  /// ago"; the length, 0 if the call is not there any more. Safe in a signal handler.
+  /// Writes a description such as "call 812, push of key 3 and 4 more, 1048576 bytes: waiting for
+  /// other ranks, begun 12.4 s ago". Returns its length, or 0 if the call is no longer recorded.
+  /// Safe in a signal handler.
   std::size_t describe(std::uint64_t sequence, std::span<char> text) const noexcept;
 
  private:
@@ -117,7 +120,8 @@ class alignas(128) RecordBook {
   [[nodiscard]] CallRecord& at(std::uint64_t sequence) noexcept {
     return calls_[sequence % kCalls];
   }
-  /// A number as it is, behind a zero; a text as its first 23 bytes, behind its length.
+  /// Encodes a key in three words: an integer key behind a zero word, a text key as its length and
+  /// its first 23 bytes.
   static void write_key(CallRecord& record, const Key* key) noexcept {
     std::array<std::uint64_t, 3> words{};
     if (key != nullptr && !key->is_string()) {

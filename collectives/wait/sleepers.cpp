@@ -8,9 +8,9 @@ namespace tutti::collectives {
 
 namespace {
 
-constexpr int kPollsAtFirst = 100;  // some microseconds
+constexpr int kPollsAtFirst = 100;  // takes some microseconds
 
-/// Wakes who sleeps until this rank gives a signal.
+/// Wakes the threads that sleep until this rank gives a signal.
 void wake_sleepers_of(ControlBlock& rank) {
   rank.wakeups.fetch_add(1, std::memory_order_release);
   futex_wake(rank.wakeups);
@@ -55,7 +55,8 @@ void Sleepers::sleep_in_simulation(FunctionRef<bool()> ready) {
   node.drowsy.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/// The first of them that is in this node; else this rank, which nobody waits for here.
+/// Returns the block of the first missing rank that is in this node; if there is none, this rank's
+/// own.
 ControlBlock& Sleepers::awaited(const std::vector<int>& missing) const {
   for (const int rank : missing) {
     if (const int local = topology_.local_rank_of(rank); local >= 0) {
@@ -65,9 +66,9 @@ ControlBlock& Sleepers::awaited(const std::vector<int>& missing) const {
   return memory_.control();
 }
 
-/// From now on the others look for sleepers after each signal. One that has given a signal a moment
-/// ago may not have seen that, and its signal may still be on its way from its core: so this rank
-/// looks for longer than that takes, before it sleeps.
+/// Announces that this rank sleeps in its waits: from now on the others look for sleepers after
+/// each signal. A rank that gave a signal a moment ago may not have seen this, and its signal may
+/// not be visible here yet. So this rank polls for longer than that takes, before it sleeps.
 void Sleepers::begin(FunctionRef<bool()> ready) {
   is_drowsy_ = true;
   memory_.first().drowsy.fetch_add(1, std::memory_order_seq_cst);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring of slots: where in its scratch a rank puts what others read, and where they put what it
-// reads.
+// SlotRing: a ring of scratch slots in a rank's arena, for data that others read or write.
 //
 //   ring of rank 0   |  chunk 7  |  chunk 8  |...free...|  chunk 5  |  chunk 6  | . |
 //   ring of rank 1   |  chunk 7  |  chunk 8  |...free...|  chunk 5  |  chunk 6  | . |
 //                                            ^ next, on every rank
 //
 // A line that another core has just read lies in that core's own cache, and a write has to fetch it
-// from there. So slots run on from call to call through more memory than such a cache holds: by the
-// time a line is written again, it has left for the cache that all cores share.
+// from there. So each call takes the next slots of a ring that is larger than such a cache: by the
+// time a line is written again, it has moved to the cache that all cores share.
 #pragma once
 
 #include <algorithm>
@@ -19,30 +18,32 @@
 
 namespace tutti::collectives {
 
-/// The position in a ring of scratch, which every rank of a node has in its arena. All ranks take
-/// slots of the same sizes in the same order, in calls that they have agreed on, so that a slot is
-/// at the same offset of every ring. In a call that fails they may not; then no other call follows.
+/// The position in the rings of a node: every rank has one in its arena. All ranks take slots of
+/// the same sizes in the same order, in calls that they have agreed on, so that a slot is at the
+/// same offset in every ring. A call that fails may break this, but no other call follows it.
 ///
-/// Nobody gives a slot back. It is written again when the ring has come round, and until then all
-/// ranks must have ended with it:
-/// - A call begins when all ranks have announced it, so all have ended with the slots of earlier
+/// Slots are not given back. A slot is written again when the ring has wrapped around, and until
+/// then all ranks must have finished with it:
+/// - A call begins when all ranks have announced it, so all have finished with the slots of earlier
 ///   calls.
 /// - In a call that takes up to two slots for a chunk and in which all ranks wait for each other in
-///   every chunk, a rank that writes chunk k + 2 has seen the signals of chunk k + 1, which come
-///   after everybody's last use of chunk k. So the last kLive slots are in use.
-/// - A call that stages ahead keeps to most_ahead().
+///   every chunk, a rank that writes chunk k + 2 has seen the signals of chunk k + 1, which follow
+///   every rank's last use of chunk k. So only the last kLive slots are in use.
+/// - A call that stages ahead does not exceed most_ahead().
 class SlotRing {
  public:
-  /// Slots that may be in use at a time, of any size.
+  /// Number of slots, of any size, that may be in use at a time.
   static constexpr std::size_t kLive = 4;
-  /// The ring for slots of up to so many bytes: what is left behind the last slot is not used.
+  /// Returns the size of a ring for slots of up to `slot` bytes. Space behind the last slot is not
+  /// used.
   static constexpr std::size_t least_bytes(std::size_t slot) {
     return (kLive + 1) * in_lines(slot);
   }
 
   void set_length(std::size_t bytes) { bytes_ = bytes; }
-  /// Ranks choose a length by the caches that they see, and may run on cores of two kinds: the
-  /// least one counts. Only once all ranks of the node have made their rings.
+  /// Sets the smallest length that any rank of the node has chosen. Ranks choose a length by the
+  /// caches of the cores that they run on, which may differ. Call it once all ranks of the node
+  /// have made their rings.
   void agree_on_length(const NodeMemory& memory) {
     std::size_t least = memory.control().ring_bytes;
     for (const Peer& peer : memory.peers) {
@@ -52,19 +53,19 @@ class SlotRing {
   }
   [[nodiscard]] std::size_t length() const { return bytes_; }
 
-  /// The offset of the next slot, of so many bytes.
+  /// Takes the next slot, of `bytes` bytes, and returns its offset.
   std::size_t take(std::size_t bytes) {
     const std::size_t room = in_lines(bytes);
     if (next_ + room > bytes_) next_ = 0;
     return std::exchange(next_, next_ + room);
   }
 
-  /// How many chunks a rank may have staged beyond those that it has summed, when it stages
-  /// another, in slots of so many bytes. At least 1.
+  /// Returns how many chunks a rank may have staged beyond those that it has summed, when it stages
+  /// another, in slots of `slot` bytes. At least 1.
   ///
-  /// With w of them, a rank that stages chunk k has summed chunk k - w - 1, so it has seen every
-  /// rank's signal that this chunk was staged, and these ranks had summed chunk k - 2w - 2 before.
-  /// So 2w + 2 slots may be in use.
+  /// With w of them, a rank that stages chunk k has summed chunk k - w - 1. So it has seen every
+  /// rank's signal that this chunk was staged, and before that signal these ranks had summed chunk
+  /// k - 2w - 2. So 2w + 2 slots may be in use.
   [[nodiscard]] std::size_t most_ahead(std::size_t slot) const {
     return (std::max(bytes_ / in_lines(slot), kLive + 1) - 3) / 2;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When this rank did what, for a trace of the job.
+// SpanLog: the activities of this rank over time, for a trace of the job.
 #pragma once
 
 #include <algorithm>
@@ -15,39 +15,39 @@ namespace tutti::collectives {
 
 struct CallTotals;
 
-/// What a call spends its time on.
+/// The activities that the time of a call is divided into.
 enum class Activity : std::uint8_t {
-  call,  ///< the whole call
+  call,  ///< a whole call
   prepare,
-  wait_for_ranks,  ///< the ranks of this node
+  wait_for_ranks,  ///< waits for the ranks of this node
   wait_for_nodes,
   copy_in,
   reduce,
   reduce_and_update,
-  wait_in_node,  ///< until the other ranks have summed their shares
+  wait_in_node,  ///< waits until the other ranks of the node have summed their shares
   network,
   copy_out,
   update,
-  finish,  ///< what the store does after the last operation
+  finish,  ///< what the store does after the last operation of a call
 };
 
-/// One stretch of time, in ticks.
+/// An interval of time, in ticks.
 struct Span {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  const CallTotals* totals = nullptr;  ///< null unless this is a call
-  std::uint64_t value = 0;             ///< a call's bytes; who came last, in wait_for_ranks
+  const CallTotals* totals = nullptr;  ///< set only for a whole call
+  std::uint64_t value = 0;  ///< bytes of a call; the rank that came last, for wait_for_ranks
   Activity activity = Activity::call;
 };
 
-/// How an asynchronous call of one key went: in ticks, 0 if it has not come so far.
+/// The stages of an asynchronous call of one key, in ticks; 0 for those not reached yet.
 struct AsyncTimes {
-  std::uint64_t submitted = 0;  ///< by the program
-  std::uint64_t met = 0;        ///< all ranks have made it
-  std::uint64_t begun = 0;      ///< its turn has come
-  std::uint64_t moved = 0;      ///< the sum is there; what is left is the update
+  std::uint64_t submitted = 0;  ///< the program made the call
+  std::uint64_t met = 0;        ///< all ranks have made the call
+  std::uint64_t begun = 0;      ///< it was taken from its queue
+  std::uint64_t moved = 0;      ///< the sum is complete; what is left is the update
   std::uint64_t done = 0;
-  int last_rank = -1;  ///< a rank that had not made it when others had; -1: none was seen
+  int last_rank = -1;  ///< a rank that had not made the call when others had; -1 if none was seen
 };
 
 struct AsyncSpan {
@@ -56,44 +56,46 @@ struct AsyncSpan {
   std::uint64_t bytes = 0;
 };
 
-/// Asynchronous calls from the first one until none was left: a step of a training loop.
+/// The asynchronous calls from the first one until none is pending: typically a step of a training
+/// loop.
 struct AsyncStep {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t busy = 0;    ///< the part in which a thread carried them out
-  std::uint64_t waited = 0;  ///< for how long the program waited for them
+  std::uint64_t busy = 0;    ///< time in which a thread carried them out
+  std::uint64_t waited = 0;  ///< time in which the program waited for them
 };
 
-/// The share of communication that took place while the program did something else.
+/// Returns the share of communication that took place while the program did something else.
 inline double hidden_share(double busy, double waited) {
   return busy <= 0 ? 0 : std::max(0.0, 1 - waited / busy);
 }
 
-/// The spans of a rank, in memory, up to a number. A call is a span, and so is each activity inside
-/// it. Activities follow each other without gaps, so each costs one reading of the clock.
+/// The spans of a rank, in memory, up to a maximum number. A call is a span, and so is each
+/// activity within it. Activities follow each other without gaps, so each costs one reading of the
+/// clock.
 class SpanLog {
  public:
   explicit SpanLog(std::size_t most) : most_(most) { spans_.reserve(most); }
 
-  /// A call begins, with preparing.
+  /// Begins a call, with the activity `prepare`.
   void begin_call(std::uint64_t now) noexcept {
     activity_ = Activity::prepare;
     since_ = now;
     value_ = 0;
     has_activities_ = false;
   }
-  /// Another activity begins.
+  /// Ends the current activity and begins another one.
   void switch_to(Activity activity) noexcept {
     if (activity == activity_) return;
     close(ticks());
     activity_ = activity;
   }
   [[nodiscard]] Activity activity() const noexcept { return activity_; }
-  /// What there is to say of the current activity.
+  /// Sets the value of the current activity, see Span::value.
   void note(std::uint64_t value) noexcept { value_ = value; }
-  /// The call ends. One that only prepares has no activities.
+  /// Ends the call. If it did nothing but prepare, no activities are recorded.
   void end_call(std::uint64_t begun, std::uint64_t now, const CallTotals& totals,
                 std::uint64_t bytes) noexcept {
     if (has_activities_) close(now);
@@ -106,7 +108,7 @@ class SpanLog {
   [[nodiscard]] std::span<const Span> spans() const { return spans_; }
   [[nodiscard]] std::span<const AsyncSpan> async_spans() const { return async_spans_; }
   [[nodiscard]] std::span<const AsyncStep> async_steps() const { return async_steps_; }
-  /// Spans for which there was no room.
+  /// Number of spans that were dropped because the log was full.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
  private:
@@ -124,7 +126,8 @@ class SpanLog {
     }
   }
 
-  /// Asynchronous calls are few beside what they are made of: memory is taken as they come.
+  /// Adds a span or step of asynchronous calls. They are few compared with other spans, so their
+  /// memory is allocated on demand.
   template <class One>
   void add_to(std::vector<One>& all, const One& one) noexcept {
     try {

@@ -13,18 +13,19 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores
-constexpr int kManyPolls = 100;           // some microseconds: longer than most waits
-constexpr int kFewPolls = 16;             // a core is better given to the peer
-// A look at messages goes through MPI, and takes a microsecond or two: a hundred would hold a core
-// for 300, which hosts that share it wait for.
+constexpr auto kSpin = microseconds(20);  // longer than a hand-over between two cores takes
+constexpr int kManyPolls = 100;           // some microseconds, longer than most waits
+constexpr int kFewPolls = 16;             // where ranks share cores: the peer needs the core more
+// Each poll for messages goes through MPI, and takes a microsecond or two: a hundred of them would
+// occupy the core for too long where hosts share it.
 constexpr int kMessagePolls = 8;
 constexpr auto kYield = milliseconds(5);  // longer than a time slice of a peer
-// Where many ranks share a core, one that yields is given turns only to look again; one that sleeps
-// leaves them to those who have something to do. This is about twice round where all are in step.
+// Where many ranks share a core, a rank that yields only gets turns to poll again, whereas one that
+// sleeps leaves them to ranks that have work. This is about twice the time in which all ranks of a
+// core in step have had a turn.
 constexpr auto kYieldCrowded = microseconds(12);
-constexpr int kCrowd = 3;  // ranks on a core
-// Large messages on a slow network leave the core to the kernel, which moves them.
+constexpr int kCrowd = 3;  // ranks per core
+// While large messages move over a slow network, the core is left to the kernel, which moves them.
 constexpr auto kYieldForMessages = microseconds(200);
 constexpr std::chrono::nanoseconds kNap = microseconds(20);
 constexpr auto kFirstNap = microseconds(50);  // beside a thread that computes
@@ -45,7 +46,8 @@ std::chrono::steady_clock::duration deadline_of(const Settings& settings) {
   return std::chrono::duration_cast<Duration>(settings.timeout);
 }
 
-/// In a simulation nothing changes while a rank looks.
+/// Returns the number of polls before the clock is first read. In a simulation nothing changes
+/// while a rank polls.
 int polls_before_slow(const NodeMemory& memory, const Topology& topology) {
   if (memory.pace != nullptr) return 1;
   if (topology.num_nodes() > 1 && memory.size() == 1) return kMessagePolls;
@@ -110,7 +112,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     }
     if (polled >= kProgressAfter) {
       if (failure_.failed()) {
-        if (ready()) return;  // what came before the failure counts
+        if (ready()) return;  // what arrived before the failure counts
         failure_.check();
       }
       failure_.check_leavers(missing);
@@ -131,7 +133,7 @@ void Waiter::slow(FunctionRef<bool()> ready, FunctionRef<std::vector<int>()> mis
     const bool is_asked_now = inquiry_.is_asked(polled);
     if (polled >= limits_.deadline || is_terminating || is_asked_now) {
       const std::vector<int> late = missing();
-      if (ready()) return;  // also if they came in between
+      if (ready()) return;  // they may have arrived in the meantime
       inquiry_.go_on(late, polled, is_terminating);
     } else if (inquiry_.is_open()) {
       inquiry_.close();
@@ -164,7 +166,7 @@ void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready,
     if (is_patient()) return sleepers_.sleep(ready, missing, patient_sleep(waited, is_handshake));
     if (waited < spin_) return relax();
     if (core_.was_wanted() && core_.is_wanted(Clock::now())) {
-      const bool has_messages = poll_ != nullptr || is_handshake;  // which wake nobody
+      const bool has_messages = poll_ != nullptr || is_handshake;  // messages wake no sleeper
       return sleepers_.sleep(ready, missing, has_messages ? kNap : Sleepers::kLongest);
     }
     if (poll_ != nullptr && waited >= spin_ + kYieldForMessages) return nap();
@@ -173,7 +175,8 @@ void Waiter::pause(Clock::duration waited, FunctionRef<bool()> ready,
   sleepers_.sleep(ready, missing, Sleepers::kLongest);
 }
 
-/// Messages wake nobody. A handshake comes soon, if its sender is there.
+/// Returns the duration of a sleep of a patient wait. It is limited where messages are awaited,
+/// which wake no sleeper; a handshake arrives soon if its sender is there.
 std::chrono::nanoseconds Waiter::patient_sleep(Clock::duration waited, bool is_handshake) const {
   std::chrono::nanoseconds limit = Sleepers::kLongest;
   if (drives_transport() || poll_ != nullptr) {
@@ -202,7 +205,8 @@ void Waiter::interrupt() {
                                      " was interrupted by a signal while it waited");
 }
 
-/// `waited` is how long the wait has taken in which they are read, if one is going on.
+/// Handles the notices that have arrived. `waited` is the duration of the current wait, if there is
+/// one.
 void Waiter::read_notices(std::optional<Clock::duration> waited) {
   while (const auto notice = transport_->poll_notice()) {
     const bool is_inquiry =
@@ -220,7 +224,7 @@ void Waiter::warn(FunctionRef<std::vector<int>()> missing_ranks, Clock::duration
   const auto is_missing = [&](int rank) {
     return std::find(missing.begin(), missing.end(), rank) != missing.end();
   };
-  const auto& local = topology_.local_ranks();  // one rank of the node speaks for it
+  const auto& local = topology_.local_ranks();  // only one rank of the node warns
   const auto speaker = std::find_if_not(local.begin(), local.end(), is_missing);
   const bool speaks = missing.empty() || (speaker != local.end() && *speaker == topology_.rank);
   if (!speaks) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to wait.
+// Waiter: all waits for other ranks.
 #pragma once
 
 #include <atomic>
@@ -25,63 +25,65 @@
 
 namespace tutti::collectives {
 
-/// How urgently a process has been asked to stop. Only grows.
+/// The urgency with which a process has been asked to stop. Only grows.
 enum class Stop : std::uint32_t {
   none,
-  requested,    ///< there is time to come to a good end
-  terminating,  ///< the process will be killed soon, and peers may have been
+  requested,    ///< there is time to finish properly
+  terminating,  ///< the process will be killed soon, and peers may have been killed
 };
 
-/// Set by a signal handler or by the program, read at every announcement.
+/// The stop request of a process. Set by a signal handler or by the program, read at every
+/// announcement.
 using StopFlag = std::atomic<Stop>;
 static_assert(StopFlag::is_always_lock_free);
 
-/// The function that waits ask whether they shall end: see set_interrupt_check(). One per process,
-/// because what it tells of, a signal, is the process's.
+/// The function that waits call to learn whether they shall end, see set_interrupt_check(). There
+/// is one per process, because the signal that it reports is the process's.
 std::atomic<bool (*)() noexcept>& interrupt_check() noexcept;
-/// Its answer; false if nobody is asked.
+/// Calls the interrupt check; false if none is set.
 bool interrupted() noexcept;
 inline constexpr auto kInterruptedEvery = std::chrono::milliseconds(50);
 
-/// How a thread waits that makes calls beside one that computes. Shared with the one that computes.
+/// Shared state of a thread that makes calls in the background and the thread that computes: how
+/// patiently the former waits.
 struct Patience {
-  std::atomic<int> waiters{0};  ///< threads that wait for the calls; if any, no core is spared
-  std::atomic<bool> is_given_up{false};    ///< the wait ends, and fails the group
-  std::atomic<std::int64_t> nap{500'000};  ///< nanoseconds between looks at messages
+  /// Threads that wait for the calls to complete; if any, the calls do not spare the core.
+  std::atomic<int> waiters{0};
+  std::atomic<bool> is_given_up{false};    ///< ends the wait, and fails the group
+  std::atomic<std::int64_t> nap{500'000};  ///< nanoseconds between polls for messages
 };
 
-/// Waits for other ranks, with the deadline of the call. What ends a wait early is Failure's, and
-/// whom to name when its time is up, Inquiry's.
+/// Waits for other ranks, up to the deadline of the call. Failure decides what ends a wait early,
+/// and Inquiry which rank is named when the deadline has passed.
 ///
-/// How a wait goes: spin for some microseconds (if every rank of the host can have a core), then
-/// yield for some milliseconds (of many ranks on a core, for some microseconds), then sleep on
-/// a futex between polls. A wait on a core that other programs want sleeps instead of yielding: see
-/// CoreShare. After about 10 microseconds it also drives the transport, because the application's
-/// own pending messages may be what the missing rank waits for. The deadline counts time spent
-/// polling, at most one second per poll, so that a job that was suspended and resumed does not
-/// expire.
+/// A wait spins for some microseconds (if every rank of the host can have a core), then yields for
+/// some milliseconds (for some microseconds where many ranks share a core), then sleeps on a futex
+/// between polls. On a core that other programs want it sleeps instead of yielding, see CoreShare.
+/// After about 10 microseconds it also drives the transport, because the missing rank may itself
+/// wait for pending messages of the application. The deadline counts the time between polls, but at
+/// most one second for each, so that a job that was suspended and resumed does not exceed it.
 class Waiter {
  public:
   Waiter(const NodeMemory& memory, const Topology& topology, const Settings& settings,
          Transport* transport);
 
-  /// Returns when `ready` does. `missing` lists the ranks waited for; it is called late, to warn,
-  /// to ask them and to name them, and before each sleep. Errors: timeout; communication if this
-  /// node failed or a missing rank has left.
+  /// Returns when `ready` returns true. `missing` lists the ranks that are waited for; it is called
+  /// only late, to warn, to ask these ranks and to name them, and before each sleep. Errors:
+  /// timeout; communication if this node failed or a missing rank has left.
   template <class Ready, class Missing>
   void until(Ready&& ready, Missing&& missing) {
     if (!soon(ready)) slow(ready, missing, Clock::duration::zero());
   }
 
-  /// until() for messages, where `ready` drives the transport itself. It then has the time that
-  /// looking for notices takes: what comes between two looks at a message makes the message late.
+  /// Waits as until() for messages, where `ready` drives the transport itself. Notices are then
+  /// polled less often, because each such poll delays the messages.
   template <class Ready, class Missing>
   void until_messages(Ready&& ready, Missing&& missing) {
     if (!soon(ready)) slow(ready, missing, kNoticesEvery);
   }
 
-  /// Polls for the time that most waits take. True if `ready` came to be; false says nothing, and
-  /// until() goes on.
+  /// Polls for as long as most waits take. Returns true as soon as `ready` does; if it returns
+  /// false, the caller goes on with until().
   template <class Ready>
   [[nodiscard]] bool soon(Ready&& ready) {
     for (int i = 0; i < (is_patient() ? kPatientPolls : fast_polls_); ++i) {
@@ -91,34 +93,35 @@ class Waiter {
     return false;
   }
 
-  /// Waits can be given up from now on; null to end that. If they are made `beside` a thread that
-  /// computes, they sleep at once, as long as nobody waits for them.
+  /// Allows waits to be given up from now on; null ends that. If the waits are made `beside` a
+  /// thread that computes, they sleep at once, as long as nobody waits for them.
   void set_patience(const Patience* patience, bool beside) {
     patience_ = patience;
     is_beside_ = patience != nullptr && beside;
   }
-  /// Wakes the thread that waits here, if it sleeps, to look again how to wait. Any thread.
+  /// Wakes the thread that waits, if it sleeps, so that it reconsiders how to wait. Callable from
+  /// any thread.
   void rouse() const { sleepers_.rouse(); }
-  /// Wakes ranks of this node that sleep until this one gives a signal; call it after each.
+  /// Wakes ranks of this node that sleep until this one gives a signal. Call it after each signal.
   void wake() const { sleepers_.wake(); }
-  /// Lets the application's messages move, from a thread that waits in another way. False if that
-  /// is left to another thread.
+  /// Drives the application's messages, for a thread that waits in another way. Returns false if
+  /// another thread does so.
   bool progress() {
     if (transport_ == nullptr || !transport_->may_progress()) return false;
     transport_->progress();
     return true;
   }
-  /// Something to poll in every wait: the messages of a collective between nodes.
+  /// Sets a function that every wait polls, for the messages of a collective between nodes.
   void set_poll(const FunctionRef<void()>* poll) { poll_ = poll; }
 
-  /// Once this flag says that the process is terminating, calls wait for Settings::grace only. Null
-  /// to end that.
+  /// Sets the flag of stop requests, null to end that. Once it says `terminating`, calls wait for
+  /// Settings::grace only.
   void watch(const StopFlag* stop) { stop_ = stop; }
-  /// For waits that are not made here: throws if this node has failed, and fails it if a process of
-  /// it has ended. Looks no more often than is worth its while.
+  /// For waits that do not go through this class: throws if this node has failed, and fails it if a
+  /// process of it has ended. Most calls return at once, since it looks only at intervals.
   void check_peers();
 
-  /// The following are Failure's.
+  /// The following functions forward to Failure.
   void set_call(const CallInProgress* call) { failure_.set_call(call); }
   void let_sender_leave() { failure_.let_sender_leave(); }
   void set_observer(const Observer* observer) { failure_.set_observer(observer); }
@@ -134,7 +137,7 @@ class Waiter {
   }
 
   [[nodiscard]] const Log& log() const { return log_; }
-  /// The time by which this rank waits.
+  /// Returns the time by the clock of this rank, which is simulated in a simulation.
   [[nodiscard]] std::chrono::steady_clock::time_point now() const {
     return memory_.pace == nullptr ? Clock::now() : memory_.pace->now();
   }
@@ -156,13 +159,14 @@ class Waiter {
   }
   void give_up();
   [[noreturn]] void interrupt();
-  /// On one node the application's messages are left to the thread that computes, and to the one
-  /// that made the group.
+  /// True if this wait drives the transport. On one node the thread that computes and the one that
+  /// made the group do that instead.
   [[nodiscard]] bool drives_transport() const {
     if (transport_ == nullptr) return false;
     return topology_.num_nodes() > 1 || (!is_beside_ && transport_->may_progress());
   }
-  /// A look at messages may yield, as some MPIs do where ranks share cores.
+  /// True if the transport is driven less often, because that may yield, as some MPIs do where
+  /// ranks share cores.
   [[nodiscard]] bool spares_progress() const {
     return core_.was_wanted() && topology_.num_nodes() == 1;
   }
@@ -178,8 +182,8 @@ class Waiter {
   const Inquiry::Limits limits_;
   Clock::duration warn_after_;
   Clock::duration spin_;
-  Clock::duration yield_;  ///< after it
-  int fast_polls_;         ///< before the first look at the clock
+  Clock::duration yield_;  ///< duration of yielding, after spinning
+  int fast_polls_;         ///< number of polls before the clock is first read
   Log log_;
   CoreShare core_;
   Sleepers sleepers_;
@@ -189,10 +193,10 @@ class Waiter {
   const StopFlag* stop_ = nullptr;
   const Patience* patience_ = nullptr;
   bool is_beside_ = false;         ///< waits are made beside a thread that computes
-  Clock::time_point looked_at_{};  ///< by check_peers()
+  Clock::time_point looked_at_{};  ///< the last time that check_peers() did anything
 };
 
-/// While it lives, messages of the waiter name the call.
+/// Makes the waiter's messages name the call during its lifetime.
 class NamedCall {
  public:
   NamedCall(Waiter& waiter, const CallInProgress& call) : waiter_(waiter), call_(call) {
@@ -207,7 +211,7 @@ class NamedCall {
   CallInProgress call_;
 };
 
-/// While it lives, every wait also calls `poll`, unless that is null.
+/// Makes every wait also call `poll` during its lifetime, unless that is null.
 class PollGuard {
  public:
   PollGuard(Waiter& waiter, const FunctionRef<void()>* poll) : waiter_(waiter) {
