@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls of a store take as keys and values: one, a list, or a list of lists.
+// The arguments of a store's calls: keys and values, as one, a list, or a list of lists.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is saved with a store besides its tensors, and how a saved store is taken back.
+// Checkpoints of a store: the program's own metadata, the options of a load, and its result.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-/// What a program saves with a store: epoch, position, seed. Names and values are UTF-8.
+/// Texts that a program saves with a store, such as epoch, position and seed. Names and values are
+/// UTF-8.
 using Metadata = std::map<std::string, std::string>;
 
 struct LoadOptions {
@@ -20,7 +21,7 @@ struct LoadOptions {
   /// learning rate that is not the base of a schedule may differ without this. A checkpoint never
   /// changes options.
   bool other_options = false;
-  /// Where there is no checkpoint, the result is empty; without this it is an error.
+  /// An absent checkpoint gives an empty result; without this it is an error.
   bool may_be_absent = false;
 };
 
@@ -29,7 +30,7 @@ struct LoadResult {
   Metadata metadata{};
   /// Newer generations that are damaged and were passed over: one sentence each, newest first.
   std::vector<std::string> damaged{};
-  /// Why the residuals of gradient compression that were saved begin at zero: another compression,
+  /// The reason why saved residuals of gradient compression begin at zero: another compression,
   /// number of ranks, or layout. Empty if they were taken, or if none were saved or asked for.
   std::string reset_residuals{};
 

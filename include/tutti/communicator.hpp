@@ -57,11 +57,12 @@ class TUTTI_API Communicator {
 
   /// The group of these ranks of this communicator, in this order; nothing on the others, which
   /// take part in the call all the same. All ranks give the same list. Otherwise as split().
-  /// Errors  also invalid_argument: an empty list, what is no rank, a rank that is named twice.
+  /// Errors  also invalid_argument: an empty list, a number that is no rank, a rank that is named
+  ///         twice.
   [[nodiscard]] std::optional<Communicator> subgroup(std::span<const int> ranks) const;
 
-  /// The same group, made by its ranks alone, as by MPI_Comm_create_group: no other rank takes
-  /// part. They tell each other what they need by messages, 2 log2 P of them in a row.
+  /// The group of subgroup(), made by its ranks alone, as by MPI_Comm_create_group: no other rank
+  /// takes part. They tell each other what they need by messages, 2 log2 P of them in a row.
   /// Order   collective over the listed ranks, which give the same list.
   /// Errors  invalid_argument, on this rank alone: as subgroup(), or this rank is not listed. On
   ///         all listed ranks, after which nothing has changed: out_of_memory, and settings that
@@ -86,7 +87,7 @@ class TUTTI_API Communicator {
   /// True while there are ways to try for calls like the last one that moved data: see
   /// Settings::tuning. Local; the same on all ranks after the same calls.
   [[nodiscard]] bool is_learning() const;
-  /// What has been learnt so far, as the text of a file for TUTTI_TUNING. Local.
+  /// The ways learnt so far, as the text of a file for TUTTI_TUNING. Local.
   [[nodiscard]] std::string learnt_tuning() const;
 
   /// The reason, from the kernel, why the ranks of this node cannot read each other's ordinary
@@ -107,10 +108,10 @@ class TUTTI_API Communicator {
     allreduce(tensor, tensor, op);
   }
 
-  /// As above, with an operation of the program's own. Elementwise, each rank combines a share of
-  /// the elements; otherwise rank 0 combines all. Between the two data moves the ranks agree that
-  /// no operation threw. Few bytes are moved once if it is UserOp::pure. Errors  user_code, on all
-  /// ranks: the operation threw. invalid_argument: it is empty.
+  /// Reduces with an operation of the program's own. If it is elementwise, each rank combines a
+  /// share of the elements; otherwise rank 0 combines all. Between the two data moves the ranks
+  /// agree that no operation threw. If it is UserOp::pure, few bytes are moved once.
+  /// Errors  user_code, on all ranks: the operation threw. invalid_argument: it is empty.
   void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
   void allreduce(const TensorView& tensor, const UserOp& op) { allreduce(tensor, tensor, op); }
 
@@ -145,20 +146,20 @@ class TUTTI_API Communicator {
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       ReduceOp op = ReduceOp::sum);
   void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
-  /// As above, with blocks of counts[r] elements, of which some may be 0. All ranks give the same
-  /// counts, which add up to input.count(); output has counts[rank()] elements.
+  /// Reduces into blocks of counts[r] elements for rank r, of which some may be 0. All ranks give
+  /// the same counts, which add up to input.count(); output has counts[rank()] elements.
   void reduce_scatter(const ConstTensorView& input, const TensorView& output,
                       std::span<const std::size_t> counts, ReduceOp op = ReduceOp::sum);
 
   /// Every rank receives the inputs of all ranks, one after the other in the order of ranks.
   /// Shape   output has size() * input.count() elements. Collective.
   void allgather(const ConstTensorView& input, const TensorView& output);
-  /// As above, with an input of counts[r] elements on rank r. All ranks give the same counts, which
-  /// add up to output.count(). Without counts they are exchanged first, in a call of their own.
+  /// Gathers inputs of counts[r] elements from rank r. All ranks give the same counts, which add up
+  /// to output.count(). Without counts they are exchanged first, in a call of their own.
   void allgatherv(const ConstTensorView& input, const TensorView& output,
                   std::span<const std::size_t> counts);
   void allgatherv(const ConstTensorView& input, const TensorView& output);
-  /// Every rank's number, in the order of ranks: for the counts above. Collective.
+  /// The `count` of every rank, in the order of ranks, for calls that take counts. Collective.
   [[nodiscard]] std::vector<std::size_t> exchange_counts(std::size_t count);
 
   /// Rank `root` receives the inputs of all ranks, one after the other in the order of ranks.
@@ -174,11 +175,11 @@ class TUTTI_API Communicator {
   /// apart.
   /// Shape   both have size() equal blocks. Collective.
   void alltoall(const ConstTensorView& input, const TensorView& output);
-  /// As above, with blocks of any sizes: input_counts[r] elements go to rank r, and
+  /// An alltoall with blocks of any sizes: input_counts[r] elements go to rank r, and
   /// output_counts[r] come from it. Blocks lie one after the other. Collective: a small call, which
   /// compares the counts of all ranks, and one that moves the blocks; few elements travel with the
   /// counts, and then there is no second one.
-  /// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
+  /// Errors  invalid_argument, on all ranks: one rank gives another count than another expects.
   void alltoallv(const ConstTensorView& input, std::span<const std::size_t> input_counts,
                  const TensorView& output, std::span<const std::size_t> output_counts);
 
@@ -195,10 +196,10 @@ class TUTTI_API Communicator {
   void send(const ConstTensorView& tensor, int to_rank);
   void receive(const TensorView& tensor, int from_rank);
 
-  /// What the calls of this rank have cost so far, those of stores on it included. Local.
+  /// The cost of this rank's calls so far, those of stores on it included. Local.
   [[nodiscard]] Statistics statistics() const;
 
-  /// As KVStore::stop_requested() and request_stop().
+  /// Stop requests: see KVStore::stop_requested() and KVStore::request_stop().
   [[nodiscard]] bool stop_requested() const;
   void request_stop() noexcept;
 
@@ -216,7 +217,7 @@ class TUTTI_API Communicator {
 
   std::shared_ptr<Group> group_;
   std::shared_ptr<UserReductions> user_reductions_;  ///< null until the first call
-  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< of all copies
+  std::shared_ptr<gpus::SumOverRanks> gpu_sum_;      ///< shared by all copies
 };
 
 }  // namespace tutti

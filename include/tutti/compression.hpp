@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients in fewer bytes: what a push may send instead of float32.
+// Gradient compression: formats in fewer bytes that a push may send instead of float32.
 //
 // Keys on GPUs take part, for the sake of a slow network between nodes. With leg=all, GPUs pack all
 // formats but topk and keep the residuals, and packed bytes cross to the hosts. The hosts pack the
@@ -23,16 +23,17 @@ namespace tutti {
 
 namespace compression {
 
-/// What is compressed.
+/// The part of a push that is compressed.
 enum class Leg : std::uint8_t {
-  /// What each rank pushes. Every rank gets the packed gradients of all ranks and sums them.
+  /// The gradients that each rank pushes. Every rank gets the packed gradients of all ranks and
+  /// sums them.
   all,
-  /// What each node sends to the others: the sum over its ranks. Within a node nothing is lost, and
+  /// The sum over its ranks that each node sends to the others. Within a node nothing is lost, and
   /// one node alone compresses nothing. The result depends on which ranks share a node.
   between,
 };
 
-/// All elements as they are.
+/// No compression: all elements are sent as they are.
 struct None {};
 
 // In the formulas g is a gradient's element and r its residual, which starts at 0:
@@ -50,8 +51,8 @@ struct OneBit {
   Leg leg = Leg::all;
 };
 
-/// q = g rounded to float16 or bfloat16; no residual. Half of the bytes. What float16 cannot hold
-/// (65520 and above) becomes infinite.
+/// q = g rounded to float16 or bfloat16; no residual. Half of the bytes. Values that float16 cannot
+/// hold (65520 and above) become infinite.
 struct Float16 {
   Leg leg = Leg::all;
 };
@@ -73,8 +74,9 @@ using Compression = std::variant<compression::None, compression::TwoBit, compres
 
 namespace compression {
 
-/// From a name and options: "2bit,threshold=0.5", "topk,ratio=0.01,leg=between", "none". The names
-/// are none, 2bit, 1bit, fp16, bf16 and topk; the options are the fields of the structs.
+/// Makes a compression from its name and options: "2bit,threshold=0.5",
+/// "topk,ratio=0.01,leg=between", "none". The names are none, 2bit, 1bit, fp16, bf16 and topk; the
+/// options are the fields of the structs.
 /// Errors  invalid_argument: an unknown name or option, with the nearest and all known ones; an
 ///         option given twice; a value that cannot be read or is out of its range.
 TUTTI_API Compression create(std::string_view text);
@@ -82,11 +84,11 @@ TUTTI_API Compression create(std::string_view text);
 /// The names that create() knows.
 TUTTI_API std::vector<std::string> names();
 
-/// What `count` elements of a key become: the bytes that one sender sends to one receiver. (Pieces
-/// of a key that top-k chooses from separately add up to a little more.)
+/// The bytes that one sender sends to one receiver for `count` elements of a key. (Pieces of a key
+/// that top-k chooses from separately add up to a little more.)
 TUTTI_API std::size_t packed_bytes(const Compression& compression, std::size_t count);
 
-/// As create() takes it, with all options: "2bit,threshold=0.5,leg=all".
+/// Name and all options, as create() takes them: "2bit,threshold=0.5,leg=all".
 TUTTI_API std::string to_string(const Compression& compression);
 inline std::string in_words(const Compression& options) {  // the former name
   return to_string(options);

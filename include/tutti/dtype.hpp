@@ -41,7 +41,7 @@ constexpr std::size_t size_of(DType dtype) noexcept {
   return 0;
 }
 
-/// "float32" and so on.
+/// The name of the type, such as "float32".
 TUTTI_API const char* to_string(DType dtype) noexcept;
 
 /// The inverse of to_string. Errors: invalid_argument, with the list of names.

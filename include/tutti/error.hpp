@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// The numbers are those of the C API; 0 is no error.
+/// Kinds of errors. The numbers are those of the C API; 0 is no error.
 enum class ErrorCode {
   invalid_argument = 1,  ///< a call's arguments are wrong; nothing was changed
   mismatch,              ///< ranks made different calls; nothing was changed
@@ -37,8 +37,8 @@ enum class ErrorScope {
   failed,  ///< the communicator is failed for good; peers throw at their next collective call
 };
 
-/// What every function of the library throws. The text says what happened, where (rank, host, key),
-/// what was expected and what was found, and what to do.
+/// The exception that every function of the library throws. The text says what happened, where
+/// (rank, host, key), what was expected and what was found, and what to do.
 class TUTTI_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text, ErrorScope scope = ErrorScope::caller,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the shared library exports: declarations marked TUTTI_API, and nothing else. For C and C++.
+// Visibility: the shared library exports declarations marked TUTTI_API, and nothing else. For C and
+// C++.
 #ifndef TUTTI_EXPORT_H
 #define TUTTI_EXPORT_H
 

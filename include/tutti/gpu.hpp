@@ -23,26 +23,25 @@ inline std::string gpus_in_words() { return describe_gpus(); }  // the former na
 /// invalid_argument if there is none, with the reason.
 TUTTI_API Device gpu_of(const Communicator& communicator);
 
-/// What is done with tensors on a GPU (push, pull, arithmetic, copies) is put into this stream of
-/// the device: it runs after what is in the stream already and before what is put there later. So a
-/// tensor that was pushed may be overwritten, and one that was pulled be read, by later work in the
-/// same stream; work in another stream is
-/// ordered by wait_for_stream() and let_stream_wait(). `stream` is a cudaStream_t, and the
-/// default stream until one is set. What was put into the stream used before runs first.
-/// Where a call also has a tensor on a CPU, the call returns when that tensor has been read or
-/// written. A push or a sum over ranks of one node may return before it has been made. If it then
-/// goes wrong, the next call of the store or communicator throws, and so does synchronize(); what
-/// was pulled on the GPU meanwhile is undefined. Any thread; a stream is destroyed only after
-/// another one was set. Errors: invalid_argument if there is no such GPU.
+/// Work on tensors on a GPU (push, pull, arithmetic, copies) is put into this stream of the device:
+/// it runs after what is in the stream already and before what is put there later. So a tensor that
+/// was pushed may be overwritten, and one that was pulled be read, by later work in the same
+/// stream; work in another stream is ordered by wait_for_stream() and let_stream_wait(). `stream`
+/// is a cudaStream_t, and the default stream until one is set. Work in the stream used before runs
+/// first. Where a call also has a tensor on a CPU, the call returns when that tensor has been read
+/// or written. A push or a sum over ranks of one node may return before it has been made. If it
+/// then goes wrong, the next call of the store or communicator throws, and so does synchronize(); a
+/// value that was pulled on the GPU meanwhile is undefined. Any thread; a stream is destroyed only
+/// after another one was set. Errors: invalid_argument if there is no such GPU.
 TUTTI_API void set_stream(Device device, void* stream);
 [[nodiscard]] TUTTI_API void* stream_of(Device device);
 
-/// For tensors whose work is in another stream than the library's. Before a call: what the library
-/// does with this GPU from now on runs after what is in `stream`. After it: what is put into
-/// `stream` from now on runs after what the library has done, so that a tensor that was pushed may
-/// be freed or written there, and one that was pulled be read. Neither waits on the host. Any
-/// thread. Errors: invalid_argument if there is no such GPU, and for a stream that is being
-/// captured.
+/// For tensors whose work is in another stream than the library's. wait_for_stream(), before a
+/// call: the library's work on this GPU from now on runs after what is in `stream`.
+/// let_stream_wait(), after it: work that is put into `stream` from now on runs after the
+/// library's, so that a tensor that was pushed may be freed or written there, and one that was
+/// pulled be read. Neither waits on the host. Any thread. Errors: invalid_argument if there is no
+/// such GPU, and for a stream that is being captured.
 TUTTI_API void wait_for_stream(Device device, void* stream);
 TUTTI_API void let_stream_wait(Device device, void* stream);
 

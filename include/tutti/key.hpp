@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a value is stored under.
+// Keys, under which a store holds its values.
 #pragma once
 
 #include <concepts>
@@ -49,7 +49,7 @@ class Key {
   std::variant<std::int64_t, std::string> value_;
 };
 
-/// As it is printed: 3, or "fc1.weight" without quotes.
+/// The key as it is printed: 3, or "fc1.weight" without quotes.
 TUTTI_API std::string to_string(const Key& key);
 
 }  // namespace tutti

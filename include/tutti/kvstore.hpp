@@ -24,11 +24,11 @@
 
 namespace tutti {
 
-/// Called once per distinct key of a push as (key, merged, stored): `merged` is the sum over the
-/// values and ranks, `stored` is changed in place. Runs on every rank, on equal data: it must do
-/// the same everywhere. It may pull and view; a collective call inside it is an error. What it
-/// throws fails the store, and every rank throws an Error (user_code); on the rank where it was
-/// thrown, std::rethrow_if_nested gives the original.
+/// A rule of update of the program's own. Called once per distinct key of a push as (key, merged,
+/// stored): `merged` is the sum over the values and ranks, `stored` is changed in place. Runs on
+/// every rank, on equal data: it must do the same everywhere. It may pull and view; a collective
+/// call inside it is an error. If it throws, the store fails, and every rank throws an Error
+/// (user_code); on the rank where it threw, std::rethrow_if_nested gives the original.
 using Updater = std::function<void(const Key& key, ConstTensorView merged, TensorView stored)>;
 
 enum class Cast : bool { no, yes };
@@ -62,8 +62,8 @@ class TUTTI_API KVStore {
   /// the pushes under way.
   static KVStore create(const Communicator& communicator);
 
-  /// What was moved from can be destroyed and assigned to; its calls throw invalid_argument, and
-  /// those that are noexcept end the program.
+  /// A store that was moved from can be destroyed and assigned to; its calls throw
+  /// invalid_argument, and those that are noexcept end the program.
   KVStore(KVStore&&) noexcept;
   KVStore& operator=(KVStore&&) noexcept;
   ~KVStore();
@@ -71,9 +71,9 @@ class TUTTI_API KVStore {
   /// Stores the first value of each key: rank 0's value, whatever the other ranks hold. Once per
   /// key. Collective. Errors: invalid_argument for a key that exists.
   void init(const Keys& keys, const Values& values);
-  /// The same for row-sparse keys (row_sparse.hpp), from tables, or as one table of zeros, which
-  /// takes no time or memory for its size unless it is on a GPU. Collective. Errors: also for a
-  /// scalar, and for zeros on a GPU in a "local" store.
+  /// Stores row-sparse keys (row_sparse.hpp), from tables, or as one table of zeros, which takes no
+  /// time or memory for its size unless it is on a GPU. Collective. Errors: also for a scalar, and
+  /// for zeros on a GPU in a "local" store.
   void init_row_sparse(const Keys& keys, const Values& values);
   void init_row_sparse(const Key& key, const Shape& shape, DType dtype = DType::float32,
                        Device device = cpu());
@@ -91,10 +91,10 @@ class TUTTI_API KVStore {
   ///
   /// With Settings::asynchronous (TUTTI_ASYNC=1) this is push_async() with `priority`, if the keys
   /// are in the host's memory; values are copied at once, also from GPUs. pull() and view() wait
-  /// for their keys, so a view from before the push must be asked for again. What a push failed
-  /// with comes out where ranks are at one point of the program: a pull or view of the key throws
-  /// it, once, and the next collective call that waits does on all ranks, whoever has pulled. The
-  /// pushes after it are made. Without, `priority` has no effect.
+  /// for their keys, so a view from before the push must be asked for again. The error of a push
+  /// comes out where ranks are at one point of the program: a pull or view of the key throws it,
+  /// once, and so does the next collective call that waits, on all ranks, whoever has pulled. The
+  /// pushes after it are made. Without this setting, `priority` has no effect.
   void push(const Keys& keys, const Values& values, int priority = 0);
   /// Pushes rows to row-sparse keys. Ranks may push different rows, or none: RowSparse{}.
   /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
@@ -103,24 +103,24 @@ class TUTTI_API KVStore {
 
   /// A push that goes on while the program computes; it returns at once. Ranks may push keys in any
   /// order, each in its own; the pushes of one key keep their order. The bits are those of push(),
-  /// key by key: a thread of the library, or one of the program that waits, carries out what all
-  /// ranks have pushed, the keys of a higher priority first, several as one operation. Updaters run
-  /// on that thread, and wait for no push. A learning-rate
-  /// schedule counts pushes in the order in which they are carried out, which is the same on all
-  /// ranks. Compressed keys are pushed one by one.
+  /// key by key: a thread of the library, or one of the program that waits, carries out the pushes
+  /// that all ranks have made, the keys of a higher priority first, several as one operation.
+  /// Updaters run on that thread, and wait for no push. A learning-rate schedule counts pushes in
+  /// the order in which they are carried out, which is the same on all ranks. Compressed keys are
+  /// pushed one by one.
   ///
   /// pull(), view() and the updates of a key wait for its pushes. Every other collective call of
   /// the store waits for all of them, and so do stop_requested(), optimizer(), statistics() and
   /// row_sparse_pull(). All ranks must have made the same pushes before such a call, and before the
-  /// store is destroyed, which does not wait: what is under way then is given up, with a warning,
-  /// and fails the group. Errors  at once, on this rank alone: an unknown key, numbers that do not
-  /// fit, no memory for a
+  /// store is destroyed, which does not wait: pushes under way are then given up, with a warning,
+  /// and fail the group.
+  /// Errors  at once, on this rank alone: an unknown key, numbers that do not fit, no memory for a
   ///         copy, an optimizer with clip_global_norm or loss_scale, MPI without
-  ///         MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all ranks: what push()
-  ///         throws, and invalid_argument for keys or values on a GPU; the other keys of a list are
+  ///         MPI_THREAD_SERIALIZED in a job of several nodes. At wait(), on all ranks: those of
+  ///         push(), and invalid_argument for keys or values on a GPU; the other keys of a list are
   ///         pushed. A key that another rank does not push is a timeout, which names key and ranks.
   Pending push_async(const Keys& keys, const Values& values, const AsyncOptions& options = {});
-  /// push_async(), whose outputs get the new value of their key before the call is complete. They
+  /// A push_async() whose outputs get the new value of their key before the call is complete. They
   /// belong to the store until then.
   Pending pushpull_async(const Keys& keys, const Values& values, const Outputs& outputs,
                          const AsyncOptions& options = {});
@@ -141,12 +141,12 @@ class TUTTI_API KVStore {
   /// This rank's replica, without a copy. Its content is valid until the next push of the key.
   [[nodiscard]] ConstTensorView view(const Key& key) const;
 
-  /// push, then pull of the updated values. Without `outputs` they are written over `values`.
+  /// A push, then a pull of the updated values. Without `outputs` they are written over `values`.
   void pushpull(const Keys& keys, const Values& values, const Outputs& outputs, int priority = 0);
   void pushpull(const Keys& keys, const Outputs& values, int priority = 0);
 
-  /// init, then pull. Collective. Errors: those of init() and pull(), on all ranks; no key exists
-  /// then.
+  /// An init, then a pull. Collective. Errors: those of init() and pull(), on all ranks; no key
+  /// exists then.
   void broadcast(const Keys& keys, const Values& values, const Outputs& outputs);
 
   /// Replaces the updater; nothing stored changes until the next push. `rows` updates row-sparse
@@ -158,17 +158,17 @@ class TUTTI_API KVStore {
   /// The optimizer in use. Errors: invalid_argument if there is none.
   [[nodiscard]] Optimizer& optimizer() const;
 
-  /// What to multiply the loss by before the next push: 1 without the option loss_scale. The scale
-  /// and its counters belong to the store: set_optimizer() starts them, checkpoints keep them. Both
+  /// The factor for the loss before the next push: 1 without the option loss_scale. The scale and
+  /// its counters belong to the store: set_optimizer() starts them, checkpoints keep them. Both
   /// calls are local.
   [[nodiscard]] double loss_scale() const { return gradient_scaling().loss_scale; }
-  /// What happened to the gradients of the last push, with clip_global_norm or loss_scale.
+  /// The account of the gradients of the last push, with clip_global_norm or loss_scale.
   [[nodiscard]] GradientScaling gradient_scaling() const;
 
-  /// Compresses what later pushes send; init and pull are never compressed. All residuals start at
-  /// zero again, whether the compression is another one or the same. Dense keys
-  /// that are pushed under a compression are float32; row-sparse keys are sent exactly. The text is
-  /// that of compression::create: "2bit,threshold=0.5". Call it on every rank.
+  /// Compresses the data that later pushes send; init and pull are never compressed. All residuals
+  /// start at zero again, whether the compression is another one or the same. Dense keys that are
+  /// pushed under a compression are float32; row-sparse keys are sent exactly. The text is that of
+  /// compression::create: "2bit,threshold=0.5". Call it on every rank.
   /// Errors  invalid_argument: an unknown name or option, a value out of its range, Leg::between
   ///         with TUTTI_REPRODUCIBLE=1. A push that is compressed otherwise on another rank, or has
   ///         a key that is not float32, throws on every rank and changes no residual.
@@ -177,10 +177,9 @@ class TUTTI_API KVStore {
 
   /// Saves all values, the optimizer's states and counts, residuals, and `metadata` as a new
   /// generation in a directory, and keeps the one before. Whenever the process or the machine
-  /// stops, what load() finds is whole: the new generation or the one before. Files are
-  /// safetensors, written in parallel by all ranks that share a file system with rank 0.
-  /// Collective. Nothing else may use the directory meanwhile; "local" stores of several processes
-  /// take one each.
+  /// stops, load() finds a whole one: the new generation or the one before. Files are safetensors,
+  /// written in parallel by all ranks that share a file system with rank 0. Collective. Nothing
+  /// else may use the directory meanwhile; "local" stores of several processes take one each.
   /// Errors  io (no space, no permission, no parent folder), mismatch if ranks save to different
   ///         directories, invalid_argument for a key or metadata that is not UTF-8, a key named
   ///         "__metadata__", or so many keys that a file's header would exceed 100 MB, divergence
@@ -196,7 +195,7 @@ class TUTTI_API KVStore {
   ///         damaged; invalid_argument: other keys or another optimizer. Nothing has changed then.
   LoadResult load(const std::filesystem::path& directory, const LoadOptions& options = {});
 
-  /// The same for the optimizer's states and counts alone, in one file, which is replaced in one
+  /// Saves and loads the optimizer's states and counts alone, in one file, which is replaced in one
   /// step. The store must hold the same keys when it loads; of the options, other_options counts.
   /// Collective. Errors: as above.
   void save_optimizer_states(const std::filesystem::path& path);
@@ -210,8 +209,8 @@ class TUTTI_API KVStore {
   /// possible.
   VerifyResult verify();
 
-  /// What the calls of this rank have cost so far, with those of other stores on the same
-  /// communicator. Local.
+  /// The cost of this rank's calls so far, with those of other stores on the same communicator.
+  /// Local.
   [[nodiscard]] Statistics statistics() const;
 
   /// A tensor in the store's memory: pushed without any copy. Its elements are zero. Local.
@@ -219,9 +218,9 @@ class TUTTI_API KVStore {
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int num_workers() const noexcept;
-  /// The keys that it holds, ascending; after a load() those of the checkpoint. Local.
+  /// The keys that the store holds, ascending; after a load() those of the checkpoint. Local.
   [[nodiscard]] std::vector<Key> keys() const;
-  /// The name it was created with, aliases resolved.
+  /// The name that the store was created with, aliases resolved.
   [[nodiscard]] std::string_view type() const noexcept;
   /// True for "optimizer": the store can run one, so workers need not.
   [[nodiscard]] bool is_capable(std::string_view capability) const noexcept;

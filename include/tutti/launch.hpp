@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// What the environment says of the launcher that started this process.
+/// The launcher that started this process, as the environment describes it.
 struct TUTTI_API Launch {
   std::string launcher;  ///< "mpirun of Open MPI"
   std::string evidence;  ///< the variables that say so: "OMPI_COMM_WORLD_SIZE=2"
@@ -19,18 +19,20 @@ struct TUTTI_API Launch {
   std::string mpi;       ///< whose programs it starts: "openmpi", "mpich", or empty: any
 };
 
-/// The value of a variable, or null.
+/// Looks up an environment variable: its value, or null if it is not set.
 using Variable = std::function<const char*(const char* name)>;
 
-/// The launcher, or nothing where none is known to have started this process. Where one has started
-/// another, it is the inner one that counts: the one that says the fewest processes. A batch script
-/// of Slurm's is no launch, whatever SLURM_NTASKS is; a step of srun's is. Local; reads variables.
+/// The launcher, or nothing where none is known to have started this process. Where one launcher
+/// has started another, the inner one counts: the one that says the fewest processes. A batch
+/// script of Slurm's is no launch, whatever SLURM_NTASKS is; a step of srun's is. Local; reads
+/// variables.
 TUTTI_API std::optional<Launch> find_launch();
 TUTTI_API std::optional<Launch> find_launch(const Variable& variable);
 
-/// Empty, unless a job of one rank to MPI is one of several to its launcher: then what happened and
-/// what to do. That is a program of one MPI that another's launcher has started: all of its ranks
-/// would believe to be alone. `mpi` is the name of the MPI that the program uses.
+/// An explanation if MPI sees a job of one rank where the launcher has started several: what
+/// happened, and what to do. Else empty. The cause is a program of one MPI that another's launcher
+/// has started: all of its ranks would believe to be alone. `mpi` is the name of the MPI that the
+/// program uses.
 TUTTI_API std::string launch_mismatch(const std::optional<Launch>& launch, int world_size,
                                       const std::string& mpi);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For programs and bindings that use MPI beside the library, without <mpi.h>. See tutti/mpi.hpp.
+// MPI beside the library without <mpi.h>: for programs and bindings. With it: tutti/mpi.hpp.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ namespace tutti {
 enum class MpiAbi {
   openmpi,   ///< Open MPI 4 and 5
   mpich,     ///< MPICH from 3.1 on, Intel MPI, MVAPICH, Cray MPICH
-  standard,  ///< that of MPI 5.0, whose library is libmpi_abi.so: MPICH from 5.0 on, Intel MPI
+  standard,  ///< the ABI of MPI 5.0, whose library is libmpi_abi.so: MPICH from 5.0 on, Intel MPI
 };
 
-/// "openmpi", "mpich" or "standard", as in TUTTI_MPI.
+/// The name of the kind, "openmpi", "mpich" or "standard", as in TUTTI_MPI.
 TUTTI_API const char* to_string(MpiAbi abi) noexcept;
 
 /// The MPI of this process. Loads it if need be, chosen as for a "dist" store: the MPI that the
@@ -34,11 +34,12 @@ TUTTI_API MpiAbi mpi_abi();
 /// The MPI library that is loaded, such as "Open MPI v4.1.4" or "MPICH 4.0.2". May be called before
 /// MPI_Init. Errors: those of mpi_abi().
 TUTTI_API std::string mpi_version();
-/// The MPI that the library, or the plug-in that it has loaded, was built with, in the same words.
+/// The MPI that the library, or the plug-in that it has loaded, was built with, in the words of
+/// mpi_version().
 TUTTI_API std::string mpi_of_build();
 
-/// Where the part of the library is that speaks to MPI: the file of the plug-in, or "linked" in a
-/// program with the static library. Errors: those of mpi_abi().
+/// The part of the library that speaks to MPI: the file of the plug-in, or "linked" in a program
+/// with the static library. Errors: those of mpi_abi().
 TUTTI_API std::string mpi_plugin();
 
 /// Messages between the ranks of MPI_COMM_WORLD by MPI alone, for programs without <mpi.h>, where
@@ -51,11 +52,12 @@ class TUTTI_API MpiMessages {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// 0 to 3: MPI_THREAD_SINGLE to MPI_THREAD_MULTIPLE.
+  /// The level of threads that MPI provides, 0 to 3 for MPI_THREAD_SINGLE to MPI_THREAD_MULTIPLE.
   [[nodiscard]] int thread_level() const;
 
   /// Messages from one rank to another arrive in their order. Up to 2 GiB, of equal size on both
-  /// sides. Both wait. Errors: timeout, after which no more may be sent; communication.
+  /// sides. Both calls wait for the other side. Errors: timeout, after which no more may be sent;
+  /// communication.
   void send(int to, std::span<const std::byte> bytes) const;
   void receive(int from, std::span<std::byte> bytes) const;
 

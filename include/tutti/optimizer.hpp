@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer is to a store. The optimizers that there are: optimizers.hpp.
+// The interface of an optimizer to a store. The library's optimizers: optimizers.hpp.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace tutti {
 
-/// What every optimizer has. The gradient that enters the formulas is
+/// The options of every optimizer. The gradient that enters the formulas is
 /// g' = clip(rescale_grad * g, -clip_gradient, +clip_gradient), where g has been divided by the
 /// loss scale and clipped by the global norm.
 struct OptimizerOptions {
@@ -41,7 +41,7 @@ struct UpdateStep {
   double learning_rate;  ///< after the schedule, times the key's lr_mult
   double weight_decay;   ///< times the key's wd_mult
   std::uint64_t key;     ///< a digest of the key, for noise that differs between keys
-  /// What the gradient is multiplied by besides rescale_grad: by the optimizers of this library. A
+  /// Factor of the gradient besides rescale_grad, which the optimizers of this library apply. A
   /// program's own gets a gradient that has been multiplied already, and 1 here.
   double gradient_factor = 1.0;
 };
@@ -51,17 +51,18 @@ template <class Real>
 struct ElementRange {
   std::span<const Real> gradient;  ///< the sum over all ranks
   std::span<Real> weight;
-  std::span<Real* const> states;  ///< where each state's element `first` is
+  std::span<Real* const> states;  ///< the address of each state's element `first`
   std::size_t first = 0;
 };
 
 class OptimizerUses;  // the implementation: runtime/optimizers/uses.hpp
 
-/// How weights follow from gradients. The store keeps the state tensors (same shape as the weight;
-/// same dtype, or float32 for 16-bit weights) and the update counts: these and the options are all
-/// that an update depends on. Options changed later take effect at the next push; all ranks must
-/// change them alike (the store compares). What changes an option waits for the asynchronous pushes
-/// under way of the stores that run the optimizer, as a call of these stores would.
+/// A rule by which weights follow from gradients. The store keeps the state tensors (same shape as
+/// the weight; same dtype, or float32 for 16-bit weights) and the update counts: these and the
+/// options are all that an update depends on. Options changed later take effect at the next push;
+/// all ranks must change them alike (the store compares). A call that changes an option waits for
+/// the asynchronous pushes under way of the stores that run the optimizer, as a call of these
+/// stores would.
 class TUTTI_API Optimizer {
  public:
   /// Errors  invalid_argument: a value out of its range.
@@ -74,7 +75,7 @@ class TUTTI_API Optimizer {
   /// Number of state tensors per key, at most kMostStates.
   [[nodiscard]] virtual int num_states() const = 0;
   static constexpr int kMostStates = 7;
-  /// A state starts as zeros, or as a copy of the weight if this is true.
+  /// True if the state starts as a copy of the weight, not as zeros.
   [[nodiscard]] virtual bool starts_as_weight(int /*state*/) const { return false; }
 
   /// True if element i of the weight depends on element i of the gradient and of the states only.
@@ -82,8 +83,8 @@ class TUTTI_API Optimizer {
   /// whole sum into a buffer, and an update sees whole tensors.
   [[nodiscard]] virtual bool elementwise() const { return true; }
 
-  /// True if a row-sparse key may be updated by it: of a push only the rows that it names, as if
-  /// they were the tensor; weights and states of all other rows stay as they are.
+  /// True if it can update row-sparse keys: of a push only the rows that it names, as if they were
+  /// the tensor; weights and states of all other rows stay as they are.
   [[nodiscard]] virtual bool updates_rows() const { return false; }
 
   /// Updates `weight` and `states` in place. The result may not depend on how a tensor is cut into
@@ -91,15 +92,16 @@ class TUTTI_API Optimizer {
   virtual void update(const UpdateStep& step, const ElementRange<float>& range) const = 0;
   virtual void update(const UpdateStep& step, const ElementRange<double>& range) const = 0;
 
+  /// Sets the rate before schedule and multipliers.
   /// Errors  invalid_argument: a value below 0, or a schedule decides the rate.
   void set_learning_rate(double learning_rate);
-  /// The rate before schedule and multipliers.
+  /// The learning rate before schedule and multipliers.
   [[nodiscard]] double learning_rate() const noexcept { return options_.learning_rate; }
   /// Changes the option momentum, or beta1 where there is none.
   /// Errors  invalid_argument: a value out of its range; an optimizer that has neither; a change
   ///         from or to 0 where a state comes or goes with it.
   void set_momentum(double momentum);
-  /// Another schedule, or none; learning_rate() stays as its base.
+  /// Sets another schedule, or none; learning_rate() stays as its base.
   /// Errors  invalid_argument: a value out of its range, or a warm-up that begins above the base.
   void set_schedule(std::optional<Schedule> schedule);
   [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
@@ -112,22 +114,22 @@ class TUTTI_API Optimizer {
   void set_lr_mult(const Key& key, double factor);
   void set_wd_mult(const Key& key, double factor);
 
-  /// `count` as in UpdateStep. `num_update` is what the schedule sees: the largest update count of
-  /// the store's keys, those that are being updated included.
+  /// The values of one update. `count` is that of UpdateStep. `num_update`, which the schedule
+  /// sees, is the largest update count of the store's keys, those that are being updated included.
   [[nodiscard]] UpdateStep step(const Key& key, std::uint64_t count,
                                 std::uint64_t num_update) const;
 
-  /// Depends on every value that an update depends on; the store compares it between ranks.
+  /// A digest of every value that an update depends on; the store compares it between ranks.
   [[nodiscard]] virtual std::uint64_t fingerprint() const;
-  /// For messages and checkpoints, as optimizer::create takes it:
+  /// Name and options for messages and checkpoints, as optimizer::create takes them:
   /// "sgd,learning_rate=0.1,momentum=0.9". Options that have their defaults are left out, but for
-  /// the learning rate. This one writes name, learning rate, schedule and loss scale; an optimizer
-  /// of the program's own that has other options overrides it, and appends them.
+  /// the learning rate. This implementation writes name, learning rate, schedule and loss scale; an
+  /// optimizer of the program's own that has other options overrides it, and appends them.
   [[nodiscard]] virtual std::string describe() const;
   virtual std::string in_words() const final { return describe(); }  // the former name
 
  protected:
-  /// set_momentum() of an optimizer that has one, while no push is under way.
+  /// Carries out set_momentum() in an optimizer that has a momentum, while no push is under way.
   virtual void assign_momentum(double momentum);
 
  private:

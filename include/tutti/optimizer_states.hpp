@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store's optimizer keeps, key by key: for checkpoints in formats of other libraries.
-// KVStore::save() and load() do the same for a whole store, in one file.
+// The states of a store's optimizer, key by key, for checkpoints in formats of other libraries.
+// KVStore::save() and load() are for a whole store.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class TUTTI_API Pending {
   [[nodiscard]] bool ready() const noexcept;
   /// Returns when the call is complete on this rank: its results are there, and its values belong
   /// to the program again. Ranks may wait at different times, in any order.
-  /// Errors  what the call failed with, each time: mismatch, invalid_argument, out_of_memory,
+  /// Errors  the error of the call, at each wait: mismatch, invalid_argument, out_of_memory,
   ///         user_code, timeout or communication, on all ranks alike. Ranks that are out of step
   ///         cannot go on: one whose call meets a call of another kind, such as a barrier, or that
   ///         gives it another priority. Then the group has failed. invalid_argument in an updater,
@@ -34,7 +34,7 @@ class TUTTI_API Pending {
   std::shared_ptr<AsyncState> state_;
 };
 
-/// How an asynchronous call treats its values, and when it comes.
+/// How an asynchronous call treats its values, and when it is carried out.
 struct AsyncOptions {
   /// Calls of a higher priority go first, among those that are ready on all ranks. The priority of
   /// a call must be equal on all ranks.

@@ -17,13 +17,14 @@
 
 namespace tutti {
 
-/// What a program returns that has saved itself because it was asked to stop: start it again.
+/// The exit code of a program that has saved itself because it was asked to stop: start it again.
 /// (EX_TEMPFAIL; batch scripts requeue the job.)
 inline constexpr int kExitRequeue = 75;
 
-/// While it lives, SIGTERM and SIGUSR1 do not end this process: they ask the job to stop. A signal
-/// to one rank is enough: the request travels with the announcement of that rank's next collective
-/// call, and KVStore::stop_requested() is true on all ranks from that call on.
+/// While an object of this class lives, SIGTERM and SIGUSR1 do not end this process: they ask the
+/// job to stop. A signal to one rank is enough: the request travels with the announcement of that
+/// rank's next collective call, and KVStore::stop_requested() is true on all ranks from that call
+/// on.
 ///
 /// A second signal ends the process at once, as if there were no handler. One that comes within a
 /// second of the first does not count: launchers often deliver a signal twice. After SIGTERM, which
@@ -37,14 +38,14 @@ inline constexpr int kExitRequeue = 75;
 class TUTTI_API PreemptionSignals {
  public:
   PreemptionSignals();
-  /// The signals do again what they did before; what they asked for is forgotten.
+  /// The signals do again what they did before; their request is forgotten.
   ~PreemptionSignals();
   PreemptionSignals(const PreemptionSignals&) = delete;
   PreemptionSignals& operator=(const PreemptionSignals&) = delete;
 
   /// For a program that learns from its options, after the first signals could come, that it cannot
-  /// save itself: from now on it is as if there had never been this object. A signal that has come
-  /// already comes again, and so usually ends the process. Local.
+  /// save itself: from now on the process behaves as if there had never been this object. A signal
+  /// that has come already comes again, and so usually ends the process. Local.
   void pass_on() noexcept;
 
   /// True once a signal has come to this rank. Other ranks may not know of it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program of an mpirun job ends.
+// How a program of an mpirun job runs and ends; the version of the library.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace tutti {
 
-/// Runs `body` and returns the process exit code. What `body` throws is printed as one line on
+/// Runs `body` and returns the process exit code. An exception of `body` is printed as one line on
 /// standard error, once for the job where every rank fails alike, and becomes an exit code: 1 usage
 /// or configuration, 2 failure at run time, 3 replicas differ, 4 deadline passed. If other ranks
-/// cannot know of the failure, the whole job is ended, so that none waits for this one. If what was
-/// printed to standard output cannot be written, the exit code 0 becomes 2.
+/// cannot know of the failure, the whole job is ended, so that none waits for this one. If its
+/// standard output cannot be written, the exit code 0 becomes 2.
 ///
 ///     int main(int argc, char** argv) {
 ///       return tutti::run_program("my-program", [&] { return train(argc, argv); });

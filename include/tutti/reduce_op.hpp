@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives do to the elements of several ranks.
+// Reductions: how collectives combine the elements of several ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tutti {
 /// the sum, divided once by the number of ranks, of floating-point types alone.
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg };
 
-/// "sum" and so on.
+/// The name of the reduction, such as "sum".
 TUTTI_API const char* to_string(ReduceOp op) noexcept;
 
 /// An operation of the program's own. It need not be commutative: operands are combined in the
@@ -24,18 +24,18 @@ struct UserOp {
   std::string name;  ///< for messages; the same on all ranks
 
   /// `left` becomes left (op) right. Both have one shape and dtype, and lie in the library's
-  /// memory. It makes no calls of the communicator. What it throws comes out of the call on all
-  /// ranks as user_code, and nothing is changed.
+  /// memory. It makes no calls of the communicator. If it throws, the call throws user_code on all
+  /// ranks, and nothing is changed.
   std::function<void(const TensorView& left, const ConstTensorView& right)> combine;
 
   /// True: elements are combined one by one, so that ranks may share the work; `combine` then gets
   /// one-dimensional parts of any length. False: it gets whole tensors, on one rank.
   bool elementwise = false;
 
-  /// True: what `combine` does depends on its operands alone, so that it gives the same bits, or
-  /// throws, on every rank. allreduce() and reduce() of few bytes (8 KiB of all ranks together) are
-  /// then combined by every rank, which takes one meeting of the ranks instead of two. What it
-  /// throws on some ranks alone all the same, the others hear of in their next call.
+  /// True: the result of `combine` depends on its operands alone, so that it gives the same bits,
+  /// or throws, on every rank. allreduce() and reduce() of few bytes (8 KiB of all ranks together)
+  /// are then combined by every rank, which takes one meeting of the ranks instead of two. If it
+  /// throws on some ranks alone all the same, the others learn of it in their next call.
   bool pure = false;
 };
 

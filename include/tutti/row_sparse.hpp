@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some rows of a table: what row-sparse keys are pushed and pulled in.
+// Row-sparse values: some rows of a table, the form in which row-sparse keys are pushed and pulled.
 //
 // A row-sparse key (KVStore::init_row_sparse) holds a table, for example of embeddings, of which a
-// push changes a few rows. What a push or pull moves and computes is in proportion to these rows,
-// never to the table. A table of zeros takes memory for the pages that were written only.
+// push changes a few rows. A push or pull moves and computes in proportion to these rows, never to
+// the table. A table of zeros takes memory for the pages that were written only.
 //
 //   push   Sums the union of the rows over values and ranks. A row that occurs several times in
 //          what a rank pushes is summed first, in the canonical order of its occurrences. Then the
@@ -36,7 +36,7 @@
 
 namespace tutti {
 
-/// Rows that it owns; what a pull fills.
+/// Rows in memory of their own, which a pull fills.
 /// Shape  ids is (n), int64; rows is (n, ...), where ... are the table's dimensions but the first.
 struct RowSparse {
   Tensor ids = Tensor::empty({0}, DType::int64);
@@ -60,9 +60,9 @@ struct RowSparse {
   }
 };
 
-/// Rows that are borrowed; what a push takes. Row i of `rows` is, or is added to, row ids[i] of the
+/// Borrowed rows, as a push takes them. Row i of `rows` is, or is added to, row ids[i] of the
 /// table. Ids may be of any integer type and shape, in any order, and occur several times. A value
-/// without ids and rows, such as RowSparse{}, is no rows for any table.
+/// without ids and rows, such as RowSparse{}, stands for no rows of any table.
 class RowSparseView {
  public:
   RowSparseView(const RowSparse& value) : ids_(value.ids), rows_(value.rows) {}  // NOLINT
@@ -83,13 +83,14 @@ class RowSparseView {
   ConstTensorView rows_;
 };
 
-/// `kv.push(3, row_sparse(ids, rows))`. What does not fit is the push's error, on every rank.
+/// `kv.push(3, row_sparse(ids, rows))`. Ids or rows that do not fit are an error of the push, on
+/// every rank.
 inline RowSparseView row_sparse(ConstTensorView ids, ConstTensorView rows) {
   return RowSparseView(RowSparseView::Parts{std::move(ids), std::move(rows)});
 }
 
-/// Where a pull puts rows. Ids or rows of another size are allocated again, on the device where
-/// they were: a RowSparse with `rows` of no elements on a GPU gets its rows there.
+/// The target of a pull of rows. Ids or rows of another size are allocated again, on the device
+/// where they were: a RowSparse with `rows` of no elements on a GPU gets its rows there.
 class RowSparseOutput {
  public:
   RowSparseOutput(RowSparse& target) : target_(&target) {}  // NOLINT: implicit on purpose

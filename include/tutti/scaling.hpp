@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling, and what a store knows of the gradients that it scales or clips as a whole.
+// Loss scaling, and a store's account of the gradients that it scales or clips as a whole.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct LossScale {
   std::uint64_t growth_interval = 2000;  ///< at least 1
 };
 
-/// What KVStore::gradient_scaling() tells: the same on all ranks after the same pushes.
+/// The result of KVStore::gradient_scaling(), the same on all ranks after the same pushes.
 struct GradientScaling {
-  double loss_scale = 1;          ///< what the loss of the next push is multiplied by
-  std::uint64_t good_pushes = 0;  ///< in a row since a dynamic scale changed last
+  double loss_scale = 1;          ///< factor for the loss before the next push
+  std::uint64_t good_pushes = 0;  ///< finite pushes in a row since a dynamic scale changed last
   std::uint64_t skipped = 0;      ///< pushes whose gradients were not finite
-  double norm = 0;                ///< that clip_global_norm compares; of the last push
-  bool was_skipped = false;       ///< the last push
+  double norm = 0;                ///< norm of the last push, as clip_global_norm compares it
+  bool was_skipped = false;       ///< true if the last push updated nothing
 };
 
 }  // namespace tutti

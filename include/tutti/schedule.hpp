@@ -29,15 +29,15 @@ struct MultiFactor {
   double factor = 1.0;  ///< above 0, at most 1
 };
 
-/// final + (base - final) * (1 - x)^power, where x goes from 0 at the end of the warm-up to 1 at
-/// update max_update and stays there.
+/// The rate is final + (base - final) * (1 - x)^power, where x goes from 0 at the end of the
+/// warm-up to 1 at update max_update and stays there.
 struct Poly {
   std::uint64_t max_update = 0;  ///< above the warm-up's steps
   double power = 2.0;            ///< above 0
   double final_lr = 0.0;
 };
 
-/// final + (base - final) * (1 + cos(pi * x)) / 2, with x as for Poly.
+/// The rate is final + (base - final) * (1 + cos(pi * x)) / 2, with x as for Poly.
 /// Source  Loshchilov and Hutter, ICLR 2017, without restarts.
 struct Cosine {
   std::uint64_t max_update = 0;  ///< above the warm-up's steps
@@ -55,6 +55,7 @@ struct Warmup {
 
 }  // namespace schedule
 
+/// A decay of the rate, and a warm-up:
 /// `Schedule{schedule::Cosine{.max_update = 10000}, {.steps = 100}}`.
 struct Schedule {
   std::variant<schedule::Factor, schedule::MultiFactor, schedule::Poly, schedule::Cosine> decay;
@@ -72,10 +73,10 @@ TUTTI_API std::optional<Schedule> create(std::string_view text);
 
 }  // namespace schedule
 
-/// "factor", "multifactor", "poly" or "cosine".
+/// The name of the decay: "factor", "multifactor", "poly" or "cosine".
 TUTTI_API std::string name_of(const Schedule& schedule);
 
-/// The rate at update u = 1, 2, ..., from the base rate. A function of its arguments alone, and of
+/// The rate at update u = 1, 2, ..., from the base rate. Depends on its arguments alone, and has
 /// the same bits on every machine.
 TUTTI_API double learning_rate_at(const Schedule& schedule, double base, std::uint64_t update);
 

@@ -26,8 +26,8 @@ struct TUTTI_API Settings {
   std::chrono::duration<double> timeout{300.0};
 
   /// TUTTI_GRACE: how long a call waits for the other ranks after SIGTERM has asked this process to
-  /// end (see PreemptionSignals). Seconds above 0 (fractions allowed). Default 30: what batch
-  /// systems leave a job before they kill it.
+  /// end (see PreemptionSignals). Seconds above 0 (fractions allowed). Default 30: the time that
+  /// batch systems leave a job before they kill it.
   std::chrono::duration<double> grace{30.0};
 
   /// TUTTI_RANKS_PER_NODE: splits a host into virtual nodes, for tests and experiments: "4" gives
@@ -43,23 +43,23 @@ struct TUTTI_API Settings {
   /// it returns at once, and pull() waits for its keys. Default 0.
   bool asynchronous = false;
 
-  /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces what cannot be reduced in place; in a
-  /// job of one node, this times the threads of a rank, up to 16M.
+  /// TUTTI_CHUNK_BYTES: the chunks in which a node reduces data that cannot be reduced in place; in
+  /// a job of one node, this times the threads of a rank, up to 16M.
   /// Bytes, suffixes K, M, G (and KiB, MiB, GiB) are powers of 1024; 4K to 16M, a multiple of 64.
   /// Default 256K.
   std::size_t chunk_bytes = std::size_t{256} << 10;
 
-  /// TUTTI_PIECE_BYTES: what a node sends to another at a time; "halving" sends up to half a share.
-  /// Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K: what MPI sends at once. It asks
-  /// the receiver before it sends more, and the answer waits behind the data that goes the other
-  /// way. Where that takes less time all the same, a job learns to send up to 8 of them at a time,
-  /// unless another size is given here: see `tuning`.
+  /// TUTTI_PIECE_BYTES: the bytes that a node sends to another at a time; "halving" sends up to
+  /// half a share. Bytes with suffix, 4K to 16M, a multiple of 64. Default 32K, which MPI sends at
+  /// once. MPI asks the receiver before it sends more, and the answer waits behind the data that
+  /// goes the other way. Where that takes less time all the same, a job learns to send up to 8
+  /// pieces at a time, unless another size is given here: see `tuning`.
   std::size_t piece_bytes = std::size_t{32} << 10;
 
   /// TUTTI_ALGORITHMS: choices that replace the library's own, separated by commas:
-  /// inline-shared=BYTES and inline-private=BYTES (what travels inside the signals, by where it
-  /// lies), streamed-slots=BYTES (scratch of calls from this size on is written past the caches),
-  /// streamed-outputs=BYTES (the same for outputs of a node that are larger together),
+  /// inline-shared=BYTES and inline-private=BYTES (data that travels inside the signals, by where
+  /// it lies), streamed-slots=BYTES (scratch of calls from this size on is written past the
+  /// caches), streamed-outputs=BYTES (the same for outputs of a node that are larger together),
   /// inputs=announced|staged|fetched and results=spread|own|fetched|updated (how large calls move
   /// data in a node: collectives/choice/README.md), paths=in-turn (each call another way, for
   /// tests), direct-outputs=BYTES (pushpull writes its outputs at once from this size on),
@@ -67,17 +67,17 @@ struct TUTTI_API Settings {
   /// wait-group=RANKS, in-flight=CHUNKS, pieces=1|2|4|8 (in a message between nodes), chain=BYTES
   /// (broadcasts of this size go from node to node), halved=BYTES (sums of up to this size go by
   /// halves with the handshakes), handshakes=direct|doubling, exchange=direct|halving|mpi (between
-  /// nodes; "mpi" has an order of its own). Default empty. What it says of a node, or of pieces, is
-  /// not learnt.
+  /// nodes; "mpi" has an order of its own). Default empty. Choices that it makes for a node, or for
+  /// pieces, are not learnt.
   std::string algorithms;
 
   /// TUTTI_ARENA_BYTES: the most node-shared memory that one rank may use. Bytes with suffix.
   /// Default 0: twice the rank's share of the machine's memory, and at most all of it.
   std::size_t arena_bytes = 0;
 
-  /// TUTTI_SHARED_MEMORY: what the ranks of a node share memory through: "memfd" (leaves nothing
-  /// behind, needs no mount), "shm" (/dev/shm), "none" (every rank is a node of its own), or
-  /// "auto", which takes the first that works. Default auto.
+  /// TUTTI_SHARED_MEMORY: the means by which the ranks of a node share memory: "memfd" (leaves
+  /// nothing behind, needs no mount), "shm" (/dev/shm), "none" (every rank is a node of its own),
+  /// or "auto", which takes the first that works. Default auto.
   std::string shared_memory = "auto";
 
   /// TUTTI_GPU_PATH: how values on GPUs are summed over the ranks: "nccl" (in a node between the
@@ -92,9 +92,9 @@ struct TUTTI_API Settings {
   /// addition. Default auto.
   std::string gpu_path = "auto";
 
-  /// TUTTI_VERIFY: what ranks compare with every push, by digests, of the bytes of its keys'
-  /// replicas and optimizer states: "off" (none), "sampled" (a 256th, in turn) or "full" (all,
-  /// which reads them once more). Default sampled.
+  /// TUTTI_VERIFY: which part of its keys' replicas and optimizer states ranks compare with every
+  /// push, by digests of bytes: "off" (none), "sampled" (a 256th, in turn) or "full" (all, which
+  /// reads them once more). Default sampled.
   Verify verify = Verify::sampled;
 
   /// TUTTI_LOG: what is written to standard error, a line each with the rank in front: "quiet"
@@ -103,9 +103,10 @@ struct TUTTI_API Settings {
   /// Default warning. Ranks may differ.
   LogLevel log = LogLevel::warning;
 
-  /// TUTTI_STATISTICS: what calls cost on all ranks, as one table in the moment of MPI_Finalize,
-  /// by rank 0: "1" to standard error, or the name of a file. Default empty: none. Like the next
-  /// two, of "dist" stores and Communicator::world(); of several, one table each.
+  /// TUTTI_STATISTICS: rank 0 writes a table of what calls cost on all ranks, in the moment of
+  /// MPI_Finalize: "1" to standard error, or the name of a file. Default empty: none. Like the next
+  /// two settings, it is for "dist" stores and Communicator::world(); several of them have a table
+  /// each.
   std::string statistics;
 
   /// TUTTI_PROMETHEUS: the name of a file for Prometheus's textfile collector, such as
@@ -144,16 +145,16 @@ struct TUTTI_API Settings {
   /// launcher that started this process; else that of the build. Default auto. Ranks may differ.
   std::string mpi = "auto";
 
-  /// Not a variable: what from_environment() could not read, with what was expected. Whatever is
-  /// created with these settings then throws it as invalid_argument: a "dist" store or
-  /// Communicator::world() on all ranks alike, so that a job says it once.
+  /// Not a variable: the error of from_environment(), which value it could not read and what was
+  /// expected. A store or communicator created with these settings throws it as invalid_argument: a
+  /// "dist" store or Communicator::world() on all ranks alike, so that a job says it once.
   std::string environment_error;
 
   /// Reads the TUTTI_* variables of this process. A variable with the prefix that is not a setting
   /// is reported as a warning that names the nearest one. Does not throw: see environment_error.
   static Settings from_environment();
 
-  /// The same from any set of variables; warnings are appended to `warnings_found`.
+  /// Reads the settings from any set of variables; warnings are appended to `warnings_found`.
   /// Errors  invalid_argument: a value that cannot be read, with what was expected.
   static Settings from_variables(const std::map<std::string, std::string>& variables,
                                  std::vector<std::string>& warnings_found);
@@ -162,7 +163,7 @@ struct TUTTI_API Settings {
   static std::string help();
 };
 
-/// "64M", "64MiB", "1048576" -> bytes. Errors: invalid_argument.
+/// The bytes that a text such as "64M", "64MiB" or "1048576" stands for. Errors: invalid_argument.
 TUTTI_API std::size_t parse_bytes(const std::string& text);
 
 }  // namespace tutti

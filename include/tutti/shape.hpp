@@ -42,13 +42,13 @@ class TUTTI_API Shape {
   std::size_t count_ = 1;
 };
 
-/// "(2, 3)"; "()" for a scalar.
+/// The shape as it is printed: "(2, 3)"; "()" for a scalar.
 TUTTI_API std::string to_string(const Shape& shape);
 
 enum class DeviceKind : std::uint8_t { cpu, gpu };
 
-/// Where a tensor lives. Several cpu(i) are one memory: the index only tells values apart, as in
-/// a list of values pushed from several devices.
+/// The device that holds a tensor. Several cpu(i) are one memory: the index only tells values
+/// apart, as in a list of values pushed from several devices.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
@@ -58,7 +58,7 @@ struct Device {
 constexpr Device cpu(int index = 0) noexcept { return {DeviceKind::cpu, index}; }
 constexpr Device gpu(int index = 0) noexcept { return {DeviceKind::gpu, index}; }
 
-/// "cpu(0)".
+/// The device as it is printed: "cpu(0)".
 TUTTI_API std::string to_string(Device device);
 
 }  // namespace tutti

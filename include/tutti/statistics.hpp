@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have cost this rank, and which ranks it waited for.
+// Statistics: the cost of this rank's calls, and the ranks that it waited for.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct CallStatistics {
   double seconds = 0;       ///< from the beginning to the end of the calls
   /// The part from this rank's announcement until it knew that every rank had announced the call.
   double waiting_seconds = 0;
-  /// The ranks that arrived last; the one that was waited for longest comes first. A rank that does
-  /// not wait was last itself.
+  /// The ranks that arrived last; the one that was waited for longest comes first. A rank that did
+  /// not wait was the last one itself.
   std::vector<LastRank> last{};
 };
 
-/// What this rank has seen since its communicator was made. Counting is always on; it costs some
-/// ten nanoseconds a call.
+/// The cost of this rank's calls since its communicator was made. Counting is always on; it costs
+/// some ten nanoseconds a call.
 struct TUTTI_API Statistics {
   int rank = 0;
   double seconds = 0;                 ///< since the communicator was made

@@ -176,7 +176,7 @@ class TUTTI_API Tensor {
   static Tensor adopt(std::shared_ptr<void> owner, void* data, Shape shape, DType dtype,
                       Device device = cpu());
 
-  /// What was moved from has no memory and no elements: its shape is (0).
+  /// A tensor that was moved from has no memory and no elements: its shape is (0).
   Tensor(Tensor&& other) noexcept { swap(other); }
   Tensor& operator=(Tensor&& other) noexcept {
     Tensor(std::move(other)).swap(*this);
@@ -208,7 +208,7 @@ class TUTTI_API Tensor {
   [[nodiscard]] std::span<const T> values() const {
     return view().values<T>();
   }
-  /// As those of ConstTensorView.
+  /// Elements as those of ConstTensorView.
   template <Element T>
   [[nodiscard]] std::vector<T> to_vector() const {
     return view().template to_vector<T>();

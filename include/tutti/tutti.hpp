@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of Tutti.
+// The whole C++ API of Tutti, but for mpi.hpp and mpi_abi.hpp.
 #pragma once
 
 #include "tutti/arguments.hpp"

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-// Lists of counts have a number of elements per rank, in the order of ranks.
+// Lists of counts have one number of elements for each rank, in the order of ranks.
 
 /// Rank `root` receives the inputs of all ranks, one after the other in the order of ranks.
 /// Shape   `output` of `root` has size times the elements of `input`; elsewhere it is not touched
@@ -26,7 +26,7 @@ TUTTI_API int tutti_communicator_scatter(tutti_communicator* communicator,
                                          const tutti_tensor* input, const tutti_tensor* output,
                                          int root);
 
-/// Every rank's number, in the order of ranks, in `counts`, which has room for size numbers.
+/// The `count` of every rank, in the order of ranks, in `counts`, which has room for size numbers.
 /// Collective.
 TUTTI_API int tutti_communicator_exchange_counts(tutti_communicator* communicator, int64_t count,
                                                  int64_t* counts);
@@ -50,9 +50,9 @@ TUTTI_API int tutti_communicator_reduce_scatterv(tutti_communicator* communicato
 TUTTI_API int tutti_communicator_alltoall(tutti_communicator* communicator,
                                           const tutti_tensor* input, const tutti_tensor* output);
 
-/// As above, with blocks of any sizes: input_counts[r] elements go to rank r, and output_counts[r]
-/// come from it. Collective.
-/// Errors  invalid_argument, on all ranks: what one rank gives is not what another expects.
+/// An alltoall with blocks of any sizes: input_counts[r] elements go to rank r, and
+/// output_counts[r] come from it. Collective.
+/// Errors  invalid_argument, on all ranks: one rank gives another count than another expects.
 TUTTI_API int tutti_communicator_alltoallv(tutti_communicator* communicator,
                                            const tutti_tensor* input, const int64_t* input_counts,
                                            const tutti_tensor* output,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores as files. What they hold and promise: KVStore::save in tutti/kvstore.hpp.
+// Checkpoints of stores. Their contents and guarantees: KVStore::save in tutti/kvstore.hpp.
 #ifndef TUTTI_C_CHECKPOINT_H
 #define TUTTI_C_CHECKPOINT_H
 
@@ -10,13 +10,14 @@
 extern "C" {
 #endif
 
-/// What a program saves with a store: epoch, position, seed. Both are UTF-8 and end with a 0 byte.
+/// A text that a program saves with a store, such as epoch, position or seed. Name and text are
+/// UTF-8 and end with a 0 byte.
 typedef struct tutti_metadata {
   const char* name;
   const char* text;
 } tutti_metadata;
 
-/// All zero is the default.
+/// The options of a load. All zero is the default.
 typedef struct tutti_load_options {
   int weights_only;   ///< takes the values alone, whatever updated them
   int other_options;  ///< takes the states of an optimizer of the same name with other options
@@ -44,13 +45,14 @@ TUTTI_API int tutti_kvstore_load(tutti_kvstore* kv, const char* directory,
 TUTTI_API int tutti_kvstore_loaded_metadata(const tutti_kvstore* kv, const char* name,
                                             const char** text);
 
-/// What the last load has to say: generations that are damaged and were passed over, residuals that
+/// The warnings of the last load: generations that are damaged and were passed over, residuals that
 /// begin at zero; a sentence per line, or an empty text. Valid until the next load. Local.
 TUTTI_API int tutti_kvstore_loaded_warnings(const tutti_kvstore* kv, const char** text);
 
-/// The optimizer's states and counts alone, in one file, which is replaced in one step. The store
-/// must hold the same keys when it loads; of the options, other_options counts. Collective.
-/// Errors  as above; invalid_argument without an optimizer.
+/// Save and load the optimizer's states and counts alone, in one file, which is replaced in one
+/// step. The store must hold the same keys when it loads; of the options, other_options counts.
+/// Collective.
+/// Errors  as for a whole store; invalid_argument without an optimizer.
 TUTTI_API int tutti_kvstore_save_optimizer_states(tutti_kvstore* kv, const char* path);
 TUTTI_API int tutti_kvstore_load_optimizer_states(tutti_kvstore* kv, const char* path,
                                                   const tutti_load_options* options);

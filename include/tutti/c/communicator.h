@@ -17,7 +17,7 @@ enum { TUTTI_SUM = 0, TUTTI_PROD = 1, TUTTI_MIN = 2, TUTTI_MAX = 3, TUTTI_AVG = 
 /// A handle of the ranks of a job, or of a group of them.
 typedef struct tutti_communicator tutti_communicator;
 
-/// Where this rank is.
+/// The place of this rank in the job and in its node.
 typedef struct tutti_topology {
   int rank;
   int size;
@@ -50,12 +50,13 @@ TUTTI_API int tutti_communicator_split(tutti_communicator* communicator, int col
 
 /// The group of these `num_ranks` ranks of `communicator`, in this order; NULL on the others, which
 /// take part in the call all the same. All ranks give the same list. Otherwise as split.
-/// Errors  also invalid_argument: an empty list, what is no rank, a rank that is named twice.
+/// Errors  also invalid_argument: an empty list, a number that is no rank, a rank that is named
+///         twice.
 TUTTI_API int tutti_communicator_subgroup(tutti_communicator* communicator, const int* ranks,
                                           int num_ranks, tutti_communicator** group);
 
-/// The same group, made by its ranks alone: no other rank takes part. Collective over the
-/// `num_ranks` listed ranks, which give the same list.
+/// The group of tutti_communicator_subgroup, made by its ranks alone: no other rank takes part.
+/// Collective over the `num_ranks` listed ranks, which give the same list.
 /// Errors  invalid_argument, on this rank alone: as subgroup, or this rank is not listed. On all
 ///         listed ranks, after which nothing has changed: out_of_memory.
 TUTTI_API int tutti_communicator_create_group(tutti_communicator* communicator, const int* ranks,
@@ -68,7 +69,7 @@ TUTTI_API int tutti_communicator_job_rank(const tutti_communicator* communicator
 /// other ranks learn of it if they call on, as communication.
 TUTTI_API int tutti_communicator_destroy(tutti_communicator* communicator);
 
-/// Local.
+/// The ranks and nodes of the communicator. Local.
 TUTTI_API int tutti_communicator_topology(const tutti_communicator* communicator,
                                           tutti_topology* topology);
 

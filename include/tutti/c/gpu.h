@@ -9,15 +9,17 @@
 extern "C" {
 #endif
 
-/// How many GPUs there are, numbered from 0; 0 where there are none, for whatever reason. Local.
+/// The number of GPUs, which are numbered from 0; 0 where there are none, for whatever reason.
+/// Local.
 TUTTI_API int tutti_gpu_count(int* count);
 
-/// What is done with tensors on this GPU goes into this stream, a cudaStream_t, from now on: after
-/// what is in it already and before what is put there later. NULL is the default stream. What was
-/// put into the stream used before runs first. Local. Errors  invalid_argument: no such GPU.
+/// Work on tensors on this GPU goes into this stream, a cudaStream_t, from now on: after what is in
+/// it already and before what is put there later. NULL is the default stream. Work in the stream
+/// used before runs first. Local.
+/// Errors  invalid_argument: no such GPU.
 TUTTI_API int tutti_gpu_set_stream(int device_index, void* stream);
 
-/// Returns when all that was put into the GPU's stream has run. Local.
+/// Returns when all work in the GPU's stream has run. Local.
 /// Errors  invalid_argument: no such GPU; timeout; communication: that work failed.
 TUTTI_API int tutti_gpu_synchronize(int device_index);
 

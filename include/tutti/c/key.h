@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/// What a value is stored under: `text` unless it is NULL, else `number`. A store holds keys of one
-/// kind: its first key fixes which. The text ends with a 0 byte and is not kept.
+/// The key of a value: `text` unless it is NULL, else `number`. A store holds keys of one kind: its
+/// first key fixes which. The text ends with a 0 byte and is not kept.
 typedef struct tutti_key {
   const char* text;
   int64_t number;

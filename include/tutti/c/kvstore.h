@@ -62,7 +62,7 @@ TUTTI_API int tutti_kvstore_push(tutti_kvstore* kv, const tutti_item* items, int
 TUTTI_API int tutti_kvstore_pull(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                  int cast);
 
-/// What a pull may be asked for. All zero is what tutti_kvstore_pull does without `cast`.
+/// The options of a pull. All zero is tutti_kvstore_pull without `cast`.
 typedef struct tutti_pull_options {
   int cast;          ///< not 0: elements are converted to the outputs' dtypes
   int whole_tables;  ///< not 0: outputs of row-sparse keys receive the table; else they are
@@ -70,16 +70,16 @@ typedef struct tutti_pull_options {
   int priority;      ///< accepted and has no effect: a pull sends no message
 } tutti_pull_options;
 
-/// As tutti_kvstore_pull, with options. Local.
+/// tutti_kvstore_pull with options. Local.
 TUTTI_API int tutti_kvstore_pull_with(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                       const tutti_pull_options* options);
 
-/// push, then pull of the updated values into the outputs. If no item has an output, they are
+/// A push, then a pull of the updated values into the outputs. If no item has an output, they are
 /// written over the values. Collective. Errors  as push and pull.
 TUTTI_API int tutti_kvstore_pushpull(tutti_kvstore* kv, const tutti_item* items, int num_items,
                                      int priority);
 
-/// init, then pull. Collective.
+/// An init, then a pull. Collective.
 TUTTI_API int tutti_kvstore_broadcast(tutti_kvstore* kv, const tutti_item* items, int num_items);
 
 /// This rank's replica, without a copy, to be read only. Data and shape are valid until the store
@@ -92,12 +92,12 @@ TUTTI_API int tutti_kvstore_view(tutti_kvstore* kv, const tutti_key* key, tutti_
 TUTTI_API int tutti_kvstore_allocate(tutti_kvstore* kv, const int64_t* shape, int ndim, int dtype,
                                      tutti_buffer** buffer);
 
-/// Called once per distinct key of a push: `merged`, which is read only, is the sum over values and
-/// ranks; `stored` is changed in place. Runs on every rank on equal data, and must do the same on
-/// all. It may pull and view; a collective call inside it is an error. Key and tensors are valid
-/// until it returns.
-/// Returns 0. Anything else fails the store for good: the push returns user_code, and the other
-/// ranks learn of it at their next collective call at the latest.
+/// A rule of update of the program's own. Called once per distinct key of a push: `merged`, which
+/// is read only, is the sum over values and ranks; `stored` is changed in place. Runs on every rank
+/// on equal data, and must do the same on all. It may pull and view; a collective call inside it is
+/// an error. Key and tensors are valid until it returns. Returns 0. Anything else fails the store
+/// for good: the push returns user_code, and the other ranks learn of it at their next collective
+/// call at the latest.
 typedef int (*tutti_updater)(void* user_data, const tutti_key* key, const tutti_tensor* merged,
                              const tutti_tensor* stored);
 
@@ -108,17 +108,17 @@ TUTTI_API int tutti_kvstore_set_updater(tutti_kvstore* kv, tutti_updater updater
 /// Makes the store run an optimizer as its updater, with new state. Call it on every rank.
 TUTTI_API int tutti_kvstore_set_optimizer(tutti_kvstore* kv, const tutti_optimizer* optimizer);
 
-/// What happens to the gradients of a store whose optimizer has the option clip_global_norm or
+/// The account of the gradients of a store whose optimizer has the option clip_global_norm or
 /// loss_scale; the same on all ranks after the same pushes. See tutti/scaling.hpp.
 typedef struct tutti_gradient_scaling {
-  double loss_scale;     ///< what to multiply the loss of the next push by: 1 without loss_scale
-  uint64_t good_pushes;  ///< in a row since a dynamic scale changed last
+  double loss_scale;     ///< factor for the loss of the next push: 1 without loss_scale
+  uint64_t good_pushes;  ///< finite pushes in a row since a dynamic scale changed last
   uint64_t skipped;      ///< pushes whose gradients were not finite, and which updated nothing
   double norm;           ///< of the last push, as clip_global_norm compares it
-  int was_skipped;       ///< 1 if the last push was
+  int was_skipped;       ///< 1 if the last push updated nothing
 } tutti_gradient_scaling;
 
-/// Local.
+/// The account of the gradients of the last push. Local.
 TUTTI_API int tutti_kvstore_gradient_scaling(const tutti_kvstore* kv,
                                              tutti_gradient_scaling* scaling);
 
@@ -131,11 +131,11 @@ TUTTI_API int tutti_kvstore_set_gradient_compression(tutti_kvstore* kv, const ch
 /// Returns when every rank has called it. Collective.
 TUTTI_API int tutti_kvstore_barrier(tutti_kvstore* kv);
 
-/// One rank's failure becomes everybody's: as tutti_communicator_agree. Collective.
+/// One rank's failure becomes everybody's: see tutti_communicator_agree. Collective.
 TUTTI_API int tutti_kvstore_agree(tutti_kvstore* kv, int status, const char* text);
 
-/// Local, and also of a failed store. The type is the name that it was created with, aliases
-/// resolved, and valid until the store is destroyed.
+/// Rank, number of ranks, and type; also of a failed store. Local. The type is the name that it was
+/// created with, aliases resolved, and valid until the store is destroyed.
 TUTTI_API int tutti_kvstore_rank(const tutti_kvstore* kv, int* rank);
 TUTTI_API int tutti_kvstore_num_workers(const tutti_kvstore* kv, int* num_workers);
 TUTTI_API int tutti_kvstore_type(const tutti_kvstore* kv, const char** type);

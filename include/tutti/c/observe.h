@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store of the C API holds, whether its replicas are equal, and what calls have cost.
+// The keys of a store of the C API, the comparison of its replicas, and the cost of calls.
 #ifndef TUTTI_C_OBSERVE_H
 #define TUTTI_C_OBSERVE_H
 
@@ -18,11 +18,11 @@ extern "C" {
 /// `num_keys` of them, until the next call for this store or the store's end. Local.
 TUTTI_API int tutti_kvstore_keys(tutti_kvstore* kv, const tutti_key** keys, int* num_keys);
 
-/// What a comparison of replicas found.
+/// The result of a comparison of replicas.
 typedef struct tutti_verify_result {
   uint64_t bytes;                  ///< replicas and states that each rank compared
   uint64_t healed;                 ///< chunks of 64 KiB that differed, now equal
-  uint64_t healed_since_creation;  ///< since the store was made, by pushes too
+  uint64_t healed_since_creation;  ///< chunks healed since creation, by pushes too
 } tutti_verify_result;
 
 /// Compares all replicas and optimizer states between ranks. Where more than half of the ranks
@@ -31,7 +31,8 @@ typedef struct tutti_verify_result {
 /// Errors  divergence: no majority; on all ranks, nothing has changed, and a load is possible.
 TUTTI_API int tutti_kvstore_verify(tutti_kvstore* kv, tutti_verify_result* result);
 
-/// What calls of one name, or all of them, have cost this rank since the communicator was made.
+/// The cost to this rank of the calls of one name, or of all calls, since the communicator was
+/// made.
 typedef struct tutti_call_totals {
   uint64_t calls;
   uint64_t bytes;  ///< this rank's values, summed over the calls
@@ -44,15 +45,15 @@ typedef struct tutti_call_totals {
 } tutti_call_totals;
 
 /// The totals of the calls of a name: "push" (pushpull too), "pull", "allreduce" and so on; NULL is
-/// all calls. A name that was not called has 0 calls. What is counted is that of the communicator,
-/// so of all its stores. Local.
+/// all calls. A name that was not called has 0 calls. Calls are counted for a communicator, with
+/// all its stores. Local.
 TUTTI_API int tutti_kvstore_call_totals(const tutti_kvstore* kv, const char* call,
                                         tutti_call_totals* totals);
 TUTTI_API int tutti_communicator_call_totals(const tutti_communicator* communicator,
                                              const char* call, tutti_call_totals* totals);
 
-/// The same as a table for people, a line for each kind of call and list of keys, the 20 that took
-/// longest. The text is valid until the next call for this handle or its end. Local.
+/// The statistics as a table for people, a line for each kind of call and list of keys, the 20 that
+/// took longest. The text is valid until the next call for this handle or its end. Local.
 TUTTI_API int tutti_kvstore_statistics(tutti_kvstore* kv, const char** text);
 TUTTI_API int tutti_communicator_statistics(tutti_communicator* communicator, const char** text);
 

@@ -11,8 +11,9 @@ extern "C" {
 #endif
 
 /// A handle of an optimizer. Nothing here is collective; but all ranks change their optimizers
-/// alike, since a store compares them at its next push; a difference is an error on all ranks.
-/// What changes one waits for the asynchronous pushes under way of the stores that run it.
+/// alike, since a store compares them at its next push; a difference is an error on all ranks. A
+/// call that changes an optimizer waits for the asynchronous pushes under way of the stores that
+/// run it.
 typedef struct tutti_optimizer tutti_optimizer;
 
 /// Makes an optimizer from its name and options: "sgd,learning_rate=0.1,momentum=0.9",
@@ -24,22 +25,22 @@ TUTTI_API int tutti_optimizer_create(const char* text, tutti_optimizer** optimiz
 /// Ends the handle; NULL does nothing. A store that runs the optimizer goes on with it.
 TUTTI_API int tutti_optimizer_destroy(tutti_optimizer* optimizer);
 
-/// The rate from the next push on. Errors  invalid_argument: a value below 0, or a schedule decides
-/// the rate.
+/// Sets the learning rate from the next push on.
+/// Errors  invalid_argument: a value below 0, or a schedule decides the rate.
 TUTTI_API int tutti_optimizer_set_learning_rate(tutti_optimizer* optimizer, double learning_rate);
 
-/// The schedule from the next push on, as "cosine,max_update=10000,warmup_steps=100". NULL or
-/// "none" is none; the learning rate is then that before the schedule. Errors  invalid_argument: an
-/// unknown name or option; a value that is no number or out of its
+/// Sets the schedule from the next push on, as "cosine,max_update=10000,warmup_steps=100". NULL or
+/// "none" is none; the learning rate is then that before the schedule.
+/// Errors  invalid_argument: an unknown name or option; a value that is no number or out of its
 ///         range; a warm-up that begins above the learning rate. The schedule is as it was.
 TUTTI_API int tutti_optimizer_set_schedule(tutti_optimizer* optimizer, const char* schedule);
 
-/// The rate before schedule and multipliers.
+/// The learning rate before schedule and multipliers.
 TUTTI_API int tutti_optimizer_learning_rate(const tutti_optimizer* optimizer,
                                             double* learning_rate);
 
-/// Factors of one key's learning rate and weight decay, 1 unless set. Errors  invalid_argument: a
-/// value that is not finite.
+/// Set the factors of one key's learning rate and weight decay, 1 unless set.
+/// Errors  invalid_argument: a value that is not finite.
 TUTTI_API int tutti_optimizer_set_lr_mult(tutti_optimizer* optimizer, const tutti_key* key,
                                           double factor);
 TUTTI_API int tutti_optimizer_set_wd_mult(tutti_optimizer* optimizer, const tutti_key* key,

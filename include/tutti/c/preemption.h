@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/// What a program returns that has saved itself because it was asked to stop: start it again.
+/// The exit code of a program that has saved itself because it was asked to stop: start it again.
 /// (EX_TEMPFAIL; batch scripts requeue the job.)
 enum { TUTTI_EXIT_REQUEUE = 75 };
 
@@ -34,13 +34,12 @@ typedef struct tutti_preemption tutti_preemption;
 /// process, as ever. Local. Errors  invalid_argument: this process has one already.
 TUTTI_API int tutti_preemption_create(tutti_preemption** signals);
 
-/// The signals do again what they did before; what they asked for is forgotten. NULL does nothing.
-/// Local.
+/// The signals do again what they did before; their request is forgotten. NULL does nothing. Local.
 TUTTI_API int tutti_preemption_destroy(tutti_preemption* signals);
 
-/// For a program that learns from its options that it cannot save itself: from now on it is as if
-/// there had never been this object, which is still to be destroyed. A signal that has come already
-/// comes again, and so usually ends the process. Local.
+/// For a program that learns from its options that it cannot save itself: from now on the process
+/// behaves as if there had never been this object, which is still to be destroyed. A signal that
+/// has come already comes again, and so usually ends the process. Local.
 TUTTI_API int tutti_preemption_pass_on(tutti_preemption* signals);
 
 /// 1 once a signal has come to this rank, else 0. Other ranks may not know of it. Local.

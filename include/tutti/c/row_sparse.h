@@ -25,7 +25,7 @@ typedef struct tutti_rows_item {
   int num_values;
 } tutti_rows_item;
 
-/// As tutti_kvstore_init, of tables. Collective.
+/// Stores tables under row-sparse keys, as tutti_kvstore_init does tensors. Collective.
 TUTTI_API int tutti_kvstore_init_row_sparse(tutti_kvstore* kv, const tutti_item* items,
                                             int num_items);
 
@@ -35,7 +35,7 @@ TUTTI_API int tutti_kvstore_init_row_sparse_zeros(tutti_kvstore* kv, const tutti
                                                   const int64_t* shape, int ndim, int dtype);
 
 /// Sums the union of the rows over values and ranks, then updates these rows: without an updater
-/// the sums replace them; sgd, adam and adagrad update them alone. What it moves and computes is in
+/// the sums replace them; sgd, adam and adagrad update them alone. It moves and computes in
 /// proportion to the rows. Ranks may push different rows, or none. Collective. Otherwise as
 /// tutti_kvstore_push.
 /// Errors  invalid_argument: ids that are no integers or no rows of the table, rows of another
@@ -50,7 +50,7 @@ TUTTI_API int tutti_kvstore_row_sparse_pull(tutti_kvstore* kv, const tutti_key* 
                                             const tutti_tensor* row_ids, tutti_buffer** ids,
                                             tutti_buffer** rows);
 
-/// What tutti_kvstore_row_sparse_pull_with is asked for. A device that is all zero is the host.
+/// The request of tutti_kvstore_row_sparse_pull_with. A device that is all zero is the host.
 typedef struct tutti_row_pull {
   tutti_key key;
   tutti_tensor row_ids;
@@ -58,9 +58,10 @@ typedef struct tutti_row_pull {
   int device_index;  ///< at least 0
 } tutti_row_pull;
 
-/// As tutti_kvstore_row_sparse_pull, with the rows in new memory of a device: of a GPU they are
-/// there in the order of its stream (tutti/c/gpu.h). `ids` stay on the host. Local.
-/// Errors  as there; invalid_argument: a device that is not here; out_of_memory.
+/// tutti_kvstore_row_sparse_pull with the rows in new memory of a device: of a GPU they are there
+/// in the order of its stream (tutti/c/gpu.h). `ids` stay on the host. Local.
+/// Errors  those of tutti_kvstore_row_sparse_pull; invalid_argument: a device that is not here;
+///         out_of_memory.
 TUTTI_API int tutti_kvstore_row_sparse_pull_with(tutti_kvstore* kv, const tutti_row_pull* pull,
                                                  tutti_buffer** ids, tutti_buffer** rows);
 
@@ -70,7 +71,7 @@ TUTTI_API int tutti_kvstore_row_sparse_pull_with(tutti_kvstore* kv, const tutti_
 typedef int (*tutti_row_updater)(void* user_data, const tutti_key* key, const tutti_rows* merged,
                                  const tutti_tensor* stored);
 
-/// As tutti_kvstore_set_updater, with a second function for row-sparse keys.
+/// tutti_kvstore_set_updater with a second function for row-sparse keys.
 /// Errors  invalid_argument: `rows` without `dense`.
 TUTTI_API int tutti_kvstore_set_updaters(tutti_kvstore* kv, tutti_updater dense,
                                          tutti_row_updater rows, void* user_data);

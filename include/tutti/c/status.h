@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the functions of the C API return, and what went wrong. Conventions: tutti/tutti.h.
+// The status that the functions of the C API return, and the text of the last error. Conventions:
+// tutti/tutti.h.
 #ifndef TUTTI_C_STATUS_H
 #define TUTTI_C_STATUS_H
 
@@ -9,7 +10,7 @@
 extern "C" {
 #endif
 
-/// The numbers are those of tutti::ErrorCode.
+/// Kinds of errors. The numbers are those of tutti::ErrorCode.
 enum {
   TUTTI_OK = 0,
   TUTTI_ERROR_INVALID_ARGUMENT = 1,  ///< a call's arguments are wrong; nothing was changed
@@ -28,14 +29,15 @@ enum {
 /// and unchanged by calls that succeed. At most 8191 bytes.
 TUTTI_API const char* tutti_last_error(void);
 
-/// 1 if what the last failed call was made on can still be used, 0 if it has failed for good: then
-/// it is only destroyed.
+/// 1 if the store or communicator of the last failed call can still be used, 0 if it has failed for
+/// good: then it is only destroyed.
 TUTTI_API int tutti_last_error_is_recoverable(void);
 
 /// 1 on the one rank that should print the text, so that a job prints it once.
 TUTTI_API int tutti_last_error_is_reporter(void);
 
-/// "ok", "invalid_argument", "mismatch" and so on; "unknown" for a number that is no status.
+/// The name of a status: "ok", "invalid_argument", "mismatch" and so on; "unknown" for a number
+/// that is no status.
 TUTTI_API const char* tutti_status_name(int status);
 
 /// The process exit code that a program should end with: 0 done, 1 usage or configuration,

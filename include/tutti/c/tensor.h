@@ -23,8 +23,8 @@ enum {
   TUTTI_INT64 = 8
 };
 
-/// Where a tensor lives. Several indices of TUTTI_CPU are one memory: the index only tells values
-/// apart.
+/// The device that holds a tensor. Several indices of TUTTI_CPU are one memory: the index only
+/// tells values apart.
 enum {
   TUTTI_CPU = 0,
   TUTTI_GPU = 1  ///< one of this process; an error where there is none
@@ -34,8 +34,8 @@ enum { TUTTI_MAX_DIMENSIONS = 8 };
 
 /// A view of memory that it does not own: dense, row-major.
 ///
-/// As an argument it, its shape and its data are read or written during the call and not kept. A
-/// struct that is zero but for the fields that a tensor needs is well formed: on TUTTI_CPU 0.
+/// As arguments, the view, its shape and its data are read or written during the call and not kept.
+/// A struct that is zero but for the fields that a tensor needs is well formed: on TUTTI_CPU 0.
 typedef struct tutti_tensor {
   void* data;            ///< the elements; may be NULL if there are none
   const int64_t* shape;  ///< `ndim` dimensions, none negative
