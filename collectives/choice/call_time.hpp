@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a call took, by the clock that the ranks of a node share.
+// CallTime: the duration of a call, by the clock that the ranks of a node share.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace tutti::collectives {
 
-/// When a rank began and ended a call, in six bytes of its next announcement: the end in units of
-/// 16 ticks or nanoseconds, modulo 2^32, and the duration up to then, rounded down by less than a
-/// thousandth. A call of more than some seconds has no time.
+/// The end and the duration of a rank's call, in six bytes of its next announcement: the end in
+/// units of 16 ticks or nanoseconds, modulo 2^32, and the duration, rounded down by less than a
+/// thousandth. The time of a call of more than some seconds is unknown.
 struct CallTime {
   std::uint32_t end = 0;
-  std::uint16_t packed = 0;  ///< 11 bits of the duration, and how far they are to be shifted
+  std::uint16_t packed = 0;  ///< 11 bits of the duration, and the number of bits to shift them
 
-  /// `begun`, `ended`: in ticks(), or, of a call between nodes, in nanoseconds, which are as long
-  /// on all of them.
+  /// `begun` and `ended` are in ticks() or, for a call between nodes, in nanoseconds, whose length
+  /// is the same on all nodes.
   static CallTime between(std::uint64_t begun, std::uint64_t ended) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max() / 2;
     const std::uint64_t duration = std::max<std::uint64_t>(1, (ended - begun) / kTicksPerUnit);
@@ -39,13 +39,13 @@ struct CallTime {
   static constexpr int kDurationBits = 11;
 };
 
-/// The time of a call on two nodes, or on two sets of nodes; 0: not known.
+/// Combines the time of a call on two nodes, or on two sets of nodes; 0 means unknown.
 constexpr std::uint32_t longest_of(std::uint32_t one, std::uint32_t other) {
   return one == 0 || other == 0 ? 0 : std::max(one, other);
 }
 
-/// From when the last rank began a call to when the last one ended it: how late ranks come does not
-/// matter, and what one rank leaves to another to wait for does.
+/// The time from when the last rank began a call until the last rank ended it. Late arrivals do not
+/// count, whereas time that a rank spends waiting for the work of another does.
 class LongestTime {
  public:
   explicit LongestTime(const CallTime& own) : own_(own) { add(own); }
@@ -57,7 +57,7 @@ class LongestTime {
     last_begin_ = std::max(last_begin_, end - time.duration());
   }
 
-  /// In units of 16 ticks or nanoseconds; 0 if a rank's times are not known.
+  /// Returns the time in units of 16 ticks or nanoseconds, or 0 if the time of any rank is unknown.
   [[nodiscard]] std::uint32_t get() const {
     return is_known_ ? static_cast<std::uint32_t>(last_end_ - last_begin_) : 0;
   }

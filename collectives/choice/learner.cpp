@@ -13,24 +13,26 @@ namespace tutti::collectives {
 
 namespace {
 
-// The first calls of a class touch memory for the first time.
+// The first calls of a class do not count, because they touch memory for the first time.
 constexpr std::uint64_t kWarmUp = 3;
 constexpr double kMostExcess = 0.05;
-// What a trial is expected to cost, in calls: two calls by a path that takes a fourth longer.
+// Expected cost of a trial, as a multiple of the time of a call: two calls by a path that takes a
+// fourth longer.
 constexpr double kExpectedExcess = 0.5;
 constexpr int kCallsOfTrial = 2;
-// One trial that took this much longer than the best path is enough.
+// A path is dropped after a single trial that took this much longer than the best path.
 constexpr double kHopeless = 1.3;
-// After three trials.
+// It is also dropped if the median of kFewSamples trials is this much longer.
 constexpr double kSlower = 1.06;
 constexpr std::size_t kFewSamples = 3;
-// A path that is faster by less is not worth the change.
+// A path replaces the best one only if its time is below this multiple of the best.
 constexpr double kFaster = 0.97;
-// Calls after which a class is looked at again if it takes another time than it did.
+// After this number of calls a settled class is checked; if the time of its calls has changed by
+// kChanged, it is learnt again.
 constexpr std::uint64_t kCallsBetweenLooks = 1000;
 constexpr double kChanged = 1.5;
 constexpr double kWeightOfNewest = 1.0 / 64;
-// Writes past the caches are tried from these sizes of a call on.
+// Smallest calls for which writes past the caches are tried.
 constexpr std::size_t kLeastStreamedSlots = std::size_t{16} << 10;
 constexpr std::size_t kLeastStreamedOutputs = std::size_t{256} << 10;
 
@@ -38,8 +40,8 @@ WritePolicy other(WritePolicy writes) {
   return writes == WritePolicy::cached ? WritePolicy::streaming : WritePolicy::cached;
 }
 
-/// A size that stands for all of a class: in a node its least, between nodes its largest. It must
-/// not be that of a call, because ranks may meet other calls of the class first.
+/// Returns a size that represents the class: in a node its smallest, between nodes its largest. It
+/// does not depend on an individual call, because ranks may see different calls of the class first.
 std::size_t bytes_of(const CallClass& call) {
   constexpr std::uint8_t kMost = 62;
   return std::size_t{1} << std::min(call.size, kMost);
@@ -64,9 +66,9 @@ Learner::Class& Learner::class_of(const CallClass& call) {
   return classes_.emplace(call.number(), make_class(call)).first->second;
 }
 
-/// Nothing is decided here: ranks may plan for different classes, where their own data lies in
-/// different places, and a broadcast's root always does. What the next call of a class takes is
-/// decided by choose(), which all ranks ask for the same class.
+/// Has no influence on later choices: ranks may plan for different classes if their data lies in
+/// different memory, and the root of a broadcast always does. The path of the next call of a class
+/// is decided in choose(), which all ranks call with the same class.
 const Path& Learner::plan(const CallClass& call) {
   Class& known = class_of(call);
   if (tuning_.paths_in_turn) known.best = known.calls % known.candidates.size();
@@ -92,8 +94,8 @@ const Path& Learner::choose(const CallClass& call, bool announced) {
   return known.chosen;
 }
 
-/// What the next call takes. The time of this one is not known yet: if it was the end of a trial,
-/// another path is tried next, or nothing is until its time is known.
+/// Decides the path of the next call of the class. The time of the current call is not known yet:
+/// if it ended a trial, another path is tried next, or none until its time is known.
 void Learner::prepare_next(Class& known, bool trial_ended) {
   for (std::size_t i = 0; i < known.candidates.size(); ++i) {
     const Candidate& candidate = known.candidates[i];
@@ -104,14 +106,14 @@ void Learner::prepare_next(Class& known, bool trial_ended) {
   if (!trial_ended || tuning_.learns_at_once) begin_trial(known, trial_ended);
 }
 
-/// Some rank did not announce its inputs, because its own data lies elsewhere: that will be so
-/// again.
+/// Returns the path for a call in which some rank did not announce its inputs, because its data
+/// lies elsewhere. The announced path is dropped, because later calls will be alike.
 std::size_t Learner::without_announcement(Class& known) const {
   known.candidates[known.trial.value_or(known.best)].dropped = true;
-  // The static choice for what no announcement holds.
+  // The static choice for data that no announcement has room for.
   const std::size_t bytes = std::max(known.bytes, kInlineInNode + 1);
   Path large = tuning_.path_for(known.call, bytes, ranks_, can_fetch_);
-  if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS asks for nothing else
+  if (large.inputs == Inputs::announced) large = {};  // TUTTI_ALGORITHMS allows nothing else
   const auto other =
       std::find_if(known.candidates.begin(), known.candidates.end(),
                    [&](const Candidate& candidate) { return candidate.path == large; });
@@ -121,9 +123,10 @@ std::size_t Learner::without_announcement(Class& known) const {
   return place;
 }
 
-/// The static choice, then the same with other writes of its slots, and the other pairs of inputs
-/// and results with the writes that are usual at this size. Whether slots go through the caches is
-/// the larger question: between cores that share none, that takes four times as long.
+/// Returns a class with its candidates: the static choice, the same with the other way of writing
+/// slots, and all other pairs of inputs and results with the writes that are usual at this size.
+/// Slot writes come first because they matter most: between cores that share no cache, the wrong
+/// choice takes four times as long.
 Learner::Class Learner::make_class(const CallClass& call) const {
   const std::size_t bytes = bytes_of(call);
   Class made{.call = call, .bytes = bytes};
@@ -146,8 +149,8 @@ Learner::Class Learner::make_class(const CallClass& call) const {
   return made;
 }
 
-/// Between nodes, messages of more pieces are tried up to the first number that makes one chunk of
-/// all.
+/// Returns the paths to try. Between nodes, the number of pieces in a message is doubled until one
+/// chunk holds the whole call.
 std::vector<Path> Learner::paths_of(const CallClass& call, std::size_t bytes) const {
   if (!call.between_nodes) return possible_paths(call, can_fetch_);
   std::vector<Path> paths;
@@ -180,8 +183,8 @@ void Learner::add_all_paths(Class& known) const {
   }
 }
 
-/// The candidate with the fewest times that can still win, if there is time for it. `trial_ended`:
-/// of the path that was chosen last.
+/// Begins a trial, if there is time for one, of the candidate with the fewest measurements that may
+/// still win. `trial_ended`: the current call ended a trial of its path.
 void Learner::begin_trial(Class& known, bool trial_ended) {
   const Candidate& best = known.candidates[known.best];
   if (known.calls < kWarmUp || best.count < kFewSamples) return;
@@ -232,7 +235,8 @@ void Learner::judge(const Class& known, Candidate& candidate) {
   }
 }
 
-/// Nothing is left to try: first the variants of what is best, then the end.
+/// Called when no path is left to try: adds variants of the best path, and the second time settles
+/// the class.
 void Learner::settle_if_done(Class& known) {
   if (!known.has_variants) {
     known.has_variants = true;
@@ -268,7 +272,9 @@ void Learner::add_variants(Class& known) {
   if (writes_outputs && known.bytes >= kLeastStreamedOutputs) add(known, outputs);
 }
 
-/// Another job on the machine, or other data beside this: what was learnt may no longer hold.
+/// Checks from time to time whether the calls of a settled class take as long as they did. If not,
+/// another job may have begun on the machine, or the program's other data may have changed, and the
+/// class is learnt again.
 void Learner::watch(Class& known, std::uint32_t time) {
   if (!tuning_.learns) return;
   known.recent_time += kWeightOfNewest * (time - known.recent_time);
@@ -288,11 +294,12 @@ void Learner::watch(Class& known, std::uint32_t time) {
   }
 }
 
-/// Any pair of writes goes with any pair of inputs and results.
+/// True if a call of the class may take the path. Any pair of writes fits any pair of inputs and
+/// results.
 bool Learner::may_take(const CallClass& call, const Path& path) const {
   const auto possible = possible_paths(call, can_fetch_);
   const Path first = tuning_.path_for(call, std::size_t{1} << call.size, ranks_, can_fetch_);
-  // Whether inputs can be announced is a matter of the call's exact size: choose() looks again.
+  // The exact size of a call decides whether inputs can be announced: choose() tests that again.
   const bool is_first = path.inputs == first.inputs && path.results == first.results;
   if (is_first && path.inputs != Inputs::announced) return true;
   return std::any_of(possible.begin(), possible.end(), [&](const Path& one) {
@@ -307,8 +314,8 @@ std::size_t Learner::adopt(std::span<const LearntPath> known) {
   return known.size() - adopted_.size();
 }
 
-/// The row of the nearest size, up to two steps away. What holds for the largest size that was
-/// measured holds for larger ones.
+/// Returns the adopted row of the nearest size, at most two steps away. The row of the largest size
+/// that was measured holds for all larger sizes.
 const LearntPath* Learner::adopted_for(const CallClass& call) const {
   constexpr int kMostSteps = 2;
   const auto distance = [&](const LearntPath& row) { return std::abs(row.call.size - call.size); };

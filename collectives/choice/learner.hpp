@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the fastest path of each class of calls, by trying them in the job's own calls.
+// Learner: finds the fastest path of each class of calls by trying paths in the job's own calls.
 #pragma once
 
 #include <array>
@@ -17,41 +17,42 @@
 
 namespace tutti::collectives {
 
-/// Chooses the path of each call that moves data: through the node, or, of a group of several
-/// nodes, between them.
+/// Chooses the path of each call that moves data: through the node, or in a group of several nodes,
+/// between them.
 ///
-/// Every rank has a learner of its own. All of them make the same choices, because all are told the
-/// same: the classes of the calls, in order, and for each call the time from when its last rank
-/// began to when its last rank ended, which follows from what the ranks report in the announcements
-/// of the call after it. The nodes tell each other the longest of theirs in their handshakes.
+/// Every rank has its own learner. All learners make the same choices, because all get the same
+/// input: the classes of the calls, in order, and for each call the time from when its last rank
+/// began until its last rank ended, computed from what the ranks report in the announcements of the
+/// next call. Nodes exchange the longest of their times in their handshakes.
 ///
-/// A class begins with the static choice. A trial is two calls by another path, of which the second
-/// counts: the first finds the caches as the old path has left them. A trial is made only while
-/// what all trials have cost more than the best known path is below a twentieth of the time of all
-/// calls of the class. A path that took much longer is dropped after one trial. When every path has
-/// been dropped or measured often enough, the best one stays, with variants of its writes tried
-/// last. From then on the class costs a look-up per call; if its calls take another time than
-/// they did for a thousand calls, it is learnt again.
+/// A class begins with the static choice. A trial consists of two calls by another path. Only the
+/// second one counts, because the first finds the caches as the old path has left them. A trial is
+/// made only while the total cost of all trials, compared with the best known path, is below a
+/// twentieth of the time of all calls of the class. A path that took much longer is dropped after
+/// one trial. Once every path has been dropped or measured often enough, variants of the best one's
+/// writes are tried, and the class is settled. From then on a call costs one look-up. If the calls
+/// of the class take a different time over a thousand calls, it is learnt again.
 class Learner {
  public:
-  /// `ranks` of the node. `can_fetch`: see possible_paths().
+  /// `ranks`: number of ranks of the node. `can_fetch`: see possible_paths().
   Learner(const Tuning& tuning, int ranks, bool can_fetch);
 
-  /// The path that a call of this class would take next. A rank asks this of what it knows of its
-  /// own data, to decide whether to announce it.
+  /// Returns the path that a call of this class would take next. A rank calls this with the class
+  /// that its own data suggests, to decide whether to announce the data.
   const Path& plan(const CallClass& call);
-  /// The path of the call that all ranks have announced, with their inputs or without.
+  /// Returns the path of a call that all ranks have announced; `announced` tells whether all inputs
+  /// were included.
   const Path& choose(const CallClass& call, bool announced);
-  /// True if a path was chosen, and observe() has not been called since.
+  /// True if choose() was called, and observe() has not been called since.
   [[nodiscard]] bool awaits_time() const { return last_ != nullptr; }
-  /// What the call that choose() was last asked for took, in any unit; 0: not known.
+  /// Reports the time of the call for which choose() was last called, in any unit; 0 means unknown.
   void observe(std::uint32_t time);
 
-  /// Takes what is known of classes, before the first call. Sizes near them have the same path, if
-  /// they may take it. Returns how many rows were left out because their own class may not: where
-  /// the ranks cannot read each other, for example.
+  /// Adopts known classes, before the first call. Calls of similar sizes take the same path, if
+  /// they may. Returns the number of rows that were ignored because calls of their class may not
+  /// take their path, for example because the ranks cannot read each other's memory.
   std::size_t adopt(std::span<const LearntPath> known);
-  /// What has been learnt or adopted, in the order of classes.
+  /// Returns all settled classes, learnt or adopted, ordered by class.
   [[nodiscard]] std::vector<LearntPath> learnt() const;
   /// True while there are paths to try for the class of the last call.
   [[nodiscard]] bool is_learning() const { return recent_ != nullptr && !recent_->is_settled; }
@@ -62,7 +63,7 @@ class Learner {
   struct Candidate {
     Path path;
     std::array<std::uint32_t, kSamples> times{};
-    std::size_t count = 0;  ///< of all measured; the last kSamples are kept
+    std::size_t count = 0;  ///< total number of measurements; the last kSamples are kept
     bool dropped = false;
 
     void add(std::uint32_t time) { times[count++ % kSamples] = time; }
@@ -72,18 +73,18 @@ class Learner {
 
   struct Class {
     CallClass call;
-    std::size_t bytes = 0;                ///< that stand for all of its calls
-    std::vector<Candidate> candidates{};  ///< the static choice first
+    std::size_t bytes = 0;                ///< the size that represents the class
+    std::vector<Candidate> candidates{};  ///< the first one is the static choice
     std::size_t best = 0;
-    Path chosen{};  ///< of the last call: candidates may move
+    Path chosen{};  ///< path of the last call, as `candidates` may be reallocated
     std::optional<std::size_t> trial{};
     int calls_of_trial = 0;
-    bool has_variants = false;  ///< the writes of the best path have been added
+    bool has_variants = false;  ///< the other writes of the best path have been added
     bool is_settled = false;
-    std::uint64_t calls = 0;  ///< with a time
-    double time = 0;          ///< of all calls while learning
-    double excess = 0;        ///< what trials took longer than the best path
-    double settled_time = 0;  ///< of one call
+    std::uint64_t calls = 0;  ///< number of calls with a known time
+    double time = 0;          ///< total time of these calls while learning
+    double excess = 0;        ///< total additional time of trials, compared with the best path
+    double settled_time = 0;  ///< time of one call when the class was settled
     double recent_time = 0;
     double adopted_margin = 1;
   };
@@ -111,9 +112,9 @@ class Learner {
   bool can_fetch_;
   std::vector<LearntPath> adopted_;
   std::unordered_map<std::uint32_t, Class> classes_;
-  const Class* recent_ = nullptr;  ///< of the last call
-  Class* last_ = nullptr;          ///< whose call has no time yet
-  std::size_t last_path_ = 0;      ///< among its candidates
+  const Class* recent_ = nullptr;  ///< class of the last call
+  Class* last_ = nullptr;          ///< class of the call whose time is not known yet
+  std::size_t last_path_ = 0;      ///< index of its path among the candidates
   bool last_counts_ = false;
 };
 

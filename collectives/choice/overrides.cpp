@@ -14,7 +14,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// One override as it was written, and its value.
+/// One override: its text and its value.
 struct Asked {
   std::string_view word;
   std::string_view value;
@@ -22,8 +22,8 @@ struct Asked {
 
 struct Override {
   std::string_view name;
-  std::string_view values;  ///< in the list of all overrides
-  bool chooses_path;  ///< it says which way data takes through a node: nothing is learnt there
+  std::string_view values;  ///< shown in the list of all overrides
+  bool chooses_path;  ///< it fixes the way of data through a node, where nothing is learnt then
   void (*read)(Tuning& tuning, const Asked& asked);
 };
 
@@ -78,13 +78,14 @@ void read_paths(Tuning& tuning, const Asked& asked) {
   tuning.paths_in_turn = true;
 }
 
-/// An exchange that was asked for takes all that does not go whole with the handshakes.
+/// Sets the exchange. It then carries all sums that are too large for the handshakes, so halving in
+/// the handshakes is turned off.
 void read_exchange(Tuning& tuning, const Asked& asked) {
   tuning.exchange = one_of(asked, {Exchange::direct, Exchange::halving, Exchange::mpi});
   if (!tuning.halved) tuning.halved = 0;
 }
 
-// Each row sets the member of Tuning of that name; tuning.hpp says what the members mean.
+// Each row sets the member of Tuning with the corresponding name, described in tuning.hpp.
 constexpr Override kOverrides[] = {
     {"inline-shared", "BYTES", true,
      [](Tuning& to, const Asked& asked) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TUTTI_ALGORITHMS: what a user says of the choices that the library makes.
+// TUTTI_ALGORITHMS: the user's overrides of the library's choices.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,11 @@
 
 namespace tutti::collectives {
 
-/// Reads overrides into a tuning: "inline-shared=512,exchange=halving".
-/// Errors  invalid_argument, with the names and values that exist.
+/// Applies overrides such as "inline-shared=512,exchange=halving" to a tuning. Errors:
+/// invalid_argument, with the names and values that exist.
 void override_choices(Tuning& tuning, std::string_view overrides);
 
-/// Errors  invalid_argument, always: "TUTTI_ALGORITHMS: 'exchange=ring': expected ...".
+/// Throws invalid_argument with a text such as "TUTTI_ALGORITHMS: 'exchange=ring': expected ...".
 [[noreturn]] void throw_unexpected(std::string_view override_asked, const std::string& expected);
 
 }  // namespace tutti::collectives

@@ -12,8 +12,9 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Packed data is not announced, so that it does not depend on what else is in the call; and a
-/// handshake would be summed over the node.
+/// True if announcements or handshakes may carry the data. Compressed data is excluded, so that its
+/// rounding does not depend on what else is in the call. So are operations with separate lanes,
+/// because a handshake would be summed over the node.
 bool may_be_carried(const Tuning& tuning, const Operation& operation, std::size_t bytes) {
   return operation.packing == nullptr && !operation.lanes_apart &&
          bytes <= std::max(kInlineBytes, tuning.most_halved_bytes());
@@ -48,8 +49,8 @@ CallClass class_between_nodes(const Tuning& tuning, const Operation& operation,
           .size = static_cast<std::uint8_t>(std::bit_width(bytes - 1))};
 }
 
-/// Between nodes the size alone decides, up to a size from which that is learnt. What has one
-/// source would be sent by all to all others, so less of it is.
+/// Between nodes only the size decides, and above a certain size the learner. The limit is lower
+/// for data with a single source, because all ranks would send it to all others.
 Route Router::choose(const Operation& operation, const FusedLayout& layout,
                      FunctionRef<CallClass()> class_here) const {
   const std::size_t bytes = layout.total();

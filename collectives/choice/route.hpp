@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is a call small, and where does its data travel? Decided here, once, before it is announced.
+// Route: decides, once and before a call is announced, whether it is small and where its data
+// travels.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +15,19 @@
 
 namespace tutti::collectives {
 
-/// The way on which the data of a call travels. All ranks of a node decide alike but for
-/// `announced`, which takes all of them.
+/// The way on which the data of a call travels. All ranks of a node decide alike, except for
+/// `announced`, which holds only if all of them choose it.
 enum class Route : std::uint8_t {
-  tiny,       ///< in the first cache line of each rank's announcement: see TinyCall
-  small,      ///< in the announcements, and between nodes in the handshakes, wherever it lies
-  announced,  ///< there, too, because the learner says so
-  halved,     ///< halves of the sums in the handshakes, because the tuning or the learner says so
-  alone,      ///< nowhere: there is one rank
+  tiny,       ///< in the first cache line of each rank's announcement, see TinyCall
+  small,      ///< in the announcements, and between nodes in the handshakes, from any memory
+  announced,  ///< the same, chosen by the learner
+  halved,     ///< halves of the sums in the handshakes, chosen by the tuning or the learner
+  alone,      ///< nowhere, because there is only one rank
   by_path     ///< after the announcements, by the Path that the learner chooses
 };
 
 const char* name_of(Route route);
-/// "small: it fits into the announcements"
+/// Describes a route with its reason, such as "small: it fits into the announcements".
 std::string to_string(Route route);
 
 /// True if the data travels in the announcements, and between nodes in the handshakes.
@@ -34,7 +35,7 @@ std::string to_string(Route route);
   return route != Route::alone && route != Route::by_path;
 }
 
-/// The class of a call between nodes: what all ranks of all nodes know of it.
+/// Returns the class of a call between nodes, made of what all ranks of all nodes know.
 [[nodiscard]] CallClass class_between_nodes(const Tuning& tuning, const Operation& operation,
                                             const FusedLayout& layout);
 
@@ -44,8 +45,8 @@ class Router {
   Router(const Topology& topology, const Tuning& tuning, Learner& learner)
       : topology_(topology), tuning_(tuning), learner_(learner) {}
 
-  /// `class_here`: the class that a call in one node has if all ranks have their data where this
-  /// one has. Errors: out_of_memory.
+  /// `class_here` returns the class that a call in one node has if all ranks have their data in the
+  /// same memory as this one. Errors: out_of_memory.
   [[nodiscard]] Route choose(const Operation& operation, const FusedLayout& layout,
                              FunctionRef<CallClass()> class_here) const;
 

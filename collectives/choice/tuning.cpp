@@ -20,14 +20,16 @@ namespace {
 
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kLargestSlot = 16 * kKiB * kKiB;
-// Between distant cores a call in place takes two waits, as long as some 1 KiB of payload lines.
+// Between distant cores a call in place takes two waits, which last as long as reading about 1 KiB
+// of payload lines.
 constexpr std::size_t kInlineShared = 1 * kKiB;
 // The most bytes of payloads that a rank reads; beyond that, slots are faster.
 constexpr std::size_t kPayloadsRead = kInlineInNode;
-// The most bytes of handshakes with payloads that a node receives in all rounds, and those of its
-// own ranks that its first rank reads. Two nodes swap all that there is, which saves a round and
-// costs nothing. Among more, inputs sent to all at once are more bytes than pieces are: whether
-// the round that they save takes longer depends on the network, and is learnt.
+// Limits on the bytes of handshakes with payloads that a node receives in all rounds, and on those
+// of its own ranks that its first rank reads. Two nodes exchange everything in one message each,
+// which saves a round and costs nothing. Among more nodes, inputs that are sent to all at once are
+// more bytes than pieces would be. Whether the saved round makes up for them depends on the
+// network, and is learnt.
 constexpr std::size_t kHandshakesReceived = 256 * kKiB;
 constexpr std::size_t kHandshakesReceivedDirect = 112 * kKiB;
 constexpr std::size_t kHandshakesTried = 1024 * kKiB;
@@ -35,34 +37,37 @@ constexpr std::size_t kInline = 32 * kKiB;
 constexpr std::size_t kInlineDirect = 16 * kKiB;
 constexpr std::size_t kPayloadsReadByFirst = 64 * kKiB;
 constexpr std::size_t kPayloadsReadTried = 256 * kKiB;
-// What messages may have at most, and scratch slots, whatever the number of pieces.
+// The largest size of a message, and of a scratch slot, for any number of pieces.
 constexpr std::size_t kMostPiecesBytes = 2 * kKiB * kKiB;
-// Pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of delay.
+// Number of pieces of 32 KiB in flight on every link: half a megabyte fills 1 Gb/s with 4 ms of
+// delay.
 constexpr std::size_t kChunksInFlight = 16;
-// Fewer where a rank's shares of them are more than this: among hundreds of nodes even a few are
-// more than a link holds, and each has a buffer for what goes out, comes in, and results.
+// There are fewer if a rank's shares of them exceed this: among hundreds of nodes even a few are
+// more than a link holds, and each needs a buffer for outgoing data, incoming data, and results.
 constexpr std::size_t kMostInFlight = 32 * kKiB * kKiB;
-// Twice what a core's own cache holds, within these: by the time that a line is written again, it
-// has left the cache of the core that read it. All rings together leave half of the last level.
+// A ring has twice the size of a core's own cache, within these limits: by the time a line is
+// written again, it has left the cache of the core that read it. All rings together leave half of
+// the last-level cache.
 constexpr std::size_t kLeastRing = 2048 * kKiB;
 constexpr std::size_t kMostRing = 4096 * kKiB;
 constexpr std::size_t kRingChunk = 32 * kKiB;
-// Calls of more such chunks have chunks of up to twice that.
+// Calls of more than this number of chunks have chunks of up to twice that size.
 constexpr std::size_t kRingChunks = 16;
-// Writes to such a ring find their lines in the last level up to this size of a call.
+// Up to this size of a call, writes to such a ring find their lines in the last-level cache.
 constexpr std::size_t kStreamedRing = 8192 * kKiB;
-// Larger calls have larger chunks, so that a call has steps enough.
+// Larger calls have larger chunks, because the number of steps of a call is limited.
 constexpr std::size_t kMostRingChunks = std::size_t{1} << 16;
 constexpr int kLargestFlatWait = 16;
 constexpr int kOwnSumRanks = 2;
 constexpr std::size_t kDirectOutput = 256 * kKiB;
-// A broadcast that is cut into pieces leaves its node once, not once for every other node.
+// A broadcast that is cut into pieces leaves its node only once, instead of once for every other
+// node.
 constexpr std::size_t kChain = 512 * kKiB;
-// What one rank is believed to have of the last-level cache. A larger one belongs to others, too:
-// to more cores, or to other virtual machines.
+// The part of the last-level cache that one rank is assumed to have. A larger cache is shared with
+// more cores, or with other virtual machines.
 constexpr std::size_t kLastLevelPerRank = 16 * kKiB * kKiB;
 constexpr int kMostNodesDirect = 16;
-// Beyond that the threads of a rank wait for memory, and for each other.
+// With more threads, the threads of a rank wait for memory and for each other.
 constexpr int kMostThreads = 8;
 constexpr int kMostHandshakesDirect = 7;
 
@@ -73,7 +78,7 @@ std::string in_bytes(std::size_t bytes) {
                                         : std::to_string(bytes) + " B";
 }
 
-/// In front of what is done with still larger sums.
+/// Describes how sums travel by halves; precedes the text on larger sums.
 std::string halves_of(const Tuning& tuning) {
   if (tuning.most_halved_bytes() == 0) return "";
   const bool is_learnt = tuning.halved_tried_bytes > tuning.halved_bytes;
@@ -84,7 +89,7 @@ std::string halves_of(const Tuning& tuning) {
          (is_learnt ? ", up to " + tried + " if learnt; " : "; ");
 }
 
-/// The routes that calls take, by the bytes of a rank's data.
+/// Describes the routes of calls, by the bytes of a rank's data.
 std::string routes_of(const Tuning& tuning, const Topology& topology) {
   std::string text = "routes: ";
   const auto up_to = [&](Route route, std::size_t bytes, const char* and_so_on) {
@@ -122,14 +127,14 @@ std::size_t slot_bytes(const Topology& topology, const Settings& settings) {
 
 namespace {
 
-/// How many times its own data a node receives in the handshakes of a call, at most.
+/// Returns how many times its own data a node receives in the handshakes of a call, at most.
 std::size_t payloads_received(int nodes, Handshakes handshakes, bool sums_on_the_way) {
   const auto others = static_cast<std::size_t>(nodes);
   if (handshakes == Handshakes::direct || !sums_on_the_way) return others;
   return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
 }
 
-/// How large a payload may be of which a node receives so many.
+/// Returns the largest payload if a node receives `received` of them.
 std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
   if (received <= 2) return kInlineBytes / 2;
   return handshakes == Handshakes::direct
@@ -137,7 +142,8 @@ std::size_t most_between_nodes(Handshakes handshakes, std::size_t received) {
              : std::min(kInline, in_lines(kHandshakesReceived / received));
 }
 
-/// 0, which is as much as slots need, where the caches are not known.
+/// Returns the ring's length. It is 0, for the minimum that slots need, if the caches are not
+/// known.
 std::size_t usual_ring(const CacheSizes& caches, int ranks, const Settings& settings) {
   if (caches.level2 == 0) return 0;
   std::size_t ring = std::clamp(2 * caches.level2, kLeastRing, kMostRing);
@@ -145,7 +151,7 @@ std::size_t usual_ring(const CacheSizes& caches, int ranks, const Settings& sett
   return settings.arena_bytes == 0 ? ring : std::min(ring, settings.arena_bytes / 8);
 }
 
-/// One, if the size of messages has been asked for.
+/// Returns the largest number of pieces to try; 1 if the user has chosen the size of messages.
 int pieces_to_try(const Tuning& tuning, const Settings& settings) {
   const bool may_vary = tuning.learns && settings.piece_bytes == Settings().piece_bytes;
   int most = 1;
@@ -157,16 +163,16 @@ int pieces_to_try(const Tuning& tuning, const Settings& settings) {
   return most;
 }
 
-/// How large a payload may be of which the first rank of the largest node reads so many bytes. A
-/// rank alone reads its own input.
+/// Returns the largest payload if the first rank of the largest node reads at most `most_read`
+/// bytes. A rank that is alone reads its own input.
 std::size_t payload_read_by_first(const Topology& topology, std::size_t most_read) {
   const std::size_t most_ranks = topology.largest_node();
   if (most_ranks == 1) return kInlineBytes;
   return std::max(kInlineInNode, in_lines(most_read / most_ranks));
 }
 
-/// What follows from all choices, those of the settings among them. One size between nodes,
-/// whatever memory the data is in. Errors: invalid_argument for an exchange that cannot be.
+/// Derives what follows from all choices, including those of the settings. Between nodes the inline
+/// size is the same for any memory. Errors: invalid_argument for an exchange that is not possible.
 void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree_of_nodes) {
   tuning.most_pieces = tuning.pieces.value_or(pieces_to_try(tuning, settings));
   tuning.inline_shared_bytes = std::min(tuning.inline_shared_bytes, tuning.inline_private_bytes);
@@ -185,7 +191,8 @@ void settle_between_nodes(Tuning& tuning, const Settings& settings, bool in_tree
   }
 }
 
-/// After settle_between_nodes(). Each node owns a piece, so their number is a power of two.
+/// Sets the sizes of sums by halves, after settle_between_nodes(). Each node owns a piece, so the
+/// number of nodes must be a power of two.
 void settle_halved(Tuning& tuning, const Topology& topology) {
   const int nodes = topology.num_nodes();
   const bool can_be = tuning.handshakes == Handshakes::doubling &&
@@ -196,7 +203,7 @@ void settle_halved(Tuning& tuning, const Topology& topology) {
                                : payload_read_by_first(topology, kPayloadsReadTried);
   const bool is_chosen = tuning.halved || nodes > kMostNodesDirect;
   const bool is_learnt = tuning.learns || tuning.paths_in_turn;
-  // Larger sums go by chunks: one is summed while another travels.
+  // Larger sums go in chunks, so that one is summed while another travels.
   const std::size_t usual = std::min(most, tuning.chunk_bytes);
   if (is_chosen) tuning.halved_bytes = std::min(most, tuning.halved.value_or(usual));
   if (is_learnt) tuning.halved_tried_bytes = std::min(most, tuning.halved.value_or(most));
@@ -213,7 +220,7 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.inline_shared_bytes = kInlineShared;
   tuning.inline_private_bytes = std::max(kInlineShared, in_lines(kPayloadsRead / peers));
   tuning.handshakes = nodes <= kMostHandshakesDirect ? Handshakes::direct : Handshakes::doubling;
-  if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they are
+  if (nodes > 1) {  // the first rank of a node needs the inputs at once, wherever they lie
     Tuning asked = tuning;
     override_choices(asked, settings.algorithms);
     const std::size_t received = payloads_received(nodes, asked.handshakes, in_tree_of_nodes);
@@ -236,7 +243,8 @@ Tuning Tuning::choose(const Topology& topology, const Settings& settings, CacheS
   tuning.threads = settings.threads > 0 ? settings.threads
                                         : std::clamp(topology.cores_per_rank, 1, kMostThreads);
   tuning.chunk_bytes = slot_bytes(topology, settings);
-  if (nodes == 1 && local > 1) {  // then all ranks of the chunk have equally many threads
+  // Then all ranks that share a chunk have the same number of threads.
+  if (nodes == 1 && local > 1) {
     tuning.chunk_bytes =
         std::min(tuning.chunk_bytes * static_cast<std::size_t>(tuning.threads), kLargestSlot);
   }
@@ -272,7 +280,8 @@ Path Tuning::path_for(const CallClass& call, std::size_t bytes, int ranks_of_nod
   if (bytes <= announced && !inputs) {
     first = {.inputs = Inputs::announced, .results = Results::own};
   } else if (moves_blocks(call.kind) && can_fetch && call.inputs != Location::shared) {
-    first = {.inputs = Inputs::fetched, .results = Results::own};  // one copy, without the owner
+    // One copy, without work of the owner.
+    first = {.inputs = Inputs::fetched, .results = Results::own};
   } else if (ranks_of_node <= own_sum_ranks && call.inputs == Location::ordinary) {
     first.results = Results::own;
   }
@@ -294,7 +303,8 @@ void Tuning::choose_writes(Path& path, std::size_t bytes, int ranks_of_node) con
   path.outputs = bytes < streamed_update_bytes ? WritePolicy::cached : WritePolicy::streaming;
 }
 
-/// As many bytes as with one piece, but two chunks at least: one is summed while another travels.
+/// Returns the number for as many bytes as with one piece, but at least two, so that one chunk is
+/// summed while another travels.
 std::size_t Tuning::chunks_in_flight_of(const Path& path) const {
   const std::size_t fewest = std::min<std::size_t>(chunks_in_flight, 2);
   return std::max(chunks_in_flight / path.pieces, fewest);
@@ -309,8 +319,8 @@ WritePolicy Tuning::slot_writes(std::size_t bytes) const {
   return bytes < streamed_slot_bytes ? WritePolicy::cached : WritePolicy::streaming;
 }
 
-/// Past the caches, and in calls in which the threads of a rank work together, as much as in all
-/// other calls.
+/// Writes past the caches use full chunks, and so do calls in which the threads of a rank work
+/// together.
 std::size_t Tuning::staged_bytes(const Path& path, std::size_t bytes) const {
   const bool is_split = threads > 1 && bytes >= kSplitBytes;
   if (path.slots == WritePolicy::streaming || is_split) return chunk_bytes;

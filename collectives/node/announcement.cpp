@@ -24,7 +24,7 @@ Announcement::Announcement(const CallContext& call, const TinyCall& tiny, Shared
       allocate_shared_(std::move(allocate_shared)),
       directories_(call.memory.peers.size()) {}
 
-/// The AnnounceFlags that say where this rank has its inputs and outputs.
+/// Returns the AnnounceFlags that tell where this rank's inputs and outputs lie.
 std::uint32_t Announcement::memory_flags() const {
   const bool consumed = call_.operation->consumer != nullptr;
   std::uint32_t flags = kInputsShared | kInputsPrivate | kInputsApart;
@@ -46,8 +46,8 @@ std::uint32_t Announcement::memory_flags() const {
   return flags;
 }
 
-/// The table of the line that the call will be announced in. Peers have read what the call before
-/// the last one wrote there: see AnnounceLine.
+/// Ensures that the table of the line in which the call will be announced is large enough. Peers
+/// have finished reading what the call before the last one wrote there, see AnnounceLine.
 void Announcement::make_room() {
   const std::size_t segments = call_.layout.segments().size();
   std::span<SharedSegment>& table = tables_[(call_.sequence + 1) & 1];
@@ -71,13 +71,14 @@ void Announcement::fill_directory() {
   const std::span<SharedSegment> table = tables_[call_.sequence & 1];
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const SharedSegment now = shared_segment(segments[i]);
-    if (table[i] == now) continue;  // peers have the line in their caches still
+    if (table[i] == now) continue;  // peers still have the line in their caches
     table[i] = now;
   }
   directory.table = call_.memory.offset_of(reinterpret_cast<const std::byte*>(table.data()));
 }
 
-/// Copies the inputs into the line. A rank that is alone in its node has no reader for them.
+/// Copies the inputs into the payload. A rank that is alone in its node has no readers, and copies
+/// nothing.
 void Announcement::fill_payload() {
   if (call_.memory.size() == 1) return;
   std::byte* payload = payload_of(call_.memory.local_rank);
@@ -103,7 +104,8 @@ void Announcement::announce() noexcept {
     flags |= kPayload;
     fill_payload();
   }
-  // Ranks in other memory may want it otherwise; then the call is not inline.
+  // Ranks with data in other memory may choose another route; then the call is not inline, and
+  // needs the directory.
   fill_directory();
   if (updates_.may_be_shared()) updates_.publish();
   publish(flags);
@@ -111,7 +113,7 @@ void Announcement::announce() noexcept {
 
 void Announcement::announce_refusal() noexcept { publish(kRefused); }
 
-/// The record is written while the announcement is on its way.
+/// Publishes the announcement, and writes the call's record while the announcement is on its way.
 void Announcement::publish(std::uint32_t flags) noexcept {
   const bool stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) != Stop::none;
   if (stop || asks_to_stop_.load(std::memory_order_relaxed)) flags |= kStopRequested;
@@ -141,16 +143,17 @@ void Announcement::record() noexcept {
                                       .begun = begun_});
 }
 
-/// Leaves this rank's own line alone: reading back what was written a moment ago, while the peers
-/// take the line over, would double the time of a small call.
+/// Tests whether all other ranks have announced the call. It does not read this rank's own line:
+/// reading back what was written a moment ago, while the peers take the line over, would double the
+/// time of a small call.
 ///
-/// Peers are looked at in turn, and one that came meanwhile takes no further look: the last one
-/// that was found missing is the last one to come.
+/// Peers are tested in turn, and a peer that has arrived is not tested again: the last one that was
+/// found missing is the last one to arrive.
 bool Announcement::all_announced() {
   const int self = call_.memory.local_rank;
   while (arrived_ < call_.memory.size() && (arrived_ == self || !missing(arrived_))) ++arrived_;
   if (arrived_ == call_.memory.size()) return true;
-  if (waiting_since_ == 0) waiting_since_ = ticks();  // costs a rank that waits nothing
+  if (waiting_since_ == 0) waiting_since_ = ticks();  // costs nothing, as this rank waits anyway
   last_ = arrived_;
   return false;
 }

@@ -53,7 +53,8 @@ void Call::prepare(const Operation& operation, bool wide, const Router& router) 
   make_ring();
 }
 
-/// A rank fetches a part of each chunk, and none where nodes exchange.
+/// Throws if the call would take too many steps. The chunk is smallest where a rank fetches a part
+/// of each chunk, which only happens in one node.
 void Call::require_steps() const {
   if (context_.topology.size == 1) return;
   const auto ranks = static_cast<std::size_t>(context_.memory.size());
@@ -68,7 +69,8 @@ void Call::require_steps() const {
                   "calls");
 }
 
-/// At the first call that may need it: a group that makes small calls alone needs none.
+/// Allocates this rank's ring at the first call that may need it; a group that only makes small
+/// calls never does.
 void Call::make_ring() {
   ControlBlock& control = context_.memory.control();
   if (control.ring != 0) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective call as one rank sees it.
+// Call: a collective call as one rank sees it.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,22 @@
 
 namespace tutti::collectives {
 
-/// The current call of this rank, one at a time: which it is, and its parts, each with what it
-/// does.
+/// The current call of this rank, of which there is one at a time. Its parts do the work.
 class Call {
  public:
   Call(const NodeMemory& memory, const Topology& topology, Waiter& waiter, const Tuning& tuning,
        AllocateShared allocate_shared);
 
-  /// All that may fail on this rank alone, while the other ranks know nothing of the call. `wide`:
-  /// see FusedLayout. Errors: out_of_memory; invalid_argument, if chunks are so small that a call
-  /// would have millions of them. A call without segments has none.
+  /// Does everything that may fail on this rank alone, before the other ranks know of the call.
+  /// `wide`: see FusedLayout. Errors: out_of_memory; invalid_argument, if chunks are so small that
+  /// the call would have millions of them. A call without segments cannot fail.
   void prepare(const Operation& operation, bool wide, const Router& router);
-  /// prepare() for a tiny call in one node, which cannot fail here. False if this is another call.
+  /// Does the same for a tiny call in one node, where it cannot fail. Returns false if the call is
+  /// not tiny.
   [[nodiscard]] bool prepare_tiny(const Operation& operation) noexcept {
     return tiny_.prepare(operation);
   }
-  /// Draws the next sequence number for the call that was prepared. `begun`: in ticks.
+  /// Assigns the next sequence number to the prepared call. `begun`: its beginning, in ticks.
   void begin(std::uint64_t begun) noexcept {
     ++context_.sequence;
     announcement_.begin(begun);
@@ -54,21 +54,23 @@ class Call {
   [[nodiscard]] std::uint64_t sequence() const { return context_.sequence; }
   [[nodiscard]] const Signature& signature() const { return context_.signature; }
   [[nodiscard]] const FusedLayout& layout() const { return context_.layout; }
-  /// The route of the data; once all ranks of the node have announced the call, on all alike.
+  /// Returns the route of the data; it is the same on all ranks once all ranks of the node have
+  /// announced the call.
   [[nodiscard]] Route route() const { return context_.route; }
-  /// All ranks of the node have announced: data that some have not announced goes by its path.
+  /// Corrects the route once all ranks of the node have announced: if some have not announced their
+  /// data, all data goes by its path.
   void settle_route() {
     if (is_carried(route()) && !announcement_.is_inline()) context_.route = Route::by_path;
   }
-  /// See FusedLayout. All ranks alike, before any data moves.
+  /// See FusedLayout::interleave(). All ranks call it alike, before any data moves.
   void interleave(const FusedLayout::Streams& streams, std::size_t strips) {
     context_.layout.interleave(streams, strips);
   }
-  /// The segment that an element of the part belongs to.
+  /// Returns the segment to which the part belongs.
   [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {
     return context_.segment(part);
   }
-  /// True if no other rank of the node has to do with what this one's lane carries.
+  /// True if no other rank of the node contributes to the data of this rank's lane.
   [[nodiscard]] bool is_alone_in_lane() const { return context_.is_alone_in_lane(); }
 
   [[nodiscard]] const NodeMemory& memory() const { return context_.memory; }
@@ -78,14 +80,14 @@ class Call {
 
   /// The line in which a local rank announces this call.
   [[nodiscard]] AnnounceLine& line(int peer) const { return context_.line(peer); }
-  /// The line in which the node's first rank passes on what the nodes have agreed on.
+  /// The line in which the node's first rank passes on the agreement of the nodes.
   [[nodiscard]] AgreementLine& agreement_line() const {
     return memory().first().agreement[sequence() & 1];
   }
 
-  /// Notes in this rank's record how far the call is.
+  /// Sets the phase of the call in this rank's record.
   void mark(Phase phase) { memory().control().calls.mark(sequence(), phase); }
-  /// Records from now on what this rank does when; null: not any more.
+  /// Records the activities of further calls in `spans`; null ends that.
   void keep_in(SpanLog* spans) { context_.spans = spans; }
   [[nodiscard]] SpanLog* spans() const { return context_.spans; }
   void turn_to(Activity activity) const { context_.turn_to(activity); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of a call share: which call it is, and where it is made.
+// CallContext: the state that the parts of a call share.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ namespace tutti::collectives {
 /// Allocates memory that peers can read, never freed: for tables of segments, and scratch slots.
 using AllocateShared = std::function<std::byte*(std::size_t bytes)>;
 
-/// The signature of an operation whose data takes so many bytes in its layout.
+/// Returns the signature of an operation whose data has `bytes` bytes in its layout.
 inline Signature sign(const Operation& operation, std::size_t bytes) noexcept {
   const auto kind = static_cast<std::uint64_t>(operation.kind);
   const auto reduce = static_cast<std::uint64_t>(operation.reduce);
   const auto check = static_cast<std::uint64_t>(operation.check);
-  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // so that no root hides a key's digest
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;  // roots and digests do not cancel out
   const std::uint64_t keys =
       operation.digest + static_cast<std::uint64_t>(operation.root) * kSpread;
   return {keys, bytes, kind | reduce << 8 | check << Signature::kCheckShift};
 }
 
-/// This rank's current call. Its Call writes it, and the parts of the Call read it.
+/// This rank's current call. Written by its Call, read by the parts of the Call.
 struct CallContext {
   const NodeMemory& memory;
   const Topology& topology;
@@ -47,9 +47,9 @@ struct CallContext {
   Signature signature{};
   Route route = Route::small;
   std::uint64_t sequence = 0;
-  SpanLog* spans = nullptr;  ///< of what the rank does when; null: that is not recorded
+  SpanLog* spans = nullptr;  ///< the log of activities; null: nothing is logged
 
-  /// From now on, time is recorded as that of this activity.
+  /// Logs that another activity begins.
   void turn_to(Activity activity) const {
     if (spans != nullptr) spans->switch_to(activity);
   }
@@ -59,7 +59,7 @@ struct CallContext {
     return memory.peers[static_cast<std::size_t>(peer)].control().announce[sequence & 1];
   }
 
-  /// The segment that an element of the part belongs to.
+  /// Returns the segment to which the part belongs.
   [[nodiscard]] const Segment& segment(const FusedLayout::Part& part) const {
     return layout.segments()[part.segment];
   }
@@ -69,8 +69,8 @@ struct CallContext {
   [[nodiscard]] bool is_destination(const Segment& segment) const {
     return segment.destination == kEveryRank || segment.destination == topology.rank;
   }
-  /// True if the result of a segment is written where its input is read. A copy of one source
-  /// leaves that as it is.
+  /// True if the result of a segment is written over its input. A copy from a single source leaves
+  /// its input unchanged.
   [[nodiscard]] bool is_overwritten(const Segment& segment) const {
     if (segment.source != kEveryRank && operation->consumer == nullptr) return false;
     const std::size_t bytes = segment.count * size_of(segment.dtype);
@@ -79,18 +79,18 @@ struct CallContext {
     };
     return meets(segment.output) || meets(segment.second_output);
   }
-  /// True if no other rank of the node has to do with what this one's lane carries.
+  /// True if no other rank of the node contributes to the data of this rank's lane.
   [[nodiscard]] bool is_alone_in_lane() const {
     return memory.size() == 1 || operation->lanes_apart;
   }
 
-  /// The reduction of a segment's inputs into elements of its outputs.
+  /// The reduction from a segment's inputs to its outputs, in the segment's type.
   [[nodiscard]] Reduction to_output(std::size_t segment) const {
     const DType dtype = layout.segments()[segment].dtype;
     return {operation->reduce, dtype, dtype};
   }
 
-  /// The ranks of this node, by their ranks in the job, for which `is_missing(local rank)`.
+  /// Returns the ranks of this node for which `is_missing(local rank)` is true.
   [[nodiscard]] std::vector<int> ranks_where(FunctionRef<bool(int)> is_missing) const {
     std::vector<int> ranks;
     for (int peer = 0; peer < memory.size(); ++peer) {

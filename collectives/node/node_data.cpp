@@ -11,10 +11,10 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Few enough bytes that what was fetched is in the cache still when it is summed.
+/// Small enough that fetched data is still in the cache when it is summed.
 constexpr std::size_t kFetchBuffer = std::size_t{256} << 10;
 constexpr std::size_t kLeastFetched = std::size_t{4} << 10;
-/// On the stack, for what is summed or widened on its way to a consumer.
+/// A buffer on the stack for elements that are summed or widened on their way to a consumer.
 constexpr std::size_t kScratchBytes = std::size_t{32} << 10;
 
 }  // namespace
@@ -60,8 +60,8 @@ void NodeData::gather_inputs(const FusedLayout::Part& part, const Sources& sourc
   });
 }
 
-/// This rank's own elements come from its input, not from its line: see
-/// Announcement::finds_all_alike().
+/// Collects the addresses of a part in the payloads. This rank's own elements are read from its
+/// input instead of its line, see Announcement::all_announced().
 void NodeData::gather_payloads(const FusedLayout::Part& part, int first, int count) {
   gather(call_.segment(part), first, count, [&](int peer) -> const std::byte* {
     if (peer != call_.memory.local_rank)
@@ -70,7 +70,8 @@ void NodeData::gather_payloads(const FusedLayout::Part& part, int first, int cou
   });
 }
 
-/// Where a local rank wants a part: both its outputs in place, or its slot.
+/// Adds the addresses where a local rank receives a part: both its outputs if in place, or else its
+/// slot.
 void NodeData::add_destinations(const FusedLayout::Part& part, int peer, Range chunk,
                                 std::size_t slot) {
   const Peer& other = call_.memory.peers[peer];
@@ -156,8 +157,8 @@ void NodeData::fetch_results(Range range, int peer) {
   });
 }
 
-/// Pieces are small enough that a failure is heard of between them. Begins with the segments behind
-/// this rank's place, so that not all ranks read from the same peer at first.
+/// Copies in pieces that are small enough to check for failures in between. Ranks begin with
+/// different segments, so that not all of them read from the same peer at first.
 void NodeData::copy_to_self(WritePolicy stores) {
   constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
   call_.turn_to(Activity::copy_out);
@@ -234,8 +235,8 @@ void NodeData::reduce_to_all(Range range, const Sources& sources, WritePolicy st
   if (stores == WritePolicy::streaming) streaming_fence();
 }
 
-/// One source of the output's type needs no reduction before it is consumed, unless it is what the
-/// consumer writes to.
+/// A single source of the output's type is consumed without a reduction, unless it is the memory
+/// that the consumer writes to.
 void NodeData::reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                                    std::span<const std::byte* const> sources, std::byte* scratch,
                                    WritePolicy stores) const {
@@ -300,7 +301,7 @@ const std::byte* NodeData::input_as_carried(const FusedLayout::Part& part) const
   return own.input + part.first * size_of(own.dtype);
 }
 
-/// The part that a range is, if it is one of one segment without padding behind it.
+/// Returns the part that covers the whole range, if there is one without padding behind it.
 std::optional<FusedLayout::Part> NodeData::only_part(Range range) const {
   std::optional<FusedLayout::Part> only;
   std::size_t bytes = 0;
@@ -377,7 +378,7 @@ void NodeData::consume_by_all(const FusedLayout::Part& part, const std::byte* re
   });
 }
 
-/// By one thread. A sum for a consumer goes through the first-level cache.
+/// Reduces a part by one thread. A sum for a consumer stays in the first-level cache.
 void NodeData::reduce_part_alone(const FusedLayout::Part& part, WritePolicy stores) const {
   const Segment& own = call_.segment(part);
   const std::size_t width = size_of(own.dtype);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs on the data of a call within a node, which the reductions and exchanges are written in.
+// NodeData: operations on the data of a call within a node, of which reductions and exchanges
+// consist.
 #pragma once
 
 #include <cstddef>
@@ -16,91 +17,94 @@
 
 namespace tutti::collectives {
 
-/// Where reduced elements come from: local ranks first .. first + count - 1, whose inputs were
-/// staged (if they are not shared) as `chunk` in `slot`, or fetched (if `fetched` is not empty). A
-/// segment with one source has that as its only source, whatever ranks are asked for.
+/// The origin of reduced elements: local ranks first .. first + count - 1, whose inputs were staged
+/// (if they are not shared) as `chunk` in `slot`, or fetched (if `fetched` is not empty). A segment
+/// with a single source has only that one, whichever ranks are given here.
 struct Sources {
   Range chunk;
   std::size_t slot = 0;
   int first = 0;
   int count = 0;
-  Range fetched{};              ///< what fetch() was called with
-  std::size_t result_slot = 0;  ///< of the chunk's results, where they are not written in place
+  Range fetched{};              ///< the range passed to fetch()
+  std::size_t result_slot = 0;  ///< slot for the chunk's results, if not in place
 };
 
-/// The data of the current call, of all ranks of the node. A `slot` is an offset in the ring of
-/// slots(), of a chunk that is staged, or of its results.
+/// The data of the current call on all ranks of the node. A `slot` is an offset in the ring of
+/// slots(), of a staged chunk or of its results.
 ///
-/// A chunk's data moves like this, where a step is skipped if the memory is already the right one:
+/// A chunk moves as follows; a step is skipped if the data is already in the right memory:
 ///   input --stage--> own slot --reduce_to_all--> every rank's slot for results --deliver--> output
 class NodeData {
  public:
   NodeData(const CallContext& call, const Announcement& announcement, const SharedUpdates& updates);
 
-  /// The places of the next slots of a call. Of a call that all ranks of the node have announced,
-  /// in which data moves.
+  /// Returns the ring from which a call takes its slots. Requires that all ranks of the node have
+  /// announced a call that moves data.
   [[nodiscard]] SlotRing& slots() {
     if (slots_.length() == 0) slots_.agree_on_length(call_.memory);
     return slots_;
   }
-  /// Calls whose results go to a consumer have room for the sums of a chunk from now on.
-  /// Errors: out_of_memory.
+  /// Allocates room for the sums of a chunk, for calls with a consumer. Errors: out_of_memory.
   void make_room_for_sums();
-  /// Copies this rank's inputs that peers cannot read into a slot of its ring.
+  /// Copies this rank's inputs that peers cannot read into a slot of its own ring.
   void stage(Range chunk, std::size_t slot, WritePolicy stores) const;
-  /// The most that fetch() takes at a time; 0 where ranks cannot read each other's memory.
+  /// The largest number of bytes that fetch() takes at a time; 0 where ranks cannot read each
+  /// other's memory.
   [[nodiscard]] std::size_t fetch_bytes() const { return fetch_bytes_; }
-  /// Copies here what this process cannot read of the other ranks' inputs; with `own_only`, of the
-  /// segments that this rank is a destination of. Errors: communication.
+  /// Copies the unmapped inputs of the other ranks into this rank's buffer; with `own_only`, only
+  /// those of segments that this rank is a destination of. Errors: communication.
   void fetch(Range chunk, bool own_only);
-  /// Copies to this rank's outputs what a peer has in its own. Errors: communication.
+  /// Copies a range of a peer's outputs to this rank's outputs. Errors: communication.
   void fetch_results(Range range, int peer);
-  /// Reduces into every rank's output (in place) or slot for results.
+  /// Reduces into every rank's output (in place) or result slot.
   void reduce_to_all(Range range, const Sources& sources, WritePolicy stores);
   /// Reduces into this rank's own output, or for its consumer.
   void reduce_to_self(Range range, const Sources& sources, WritePolicy stores);
-  /// Reduces for this rank's consumer, and copies what that wrote to the places of all other ranks
-  /// of the node. Only where the call's class says that updates can be shared.
+  /// Reduces for this rank's consumer, and copies the updated arrays to all other ranks of the
+  /// node. Only where the call's class says that updates can be shared.
   void update_for_all(Range range, const Sources& sources, WritePolicy stores);
-  /// Copies what this rank wants of other ranks' inputs to its outputs, where each segment has one
-  /// source: from arenas, or through the kernel without a buffer between. Errors: communication.
+  /// Copies the inputs that this rank wants from other ranks directly to its outputs, where each
+  /// segment has one source: from arenas, or through the kernel. Errors: communication.
   void copy_to_self(WritePolicy stores);
-  /// In a job of one rank: hands over all of its elements, without waiting and without a copy.
+  /// In a job of one rank: reduces or consumes all elements, without waiting and without a staging
+  /// copy.
   void reduce_alone(WritePolicy stores) const;
   /// Reduces into wire elements at `buffer` + (position - range.begin).
   void reduce_to_buffer(Range range, const Sources& sources, std::byte* buffer);
-  /// This rank's input of a part, if that is what its lane carries: nothing to be summed in the
-  /// node, and nothing to be converted. Else null.
+  /// Returns this rank's input of a part, if its lane carries exactly that: without a sum in the
+  /// node, and without a conversion. Otherwise null.
   [[nodiscard]] const std::byte* input_as_carried(const FusedLayout::Part& part) const;
-  /// A range of this rank's input that can be a message as it lies: input_as_carried(), of one
-  /// segment, in the arena, where a message that outlasts a failed call finds it. Else null.
+  /// Returns the address of a range of this rank's input that can be sent as it lies: it is
+  /// input_as_carried(), belongs to one segment, and is in the arena, where it stays valid for
+  /// messages that outlast a failed call. Otherwise null.
   [[nodiscard]] const std::byte* input_to_send(Range range) const;
-  /// Where a message with a range of the result can be received as it will lie: in the output,
-  /// under the conditions of input_to_send(). Null also if there is a consumer, or if the output
-  /// meets the input, which may be on its way; `over_input`: it may be the input.
+  /// Returns the address in the output where a range of the result can be received directly, under
+  /// the conditions of input_to_send(). Null also if there is a consumer, or if the output overlaps
+  /// the input, which may still be being sent; with `over_input` it may be the same memory as the
+  /// input.
   [[nodiscard]] std::byte* output_to_fill(Range range, bool over_input) const;
-  /// Writes wire elements to every rank's output or slot for results.
+  /// Writes wire elements to every rank's output or result slot.
   void spread_to_all(Range range, const std::byte* buffer, Range chunk, std::size_t slot);
-  /// Hands this rank's slot for results to the consumer, or copies it to the outputs.
+  /// Passes the results in this rank's slot to the consumer, or copies them to the outputs.
   void deliver(Range chunk, std::size_t slot, WritePolicy stores) const;
 
-  /// Reduces an inline call from the announcements.
+  /// Reduces an inline call from the payloads.
   void reduce_payloads_to_self();
-  /// Reduces what the local ranks first .. first + count - 1 announced into wire elements of the
+  /// Reduces the payloads of the local ranks first .. first + count - 1 into wire elements of the
   /// whole layout.
   void reduce_payloads_to_buffer(int first, int count, std::byte* buffer);
-  /// Reduces a range of what the node's ranks announced into wire elements at `buffer` +
-  /// (position - range.begin); what is input_as_carried() only if `carried_too`.
+  /// Reduces a range of the payloads of the node's ranks into wire elements at `buffer` + (position
+  /// - range.begin). Parts that are input_as_carried() are included only if `carried_too`.
   void sum_payloads(Range range, std::byte* buffer, bool carried_too);
-  /// Hands wire elements at `buffer` + (position - range.begin) to the consumer, or copies them to
+  /// Passes wire elements at `buffer` + (position - range.begin) to the consumer, or copies them to
   /// the outputs. `scratch` has room for range.size() bytes.
   void deliver_wire(Range range, const std::byte* buffer, std::byte* scratch) const;
-  /// Reduces wire elements, of which each of `values` has those of the whole layout, into this
-  /// rank's outputs, or for its consumer.
+  /// Reduces `values`, each of which has the wire elements of the whole layout, into this rank's
+  /// outputs, or for its consumer.
   void deliver_sum(std::span<const std::byte* const> values);
-  /// The result of a small call: wire elements of the whole layout.
+  /// Delivers the result of a small call, given as wire elements of the whole layout.
   void deliver_small(const std::byte* buffer) const;
-  /// spread_to_all() and deliver() in one, for a rank that is alone in its lane.
+  /// Does what spread_to_all() and deliver() do, for a rank that is alone in its lane.
   void deliver_own(Range range, const std::byte* buffer) const;
 
  private:
@@ -113,7 +117,7 @@ class NodeData {
   [[nodiscard]] std::byte* fetched_from(int peer) const;
   [[nodiscard]] bool is_carried_as_it_is(const FusedLayout::Part& part) const;
   [[nodiscard]] std::optional<FusedLayout::Part> only_part(Range range) const;
-  /// Ranges of at most so many bytes, one after the other, that cover the whole call.
+  /// Calls visit() for consecutive ranges of at most `most` bytes that cover the whole call.
   void for_each_range(std::size_t most, FunctionRef<void(Range)> visit) const;
   template <class Address>
   void gather(const Segment& segment, int first, int count, Address address);
@@ -121,7 +125,8 @@ class NodeData {
   void gather_payloads(const FusedLayout::Part& part, int first, int count);
   void add_destinations(const FusedLayout::Part& part, int peer, Range chunk, std::size_t slot);
   void gather_outputs(const FusedLayout::Part& part, Range chunk, std::size_t slot);
-  /// Reduces a part into this rank's output, or for its consumer; nothing if it is no destination.
+  /// Reduces a part into this rank's output, or for its consumer. Does nothing if this rank is no
+  /// destination.
   void reduce_part_to_self(const FusedLayout::Part& part, const Reduction& reduction,
                            std::span<const std::byte* const> sources, std::byte* scratch,
                            WritePolicy stores) const;
@@ -133,12 +138,13 @@ class NodeData {
   const Announcement& announcement_;
   const SharedUpdates& updates_;
   SlotRing slots_;
-  std::unique_ptr<std::byte[]> sums_;  ///< of a chunk, on their way to a consumer; null before one
+  std::unique_ptr<std::byte[]> sums_;  ///< sums of a chunk for a consumer; null until needed
   std::size_t fetch_bytes_ = 0;
-  std::unique_ptr<std::byte[]> fetch_buffer_;  ///< fetch_bytes_ from each other rank
-  std::vector<PeerReader::Piece> pieces_;      ///< of one rank's memory
-  std::vector<const std::byte*> sources_;      ///< what the part is reduced from
-  std::vector<std::byte*> destinations_;       ///< the same; at most two for each local rank
+  std::unique_ptr<std::byte[]> fetch_buffer_;  ///< fetch_bytes_ for each other rank
+  std::vector<PeerReader::Piece> pieces_;      ///< to be read from one rank
+  std::vector<const std::byte*> sources_;      ///< addresses from which the part is reduced
+  /// Addresses of its results, at most two for each local rank.
+  std::vector<std::byte*> destinations_;
 };
 
 }  // namespace tutti::collectives

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large data in a job of one rank: there is nobody to share it with, or to wait for.
+// Reduces large data in a job of one rank, which has no other rank to share the work or to wait
+// for.
 //
 //   inputs    |  stretch 0  |  stretch 1  |  stretch 2  |  stretch 3  |
 //                   |              |             |              |
@@ -7,11 +8,11 @@
 //                   |              |             |              |         and updates from the sum
 //   outputs   |  stretch 0  |  stretch 1  |  stretch 2  |  stretch 3  |   in its own cache
 //
-// Inputs are read where they lie, ordinary memory too. Several values of a key are summed on the
-// way, so their sum goes through no memory.
+// Inputs are read where they lie, even in ordinary memory. Several values of a key are summed on
+// the way to the output, so that their sum is never written to memory.
 //
-// Cost, of n bytes and v values of each key: reads v n, writes n; the threads meet once, at the
-// end.
+// Cost for n bytes and v values of each key: reads v n, writes n; the threads wait for each other
+// once, at the end.
 #include "collectives/node/reductions.hpp"
 
 namespace tutti::collectives {

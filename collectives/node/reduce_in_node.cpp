@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large data in one node.
+// Reduces large data in one node. There are several paths.
 //
-// Direct, when inputs can be read and outputs be written where they are: rank r reduces share r
-// from all inputs straight into all outputs (of 3 ranks, s0 s1 s2 are the shares):
+// Direct, if all inputs can be read and all outputs be written where they lie: rank r reduces share
+// r from all inputs straight into all outputs (for 3 ranks, s0 s1 s2 are the shares):
 //
 //   inputs   rank 0 [s0 s1 s2]    rank 1 [s0 s1 s2]    rank 2 [s0 s1 s2]
 //                       |                    |                    |
@@ -10,34 +10,32 @@
 //                       |                    |                    |
 //   outputs  rank 0 [.. s1 ..]    rank 1 [.. s1 ..]    rank 2 [.. s1 ..]
 //
-// In chunks, otherwise, through slots of scratch: inputs that peers cannot read are copied into a
-// slot first, and results that peers must not write (private outputs, or a consumer such as an
-// optimizer) go to another slot and are delivered from there by their owner while they are in its
-// cache. Or each rank sums all chunks for itself, and needs no slots for results. Then it stages
-// ahead: where it would wait for a peer, it copies in what comes later.
+// Otherwise in chunks, through scratch slots: inputs that peers cannot read are first copied into a
+// slot; results that peers must not write (private outputs, or a consumer such as an optimizer) go
+// to another slot, from which their owner delivers them while they are in its cache. Alternatively
+// each rank sums all chunks for itself, and needs no result slots. Then it stages ahead: where it
+// would wait for a peer, it copies later chunks.
 //
-// Fetched: where ranks can read each other's memory through the kernel, an input need not be copied
-// to a slot by its owner and be read again by the others. They copy a piece of it into their own
-// cache and sum it there. Results can travel likewise: each rank sums its share into its own
-// output, and fetches the other shares from the outputs of the others.
+// Fetched, where ranks can read each other's memory through the kernel: instead of the owner
+// copying an input to a slot and the others reading it there, the others copy a piece of the input
+// into their own cache and sum it there. Results can travel in the same way: each rank sums its
+// share into its own output, and fetches the other shares from the outputs of the others.
 //
-// Updated: where ranks may update for each other, nothing but what an update writes goes back. Each
-// rank sums a tile of its share, updates weights and states there, and copies these to the same
-// places of the others, all of it in its first-level cache.
+// Updated, where ranks may update for each other: only the updated arrays are written to the
+// others. Each rank sums a tile of its share, updates weights and states with it, and copies these
+// to the same arrays of the others, all within its first-level cache.
 //
-// Cost per rank, of n bytes on P ranks, in bytes read + written, and waits:
+// Cost per rank of n bytes on P ranks: bytes read + written, and the number of waits:
 //   direct                        n + n                  2
 //   staged, spread                n + n, and 4n          2 per chunk (n in and out of each slot)
-//   staged, own                   P n + n, and 2n        1 per chunk, if no chunk is there
-//   fetched, spread               n + n, and 2n + 2n     1 per piece
-//   fetched, own                  P n + n, and 2(P-1)n   1
-//   fetched, own, one source each n + n                  1
-//   fetched, and results fetched  n + n/P, and 4n(P-1)/P 2
-//   updated, of s bytes of places n + s/P + s            1
-// What an update reads and writes, 2s bytes, comes on top of all but the last.
-// Which is the fastest depends on the machine, the size and the number of ranks: see Learner.
+//   staged, own                   P n + n, and 2n        at most 1 per chunk, only if one is
+//   missing fetched, spread               n + n, and 2n + 2n     1 per piece fetched, own P n + n,
+//   and 2(P-1)n   1 fetched, own, one source each n + n                  1 fetched, and results
+//   fetched  n + n/P, and 4n(P-1)/P 2 updated, arrays of s bytes    n + s/P + s            1
+// The 2s bytes that an update reads and writes are extra in all paths but the last. Which path is
+// the fastest depends on the machine, the size and the number of ranks, see Learner.
 //
-// Slots are reused without further waiting: see SlotRing.
+// Slots are reused without further waits, see SlotRing.
 #include <algorithm>
 
 #include "collectives/node/reductions.hpp"
@@ -46,7 +44,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Calls visit(piece) for pieces of a range, with an ear for failures.
+/// Calls visit(piece) for pieces of a range, and checks for failures before each.
 template <class Visit>
 void in_pieces(Call& call, Range range, std::size_t bytes, Visit&& visit) {
   for (std::size_t begin = range.begin; begin < range.end; begin += bytes) {
@@ -59,13 +57,13 @@ bool fetches_inputs(const Call& call, const Path& path) {
   return !call.announcement().inputs_shared() && path.inputs == Inputs::fetched;
 }
 
-/// This rank's share of the sums, to wherever `reduce` puts a piece.
+/// Sums this rank's share piece by piece. `reduce` decides where the sums go.
 template <class Reduce>
 void reduce_share(Call& call, const Path& path, Reduce&& reduce) {
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
   const Range share = share_of(all, ranks, call.memory().local_rank);
-  // A rank that was stopped and goes on hears of a failure before it has written much.
+  // Limits how much a rank that was stopped and resumed writes before it notices a failure.
   constexpr std::size_t kMostReduced = std::size_t{4} << 20;
   if (!fetches_inputs(call, path)) {
     return in_pieces(call, share, kMostReduced,
@@ -85,7 +83,8 @@ void reduce_direct(Call& call, const Path& path) {
   call.steps().wait_for_all();
 }
 
-/// The wait is for those who still update for this rank.
+/// Each rank updates its share for all ranks. At the end it waits for ranks that still update for
+/// it.
 void reduce_and_update(Call& call, const Path& path) {
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
     call.data().update_for_all(piece, sources, path.outputs);
@@ -94,9 +93,11 @@ void reduce_and_update(Call& call, const Path& path) {
   call.steps().wait_for_all();
 }
 
-/// The last wait is for those who still read this rank's output.
+/// Each rank sums its share into its own output, and fetches the others. At the end it waits for
+/// ranks that still read its output.
 void reduce_and_fetch(Call& call, const Path& path) {
-  // Results are fetched in pieces of so much, for the sake of second outputs, and of failures.
+  // Results are fetched in pieces of this size, so that they are copied to second outputs from the
+  // cache, and failures are noticed in between.
   constexpr std::size_t kMostFetched = std::size_t{1} << 20;
   reduce_share(call, path, [&](Range piece, const Sources& sources) {
     call.data().reduce_to_self(piece, sources, path.outputs);
@@ -105,7 +106,7 @@ void reduce_and_fetch(Call& call, const Path& path) {
   call.steps().wait_for_all();
   const int ranks = call.memory().size();
   const Range all{0, call.layout().total()};
-  for (int step = 1; step < ranks; ++step) {  // no two ranks read from the same peer at first
+  for (int step = 1; step < ranks; ++step) {  // ranks begin with different peers
     const int peer = (call.memory().local_rank + step) % ranks;
     in_pieces(call, share_of(all, ranks, peer), kMostFetched,
               [&](Range piece) { call.data().fetch_results(piece, peer); });
@@ -114,20 +115,21 @@ void reduce_and_fetch(Call& call, const Path& path) {
   call.steps().wait_for_all();
 }
 
-/// Each rank copies what it wants, once. The wait is for those who still read its inputs.
+/// Each rank copies the blocks that it wants. At the end it waits for ranks that still read its
+/// inputs.
 void copy_fetched(Call& call, const Path& path) {
   call.data().copy_to_self(path.outputs);
   call.steps().signal();
   call.steps().wait_for_all();
 }
 
-/// What this rank sums of a chunk.
+/// Returns the part of a chunk that this rank sums.
 Range part_of(const Call& call, const Path& path, Range chunk) {
   if (path.results == Results::own) return chunk;
   return share_of(chunk, call.memory().size(), call.memory().local_rank);
 }
 
-/// Makes the inputs of a chunk readable for those who sum them.
+/// Makes the inputs of a chunk readable for the ranks that sum them.
 Sources collect_inputs(Call& call, const Path& path, Range chunk) {
   Sources sources{.chunk = chunk, .count = call.memory().size()};
   if (fetches_inputs(call, path)) {
@@ -142,14 +144,14 @@ Sources collect_inputs(Call& call, const Path& path, Range chunk) {
   return sources;
 }
 
-/// The sums of a chunk that need no step: for this rank, or of what it updates for all.
+/// Sums a chunk where no step follows: results are for this rank, or are updated for all.
 void reduce_without_step(Call& call, const Path& path, const Sources& sources) {
   const Range part = part_of(call, path, sources.chunk);
   if (path.results == Results::own) return call.data().reduce_to_self(part, sources, path.outputs);
   call.data().update_for_all(part, sources, path.outputs);
 }
 
-/// `bytes` at a time, all ranks in step.
+/// Reduces chunks of `bytes` bytes, with all ranks in step.
 void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
   in_pieces(call, {0, call.layout().total()}, bytes, [&](Range chunk) {
     Sources sources = collect_inputs(call, path, chunk);
@@ -164,9 +166,10 @@ void reduce_chunks(Call& call, const Path& path, std::size_t bytes) {
   });
 }
 
-/// `bytes` at a time, of which each rank stages one ahead of what it sums, and more while others
-/// have not staged what it would sum. So a rank that is alone on its core waits for lines that are
-/// on their way, and one that shares it waits once for many chunks.
+/// Reduces chunks of `bytes` bytes, where each rank sums for itself. A rank stages one chunk ahead
+/// of what it sums, and more while other ranks have not staged the chunk that it would sum next. So
+/// a rank with a core of its own waits only for lines in transit, and one that shares a core waits
+/// once for many chunks.
 void reduce_staged(Call& call, const Path& path, std::size_t bytes) {
   const std::size_t total = call.layout().total();
   const std::size_t chunks = (total + bytes - 1) / bytes;
@@ -202,7 +205,7 @@ void reduce_in_chunks(Call& call, const Path& path, const Tuning& tuning) {
     reduce_staged(call, path, tuning.staged_bytes(path, call.layout().total()));
   } else {
     std::size_t bytes = tuning.chunk_bytes;
-    if (fetches) {  // what this rank sums of a chunk is fetched at once
+    if (fetches) {  // this rank's part of a chunk is fetched in one go
       const int summed_by = path.results == Results::own ? 1 : call.memory().size();
       bytes = std::min(bytes, call.data().fetch_bytes() * static_cast<std::size_t>(summed_by));
     }

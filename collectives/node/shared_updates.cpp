@@ -8,7 +8,8 @@
 
 namespace tutti::collectives {
 
-/// Smaller calls are faster where each rank updates for itself, and need their payload.
+/// Finds the arrays that this rank's updates write. Smaller calls are not shared: they are faster
+/// where each rank updates for itself, and need the payload for their data.
 void SharedUpdates::find() {
   offsets_.clear();
   first_offsets_.clear();
@@ -36,13 +37,14 @@ void SharedUpdates::publish() const {
   if (offsets_.empty()) return;
   std::byte* const payload = call_.line(call_.memory.local_rank).payload;
   const std::size_t bytes = offsets_.size() * sizeof(std::uint64_t);
-  // Where nothing has changed, peers have the lines in their caches still.
+  // If nothing has changed, peers still have the lines in their caches.
   if (std::memcmp(payload, offsets_.data(), bytes) != 0) {
     std::memcpy(payload, offsets_.data(), bytes);
   }
 }
 
-/// The sum of a tile stays in the first-level cache, and so do the places that its update writes.
+/// Updates tile by tile: the sum of a tile and the arrays that its update writes stay in the
+/// first-level cache.
 void SharedUpdates::update(const FusedLayout::Part& part, std::span<const std::byte* const> sources,
                            std::size_t first, std::size_t count, WritePolicy stores) const {
   constexpr std::size_t kTileBytes = std::size_t{4} << 10;
@@ -59,8 +61,9 @@ void SharedUpdates::update(const FusedLayout::Part& part, std::span<const std::b
   }
 }
 
-/// Copies what this rank has just updated to the same elements of the others. One after the other,
-/// so that a write past the caches fills whole lines, and each rank begins with the one after it.
+/// Copies the elements that this rank has just updated to the arrays of its peers: one array after
+/// the other, so that writes past the caches fill whole lines, and each rank begins with the next
+/// rank.
 void SharedUpdates::copy_places(std::size_t segment, std::size_t first, std::size_t count,
                                 WritePolicy stores) const {
   const auto own = call_.operation->consumer->updated_arrays(segment);

@@ -33,7 +33,8 @@ void Steps::wait_for_ranks(int first, int count, std::uint64_t step) {
   call_.waiter.until(ready, [&] { return call_.ranks_where(missing); });
 }
 
-/// A group's first rank passes on that the whole group is there.
+/// Waits in two levels: the first rank of each group of ranks signals that its whole group has
+/// arrived.
 void Steps::wait_for_groups(std::uint64_t step) {
   const int group = call_.tuning.wait_group;
   const int leader = call_.memory.local_rank / group * group;

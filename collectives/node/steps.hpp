@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps within a call, in which the ranks of a node wait for each other.
+// Steps: the points within a call at which the ranks of a node wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -9,31 +9,30 @@
 
 namespace tutti::collectives {
 
-/// The steps that this rank has done in the current call. All ranks of a node go through the same
-/// ones. Errors of all waits: communication, timeout (the group is failed).
+/// The steps that this rank has done in the current call. All ranks of a node do the same steps.
+/// Errors of all waits: communication, timeout (the group has then failed).
 class Steps {
  public:
-  /// A chunk takes two steps at most. Their number has few bits beside the call's: see signal().
+  /// The most chunks of a call. A chunk takes at most two steps, and kStepBits limits their number.
   static constexpr std::size_t kMostChunks = (std::size_t{1} << kStepBits) / 4;
 
   explicit Steps(const CallContext& call) : call_(call) {}
 
-  /// A new call, which has its sequence number, begins with none.
+  /// Begins a new call, which has its sequence number, with no steps done.
   void begin() noexcept { step_ = call_.sequence << kStepBits; }
 
-  /// One more step of this call is done.
+  /// Signals that this rank has done one more step of the call.
   void signal();
-  /// Waits until every rank of the node has done as many steps as this one, and waits for all.
+  /// Waits until every rank of the node has done as many steps as this one.
   void wait_for_all() { wait_for_all(step_); }
-  /// Waits for the first `steps` steps of the call on all ranks, of which this rank may have done
+  /// Waits until every rank has done the first `steps` steps of the call; this rank may have done
   /// more.
   void wait_for_first(std::uint64_t steps) { wait_for_all(in_call(steps)); }
   /// True if every rank of the node has done the first `steps` steps of the call.
   [[nodiscard]] bool have_done(std::uint64_t steps) const;
-  /// Waits until the local ranks first .. first + count - 1 have done as many steps as this one,
-  /// whatever they do next.
+  /// Waits until the local ranks first .. first + count - 1 have done as many steps as this one.
   void wait_for_ranks(int first, int count) { wait_for_ranks(first, count, step_); }
-  /// Waits until a local rank has done `step` steps.
+  /// Waits until a local rank has reached `step`, a value of ControlBlock::step.
   void wait_for(int peer, std::uint64_t step);
 
  private:
@@ -45,7 +44,7 @@ class Steps {
   void wait_for_groups(std::uint64_t step);
 
   const CallContext& call_;
-  std::uint64_t step_ = 0;  ///< as in ControlBlock::step
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace tutti::collectives

@@ -23,8 +23,9 @@ bool TinyCall::prepare(const Operation& operation) noexcept {
   return true;
 }
 
-/// Each rank has what it is the source of end to end in its own line. Sources only grow from
-/// segment to segment, so that the blocks of one follow each other.
+/// True if the segments are few and small enough. Each rank has the segments that it is the source
+/// of end to end in its own line. Sources must not decrease from one segment to the next, so that
+/// the blocks of each source are consecutive.
 bool TinyCall::fits(std::span<const Segment> segments) noexcept {
   if (segments.size() > kMostSegments) return false;
   std::size_t end = 0;
@@ -48,7 +49,7 @@ bool TinyCall::sums_one_segment() const {
          call_.operation->consumer == nullptr;
 }
 
-/// Without the kernels, whose way to so few bytes is longer than that of the bytes.
+/// Copies without the kernels, because calling them would take longer than copying so few bytes.
 void TinyCall::copy_to_self() const {
   call_.turn_to(Activity::copy_out);
   const auto segments = call_.layout.segments();
@@ -60,7 +61,7 @@ void TinyCall::copy_to_self() const {
                                       ? own.input
                                       : call_.line(peer).directory.tiny_payload + offsets_[i];
     const std::size_t bytes = own.count * size_of(own.dtype);
-    std::memmove(own.output, from, bytes);  // in place, it is the same memory
+    std::memmove(own.output, from, bytes);  // source and destination are the same in place
     if (own.second_output != nullptr) std::memcpy(own.second_output, own.output, bytes);
   }
 }

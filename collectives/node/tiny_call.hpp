@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shortest path: a call in one node whose data travels in the first cache line of each rank's
-// announcement, in 0.2 us. Up to kTinyBytes of one rank's data, end to end.
+// TinyCall, the shortest path: a call in one node whose data travels in the first cache line of
+// each rank's announcement, in 0.2 us. It has up to kTinyBytes of each rank's data, end to end.
 //
 //   prepare()         nothing is allocated, and nothing can fail
 //   Announcement      writes one cache line, and finds all ranks alike: finds_all_alike()
@@ -16,20 +16,21 @@
 
 namespace tutti::collectives {
 
-/// The current call, if its route is tiny: its data lies in the first cache line of each
-/// announcement.
+/// The current call, if its route is tiny.
 class TinyCall {
  public:
   explicit TinyCall(CallContext& call);
 
-  /// Makes the operation the current call if it is tiny, on all ranks alike. False if it is not.
+  /// Makes the operation the current call if it is tiny, which all ranks decide alike. Returns
+  /// false if it is not.
   [[nodiscard]] bool prepare(const Operation& operation) noexcept;
 
-  /// The place of a segment among the tiny data of its source, in bytes.
+  /// Returns the offset of a segment in the payload of its source, in bytes.
   [[nodiscard]] std::size_t offset_of(std::size_t segment) const { return offsets_[segment]; }
 
-  /// Reduces the call from the announcements, if it is as simple as most are: one sum, into one
-  /// output, on every rank; or blocks to copy. False if it is not, and nothing is done.
+  /// Completes the call from the announcements, if it is one of the simple kinds that are most
+  /// common: one sum, into one output, on every rank; or blocks to copy. Returns false, having done
+  /// nothing, if it is not.
   [[nodiscard]] bool reduce_to_self();
 
  private:
@@ -41,7 +42,7 @@ class TinyCall {
 
   CallContext& call_;
   std::uint8_t offsets_[kMostSegments] = {};
-  std::vector<const std::byte*> sources_;  ///< the data of each local rank
+  std::vector<const std::byte*> sources_;
 };
 
 }  // namespace tutti::collectives
