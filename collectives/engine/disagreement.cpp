@@ -13,7 +13,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// The beginning of a text, as much as fits.
+/// Copies as much of a text as fits.
 template <std::size_t kSize>
 void write_text(char (&to)[kSize], const std::string& text) {
   const std::size_t length = std::min(text.size(), kSize - 1);
@@ -63,7 +63,8 @@ std::vector<RankStatement> Disagreement::of_this_node() const {
   return statements;
 }
 
-/// In the order of ranks. Nodes send to each other in another order on each.
+/// Returns the statements of all nodes in the order of ranks. Each node begins to send with the
+/// next one.
 std::vector<RankStatement> Disagreement::of_all(const std::vector<RankStatement>& own) const {
   const Topology& topology = call_.topology();
   const int nodes = topology.num_nodes();

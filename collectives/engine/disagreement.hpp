@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Disagreement: what ranks do instead of moving data when their calls differ, or one of them
-// refuses its call.
+// Disagreement: all ranks throw the same error if their calls differ, or if one of them refuses its
+// call.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@
 
 namespace tutti::collectives {
 
-/// Makes all ranks throw the same error.
+/// Replaces the movement of data in a call that cannot be carried out.
 ///
-///   every rank         writes its statement: the call in words, or why it refuses it
-///   first of the node  swaps its node's statements with those of all other nodes, finds what they
-///                      differ in, and writes the report, which its node's ranks throw
+///   every rank         writes its statement: its call in words, or the reason of its refusal
+///   first of the node  swaps its node's statements with those of all other nodes, finds the
+///                      differences, and writes the report, which all ranks of its node throw
 class Disagreement {
  public:
-  /// `transport` may be null if there is one node.
+  /// `transport` may be null if there is only one node.
   Disagreement(Call& call, Transport* transport) : call_(call), transport_(transport) {}
 
-  /// States what this rank called. True if there is nothing to throw: see
-  /// MismatchReport::only_checks_differ. If not, throw_report() follows.
+  /// States this rank's call. Returns true if there is nothing to throw, see
+  /// MismatchReport::only_checks_differ; otherwise the caller calls throw_report().
   [[nodiscard]] bool explain() { return find(0, call_.operation().describe()); }
-  /// States why this rank refuses its call. throw_report() follows.
+  /// States why this rank refuses its call. The caller then calls throw_report().
   void explain_refusal(ErrorCode code, const std::string& why) {
     static_cast<void>(find(static_cast<std::uint32_t>(code) + 1, why));
   }

@@ -11,13 +11,13 @@ namespace tutti::collectives {
 
 namespace {
 
-/// The end of an operation, however it ends.
+/// Ends an operation in the statistics, whether it succeeds or throws.
 class OperationEnd {
  public:
   OperationEnd(StatisticsCollector& statistics, Kind kind, std::size_t bytes)
       : statistics_(statistics), kind_(kind), bytes_(bytes) {}
   ~OperationEnd() { statistics_.leave_operation(kind_, bytes_, time_); }
-  /// When it was, if that has been looked up.
+  /// Sets the time of the end, if it is already known.
   void set_time(std::uint64_t time) { time_ = time; }
   OperationEnd(const OperationEnd&) = delete;
   OperationEnd& operator=(const OperationEnd&) = delete;
@@ -29,7 +29,8 @@ class OperationEnd {
   std::uint64_t time_ = 0;
 };
 
-/// A sum that MPI cannot make is refused, on all ranks alike, and not made in another way.
+/// Throws for sums that MPI cannot make. All ranks refuse them alike; no other exchange is used
+/// instead.
 void require_mpi_types(const Operation& operation) {
   for (const Segment& segment : operation.segments) {
     if (size_of(segment.dtype) != 2) continue;
@@ -39,7 +40,7 @@ void require_mpi_types(const Operation& operation) {
   }
 }
 
-/// In nanoseconds, which are as long on all nodes.
+/// Returns the time in nanoseconds, whose length is the same on all nodes.
 std::uint64_t time_between_nodes(const Waiter& waiter) {
   return static_cast<std::uint64_t>(
       std::chrono::nanoseconds(waiter.now().time_since_epoch()).count());
@@ -85,8 +86,8 @@ void Engine::start(const Operation& operation) {
   call_.announcement().announce();
 }
 
-/// What may fail on this rank alone does so before the sequence number is drawn: this rank then
-/// makes another call of that number, which tells the others.
+/// Does everything that may fail on this rank alone, before the sequence number is drawn. After an
+/// error this rank makes a refusal with that number instead, which tells the others.
 void Engine::prepare(const Operation& operation) {
   const auto error = caught([&] {
     const bool by_mpi = tuning_.exchange == Exchange::mpi && topology_.num_nodes() > 1;
@@ -100,9 +101,9 @@ void Engine::prepare(const Operation& operation) {
   throw_on_all_ranks(error->code, text);
 }
 
-/// What goes wrong in the middle of a call is everybody's: the others wait for this rank's next
-/// step, which will not come. An error that code of the program throws may be known to the ranks of
-/// another group, and is news to this one.
+/// Runs `body`, and makes an error of this rank a failure of the group: in the middle of a call,
+/// the others wait for this rank's next step. An error that the program's code throws may be known
+/// to the ranks of another group, but not to this one.
 template <class Body>
 void Engine::or_fail(Body body) {
   catching(body, [&](const LocalError& error) {
@@ -125,9 +126,9 @@ bool Engine::finish() {
   return outcome == Outcome::done;
 }
 
-/// What is left of a small call in one node once all ranks are there. When it ended, in ticks; 0 if
-/// the clock was not read. A tiny sum takes less time than a look at the clock: its call ends when
-/// the ranks meet.
+/// Completes a small call in one node once all ranks have announced it. Returns its end in ticks,
+/// or 0 if the clock was not read. A tiny sum takes less time than reading the clock, so its call
+/// ends when the ranks meet.
 std::uint64_t Engine::complete_small() {
   const std::uint64_t met =
       statistics_.met(call_.announcement().waiting_since(), call_.announcement().last_rank());
@@ -142,7 +143,7 @@ std::uint64_t Engine::complete_small() {
 }
 
 void Engine::await(FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
-  // Nobody wakes this rank when it is ready: something to poll keeps its sleeps short.
+  // The event wakes no sleeper, so a poll function is set, which keeps sleeps short.
   const auto nothing = [] {};
   const FunctionRef<void()> poll(nothing);
   const NamedCall named(waiter_, {call_.sequence(), what});
@@ -183,7 +184,7 @@ bool Engine::meet() {
       alone ? call_.announcement().stop_requested() : call_.agreement_line().stop_requested != 0;
   if (stop && !stop_requested_) {
     stop_requested_ = true;
-    waiter_.watch(nullptr);  // all ranks are there, and will come to a good end together
+    waiter_.watch(nullptr);  // all ranks have announced, and will finish together
   }
   return agreed;
 }
@@ -212,7 +213,7 @@ void Engine::reduce() {
   }
 }
 
-/// The others are told in the next announcement what it took.
+/// Reduces in one node. Its duration is reported to the others in the next announcement.
 void Engine::reduce_by_path() {
   const bool is_announced = is_carried(call_.route());
   const Path path = learner_.choose(call_.announcement().call_class(), is_announced);
@@ -232,9 +233,10 @@ void Engine::deliver_sums_of_agreement() {
                           : call_.data().deliver_sum(agreed.operands);
 }
 
-/// What packed sums are depends on how they are cut, so these keep to one way. Counted from when
-/// the nodes have agreed, so that it does not matter how late one of them comes; or, where inputs
-/// may travel with the handshakes, from the announcement.
+/// Reduces on several nodes. Calls with compression always take the same path, because their
+/// results depend on how data is cut. The time of a call is measured from the agreement of the
+/// nodes, so that late nodes do not count; or from the announcement, if inputs may travel with the
+/// handshakes.
 void Engine::reduce_between_nodes() {
   if (call_.operation().packing != nullptr) return reduce_in_lanes(call_, {}, tuning_, lane_.get());
   const CallClass call_class = class_between_nodes(tuning_, call_.operation(), call_.layout());
@@ -250,14 +252,16 @@ void Engine::reduce_between_nodes() {
   call_.announcement().report_time(CallTime::between(begun, time_between_nodes(waiter_)));
 }
 
-/// Every rank of the group does, in the same call, whichever way that call ends for it.
+/// Reports the duration of the last call to the learner. All ranks of the group do so in the same
+/// call, whatever its outcome.
 void Engine::learn_last_time() {
   if (!learner_.awaits_time()) return;
   learner_.observe(topology_.num_nodes() == 1 ? call_.announcement().longest_time()
                                               : call_.agreement_line().last_time);
 }
 
-/// The first rank asks the other nodes; the others read the answer, and a small result, from it.
+/// Agrees with the other nodes: the first rank exchanges messages with them, and the other ranks of
+/// the node read the result, and a small sum, from its line.
 bool Engine::agree_between_nodes() {
   call_.announcement().wait_for_other_nodes();
   AgreementLine& line = call_.agreement_line();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out collective calls on one rank: agreement first, then the algorithm.
+// Engine: carries out collective calls on one rank.
 #pragma once
 
 #include <memory>
@@ -18,67 +18,67 @@
 
 namespace tutti::collectives {
 
-/// One rank's end of the group. All ranks construct theirs with the same settings.
+/// The engine of one rank in a group. All ranks construct theirs with the same settings.
 ///
-/// A call goes through these states; every rank of the group goes through the same ones:
-///   start    what may fail on one rank alone is done; then the sequence number is drawn and
-///            announced to the node, with the call's signature
-///   agree    all announcements are compared, in the node and between nodes
+/// A call goes through these states, in the same order on all ranks of the group:
+///   start    prepares what may fail on this rank alone, then draws the sequence number and
+///            announces the call with its signature to the node
+///   agree    compares all announcements, in the node and between nodes
 ///   explain  only if they differ, or a rank refused its call: all ranks throw the same error
-///   reduce   the data moves
+///   reduce   moves the data
 class Engine {
  public:
-  /// `transport` may be null if there is one node; if not, waits drive it. The arenas' scratch
-  /// slots hold tuning.chunk_bytes each.
+  /// `transport` may be null if there is only one node; otherwise waits drive it. The scratch slots
+  /// in the arenas have tuning.chunk_bytes each.
   Engine(NodeMemory memory, Topology topology, const Settings& settings, Transport* transport,
          AllocateShared allocate_shared, const Tuning& tuning);
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Carries out a call. Collective. True if it is done; false, on all ranks alike, if all made the
-  /// same call but with different checks: then nothing was changed.
-  /// Errors: mismatch and what another rank refused its call with (agreed, nothing was changed);
-  /// communication, timeout (failed).
+  /// Carries out a call. Collective. Returns true if it is done; false, on all ranks alike, if all
+  /// made the same call but with different checks, in which case nothing was changed. Errors:
+  /// mismatch, and the error with which another rank refused its call (agreed; nothing was
+  /// changed); communication, timeout (failed).
   bool run(const Operation& operation) {
     start(operation);
     return finish();
   }
-  /// The two halves of run(): start() announces and returns, finish() completes. One call at a
-  /// time is under way; the operation must outlive finish().
+  /// The two halves of run(): start() announces the call and returns, finish() completes it. There
+  /// is only one call at a time, and the operation must outlive finish().
   void start(const Operation& operation);
   bool finish();
 
-  /// Takes part in the other ranks' next call without making one, so that they can throw instead
-  /// of waiting, and throws what they throw: this rank's error, with its name in front.
+  /// Takes part in the other ranks' next call by a refusal, so that they throw instead of waiting,
+  /// and throws the same error: this rank's, preceded by its name.
   [[noreturn]] void throw_on_all_ranks(ErrorCode code, const std::string& why);
 
   /// Messages between two ranks.
   [[nodiscard]] MessageCalls& messages() { return messages_; }
 
-  /// Waits for something that is not a rank: the work of a GPU, which `what` describes. As long as
-  /// a call waits, and with an ear for failures. Errors: timeout, communication (failed).
+  /// Waits for something that is not a rank, such as the work of a GPU, which `what` describes. It
+  /// has the deadline of a call, and notices failures. Errors: timeout, communication (failed).
   void await(FunctionRef<bool()> ready, FunctionRef<std::string()> what);
 
-  /// This rank cannot go on with what all ranks are in the middle of: fails the group with its
-  /// error, unless the others know of that already, and throws.
+  /// Fails the group with an error of this rank, which cannot continue something that all ranks
+  /// have begun, unless the others know of the error already. Throws.
   [[noreturn]] void fail(const LocalError& error) { waiter_.fail(error); }
 
   /// Throws if the group has failed.
   void check_usable() { waiter_.check_failure(); }
-  /// The same, and fails if a process of this node has ended: for a wait for these ranks that is
-  /// not the engine's. `what` names it.
+  /// Throws if the group has failed, and fails it if a process of this node has ended. For waits
+  /// for these ranks outside the engine; `what` names the wait.
   void check_peers(FunctionRef<std::string()> what);
   [[nodiscard]] bool failed() const { return waiter_.failed(); }
-  /// Fails the group because this rank cannot go on; the caller throws.
-  /// False if another failure came first.
+  /// Fails the group because this rank cannot go on; the caller then throws. Returns false if
+  /// another failure came first.
   bool raise_failure(ErrorCode code, const std::string& text) {
     return waiter_.raise_failure(code, text);
   }
-  /// Tells the others that no call will follow. Local; the last thing an engine is asked to do.
+  /// Tells the other ranks that this one makes no more calls. Local; no other function may follow.
   void leave(bool by_exception) { waiter_.leave(call_.sequence(), by_exception); }
 
-  /// The last call's record: the program's updater runs, and has ended.
+  /// Record in the last call's record that the program's updater begins, or has ended.
   void begin_update() {
     call_.mark(Phase::updating);
     call_.turn_to(Activity::update);
@@ -89,27 +89,28 @@ class Engine {
   }
   void set_observer(const Observer* observer) { waiter_.set_observer(observer); }
 
-  /// How waits are from now on: see Waiter::set_patience(), rouse() and progress().
+  /// The following functions control how this rank waits, see Waiter.
   void set_patience(const Patience* patience, bool beside) {
     waiter_.set_patience(patience, beside);
   }
   void rouse() { waiter_.rouse(); }
   bool progress() { return waiter_.progress(); }
 
-  /// Asks all ranks to stop, in the next call; so does the flag, once it is set. Any thread.
+  /// Asks all ranks to stop, in the next call; so does the flag of watch(), once it is set.
+  /// Callable from any thread.
   void request_stop() { call_.announcement().request_stop(); }
   void watch(const StopFlag& stop);
-  /// True once a call that all ranks have made carried a request to stop: the same on all ranks
-  /// after the same call.
+  /// True once a call of all ranks carried a request to stop. All ranks see this after the same
+  /// call.
   [[nodiscard]] bool stop_requested() const { return stop_requested_; }
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] const NodeMemory& memory() const { return memory_; }
   [[nodiscard]] const Tuning& tuning() const { return tuning_; }
-  /// See Learner::adopt(). The same on all ranks of the node, before the first call.
+  /// See Learner::adopt(). All ranks of the node call it alike, before the first call.
   std::size_t adopt(std::span<const LearntPath> known) { return learner_.adopt(known); }
   [[nodiscard]] const Learner& learner() const { return learner_; }
-  /// The threads that help this rank, between calls too.
+  /// The helper threads of this rank, which may also be used between calls.
   [[nodiscard]] Workers& workers() { return call_.workers(); }
   [[nodiscard]] const Log& log() const { return waiter_.log(); }
   [[nodiscard]] StatisticsCollector& statistics() { return statistics_; }
@@ -120,11 +121,12 @@ class Engine {
   }
 
  private:
-  /// How a call ends that does not fail the group: `refused` has a report, which all ranks throw.
+  /// Outcomes of a call that do not fail the group. After `refused` there is a report, which all
+  /// ranks throw.
   enum class Outcome { done, differs, refused };
   [[nodiscard]] Outcome carry_out();
   [[nodiscard]] Outcome carry_out_logged();
-  /// Waits for all ranks' announcements; true if all are of one call.
+  /// Waits for the announcements of all ranks. Returns true if all are of the same call.
   [[nodiscard]] bool meet();
   std::uint64_t complete_small();
   void prepare(const Operation& operation);
@@ -141,8 +143,8 @@ class Engine {
   Topology topology_;
   Tuning tuning_;
   bool wide_;
-  bool is_one_node_;  ///< where small data has places of its own, on all ranks alike
-  bool logs_calls_;   ///< also small ones, which then end by the general way, on this rank alone
+  bool is_one_node_;  ///< small data then takes the shorter ways, on all ranks alike
+  bool logs_calls_;   ///< logs all calls; small ones then skip the shorter ways, on this rank alone
   bool stop_requested_ = false;
   CombinePlan plan_;
   Waiter waiter_;
@@ -150,9 +152,10 @@ class Engine {
   Call call_;
   Learner learner_;
   Router router_;
-  std::uint64_t announced_at_ = 0;        ///< when the current call was, in ticks() or nanoseconds
-  std::unique_ptr<Agreement> agreement_;  ///< on the first rank of each of several nodes
-  std::unique_ptr<LaneExchange> lane_;    ///< on the ranks that carry a share between nodes
+  /// Time of the current call's announcement, in ticks() or nanoseconds.
+  std::uint64_t announced_at_ = 0;
+  std::unique_ptr<Agreement> agreement_;  ///< only on the first rank of each node, of several nodes
+  std::unique_ptr<LaneExchange> lane_;    ///< only on ranks that carry a share between nodes
   Disagreement disagreement_;
   MessageCalls messages_;
 };

@@ -10,9 +10,9 @@ namespace tutti::collectives {
 
 namespace {
 
-/// While it lives, messages of the waiter name a message of two ranks, and so can other ranks. It
-/// is what comes before the next call of all ranks: a rank that has left after the last one is
-/// missed.
+/// During its lifetime, messages of the waiter describe a message between two ranks, which other
+/// ranks can see, too. It counts as made before the next call of all ranks, so that a rank which
+/// has left after the last call is noticed.
 class MessageInProgress {
  public:
   MessageInProgress(const Call& call, int other_rank, MessageState state,
@@ -86,7 +86,8 @@ void MessageCalls::carry_out(int other_rank, MessageState state, std::size_t byt
   or_fail(body);
 }
 
-/// An error on one rank is everybody's, unless both know of it.
+/// Runs `body`, and makes an error of this rank a failure of the group, unless both ranks of the
+/// message know of it.
 void MessageCalls::or_fail(FunctionRef<void()> body) {
   catching(body, [&](const LocalError& error) {
     if (error.scope != ErrorScope::caller) throw;

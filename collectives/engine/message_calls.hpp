@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message between two ranks, beside its data: a call that waits name, that is counted, and
-// that fails for all ranks.
+// MessageCalls: messages between two ranks as calls, which waits name, which are counted, and whose
+// errors fail the group.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,20 @@
 
 namespace tutti::collectives {
 
-/// This rank's messages, which come between the calls of all.
+/// This rank's messages, which are made between collective calls.
 class MessageCalls {
  public:
   MessageCalls(Call& call, const Tuning& tuning, Transport* transport,
                AllocateShared allocate_shared, StatisticsCollector& statistics);
 
-  /// A message between two ranks; `describe` is the call in words. See Messages. A small message
-  /// may be taken after its send has returned; then this rank's next call, of any kind, waits for
-  /// that first, and throws what the send would have thrown, before anything else. Errors:
-  /// mismatch, on both ranks; communication, timeout (failed).
+  /// Make one side of a message between two ranks, see Messages; `describe` returns the call in
+  /// words. A small message may still be pending when its send returns. Then this rank's next call,
+  /// of any kind, first waits until it has been received, and throws what the send would have
+  /// thrown. Errors: mismatch, on both ranks; communication, timeout (failed).
   void send(int to_rank, const Message& message, FunctionRef<std::string()> describe);
   void receive(int from_rank, const Message& message, FunctionRef<std::string()> describe);
-  /// Waits until what an earlier send has left is taken. Every call begins with it, also those that
-  /// go on while the program computes. Errors: as send().
+  /// Waits until the message that an earlier send has left is received. Every call begins with it,
+  /// including calls in the background. Errors: as send().
   void complete() {
     if (messages_ != nullptr && messages_->has_left()) wait_for_left();
   }
@@ -43,7 +43,7 @@ class MessageCalls {
   AllocateShared allocate_shared_;
   StatisticsCollector& statistics_;
   std::unique_ptr<Messages> messages_;  ///< null before the first message
-  CallTotals* totals_[3] = {};          ///< by MessageState
+  CallTotals* totals_[3] = {};          ///< indexed by MessageState
 };
 
 }  // namespace tutti::collectives

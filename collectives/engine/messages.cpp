@@ -16,28 +16,29 @@ namespace tutti::collectives {
 
 namespace {
 
-// Two slots of so much: while one is emptied, the other is filled.
+// Size of each of two slots: while one is emptied, the other is filled.
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;
-// Below, a copy in and a copy out take less time than a call of the kernel.
+// Below this size, copying through slots takes less time than a call of the kernel.
 constexpr std::size_t kLeastRead = std::size_t{16} << 10;
-// A failure is heard of after so much.
+// Failures are noticed between reads of this size.
 constexpr std::size_t kMostRead = std::size_t{1} << 20;
 constexpr int kChunkBits = 32;
-// Between nodes.
+// Sizes for messages between nodes.
 constexpr std::size_t kWithHeader = 8192;
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 constexpr std::size_t kPiecesInFlight = 4;
 
-// Travels in the line of its description.
+// Size up to which data travels in the line of the message's description.
 constexpr std::size_t kInLine = 32;
-// Also from an arena: to copy so much takes less time than to wait until it is read.
+// Size up to which data is copied, even from an arena, because that takes less time than waiting
+// until it is read.
 constexpr std::size_t kMostCopied = std::size_t{4} << 10;
 
 }  // namespace
 
 enum class Messages::Way : std::uint32_t { line, arena, process, slots };
 
-/// What both sides of a message must have alike.
+/// The properties in which both sides of a message must agree.
 struct Messages::Facts {
   std::uint64_t count = 0;
   std::uint32_t dtype = 0;
@@ -48,22 +49,22 @@ struct Messages::Facts {
   }
 };
 
-/// Messages from one rank of the node to another, in the sender's arena. The sender writes the
-/// first two lines of 64 bytes, the receiver the third. A message's number is written last.
+/// The messages from one rank of the node to another, in the sender's arena. The sender writes the
+/// first two lines of 64 bytes, the receiver the third. The number of a message is written last.
 struct alignas(kLineBytes) Messages::Channel {
-  std::atomic<std::uint64_t> posted{0};  ///< number of the message that is described here
+  std::atomic<std::uint64_t> posted{0};  ///< number of the message described here
   std::uint64_t count = 0;
   std::uint32_t dtype = 0;
   Way way = Way::line;
-  std::uint64_t answers = 0;  ///< number of the last message that the sender has taken from there
+  std::uint64_t answers = 0;  ///< number of the last message received from that rank
   std::byte data[kInLine];
-  std::uint64_t offset = 0;              ///< of the arena: of the message, or of the slots
-  std::uint64_t address = 0;             ///< in the sender's process
-  std::atomic<std::uint64_t> filled{0};  ///< number << kChunkBits | chunks that were put into slots
+  std::uint64_t offset = 0;              ///< in the arena, of the message or of the slots
+  std::uint64_t address = 0;             ///< of the message, in the sender's process
+  std::atomic<std::uint64_t> filled{0};  ///< number << kChunkBits | chunks written into slots
 
-  alignas(kLineBytes) std::atomic<std::uint64_t> taken{0};  ///< number of the last message taken
-  std::atomic<std::uint64_t> emptied{0};                    ///< as `filled`
-  Facts wanted;                                             ///< of the last message
+  alignas(kLineBytes) std::atomic<std::uint64_t> taken{0};  ///< number of the last message received
+  std::atomic<std::uint64_t> emptied{0};  ///< number << kChunkBits | chunks read from slots
+  Facts wanted;                           ///< of the last message
 
   [[nodiscard]] Facts sent() const { return {count, dtype}; }
   void describe(const Message& message, std::uint64_t answered) {
@@ -83,15 +84,15 @@ struct Messages::Verdict {
   Facts wanted;
 };
 
-/// They stay where they are while messages refer to them, also after a failure.
+/// Buffers that do not move while messages refer to them, even after a failure.
 struct Messages::Buffers {
   explicit Buffers(std::size_t local_ranks) : channels(local_ranks) {}
 
   std::vector<std::byte> header = std::vector<std::byte>(sizeof(Header) + kWithHeader);
   Verdict verdict{};
   std::array<std::vector<std::byte>, kPiecesInFlight> pieces;
-  std::vector<Transport::Request> requests;  ///< that the next wait is for
-  std::vector<Channel*> channels;            ///< to this rank, by local rank; null: not known yet
+  std::vector<Transport::Request> requests;  ///< awaited by the next wait
+  std::vector<Channel*> channels;            ///< to this rank, by local rank; null if not known yet
 };
 
 Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& waiter,
@@ -109,7 +110,7 @@ Messages::Messages(const NodeMemory& memory, const Topology& topology, Waiter& w
       taken_(static_cast<std::size_t>(topology.size), 0),
       buffers_(std::make_unique<Buffers>(memory.peers.size())) {}
 
-/// After a failure messages may still be under way, so their buffers are never freed.
+/// Leaks the buffers of messages that may still be under way after a failure.
 Messages::~Messages() {
   if (!buffers_->requests.empty()) {
     leak_until_exit(std::shared_ptr<const Buffers>(std::move(buffers_)));
@@ -126,8 +127,9 @@ void Messages::prepare_to_send(int to_rank) {
   memory_.control().channels.store(memory_.offset_of(place), std::memory_order_release);
 }
 
-/// From a rank of the node to this one. Null as long as the owner has sent nothing to its node.
-/// Looked up once: the owner writes to that line in every message.
+/// Returns the channel from a rank of the node to this one, or null if that rank has not sent
+/// anything in its node yet. It is looked up only once, because the owner writes to the same line
+/// in every message.
 Messages::Channel* Messages::channel(int owner) const {
   Channel*& known = buffers_->channels[static_cast<std::size_t>(owner)];
   if (known != nullptr) return known;
@@ -162,7 +164,8 @@ void Messages::throw_mismatch(int from_rank, int to_rank, const Facts& sent,
 
 // --- in the node --------------------------------------------------------------------------------
 
-/// What is copied at once is left behind: the next call waits until it is taken.
+/// Sends a message in the node. Data that fits is copied and left behind: the next call waits until
+/// it is received.
 void Messages::send_in_node(int to, const Message& message) {
   Channel& mine = channels_[to];
   const int to_rank = topology_.local_ranks()[static_cast<std::size_t>(to)];
@@ -178,7 +181,7 @@ void Messages::send_in_node(int to, const Message& message) {
     std::memcpy(slots_, message.bytes, std::min(kSlotBytes, message.size()));
     mine.filled.store(number << kChunkBits | 1, std::memory_order_relaxed);
     const bool uses_slots_again = message.size() > 2 * kSlotBytes;
-    // The shift leaves 32 bits of the number, so an old value may look like a later one.
+    // The shift leaves only 32 bits of the number, so that an old value may look like a later one.
     if (uses_slots_again) mine.emptied.store(number << kChunkBits, std::memory_order_relaxed);
   }
   mine.posted.store(number, std::memory_order_release);
@@ -215,7 +218,8 @@ void Messages::complete() {
   }
 }
 
-/// Messages to and fro take one line each: what comes back says that what was sent is taken.
+/// Waits a moment for the answer to a message: if messages go to and fro, each takes one line, and
+/// an answer also acknowledges the previous message.
 void Messages::await_answer(int from_rank) {
   if (!has_left() || left_.to_rank != from_rank) return;
   const std::uint64_t number = received_[static_cast<std::size_t>(from_rank)] + 1;
@@ -225,14 +229,15 @@ void Messages::await_answer(int from_rank) {
   if (waiter_.soon(is_there) && theirs->answers == left_.number) left_ = {};
 }
 
-/// What is left after the first chunk. Ends early if the receiver refuses the message.
+/// Copies the chunks after the first one. Returns early if the receiver refuses the message.
 void Messages::fill_slots(Channel& mine, int to, const Message& message) {
   const int to_rank = topology_.local_ranks()[static_cast<std::size_t>(to)];
   const std::uint64_t number = mine.posted.load(std::memory_order_relaxed);
   std::uint64_t chunk = 1;
   const auto is_refused = [&] { return mine.taken.load(std::memory_order_acquire) == number; };
   const auto ready = [&] {
-    const std::uint64_t before_last = (number << kChunkBits) + chunk - 1;  // had this slot
+    // The previous chunk in this slot.
+    const std::uint64_t before_last = (number << kChunkBits) + chunk - 1;
     return chunk < 2 || mine.emptied.load(std::memory_order_acquire) >= before_last || is_refused();
   };
   for (std::size_t done = kSlotBytes; done < message.size(); done += kSlotBytes, ++chunk) {

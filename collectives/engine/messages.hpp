@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks, in which no other takes part.
+// Messages: messages between two ranks, without the other ranks.
 //
 //   in the node                                     between nodes
 //
@@ -11,17 +11,18 @@
 //     |<----------------------------|                 | pieces, several on their way |
 //     |   it fits and is taken      |                 |----------------------------->|
 //
-// A message is taken before its sender's next call begins, so that both know how it ended, and so
-// that no size of a message hides two ranks that wait for each other. The send of a small one in
-// the node returns before: it leaves a copy, and the sender's next call waits in its place. Others
-// return when the receiver has taken the message. Messages of a pair have an order and no tags.
+// A message is received before its sender's next call begins, so that both ranks know its result,
+// and so that two ranks that wait for each other are noticed for any size of message. The send of a
+// small message within a node returns earlier: it leaves a copy, and the sender's next call waits
+// instead. Other sends return when the receiver has the message. Messages of a pair of ranks are
+// ordered, and have no tags.
 //
-// Cost, of n bytes: in the node one line each way and one copy, by the receiver, from the sender's
-// arena or through the kernel. Up to 32 bytes travel in the line, and what comes back in the next
-// message says in its own that the line was taken. Up to 4 KiB, small messages of ordinary memory,
-// and all where the kernel does not let ranks read each other, go through two slots of the
-// sender's: a copy in and a copy out, at the same time. Between nodes two messages, and a message
-// for each piece of what is longer than 8 KiB.
+// Cost, for n bytes: in the node one line in each direction and one copy by the receiver, from the
+// sender's arena or through the kernel. Up to 32 bytes travel in the line, and the receiver's next
+// message to the sender acknowledges it. Messages of up to 4 KiB, those of less than 16 KiB in
+// ordinary memory, and all of ordinary memory where the kernel does not let ranks read each other,
+// go through two slots of the sender: a copy in and a copy out, at the same time. Between nodes
+// there are two messages, and one more for each piece beyond the first 8 KiB.
 #pragma once
 
 #include <cstddef>
@@ -39,15 +40,15 @@
 
 namespace tutti::collectives {
 
-/// Elements that one rank sends, or has room for.
+/// The elements that one rank sends, or the space for those that it receives.
 struct Message {
-  std::byte* bytes = nullptr;  ///< a sender's are only read
+  std::byte* bytes = nullptr;  ///< only read by the sender
   std::size_t count = 0;
   DType dtype = DType::float32;
   [[nodiscard]] std::size_t size() const { return count * size_of(dtype); }
 };
 
-/// One rank's messages to and from all others.
+/// The messages of one rank to and from all others.
 class Messages {
  public:
   Messages(const NodeMemory& memory, const Topology& topology, Waiter& waiter, Workers& workers,
@@ -56,24 +57,25 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// What may fail on this rank alone, before the other one knows. Errors: out_of_memory.
+  /// Does everything that may fail on this rank alone, before the other rank knows of the message.
+  /// Errors: out_of_memory.
   void prepare_to_send(int to_rank);
 
-  /// Both ranks call theirs. When a send returns, its message has been taken, or was left() behind.
-  /// Errors: mismatch, on both ranks, if count or dtype differ, and nothing is moved;
-  /// communication, timeout (failed).
+  /// Each of the two ranks calls one of these. When a send returns, its message has been received,
+  /// or was left behind. Errors: mismatch, on both ranks, if count or dtype differ, and nothing is
+  /// moved; communication, timeout (failed).
   void send(int to_rank, const Message& message);
   void receive(int from_rank, const Message& message);
 
-  /// A message that was sent and may not be taken yet. complete() comes before the next send, and
-  /// before anything else that this rank waits in.
+  /// True if a message was sent that may not have been received yet. complete() must be called
+  /// before the next send, and before anything else that this rank waits in.
   [[nodiscard]] bool has_left() const { return left_.number != 0; }
   [[nodiscard]] int left_to_rank() const { return left_.to_rank; }
   [[nodiscard]] std::string describe_left() const;
-  /// Returns when it has been taken. Errors: as send().
+  /// Waits until it has been received. Errors: as send().
   void complete();
-  /// Before a message from this rank is received: it may come soon, and say that what was left is
-  /// taken. If not, that is still to be completed.
+  /// Waits a moment for a message from this rank, which may acknowledge the message left behind. If
+  /// it does not, complete() is still needed.
   void await_answer(int from_rank);
 
  private:
@@ -84,9 +86,9 @@ class Messages {
   struct Verdict;
   struct Buffers;
   struct Left {
-    int to = 0;  ///< local rank
+    int to = 0;
     int to_rank = 0;
-    std::uint64_t number = 0;  ///< 0: there is none
+    std::uint64_t number = 0;  ///< 0 if there is none
   };
 
   static std::string to_text(const Facts& facts);
@@ -112,9 +114,9 @@ class Messages {
   const Tuning& tuning_;
   Transport* transport_;
   AllocateShared allocate_shared_;
-  Channel* channels_ = nullptr;      ///< this rank's, one per local rank; null before a message
-  std::byte* slots_ = nullptr;       ///< this rank's two
-  std::vector<std::uint64_t> sent_;  ///< messages so far, by rank
+  Channel* channels_ = nullptr;      ///< to each local rank; null before the first message
+  std::byte* slots_ = nullptr;       ///< this rank's two slots
+  std::vector<std::uint64_t> sent_;  ///< number of messages so far, by rank
   std::vector<std::uint64_t> received_;
   std::vector<std::uint64_t> taken_;  ///< number of the last message that was not refused
   Left left_;

@@ -13,15 +13,15 @@ static_assert(static_cast<std::size_t>(Kind::refusal) == kKinds - 1);
 
 namespace {
 
-/// Names of calls that no store makes.
+/// Returns the name of an operation outside of any call of a store.
 const char* name_of(Kind kind) noexcept {
   return kind == Kind::refusal ? "refused call" : to_string(of_kind(kind));
 }
 
 }  // namespace
 
-/// Reads ticks and clock several times, and takes the pair that is closest together: a thread may
-/// lose its core between the two.
+/// Reads ticks and clock several times, and returns the pair that is closest together, because a
+/// thread may lose its core between the two.
 StatisticsCollector::Moment StatisticsCollector::this_moment() {
   Moment best{};
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -80,7 +80,7 @@ void StatisticsCollector::count_async_waits(std::uint64_t waits, std::uint64_t w
   totals.ticks += waited_ticks;
 }
 
-/// A lack of memory for counting does not end the job.
+/// Adds the current call to its totals. If there is no memory for that, the call is not counted.
 void StatisticsCollector::add(std::uint64_t now) noexcept {
   try {
     CallTotals& totals = totals_ != nullptr ? *totals_ : default_totals();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls cost this rank: how often they ran, how long, how long they waited, and for which
-// rank.
+// StatisticsCollector: the number and the duration of calls on this rank, the time that they
+// waited, and the rank that they waited for.
 #pragma once
 
 #include <array>
@@ -25,13 +25,13 @@ namespace tutti::collectives {
 enum class Kind : std::uint8_t;
 inline constexpr std::size_t kKinds = 11;
 
-/// Calls in which one certain rank was the last to arrive.
+/// The calls in which a certain rank was the last to arrive.
 struct Lateness {
   std::uint64_t calls = 0;
   std::uint64_t waited_ticks = 0;
 };
 
-/// A map that finds again at once what it found of late. Not to be copied: it points into itself.
+/// A map that remembers the entry found last. It cannot be copied, because it points into itself.
 class LatenessByRank {
  public:
   LatenessByRank() = default;
@@ -55,19 +55,19 @@ class LatenessByRank {
   std::array<Found, 8> found_{};
 };
 
-/// Calls of one kind, with one list of keys.
+/// The totals of calls of one kind, with one list of keys.
 struct CallTotals {
-  std::string call;  ///< "push"
+  std::string call;  ///< such as "push"
   std::vector<Key> keys;
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
   std::uint64_t ticks = 0;
-  std::uint64_t waited_ticks = 0;  ///< the part of `ticks` until every rank had arrived
+  std::uint64_t waited_ticks = 0;  ///< the part of `ticks` before all ranks had arrived
   LatenessByRank late{};           ///< by the rank that arrived last
 };
 
-/// Adds up what one rank's calls cost, always: two readings of the processor's clock per call, and
-/// a third if it had to wait.
+/// Adds up the cost of one rank's calls. It is always on: it reads the processor's clock twice per
+/// call, and a third time if the call had to wait.
 ///
 /// A call of the program begins with enter() and ends with leave(). An operation of the engine
 /// inside a call belongs to it; an operation outside of any call counts as a call. One thread at a
@@ -78,18 +78,19 @@ class StatisticsCollector {
   StatisticsCollector(const StatisticsCollector&) = delete;
   StatisticsCollector& operator=(const StatisticsCollector&) = delete;
 
-  /// A call begins; `name` lives on. Calls inside a call, as an updater makes them, count as part
-  /// of it.
+  /// Begins a call; `name` must stay valid. Calls within a call, such as those of an updater, count
+  /// as part of it.
   void enter(const char* name) noexcept {
     if (depth_++ == 0) begin(name, ticks());
   }
-  /// Says what the call is counted as. Without this, it is counted by its name, without keys.
+  /// Sets the totals to which the call is added. Without it, the call is counted by name, without
+  /// keys.
   void count_as(CallTotals& totals, std::uint64_t bytes) noexcept {
     if (depth_ != 1) return;
     totals_ = &totals;
     bytes_ = bytes;
   }
-  /// The bytes of a call that is counted by its name.
+  /// Sets the bytes of a call that is counted by name.
   void count_bytes(std::uint64_t bytes) noexcept {
     if (depth_ == 1) bytes_ = bytes;
   }
@@ -97,7 +98,7 @@ class StatisticsCollector {
     if (--depth_ == 0) add(ticks());
   }
 
-  /// An operation of the engine begins; returns the time, in ticks.
+  /// Begins an operation of the engine, and returns the time, in ticks.
   std::uint64_t enter_operation() noexcept {
     const bool is_call = depth_ == 0;
     const bool is_first = operations_++ == 0;
@@ -110,7 +111,7 @@ class StatisticsCollector {
     ++depth_;
     return begun_;
   }
-  /// `now`: in ticks; 0 to look it up.
+  /// Ends an operation. `now` is the time in ticks, or 0 if the clock is to be read.
   void leave_operation(Kind kind, std::uint64_t bytes, std::uint64_t now = 0) noexcept {
     if (--depth_ > 0) {
       if (spans_ != nullptr) spans_->switch_to(Activity::finish);
@@ -121,9 +122,9 @@ class StatisticsCollector {
     add(now != 0 ? now : ticks());
   }
 
-  /// All ranks have come to an operation, this one having waited since a time, or not if that is 0.
-  /// The first of several operations of a call says who came last. Returns the time, in ticks, if
-  /// this rank waited, and 0 if not.
+  /// Records that all ranks have arrived at an operation, for which this rank has waited since
+  /// `waiting_since`, or not at all if that is 0. The last rank of a call is that of its first
+  /// operation. Returns the time in ticks if this rank waited, else 0.
   std::uint64_t met(std::uint64_t waiting_since, int last_rank) noexcept {
     const std::uint64_t now = waiting_since != 0 ? ticks() : 0;
     waited_ += now - waiting_since;
@@ -132,34 +133,35 @@ class StatisticsCollector {
     return now;
   }
 
-  /// An asynchronous call is done. It counts from the program's call on, and waits until its turn
-  /// comes. Errors: std::bad_alloc.
+  /// Counts an asynchronous call that is done. Its duration begins with the program's call, and its
+  /// waiting time ends with its turn. Errors: std::bad_alloc.
   void count_async(CallTotals& totals, const AsyncTimes& times, std::uint64_t bytes);
-  /// The trace alone has it: what carried it out is counted by itself. Errors: std::bad_alloc.
+  /// Adds an asynchronous call only to the trace, because the operations that carried it out are
+  /// counted. Errors: std::bad_alloc.
   void trace_async(const char* name, const AsyncTimes& times, std::uint64_t bytes);
-  /// The program has waited for asynchronous calls. Errors: std::bad_alloc.
+  /// Counts waits of the program for asynchronous calls. Errors: std::bad_alloc.
   void count_async_waits(std::uint64_t waits, std::uint64_t waited_ticks);
 
-  /// The rank that the last call waited for; -1 if it did not wait.
+  /// Returns the rank that the last call waited for; -1 if it did not wait.
   [[nodiscard]] int waited_for() const noexcept { return waited_ != 0 ? last_rank_ : -1; }
 
-  /// Keeps from now on what happens when, up to this many spans.
+  /// Records the activities of all further calls, up to this many spans.
   void keep_spans(std::size_t most) { spans_ = std::make_unique<SpanLog>(most); }
-  /// Null if they are not kept.
+  /// Returns the recorded spans, or null if none are recorded.
   [[nodiscard]] SpanLog* spans() const noexcept { return spans_.get(); }
 
-  /// Something to do after calls, for example to write down what they cost. It may not throw.
+  /// Sets a function to call after each call, for example to write the totals. It must not throw.
   void set_listener(std::function<void()> listener) { listener_ = std::move(listener); }
 
-  /// The totals for a number that the caller has made up of the call and its keys; what `make`
-  /// returns if it is new. It stays where it is.
+  /// Returns the totals for an id that the caller has computed from the call and its keys; a new id
+  /// gets those that `make` returns. The reference stays valid.
   CallTotals& totals_for(std::uint64_t id, FunctionRef<CallTotals()> make);
 
-  /// All totals, in the order of their first calls.
+  /// Returns all totals, in the order of their first calls.
   [[nodiscard]] std::span<const std::unique_ptr<CallTotals>> all() const { return order_; }
-  /// The length of a tick, measured since this collector was made.
+  /// Returns the length of a tick, measured since the construction of this object.
   [[nodiscard]] double seconds_per_tick() const;
-  /// Since this collector was made.
+  /// Returns the time since the construction of this object.
   [[nodiscard]] double seconds() const;
   [[nodiscard]] std::uint64_t first_ticks() const { return first_.ticks; }
   [[nodiscard]] std::chrono::steady_clock::time_point first_time() const { return first_.time; }
@@ -191,22 +193,23 @@ class StatisticsCollector {
 
   const Moment first_;
   int depth_ = 0;
-  const char* name_ = nullptr;  ///< the current call; null for an operation outside of any
-  Kind kind_{};                 ///< what such an operation is
+  /// Name of the current call; null for an operation outside of any call.
+  const char* name_ = nullptr;
+  Kind kind_{};  ///< kind of such an operation
   std::uint64_t begun_ = 0;
   std::uint64_t waited_ = 0;
   std::uint64_t bytes_ = 0;
   int last_rank_ = -1;
   int operations_ = 0;
   CallTotals* totals_ = nullptr;
-  std::array<CallTotals*, kKinds> of_kind_{};  ///< by Kind; null until there is one
+  std::array<CallTotals*, kKinds> of_kind_{};  ///< indexed by Kind; null if there is none yet
   std::unordered_map<std::uint64_t, CallTotals*> by_id_;
   std::vector<std::unique_ptr<CallTotals>> order_;
   std::unique_ptr<SpanLog> spans_;
   std::function<void()> listener_;
 };
 
-/// A call of the program, while this lives.
+/// Counts a call of the program during its lifetime.
 class CountedCall {
  public:
   CountedCall(StatisticsCollector& statistics, const char* name) : statistics_(statistics) {

@@ -10,12 +10,12 @@
 
 namespace tutti::collectives {
 
-/// They only grow.
+/// The buffers only grow.
 struct Agreement::Buffers {
-  std::vector<std::vector<std::byte>> incoming;  ///< one per node; this node's own is what it sends
-  std::vector<std::byte> passed_on;              ///< several handshakes in one message
-  std::vector<std::byte> gathered;               ///< the same, received
-  std::vector<std::byte> partials;               ///< all nodes', in plan order
+  std::vector<std::vector<std::byte>> incoming;  ///< by node; a node's own entry is what it sends
+  std::vector<std::byte> passed_on;              ///< a message of several handshakes, to be sent
+  std::vector<std::byte> gathered;               ///< a message of several handshakes, received
+  std::vector<std::byte> partials;               ///< partial sums of all nodes, in plan order
 };
 
 Agreement::Agreement(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -73,7 +73,8 @@ void Agreement::compose_handshake(Call& call, bool with_payload) {
   }
 }
 
-/// In another order on each node: one that all nodes send to at once gets the last message late.
+/// Exchanges handshakes with all other nodes. Each node begins with the next node, because a node
+/// that all others send to at once gets the last message late.
 void Agreement::swap_handshakes(Call& call, bool with_payload) {
   const int nodes = topology_.num_nodes();
   const auto for_each_other = [&](auto visit) {
@@ -155,7 +156,7 @@ void Agreement::combine(Call& call) {
   agreed_.sum = buffers_->partials.data();
 }
 
-/// One partial sum of each node, from where they have arrived.
+/// Sums one partial sum of each node, in one step, from where they have arrived.
 void Agreement::sum_all(Call& call) {
   const FusedLayout& layout = call.layout();
   for (const auto& handshake : buffers_->incoming) {
@@ -179,7 +180,7 @@ void Agreement::sum_all(Call& call) {
   }
 }
 
-/// Every segment from the handshake of its source's node.
+/// Copies every segment from the handshake of its source's node.
 void Agreement::pick_copies(const Call& call) {
   buffers_->partials.resize(call.layout().total());
   call.layout().for_each_segment([&](const FusedLayout::Part& part) {

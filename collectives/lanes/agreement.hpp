@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes agree on a call before data moves; small data comes along.
+// Agreement: the nodes agree on a call before its data moves; small data travels along.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,22 @@
 
 namespace tutti::collectives {
 
-/// What the first rank of each node does for its node.
+/// The agreement of the nodes, as the first rank of each makes it for its node.
 ///
 ///   direct     node 0: [handshake | partial sums]  <-->  node 1, node 2, ...   to each, at once
 ///
 ///   doubling   where sums can be made on the way, see HandshakeSums; otherwise
 ///              round 0: node i sends its handshake to node i + 1
-///              round 1: what it and i - 1 have to node i + 2
-///              round 2: what it, i - 1, i - 2 and i - 3 have to node i + 4; and so on
+///              round 1: its own and that of i - 1, to node i + 2
+///              round 2: its own and those of i - 1, i - 2 and i - 3, to node i + 4; and so on
 ///
-/// A handshake carries the node's signature, or that its own ranks disagree. Every first rank sees
-/// all handshakes, or one that stands for all. So all come to the same result. Small data travels
-/// with the handshake: a small allreduce is one round, or ceil(log2 N) rounds of one message each
-/// among many nodes. A node with several partial sums, or nodes in another tree, pass on all that
-/// there is.
+/// A handshake has the node's signature, or says that its own ranks disagree. Every first rank sees
+/// all handshakes, or one that stands for all of them, so all come to the same result. Small data
+/// travels in the handshake: a small allreduce takes one round, or among many nodes ceil(log2 N)
+/// rounds of one message each. If a node has several partial sums, or the plan is not the tree of
+/// nodes, the partial sums are passed on separately.
 ///
-/// Bytes  direct n (N - 1) received per node; doubling n N where nothing is summed on the way.
+/// Bytes  direct: n (N - 1) received per node; doubling: n N unless sums are made on the way.
 /// Memory  per first rank: O(N), unless sums are made on the way.
 /// Source  Bruck et al., IEEE TPDS 8(11), 1997: the allgather in log2 N rounds.
 class Agreement {
@@ -39,8 +39,8 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  /// The outcome that all nodes agreed on, with the sum if the call's route is that data comes
-  /// along. Valid until the next call.
+  /// Returns the result of the agreement of all nodes, with the sum if the route says that data
+  /// travels along. Valid until the next call.
   const Agreed& reach(Call& call);
   [[nodiscard]] const Agreed& last() const { return agreed_; }
 
@@ -58,10 +58,10 @@ class Agreement {
   const Topology& topology_;
   const CombinePlan& plan_;
   const Handshakes handshakes_;
-  std::size_t most_bytes_ = 0;  ///< that a handshake has with its data
+  std::size_t most_bytes_ = 0;  ///< size of the largest handshake with its data
   const std::shared_ptr<Buffers> buffers_;
   NodeMail mail_;
-  std::unique_ptr<HandshakeSums> sums_;  ///< null: sums are not made on the way
+  std::unique_ptr<HandshakeSums> sums_;  ///< null if sums are not made on the way
   Agreed agreed_;
 };
 

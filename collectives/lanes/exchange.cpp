@@ -52,8 +52,8 @@ void ExchangeAlgorithm::sum_own_partials(Call& call, const ChunkInFlight& flight
   });
 }
 
-/// Several steps at once give the bits of one after the other, but for 16-bit floating-point types,
-/// of which every step rounds.
+/// Combines all partial sums at once where that gives the same bits as single steps. It does not
+/// for 16-bit floating-point types, where every step rounds.
 void ExchangeAlgorithm::combine(Call& call, Range range, std::byte* partials,
                                 std::byte* sum) const {
   const CombinePlan& plan = lane_.plan;

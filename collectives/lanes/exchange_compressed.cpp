@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compressed exchange: every node's partial sum goes to all others, packed.
+// Compressed exchange: every node's partial sum is packed, and sent to all others.
 //
 //   share of a chunk (3 nodes), s = the node's sum + this lane's residual:
 //
@@ -7,9 +7,9 @@
 //   node 1  pack(s1) --> node 0, node 2          sums them in the order of the nodes
 //   node 2  pack(s2) --> node 0, node 1
 //
-// Cost, of n bytes that are packed into c n, on N nodes: one round of N - 1 messages; c n (N-1)
-// bytes sent and received per node, where the direct exchange has 2 n (N-1)/N. Packed values cannot
-// be summed on the way, so it wins up to N = 2/c nodes.
+// Cost, for n bytes that are packed into c n, on N nodes: one round of N - 1 messages; c n (N-1)
+// bytes sent and received per node, compared with 2 n (N-1)/N in the direct exchange. Packed values
+// cannot be summed on the way, so it is faster up to N = 2/c nodes.
 #include <algorithm>
 
 #include "collectives/compression/codec.hpp"
@@ -39,12 +39,12 @@ class CompressedExchange final : public ExchangeAlgorithm {
     pack(call, flight, own);
     for (int step = 1; step < lane_.num_nodes(); ++step) {
       const int node =
-          (lane_.node() + step) % lane_.num_nodes();  // not all nodes to node 0 at once
+          (lane_.node() + step) % lane_.num_nodes();  // each node begins with another one
       send(flight, node, kPartialTag, {own, bytes});
     }
   }
 
-  /// All nodes' packed sums are here.
+  /// Unpacks and sums, once all nodes' packed sums have arrived.
   void act(Call& call, ChunkInFlight& flight) const override {
     const Codec& codec = call.operation().packing->codec;
     const std::size_t bytes = packed_bytes(call, flight);
@@ -81,7 +81,7 @@ class CompressedExchange final : public ExchangeAlgorithm {
     return reinterpret_cast<float*>(flight.result_at(part.position));
   }
 
-  /// The node's sums, which lie where the result will, and the residuals.
+  /// Packs the node's sums, which lie where the result will be, and updates the residuals.
   static void pack(Call& call, ChunkInFlight& flight, std::byte* packed) {
     const Packing& packing = *call.operation().packing;
     const std::size_t passes = packing.codec.has_residual() ? 5 : 1;  // 2 to pack, 3 to feed back

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that come from one rank each: a broadcast, an allgather; and those that also go to one
-// rank alone: a gather, a scatter, an alltoall.
+// Copy exchange: segments with a single source, as in a broadcast or an allgather; and those that
+// also have a single destination, as in a gather, a scatter or an alltoall.
 //
 //   direct: the source's node sends to all others         chain: every node sends to the next
 //
 //       node 1 --> node 2, node 0                         node 1 --> node 2 --> node 0
 //
-// Cost, for n bytes on N nodes: direct is one round, but in a broadcast n (N-1) bytes leave one
-// node. A chain moves n through every link, and its last node has a piece N - 1 messages later. A
-// chain wins for a broadcast that is cut into pieces. In an allgather every node is a source, and
-// direct moves the fewest bytes. What goes to one rank is sent to its node alone: each byte crosses
-// once, if at all. Segments that follow each other from one node to the same nodes travel as one
-// message, with the padding between them: an allgather is a message per pair of nodes, however many
-// ranks these have.
+// Cost, for n bytes on N nodes: direct takes one round, but in a broadcast n (N-1) bytes leave one
+// node. A chain moves n bytes over every link, and a piece reaches its last node after N - 1
+// messages. A chain is faster for a broadcast that is cut into pieces. In an allgather every node
+// is a source, and direct moves the fewest bytes. Data for a single rank is sent only to its node,
+// so each byte crosses at most once. Consecutive segments from one node to the same nodes travel as
+// one message, including the padding between them: an allgather takes one message per pair of
+// nodes, however many ranks these have.
 #include "collectives/lanes/exchange.hpp"
 
 namespace tutti::collectives {
@@ -45,7 +45,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     });
   }
 
-  /// Passes on what has come.
+  /// In a chain, passes on what has arrived.
   void act(Call& call, ChunkInFlight& flight) const override {
     if (!is_chain(call)) return;
     for_each_run(call, flight.share, [&](const Run& run) {
@@ -53,7 +53,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     });
   }
 
-  /// What has not arrived in its place already, and what this node gives.
+  /// Delivers this node's own data, and what was not received directly in the output.
   void deliver(Call& call, ChunkInFlight& flight) const override {
     for_each_run(call, flight.share, [&](const Run& run) {
       if (!is_wanted(run)) return;
@@ -68,7 +68,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     return call.operation().kind == Kind::broadcast && call.layout().total() >= chain_bytes_;
   }
 
-  /// Parts of segments that follow each other, from one node to one node or to all (kEveryRank).
+  /// Consecutive parts of segments, from one node to one node or to all nodes (kEveryRank).
   struct Run {
     Range range;
     int source;
@@ -96,7 +96,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     if (run.range.size() > 0) visit(run);
   }
 
-  /// The only node that wants a segment, or kEveryRank.
+  /// Returns the only node that wants a segment, or kEveryRank.
   [[nodiscard]] int destination_of(const Segment& segment) const {
     return segment.destination == kEveryRank ? kEveryRank
                                              : lane_.topology.node_of(segment.destination);
@@ -106,7 +106,7 @@ class CopyExchange final : public ExchangeAlgorithm {
     return run.destination == kEveryRank || run.destination == lane_.node();
   }
 
-  /// Where they are on this node, which has given or received them.
+  /// Returns the run's bytes on this node, which has sent or received them.
   [[nodiscard]] std::span<const std::byte> bytes_of(const Call& call, ChunkInFlight& flight,
                                                     const Run& run) const {
     const std::byte* from = flight.result_at(run.range.begin);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct exchange: every node owns a piece.
+// Direct exchange: every node owns a piece, and sums it.
 //
 //   share of a chunk, cut into one piece per node (3 nodes):
 //
@@ -8,13 +8,14 @@
 //   node 2  [p0 p1 p2]   p0 --> node 0, p1 --> node 1      owner 2 sums p2 of all
 //                        then every owner sends its sum to the nodes that need it
 //
-// Where a rank is alone in its node, pieces in its arena are sent from there, and received there
-// unless the input, which may still be on its way, is in that place.
+// If a rank is alone in its node, pieces in its arena are sent from there. They are also received
+// there, unless the input lies in the same place and may still be being sent.
 //
-// Cost, of n bytes on N nodes: two rounds of N - 1 messages; 2 n (N-1)/N bytes sent and received,
-// which is the least possible; a reduce sends the sums to the root's node alone. Any number of
-// nodes, and canonical by itself: an owner has all partial sums and adds them in the order of the
-// CombinePlan. Wins up to some 16 nodes; beyond that, the number of messages decides.
+// Cost, for n bytes on N nodes: two rounds of N - 1 messages; 2 n (N-1)/N bytes sent and received,
+// which is the minimum. A reduce sends the sums only to the root's node. Works for any number of
+// nodes, with canonical sums: an owner has all partial sums and adds them in the order of the
+// CombinePlan. It is the fastest up to about 16 nodes; beyond that, the number of messages
+// dominates.
 // Source  Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005: reduce-scatter by pairwise exchange.
 #include <algorithm>
 
@@ -35,7 +36,7 @@ class DirectExchange final : public ExchangeAlgorithm {
     const int nodes = lane_.num_nodes();
     flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size() * partials));
     for (int step = 1; step <= nodes; ++step) {
-      const int node = (lane_.node() + step) % nodes;  // not all nodes to node 0 at once
+      const int node = (lane_.node() + step) % nodes;  // each node begins with another one
       const Range piece = piece_of(flight, node);
       if (piece.size() == 0) continue;
       if (node == lane_.node()) {
@@ -54,13 +55,13 @@ class DirectExchange final : public ExchangeAlgorithm {
     }
   }
 
-  /// Stage 0: the partial sums of this node's piece are here. Stage 1: so is the rest.
+  /// Stage 0: all partial sums of this node's piece have arrived. Stage 1: so have the other sums.
   void act(Call& call, ChunkInFlight& flight) const override {
     const Range piece = piece_of(flight, lane_.node());
     if (flight.stage > 0 || piece.size() == 0) return;
     std::byte* const sum = result_of(call, flight, lane_.node());
     combine(call, piece, flight.incoming.data(), sum);
-    for (int step = 1; step < lane_.num_nodes(); ++step) {  // in another order on each node
+    for (int step = 1; step < lane_.num_nodes(); ++step) {  // each node begins with another one
       const int node = (lane_.node() + step) % lane_.num_nodes();
       if (wants_result(call, node)) send(flight, node, kResultTag, {sum, piece.size()});
     }
@@ -77,7 +78,8 @@ class DirectExchange final : public ExchangeAlgorithm {
   }
 
  private:
-  /// Where the sum of a node's piece goes. Only this node's own may replace its input.
+  /// Returns where the sum of a node's piece is stored. Only this node's own piece may replace its
+  /// input.
   [[nodiscard]] std::byte* result_of(const Call& call, ChunkInFlight& flight, int node) const {
     return place_of(call, flight, piece_of(flight, node), /*over_input=*/node == lane_.node());
   }
@@ -86,13 +88,14 @@ class DirectExchange final : public ExchangeAlgorithm {
     return share_of(flight.share, lane_.num_nodes(), node);
   }
 
-  /// All segments of a reduce have one destination; those of an allreduce have every rank.
+  /// True if the node needs the result. All segments of a reduce have one destination; those of an
+  /// allreduce have every rank.
   [[nodiscard]] bool wants_result(const Call& call, int node) const {
     const int destination = call.layout().segments().front().destination;
     return destination == kEveryRank || lane_.topology.node_of(destination) == node;
   }
 
-  /// Where this node's own partial sums stand among those of all nodes.
+  /// Returns the place of this node's own partial sums among those of all nodes.
   [[nodiscard]] std::byte* own_partials(ChunkInFlight& flight) const {
     return flight.incoming.data() + piece_of(flight, lane_.node()).size() * lane_.own_first();
   }

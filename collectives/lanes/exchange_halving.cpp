@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recursive halving, then doubling: few messages, for many nodes.
 //
-//   8 nodes, the pieces that a node still sums:        and back, the pieces that it knows:
+//   8 nodes; the pieces that a node still sums:        and back; the pieces whose sums it has:
 //
 //   node 0   01234567 --(1)--> 0123 --(2)--> 01 --(4)--> 0 --(4)--> 01 --(2)--> 0123 --(1)--> all
 //   node 1   01234567 --(0)--> 4567 --(3)--> 45 --(5)--> 4 --(5)--> 45 --(3)--> 4567 --(0)--> all
 //
-// Nearest nodes first, so that what is added is always a subtree of the canonical tree: T(N) of a
-// power of two N. Any other N is cut into such blocks, the largest first (13 = 8 + 4 + 1), which
-// halve each for themselves. The owners in the first block then add what the blocks after it have
-// of their pieces, T = B1 + (B2 + B3), and send the sums back.
+// The nearest nodes exchange first, so that what is added is always a subtree of the canonical tree
+// T(N), if N is a power of two. Any other N is cut into blocks of powers of two, the largest first
+// (13 = 8 + 4 + 1), and each block does the halving for itself. Then the owners in the first block
+// add the sums of their pieces from the other blocks, T = B1 + (B2 + B3), and send the results
+// back.
 //
-// Cost, of n bytes on N nodes, P the largest power of two up to N: 2 log2 P messages to one node at
-// a time, and 2 n (P-1)/P bytes sent and received; for N > P up to 2 n more and 2 P messages in the
-// smallest block; a message of more than 60 KiB goes as several. Wins above some 16 nodes. The half
-// that a node keeps is added from where it lies, and halves are delivered while others come.
-// Source  Rabenseifner, ICCS 2004, with another treatment of what is left of a power of two.
+// Cost, for n bytes on N nodes, where P is the largest power of two up to N: 2 log2 P messages to
+// one node at a time, and 2 n (P-1)/P bytes sent and received; for N > P up to 2 n more, and 2 P
+// messages in the smallest block. Data of more than 60 KiB takes several messages. It is the
+// fastest above about 16 nodes. The half that a node keeps is added directly from the input, and
+// halves are delivered while others arrive.
+// Source  Rabenseifner, ICCS 2004, with a different treatment of nodes beyond a power of two.
 #include <algorithm>
 #include <bit>
 
@@ -26,7 +28,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// A power of two of consecutive nodes, aligned in the canonical tree.
+/// A power of two of consecutive nodes, which is a subtree of the canonical tree.
 struct Block {
   int first;
   int size;
@@ -66,20 +68,21 @@ class HalvingExchange final : public ExchangeAlgorithm {
     return collectives::range_of(flight.share, num_pieces(), pieces);
   }
 
-  /// What the node `index` of a block sums after `rounds` rounds of halving.
+  /// Returns the pieces that the node `index` of a block sums after `rounds` rounds of halving.
   [[nodiscard]] Pieces kept_by(int index, int rounds) const {
     return kept_after(rounds, index, num_pieces());
   }
   [[nodiscard]] int partner(int round) const { return lane_.node() ^ (1 << round); }
   [[nodiscard]] int partner_index(int round) const { return index_ ^ (1 << round); }
   [[nodiscard]] Pieces owned() const { return kept_by(index_, rounds_); }
-  /// The node of a block that owns a piece in the end.
+  /// Returns the node of a block that owns a piece in the end.
   [[nodiscard]] int owner_of(int piece, std::size_t block) const;
 
   [[nodiscard]] std::byte* sum_at(ChunkInFlight& flight, Range range) const {
     return flight.outgoing.data() + (range.begin - flight.share.begin);
   }
-  /// Where the half that comes in a round stands, and after all of them the other blocks' pieces.
+  /// Returns the offset in flight.incoming of the half that arrives in a round. After the last
+  /// round's half follow the other blocks' sums of this node's pieces.
   [[nodiscard]] std::size_t incoming_offset(const ChunkInFlight& flight, int round) const;
   void add(Call& call, Range range, const std::byte* left, const std::byte* right,
            std::byte* sum) const {
@@ -101,11 +104,11 @@ class HalvingExchange final : public ExchangeAlgorithm {
 
   std::vector<Block> blocks_;
   std::size_t block_ = 0;  ///< index of this node's block
-  int index_ = 0;          ///< this node's place in its block
+  int index_ = 0;          ///< this node's index in its block
   int rounds_ = 0;         ///< log2 of the block's size
 };
 
-/// Round 0 halves by the highest bit of a piece's number and by the lowest one of a node's index.
+/// Round 0 splits by the highest bit of a piece's number and by the lowest bit of a node's index.
 int HalvingExchange::owner_of(int piece, std::size_t block) const {
   const Block& asked = blocks_[block];
   int index = 0;
@@ -124,8 +127,7 @@ std::size_t HalvingExchange::incoming_offset(const ChunkInFlight& flight, int ro
   return offset;
 }
 
-// --- stages: one per round of halving, one between the blocks, one per round of doubling
-// ----------
+// --- stages: each round of halving, one between the blocks, each round of doubling ---------------
 
 void HalvingExchange::start(Call& call, ChunkInFlight& flight) const {
   flight.outgoing.resize(std::max(flight.outgoing.size(), flight.share.size()));
@@ -139,7 +141,7 @@ void HalvingExchange::start(Call& call, ChunkInFlight& flight) const {
     sum_partial(call, flight, lane_.own_first(), flight.share, flight.outgoing.data());
     return send_to_owners(flight);
   }
-  // What is kept is added from where it lies, if it can be.
+  // The half that is kept is added directly from the input, where possible.
   const Range sent = range_of(flight, kept_by(partner_index(0), 1));
   const Range kept = range_of(flight, kept_by(index_, 1));
   sum_partial(call, flight, lane_.own_first(), sent, sum_at(flight, sent));
@@ -163,7 +165,8 @@ void HalvingExchange::act(Call& call, ChunkInFlight& flight) const {
   call.data().deliver_own(known, flight.result_at(known.begin));
 }
 
-/// While the next half is on its way. A consumer wants its elements in their order.
+/// True if sums are delivered while the next half is on its way. A consumer needs its elements in
+/// order.
 bool HalvingExchange::delivers_early(const Call& call) {
   return call.is_alone_in_lane() && call.operation().consumer == nullptr;
 }
@@ -182,7 +185,8 @@ void HalvingExchange::post_halving(ChunkInFlight& flight) const {
   }
 }
 
-/// The first block receives the others' sums of its piece, the others the results of theirs.
+/// Posts the receives between the blocks: nodes of the first block get the other blocks' sums of
+/// their pieces, and the other nodes get the results of theirs.
 void HalvingExchange::post_between_blocks(ChunkInFlight& flight) const {
   auto& stage = flight.add_stage();
   const Pieces mine = owned();
@@ -211,7 +215,7 @@ void HalvingExchange::post_doubling(ChunkInFlight& flight) const {
   }
 }
 
-/// A half goes in messages that MPI sends at once.
+/// Receives a half in messages that are short enough for MPI to send at once.
 void HalvingExchange::receive_pieces(std::vector<LaneMessage>& stage, int node, int tag,
                                      std::span<std::byte> bytes) const {
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(kMostAtOnce, bytes.size()))) {
@@ -233,7 +237,7 @@ void HalvingExchange::send_half(ChunkInFlight& flight, int round) const {
   }
 }
 
-/// The lower nodes' sum is the left operand.
+/// Adds the half that has arrived. The lower nodes' sum is the left operand.
 void HalvingExchange::add_half(Call& call, ChunkInFlight& flight, int round) const {
   const Range half = range_of(flight, kept_by(index_, round + 1));
   std::byte* own = sum_at(flight, half);
@@ -262,7 +266,7 @@ void HalvingExchange::send_to_owners(ChunkInFlight& flight) const {
   }
 }
 
-/// From the last block: B1 + (B2 + (B3 + ...)).
+/// Adds the other blocks' sums, beginning with the last block: B1 + (B2 + (B3 + ...)).
 void HalvingExchange::add_other_blocks(Call& call, ChunkInFlight& flight) const {
   if (block_ > 0) return;
   const Pieces mine = owned();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Allreduce between nodes, for comparison and where a vendor's MPI knows its network better.
+// MPI exchange: MPI_Allreduce between nodes, for comparison, and for MPIs that know their network
+// better.
 //
 //   lane 0: MPI_Iallreduce of share 0 over rank 0 of every node; lane 1: of share 1; ...
 //
-// Cost and order of summation are MPI's: the bits are equal on all ranks, but may differ from one
-// run to the next and from the other algorithms. Never chosen unless TUTTI_ALGORITHMS asks for it.
+// Cost and order of summation are MPI's: the bits are equal on all ranks, but may differ between
+// runs and from those of other algorithms. It is only used if TUTTI_ALGORITHMS asks for it.
 #include "collectives/lanes/exchange.hpp"
 
 namespace tutti::collectives {

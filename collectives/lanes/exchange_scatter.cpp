@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that go to one rank each: a reduce_scatter.
+// Scatter exchange: sums with a single destination, as in a reduce_scatter.
 //
 //   node 0  [s0 s1 s2]   s1 --> node 1, s2 --> node 2     the destination's node sums its segments,
 //   node 1  [s0 s1 s2]   s0 --> node 0, s2 --> node 2     in tree order; nothing is sent back
 //
-// Cost, of n bytes on N nodes: one round; n (N-1)/N bytes sent and received per node, half of an
-// allreduce, and the least possible. A node has room for the partial sums of all nodes of what it
-// keeps: less than two shares, because reduce_in_lanes() gives it about an N-th of each.
+// Cost, for n bytes on N nodes: one round; n (N-1)/N bytes sent and received per node, half of an
+// allreduce, and the minimum. A node has buffers for the partial sums from all nodes of what it
+// keeps: less than two shares, because reduce_in_lanes() gives it about an N-th of each share.
 #include <algorithm>
 
 #include "collectives/lanes/exchange.hpp"
@@ -62,7 +62,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     return {part.position, part.position + part.count * size_of(call.layout().wire(part.segment))};
   }
 
-  /// With its padding, so that every part begins at a line.
+  /// Returns the size of a range with padding, so that every part begins at a line.
   [[nodiscard]] static std::size_t room_for(Range range) {
     constexpr std::size_t kLine = FusedLayout::kAlignment;
     return (range.size() + kLine - 1) / kLine * kLine;
@@ -72,7 +72,7 @@ class ScatterExchange final : public ExchangeAlgorithm {
     return lane_.topology.node_of(call.segment(part).destination);
   }
 
-  /// What this node sums of a range: it has the partial sums of all nodes of that, and of no more.
+  /// Returns the bytes of a range that this node sums, and has partial sums of from all nodes.
   [[nodiscard]] std::size_t kept_bytes(const Call& call, Range range) const {
     std::size_t bytes = 0;
     call.layout().for_each_part(range, [&](const FusedLayout::Part& part) {

@@ -31,9 +31,9 @@ FoldingRound Folding::round(int index) const {
   return round;
 }
 
-/// In step t of handing up, 2^t nodes have the sum for each node of the smaller block: this one,
-/// and the parts 0 .. 2^t - 2 of the larger block. Each tells one more, and in the last step the
-/// one that has made the sum tells two.
+/// In step t of handing up, 2^t nodes have the sum of each node of the smaller block: that node
+/// itself, and those in the parts 0 .. 2^t - 2 of the larger block. Each of them sends it to one
+/// more; in the last step the node itself sends it to two.
 void Folding::hand_up(int index, FoldingRound& round) const {
   if (block_ == 0) return;
   const Block& above = blocks_[block_ - 1];
@@ -53,7 +53,7 @@ void Folding::take_from_below(int index, FoldingRound& round) const {
   if (step < 0 || step >= steps) return;
   const int place = place_ % below.size();
   const int part = place_ / below.size();
-  const int have = (1 << step) - 1;  // parts that have it before this step
+  const int have = (1 << step) - 1;  // parts that have the sum before this step
   const auto in_part = [&](int other) { return mine().first + other * below.size() + place; };
   if (part < have) {
     round.rest_to.push_back(in_part(part + have));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule by which nodes add up what each has while they pass it on, in ceil(log2 N) rounds.
+// Folding: the schedule by which nodes sum while they pass on their sums, in ceil(log2 N) rounds.
 //
 //   N a power of two    round r: node i and node i xor 2^r swap their sums, and add them
 //
@@ -10,14 +10,15 @@
 //     block 2   12                hands B2 to block 1 in rounds 0 and 1
 //     round 3                     block 0 tells the others the sum, one each
 //
-// A block hands its sum to the next larger one while that still swaps: each of its nodes along a
-// binomial tree to those nodes of the larger block that have its place in their part of it.
+// A block hands its sum up to the next larger block while that one still swaps. Each node of the
+// smaller block sends it along a binomial tree to the nodes with its place in the parts of the
+// larger block.
 //
-// The operands are always subtrees of the canonical tree, the left one of lower nodes, so that no
-// bit depends on who adds them. Every message has one sum.
+// The operands are always subtrees of the canonical tree, the left one of lower nodes, so that the
+// bits do not depend on which node adds them. Every message has one sum.
 // Cost: log2 N messages per node if N is a power of two, otherwise 2 log2 N at the most.
-// Source  Recursive doubling as in Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, with a
-// treatment of our own for what is left of a power of two: there, it takes one round more.
+// Source  Recursive doubling as in Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, with our own
+// treatment of nodes beyond a power of two, which takes one round less.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +26,18 @@
 
 namespace tutti::collectives {
 
-/// What one node does in one round. It has two values: its own sum, and what comes after its block.
+/// The actions of one node in one round. It holds two values: its own sum, and `rest`, the sum of
+/// the blocks after its own.
 struct FoldingRound {
-  int partner = -1;          ///< swaps own sums with it
-  std::vector<int> own_to;   ///< also get its own sum
-  std::vector<int> rest_to;  ///< get the sum of the blocks after its own
-  int rest_from = -1;        ///< from whom it gets that
-  int total_from = -1;       ///< from whom it gets the sum of all
-  bool adds_rest = false;    ///< afterwards, to its own sum
+  int partner = -1;          ///< node with which it swaps own sums
+  std::vector<int> own_to;   ///< further nodes that get its own sum
+  std::vector<int> rest_to;  ///< nodes that get `rest`
+  int rest_from = -1;        ///< node that sends it `rest`
+  int total_from = -1;       ///< node that sends it the total
+  bool adds_rest = false;    ///< at the end of the round, it adds `rest` to its own sum
 };
 
-/// The nodes begin .. end - 1, of which a sum is.
+/// A range of nodes, begin .. end - 1, that a sum includes.
 struct NodeRange {
   int begin;
   int end;
@@ -46,13 +48,13 @@ class Folding {
   Folding(int nodes, int node);
 
   [[nodiscard]] int num_rounds() const;
-  /// What this node does in a round.
+  /// Returns the actions of this node in a round.
   [[nodiscard]] FoldingRound round(int index) const;
-  /// The nodes that this one's own sum is of before a round, without the rest.
+  /// Returns the nodes that this one's own sum includes before a round, without `rest`.
   [[nodiscard]] NodeRange own_before(int index) const;
-  /// Those of the partner's sum in a round.
+  /// Returns the nodes that the partner's sum includes in a round.
   [[nodiscard]] NodeRange partners_in(int index) const;
-  /// Those of the blocks after its own.
+  /// Returns the nodes of the blocks after its own.
   [[nodiscard]] NodeRange rest() const;
 
  private:
@@ -70,7 +72,7 @@ class Folding {
   int node_;
   std::vector<Block> blocks_;
   std::size_t block_ = 0;  ///< index of this node's block
-  int place_ = 0;          ///< in its block
+  int place_ = 0;          ///< index of this node in its block
 };
 
 }  // namespace tutti::collectives

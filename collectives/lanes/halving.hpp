@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of recursive halving among a power of two of nodes: which of the pieces of a sum a
-// node still sums. exchange_halving.cpp has the picture.
+// The schedule of recursive halving among a power of two of nodes: the pieces of a sum that each
+// node still sums. See the picture in exchange_halving.cpp.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ struct Pieces {
   int end;
 };
 
-/// What the node `index` sums after so many rounds. Round r halves with the node index xor 2^r: the
-/// one whose bit r is 0 keeps the lower half.
+/// Returns the pieces that the node `index` sums after `rounds` rounds. In round r it exchanges
+/// halves with the node index xor 2^r, and the one whose bit r is 0 keeps the lower half.
 inline Pieces kept_after(int rounds, int index, int pieces) {
   Pieces kept{0, pieces};
   for (int round = 0; round < rounds; ++round) {
@@ -27,8 +27,8 @@ inline Pieces kept_after(int rounds, int index, int pieces) {
   return kept;
 }
 
-/// Their bytes, where `pieces` of them are the whole: as many lines as any other piece, or one
-/// more. So halves are halves also where there are more pieces than lines.
+/// Returns the bytes of some pieces if there are `pieces` pieces in `whole`. Sizes of pieces differ
+/// by at most one line, so that halves are about equal even if there are more pieces than lines.
 inline Range range_of(Range whole, int pieces, Pieces some) {
   constexpr std::size_t kLine = FusedLayout::kAlignment;
   const std::size_t lines = (whole.size() + kLine - 1) / kLine;

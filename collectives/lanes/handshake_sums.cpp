@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kValuesBegin = Handshake::kValuesBegin;
 
-/// The most that a message has: the first round of a sum by halves brings the most, of which the
-/// upper half has the odd line.
+/// Returns the size of the largest message. Of a sum by halves, the first round has the most, and
+/// the upper half has the odd line.
 std::size_t most_of_message(const Topology& topology, const Tuning& tuning) {
   const int nodes = topology.num_nodes();
   const Range half = range_of({0, tuning.most_halved_bytes()}, nodes, kept_after(1, 1, nodes));
@@ -24,7 +24,7 @@ std::size_t most_of_message(const Topology& topology, const Tuning& tuning) {
          std::max({tuning.inline_shared_bytes, tuning.inline_tried_bytes, half.size()});
 }
 
-/// Nodes that do not agree have no sum.
+/// Merges another node's handshake into `own`. If they do not agree, there are no sums.
 void merge(Handshake& own, std::span<const std::byte> message) {
   const Handshake other = Handshake::read(message);
   own.stop_requested |= other.stop_requested;
@@ -57,8 +57,8 @@ bool leaves_last_sum(const Call& call) {
   return !has_single_sources(call.layout()) && sums_at_once(call.layout());
 }
 
-/// A message each: this node's own sum, what has arrived, and the rest. By halves, what has arrived
-/// is in the last two in turn.
+/// One message each: this node's own sum, the sum that has arrived, and the rest. By halves,
+/// arriving messages use the last two in turn.
 struct HandshakeSums::Buffers {
   explicit Buffers(std::size_t most_bytes) {
     for (auto* message : {&own, &arrived, &rest}) {
@@ -68,8 +68,9 @@ struct HandshakeSums::Buffers {
   std::unique_ptr<std::byte[]> own;
   std::unique_ptr<std::byte[]> arrived;
   std::unique_ptr<std::byte[]> rest;
-  std::unique_ptr<std::byte[]> halved;  ///< by halves: what this node sums, then the sum of all
-  std::size_t halved_bytes = 0;         ///< only grows
+  /// By halves: the sum that this node makes, and finally the total.
+  std::unique_ptr<std::byte[]> halved;
+  std::size_t halved_bytes = 0;  ///< only grows
 };
 
 HandshakeSums::HandshakeSums(const Topology& topology, const CombinePlan& plan, Waiter& waiter,
@@ -125,7 +126,7 @@ void HandshakeSums::fold(Call& call, bool with_payload, Agreed& agreed) {
   agreed.sum = sum;
 }
 
-/// Two messages of one round never come from one node.
+/// Exchanges the messages of one round. No two of them come from the same node.
 void HandshakeSums::exchange_folded(const FoldingRound& round, Agreed& agreed) {
   const std::span<std::byte> arrived(buffers_->arrived.get(), most_bytes_);
   const std::span<std::byte> rest(buffers_->rest.get(), most_bytes_);
@@ -143,8 +144,9 @@ void HandshakeSums::exchange_folded(const FoldingRound& round, Agreed& agreed) {
   agreed.last_rank = Handshake::read(mail_.last_node() == arrives_from ? arrived : rest).last_rank;
 }
 
-/// Adds the sum of other nodes to this node's own; the `last` addition may be left to the caller.
-/// Where each element has one source, the segments of these nodes are copied.
+/// Adds the sum of other nodes to this node's own. The addition is left to the caller if `last` is
+/// given and allows it. Where segments have a single source, those of the given nodes are copied
+/// instead.
 void HandshakeSums::add(Call& call, const std::byte* message, NodeRange nodes, Agreed* last) {
   const FusedLayout& layout = call.layout();
   std::byte* const own = buffers_->own.get() + kValuesBegin;
@@ -171,19 +173,20 @@ void HandshakeSums::add(Call& call, const std::byte* message, NodeRange nodes, A
 
 // --- by halves -----------------------------------------------------------------------------------
 
-/// One sum on its way.
+/// The state of one sum by halves.
 struct HandshakeSums::Halves {
   Call& call;
   const Topology& topology;
   Agreed& agreed;
   Handshake own{};
-  std::byte* sum = nullptr;           ///< wire elements of the whole call, of which some are there
-  const std::byte* theirs = nullptr;  ///< what the round before has brought
+  std::byte* sum = nullptr;           ///< wire elements of the whole call, partly filled
+  const std::byte* theirs = nullptr;  ///< the half that arrived in the previous round
 
   [[nodiscard]] int pieces() const { return topology.num_nodes(); }
   [[nodiscard]] int rounds() const { return std::countr_zero(static_cast<unsigned>(pieces())); }
   [[nodiscard]] int partner(int round) const { return topology.node ^ (1 << round); }
-  /// What a node still sums after so many rounds. On the way back it knows it again.
+  /// Returns the range that a node still sums after `rounds_done` rounds. On the way back, it is
+  /// the range of which the node has the total.
   [[nodiscard]] Range kept(int rounds_done, int node) const {
     return range_of({0, call.layout().total()}, pieces(), kept_after(rounds_done, node, pieces()));
   }
@@ -213,7 +216,7 @@ void HandshakeSums::halve(Call& call, Agreed& agreed) {
   agreed.sum = halves.sum;
 }
 
-/// What is kept is summed while the other half is on its way.
+/// Exchanges halves in one round. The half that is kept is summed while the other is on its way.
 void HandshakeSums::halve_once(Halves& halves, int round) {
   std::byte* const room = (round % 2 == 0 ? buffers_->arrived : buffers_->rest).get();
   mail_.receive_handshake(halves.partner(round), {room, most_bytes_});
@@ -226,7 +229,7 @@ void HandshakeSums::halve_once(Halves& halves, int round) {
   halves.theirs = room + kValuesBegin;
 }
 
-/// In messages that set out as soon as they are summed.
+/// Sends a half, in messages that leave as soon as they are summed.
 void HandshakeSums::send_half(Halves& halves, int round) {
   const int partner = halves.partner(round);
   const Range half = halves.agrees() ? halves.kept(round + 1, partner) : Range{};
@@ -237,15 +240,17 @@ void HandshakeSums::send_half(Halves& halves, int round) {
   const std::size_t length = kValuesBegin + half.size();
   for (std::size_t sent = 0; sent < length; sent += kMostAtOnce) {
     const std::size_t end = std::min(sent + kMostAtOnce, length);
-    const std::size_t first = std::max(sent, kValuesBegin);  // of the sums
+    // First byte of the sums in this message.
+    const std::size_t first = std::max(sent, kValuesBegin);
     sum_kept(halves, round, {half.begin + first - kValuesBegin, half.begin + end - kValuesBegin},
              message + first);
     mail_.send(partner, kHandshakeTag, {message + sent, end - sent});
   }
 }
 
-/// What this node sums of a range, after so many rounds. Before the first one that is what its
-/// ranks have: what can be added from where it lies stays there, unless it is to be sent.
+/// Sums a range of what this node has after `rounds_done` rounds. Before the first round, that is
+/// the data of the node's ranks; parts that can be added directly from the input later are left
+/// there, unless they are to be sent.
 void HandshakeSums::sum_kept(Halves& halves, int rounds_done, Range range, std::byte* to) {
   Call& call = halves.call;
   const bool is_sent = to != halves.sum + range.begin;
@@ -266,8 +271,9 @@ void HandshakeSums::sum_kept(Halves& halves, int rounds_done, Range range, std::
   call.turn_to(Activity::wait_for_nodes);
 }
 
-/// The way back. All nodes agree by now: what they send is as long as it should be, and a rank that
-/// is alone in its node delivers what has come while the rest comes.
+/// Passes the sums back. All nodes have agreed by now, so all messages have the expected size. A
+/// rank that is alone in its node delivers the sums that have arrived while others are on their
+/// way.
 void HandshakeSums::double_known(Halves& halves) {
   const auto in_messages = [&](Range range, FunctionRef<void(std::span<std::byte>)> move) {
     for (std::size_t begin = range.begin; begin < range.end; begin += kMostAtOnce) {

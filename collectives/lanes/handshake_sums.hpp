@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that the nodes make on the way, while their handshakes travel.
+// HandshakeSums: the nodes sum small data on the way, while their handshakes travel.
 #pragma once
 
 #include <cstddef>
@@ -13,27 +13,28 @@
 
 namespace tutti::collectives {
 
-/// Several steps at once give the bits of one after the other, but for 16-bit floating-point types,
-/// of which every step rounds.
+/// True if adding several operands at once gives the same bits as single steps. It does not for
+/// 16-bit floating-point types, where every step rounds.
 bool sums_at_once(const FusedLayout& layout);
 
-/// The work of the first rank of each node for its node where a node has one partial sum, in the
-/// tree of nodes.
+/// Sums with the handshakes, as the first rank of each node makes them for its node. Requires that
+/// each node has one partial sum, and that the plan is the tree of nodes.
 ///
-///   whole   folding.hpp has the picture: a message has the sum of a subtree of the canonical tree,
-///           so the bits are those of the CombinePlan. Data with one source is put together in the
-///           same way.
+///   whole   as in folding.hpp: a message has the sum of a subtree of the canonical tree, so the
+///   bits
+///           are those of the CombinePlan. Data with a single source is collected in the same way.
 ///
-///   halves  as exchange_halving.cpp has it: round r: node i and node i xor 2^r swap the halves of
-///           what they still sum, with their handshakes; and back, what they have summed
+///   halves  as in exchange_halving.cpp: in round r, node i and node i xor 2^r swap the halves of
+///   what
+///           they still sum, with their handshakes; on the way back they swap the totals
 ///
-/// A handshake stands for all nodes that its sender knows of, and says whether they are alike. By
+/// A handshake stands for all nodes that its sender has heard of, and tells whether they agree. By
 /// halves, where N is a power of two, every node knows after log2 N rounds whether all agree, and
-/// only then are sums sent back. So a sum of middle size takes no rounds for the agreement.
+/// only then are totals sent back. So a sum of medium size takes no extra rounds for the agreement.
 ///
-/// Where a node is one rank, the last sum goes straight into its outputs: see Agreed::operands.
+/// If a node has a single rank, its last sum goes directly into its outputs, see Agreed::operands.
 ///
-/// Bytes  whole n log2 N; halves 2n (N - 1)/N.
+/// Bytes  whole: n log2 N; halves: 2n (N - 1)/N.
 /// Memory  per first rank: O(1) small data.
 class HandshakeSums {
  public:
@@ -43,9 +44,9 @@ class HandshakeSums {
   HandshakeSums(const HandshakeSums&) = delete;
   HandshakeSums& operator=(const HandshakeSums&) = delete;
 
-  /// The nodes' handshakes, with the data or without.
+  /// Exchanges the nodes' handshakes, with the data if `with_payload`.
   void fold(Call& call, bool with_payload, Agreed& agreed);
-  /// Sums by halves: only if Tuning::may_be_halved().
+  /// Sums by halves. Requires Tuning::may_be_halved().
   void halve(Call& call, Agreed& agreed);
 
  private:
@@ -61,13 +62,14 @@ class HandshakeSums {
   const Topology& topology_;
   const CombinePlan& plan_;
   const Folding folding_;
-  const std::size_t most_bytes_;  ///< that a message has
+  const std::size_t most_bytes_;  ///< size of the largest message
   const std::shared_ptr<Buffers> buffers_;
   NodeMail mail_;
 };
 
-/// True if the last sum of a call can be made into the outputs of a rank that is alone in its node.
-/// An average is divided afterwards, and every step of 16-bit floating-point types rounds.
+/// True if the last sum of a call can go directly into the outputs of a rank that is alone in its
+/// node. It cannot for an average, which is divided afterwards, and for 16-bit floating-point
+/// types, where every step rounds.
 bool leaves_last_sum(const Call& call);
 
 }  // namespace tutti::collectives

@@ -38,7 +38,7 @@ LaneExchange::LaneExchange(const Topology& topology, const CombinePlan& plan, Wa
   }
 }
 
-/// After a failure messages may still be under way, so their buffers are never freed.
+/// Leaks the buffers of messages that may still be under way after a failure.
 LaneExchange::~LaneExchange() {
   for (auto& flight : flights_) {
     if (flight->under_way) leak_until_exit(std::shared_ptr<const ChunkInFlight>(std::move(flight)));
@@ -117,7 +117,8 @@ void LaneExchange::finish(Call& call, std::size_t chunk_index, std::size_t slot)
   call.data().spread_to_all(finishing.share, finishing.result.data(), finishing.chunk, slot);
 }
 
-/// Those whose messages the chunk lacks, or who have not taken those that were sent to them.
+/// Returns the ranks whose messages the chunk still needs, or else those that have not yet received
+/// its messages.
 std::vector<int> LaneExchange::ranks_awaited(const ChunkInFlight& flight) const {
   const auto& messages =
       flight.stage < flight.num_stages ? flight.receives[flight.stage] : flight.sends;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One local rank's messages to and from the same local rank of the other nodes.
+// LaneExchange: one rank's exchange with the same local rank of the other nodes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tutti::collectives {
 
-/// Moves shares of chunks between the nodes, several chunks in flight, by the ExchangeAlgorithm
+/// Moves shares of chunks between the nodes, several chunks at a time, by the ExchangeAlgorithm
 /// that fits the call.
 class LaneExchange {
  public:
@@ -22,12 +22,12 @@ class LaneExchange {
   LaneExchange(const LaneExchange&) = delete;
   LaneExchange& operator=(const LaneExchange&) = delete;
 
-  /// Sums this lane's share of a chunk, staged in `slot`, over the node and starts its exchange.
+  /// Sums this lane's share of a chunk, staged in `slot`, over the node, and starts its exchange.
   void start(Call& call, std::size_t chunk_index, Range chunk, std::size_t slot);
-  /// Waits for a chunk started before; writes its result to every rank's output or result `slot`,
-  /// or hands it over where this rank is alone in its lane.
+  /// Waits for a chunk that was started, and writes its result to every rank's output or result
+  /// `slot`; a rank that is alone in its lane delivers it instead.
   void finish(Call& call, std::size_t chunk_index, std::size_t slot);
-  /// Moves every started chunk on as far as messages allow.
+  /// Advances every started chunk as far as messages allow.
   void poll(Call& call);
 
  private:
@@ -41,12 +41,12 @@ class LaneExchange {
 
   Lane lane_;
   Waiter& waiter_;
-  std::unique_ptr<ExchangeAlgorithm> sums_;          ///< what the tuning chose
+  std::unique_ptr<ExchangeAlgorithm> sums_;          ///< as chosen by the tuning
   std::unique_ptr<ExchangeAlgorithm> sums_to_root_;  ///< for a reduce
   std::unique_ptr<ExchangeAlgorithm> scattered_sums_;
   std::unique_ptr<ExchangeAlgorithm> compressed_sums_;
   std::unique_ptr<ExchangeAlgorithm> copies_;
-  const ExchangeAlgorithm* algorithm_ = nullptr;  ///< what the current call uses
+  const ExchangeAlgorithm* algorithm_ = nullptr;  ///< that of the current call
   std::vector<std::unique_ptr<ChunkInFlight>> flights_;
   std::size_t oldest_ = 0;  ///< chunks oldest_ .. next_ - 1 are started and not finished
   std::size_t next_ = 0;

@@ -13,7 +13,8 @@ namespace tutti::collectives {
 
 namespace {
 
-/// Messages that are there so soon were on their way before this node greeted: it came last itself.
+/// If all handshakes arrive within this time, they were on their way before this node sent its own,
+/// and this node itself was the last.
 constexpr auto kTogether = std::chrono::microseconds(30);
 
 }  // namespace
@@ -63,13 +64,13 @@ void NodeMail::send_handshake(int to_node, std::span<const std::byte> whole) {
   }
 }
 
-/// The first message is received now, and what follows when it is known how much that is.
+/// Starts to receive a handshake. Its first message tells how much follows.
 void NodeMail::receive_handshake(int from_node, std::span<std::byte> room) {
   receive(from_node, kHandshakeTag, room.first(std::min(kMostAtOnce, room.size())));
   receives_.back().whole = room;
 }
 
-/// The messages that follow the first one of a handshake, which has come.
+/// Starts to receive the messages that follow the first one of a handshake.
 void NodeMail::receive_rest(int from_node, std::span<std::byte> whole) {
   if (whole.size() <= kMostAtOnce) return;
   const std::size_t length = Handshake::read(whole).length();
@@ -104,7 +105,7 @@ void NodeMail::wait(int from_node) {
     if (std::any_of(receives_.begin(), receives_.end(), is_awaited)) return false;
     return from_node >= 0 || sends_.empty();
   };
-  const auto missing = [&] {  // who has sent nothing; else who has not taken what was sent
+  const auto missing = [&] {  // ranks that have sent nothing; if none, those that have not received
     std::vector<int> ranks;
     for (const UnderWay& message : receives_.empty() ? sends_ : receives_) {
       if (is_awaited(message)) ranks.push_back(topology_.nodes[message.node].front());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large data on several nodes: sum in the node, exchange between nodes, spread in the node.
+// Reduces large data on several nodes: sums in the node, exchanges between nodes, and distributes
+// the results in the node.
 //
 //   chunk i       : inputs --(stage)--> lane l sums share l of the node --> LaneExchange::start
 //   chunk i - lag : LaneExchange::finish --> every rank's output or result slot --> deliver
@@ -8,20 +9,20 @@
 //   rank 0 |s0 s1|  lane 0 holds s0  <--- s0 --->  lane 0  rank 2 |s0 s1|
 //   rank 1 |s0 s1|  lane 1 holds s1  <--- s1 --->  lane 1  rank 3 |s0 s1|
 //
-// Every local rank carries a share (as many lanes as the smallest node has ranks), so all of a
-// node's ranks drive the network. `lag` chunks are between the nodes at any time: while chunk i is
-// summed in the node, the messages of the chunks before it travel.
+// Every local rank carries a share (there are as many lanes as the smallest node has ranks), so all
+// ranks of a node drive the network. `lag` chunks are between the nodes at any time: while chunk i
+// is summed in the node, the messages of the previous chunks travel.
 //
-// A rank that is alone in its node, or has data of its own, stages nothing, and takes results from
-// where its lane has them.
+// A rank that is alone in its node, or whose lane is separate, stages nothing, and reads results
+// directly from its lane.
 //
-// Where each node gives or gets blocks of its own, a chunk has some of every node's, so that all
-// links are in use at a time, not one node's for chunk after chunk. And a node keeps about an N-th
-// of a share of sums, whose partial sums it has of all nodes.
+// Where each node sends or receives blocks of its own, a chunk has parts of every node's blocks, so
+// that all links are in use at any time, instead of those of one node after the other. And of a
+// share of sums a node keeps about an N-th, for which it has the partial sums of all nodes.
 //
-// Cost, of n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the least
-// possible; in the node reads and writes of n bytes per rank. Wins where data is too large to
-// travel with the handshakes.
+// Cost, for n bytes on N nodes of P ranks: 2 n (N-1)/N bytes per node in and out, which is the
+// minimum; within the node each rank reads and writes n bytes. It is used for data that is too
+// large to travel with the handshakes.
 #include "collectives/lanes/reduce_in_lanes.hpp"
 
 #include <algorithm>
@@ -32,16 +33,17 @@ namespace tutti::collectives {
 
 namespace {
 
-/// A consumer takes elements in the order of segments. All ranks have one, or none has.
+/// True if elements of different blocks can be interleaved. A consumer needs the order of segments;
+/// either all ranks have one or none has.
 bool may_be_interleaved(const Operation& operation) {
   const bool has_blocks = operation.kind == Kind::allgather || operation.kind == Kind::alltoall ||
                           operation.kind == Kind::reduce_scatter;
   return has_blocks && operation.consumer == nullptr && !operation.lanes_apart;
 }
 
-/// A stream for each node: what it keeps of sums, or else what it gives. In an alltoall a node
-/// begins with what stays there, and goes on to the nodes behind it, so that at any time each node
-/// gives to another one.
+/// Returns a stream for each node: the sums that it keeps, or else the blocks that it sends. In an
+/// alltoall a node begins with blocks that stay on it, and goes on to the nodes after it, so that
+/// at any time each node sends to a different one.
 FusedLayout::Streams streams_of(const Call& call) {
   const Topology& topology = call.topology();
   const int nodes = topology.num_nodes();
@@ -73,7 +75,8 @@ FusedLayout::Streams streams_of(const Call& call) {
   return streams;
 }
 
-/// The largest chunks up to `bytes` of whose shares no node keeps more than one of N even parts.
+/// Returns the largest size of chunks, up to `bytes`, for which no node keeps more than one of N
+/// equal parts of a share.
 std::size_t chunk_bytes_of_sums(const Call& call, const FusedLayout::Streams& streams,
                                 std::size_t bytes) {
   std::size_t most = 0;
@@ -90,11 +93,11 @@ std::size_t chunk_bytes_of_sums(const Call& call, const FusedLayout::Streams& st
          FusedLayout::kAlignment;
 }
 
-/// Lays out anew what needs it. Returns the size of chunks.
+/// Interleaves the blocks if that helps. Returns the size of chunks.
 std::size_t interleave(Call& call, std::size_t bytes, std::size_t in_flight) {
   const bool are_sums = call.operation().kind == Kind::reduce_scatter;
   const std::size_t total = call.layout().total();
-  if (!are_sums && total <= bytes * in_flight) return bytes;  // all of it is under way at once
+  if (!are_sums && total <= bytes * in_flight) return bytes;  // all chunks are under way at once
   const FusedLayout::Streams streams = streams_of(call);
   if (are_sums) bytes = chunk_bytes_of_sums(call, streams, bytes);
   const auto lanes = static_cast<std::size_t>(call.topology().num_lanes());
