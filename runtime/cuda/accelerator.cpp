@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam to GPUs (runtime/gpu/accelerator.hpp), by the CUDA runtime.
+// GPUs (runtime/gpu/accelerator.hpp) by the CUDA runtime.
 #include <mutex>
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define TUTTI_HAS_NVTX 1
-#else  // a toolkit that was installed in parts: a profiler sees no names
+#else  // A toolkit that was installed in parts has no NVTX: a profiler sees no names.
 #define TUTTI_HAS_NVTX 0
 #endif
 
@@ -50,7 +50,7 @@ class CudaAccelerator final : public gpus::Accelerator {
     const BesideCaptures beside;
     const cudaError_t status = cudaMalloc(&memory, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());  // else the next kernel would report it
+      static_cast<void>(cudaGetLastError());  // else the next kernel would report the error
       return nullptr;
     }
     check(status, "cudaMalloc", device);
@@ -63,7 +63,7 @@ class CudaAccelerator final : public gpus::Accelerator {
   }
 
   std::byte* allocate_pinned(int device, std::size_t bytes) override {
-    const OnDevice here(device);  // else the current one's context is made
+    const OnDevice here(device);  // else CUDA would make the context of the thread's current device
     void* memory = nullptr;
     const BesideCaptures beside;
     const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
@@ -80,7 +80,7 @@ class CudaAccelerator final : public gpus::Accelerator {
     ignore(cudaFreeHost(memory));
   }
 
-  /// Where it cannot be done (a limit on locked memory, say) copies are slower, and right.
+  /// Memory that cannot be pinned (a limit on locked memory, say) makes copies slower, not wrong.
   bool pin(int device, std::byte* memory, std::size_t bytes) override {
     const OnDevice here(device);
     const BesideCaptures beside;
@@ -196,8 +196,8 @@ class CudaAccelerator final : public gpus::Accelerator {
 
 namespace tutti::gpus {
 
-/// A machine without a driver or without a GPU is one without GPUs, and the reason is kept for who
-/// asks for one.
+/// A machine without a driver or without a GPU counts as one without GPUs, and the reason is kept
+/// for those who ask for one.
 Found find_accelerator() {
   const cuda::Devices devices = cuda::find_devices();
   if (devices.count == 0) return {nullptr, "this process can use no GPU: " + devices.why_none};

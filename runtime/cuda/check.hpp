@@ -9,15 +9,16 @@
 
 namespace tutti::cuda {
 
-/// What CUDA says, in one of several ways, where the program has no kernels for this GPU or driver.
+/// True if CUDA says, in one of several ways, that the program has no kernels for this GPU or
+/// driver.
 inline bool is_of_other_gpus(cudaError_t status) {
   return status == cudaErrorInvalidDeviceFunction || status == cudaErrorInvalidKernelImage ||
          status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidPtx ||
          status == cudaErrorUnsupportedPtxVersion;
 }
 
-/// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. Other
-///         calls of the process do not meet it again, unless CUDA does not recover from it.
+/// Errors  communication (out_of_memory), with the call, the device and CUDA's own words. Later
+///         calls of the process do not meet the error again, unless CUDA does not recover from it.
 inline void check(cudaError_t status, const char* call, int device) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -31,25 +32,25 @@ inline void check(cudaError_t status, const char* call, int device) {
                        : ""));
 }
 
-/// For calls that give something back, whose errors help nobody: other calls of the process do not
-/// meet them.
+/// Ignores the error of a call that gives something back, which helps nobody: later calls of the
+/// process do not meet it.
 inline void ignore(cudaError_t status) noexcept {
   if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
-/// Whether this process has used a device. To make it current by cudaSetDevice would make its
-/// context, which takes half a gigabyte of it, and which a GPU in exclusive mode refuses to all but
-/// one process.
+/// True if this process has used a device. Making it current by cudaSetDevice would make its
+/// context, which takes half a gigabyte of its memory, and which a GPU in exclusive mode refuses to
+/// all but one process.
 bool has_context(int device) noexcept;
 
 /// Makes a device current for this thread until pop_context(), which leaves the thread's choice of
-/// a device as it was, also where it has made none. Makes the device's context. Errors:
-/// communication.
+/// a device as it was, also where the thread has made none. Makes the device's context if need be.
+/// Errors: communication.
 void push_context(int device);
 void pop_context() noexcept;
 
-/// Makes a device the calling thread's current one for as long as it lives, and then the one
-/// before.
+/// Makes a device the calling thread's current one for as long as the object lives, and then the
+/// one before.
 class OnDevice {
  public:
   explicit OnDevice(int device);
@@ -66,9 +67,9 @@ class OnDevice {
   bool has_pushed_ = false;
 };
 
-/// Around calls that name no device: they would make the context of the thread's current one, which
-/// is gpu(0) in a thread that has never chosen. Where the process does not use that, a device that
-/// it uses is current meanwhile.
+/// Surrounds calls that name no device. They would make the context of the thread's current device,
+/// which is gpu(0) in a thread that has never chosen. Where the process does not use that device,
+/// one that it uses is current meanwhile.
 class OnUsedDevice {
  public:
   OnUsedDevice() noexcept;
@@ -82,9 +83,9 @@ class OnUsedDevice {
   bool has_pushed_ = false;
 };
 
-/// Around calls that CUDA forbids while another thread captures a stream into a graph, in the mode
-/// that captures have unless they ask for another: they would end that capture. None of the
-/// library's has to do with a capture, so they are made in the relaxed mode.
+/// Surrounds calls that CUDA forbids while another thread captures a stream into a graph, in the
+/// mode that captures have unless they ask for another: the calls would end that capture. None of
+/// the library's calls has to do with a capture, so they are made in the relaxed mode.
 class BesideCaptures {
  public:
   BesideCaptures() noexcept { ignore(cudaThreadExchangeStreamCaptureMode(&mode_)); }

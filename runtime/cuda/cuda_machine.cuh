@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Machine of staging.hpp that a GPU is.
+// A GPU as a Machine of staging.hpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
   if (tile < num_tiles) body(tile, threadIdx.x % kLanes);
 }
 
-/// Lane 0 gets the sum of all lanes, in pairs: l and l + 16, then l + 8, ...
+/// Gives lane 0 the sum of all lanes, added in pairs: l and l + 16, then l + 8, ...
 __device__ inline double warp_sum(double value) {
   for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) {
     value += __shfl_down_sync(0xFFFFFFFFu, value, half);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
   if (threadIdx.x % kLanes == 0) body.store_sum(group, sum);
 }
 
-/// The same for a block: the sums of its warps are added in pairs, too.
+/// Sums over a block: the sums of its warps are added in pairs, too.
 template <class Body>
 __global__ void __launch_bounds__(kBlockThreads, Body::kBlocksPerSm)
     run_block_sums(const __grid_constant__ Body body) {
@@ -113,7 +113,7 @@ class CudaMachine {
     const BesideCaptures beside;
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // no error, but kept like one
+      static_cast<void>(cudaGetLastError());  // CUDA keeps cudaErrorNotReady as an error
       return false;
     }
     check(status, "cudaEventQuery", device_);
@@ -140,7 +140,7 @@ class CudaMachine {
   }
 
  protected:
-  /// Not <<<>>>, whose errors come with those that the program has left behind.
+  /// A launch by <<<>>> would report errors together with those that the program has left behind.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), std::uint32_t blocks, gpus::Stream stream,
               std::size_t shared_bytes, const Arguments&... arguments) {

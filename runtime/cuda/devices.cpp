@@ -11,9 +11,10 @@
 namespace tutti::cuda {
 namespace {
 
-/// A function of the driver, which no program links: it may not be there. Null if it is not.
+/// Finds a function of the driver, which no program links, so that it may not be there. Null if it
+/// is not.
 void* driver_function(const char* name) noexcept {
-  constexpr unsigned kVersion = 12000;  // of the function's form
+  constexpr unsigned kVersion = 12000;  // version of CUDA in which the function has this form
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
   const cudaError_t status =
@@ -31,7 +32,8 @@ std::optional<CUdevice> handle_of(int device) noexcept {
   return handle;
 }
 
-/// Without a driver CUDA says that the driver is too old, which sends people the wrong way.
+/// The reason why there are no GPUs. Without a driver CUDA says that the driver is too old, which
+/// sends people the wrong way.
 std::string why_none(cudaError_t status) {
   int driver = 0;
   if (status == cudaSuccess || status == cudaErrorNoDevice) return "there is no GPU here";
@@ -43,7 +45,7 @@ std::string why_none(cudaError_t status) {
 
 }  // namespace
 
-/// Without an answer it is taken for used, as everybody does.
+/// A device whose driver does not answer is taken for used, as other libraries do.
 bool has_context(int device) noexcept {
   using GetState = CUresult (*)(CUdevice, unsigned*, int*);
   static const auto get_state =
@@ -85,8 +87,8 @@ void pop_context() noexcept {
   if (pop != nullptr) static_cast<void>(pop(&context));
 }
 
-/// cudaSetDevice would make the context of the one before, too, so a device is set only in a thread
-/// whose current one the process uses.
+/// cudaSetDevice would also make the context of the device that was current before, so a device is
+/// set only in a thread whose current device the process uses.
 OnDevice::OnDevice(int device) {
   check(cudaGetDevice(&before_), "cudaGetDevice", device);
   if (before_ == device) return;
@@ -99,7 +101,8 @@ OnDevice::OnDevice(int device) {
   has_set_ = true;
 }
 
-/// Once the current one is used it stays so: what a program sets has a context by that alone.
+/// Once the current device is used it stays so: a device that a program sets gets a context by that
+/// alone.
 OnUsedDevice::OnUsedDevice() noexcept {
   thread_local bool uses_current = false;
   if (uses_current) return;
@@ -117,7 +120,7 @@ OnUsedDevice::OnUsedDevice() noexcept {
   try {
     push_context(used);
     has_pushed_ = true;
-  } catch (const Error&) {  // the call that follows reports what is wrong with the driver
+  } catch (const Error&) {  // the call that follows reports the driver's error
   }
 }
 
@@ -125,7 +128,7 @@ Devices find_devices() {
   Devices devices;
   const cudaError_t status = cudaGetDeviceCount(&devices.count);
   if (status == cudaSuccess && devices.count > 0) return devices;
-  static_cast<void>(cudaGetLastError());  // else a later call would report it
+  static_cast<void>(cudaGetLastError());  // else a later call would report the error
   devices.count = 0;
   devices.why_none = why_none(status);
   return devices;

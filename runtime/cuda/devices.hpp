@@ -11,7 +11,8 @@ struct Devices {
   std::string why_none;  ///< if there are none: CUDA's own words
 };
 
-/// Asks the driver. A machine without one, or without a GPU, is an answer and no error.
+/// Asks the driver for the GPUs. A machine without a driver, or without a GPU, is an answer and no
+/// error.
 Devices find_devices();
 
 }  // namespace tutti::cuda

@@ -8,7 +8,7 @@
 namespace tutti::cuda {
 
 /// The kernels of one GPU. Errors: invalid_argument if the library has no code for it; of every
-/// call: communication, out_of_memory, with the call of CUDA.
+/// call of the kernels: communication, out_of_memory, with the call of CUDA.
 std::unique_ptr<gpus::Kernels> make_kernels(int device);
 
 }  // namespace tutti::cuda

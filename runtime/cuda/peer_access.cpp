@@ -13,11 +13,12 @@ namespace tutti::cuda {
 
 namespace {
 
-/// What a PeerName holds. CUDA does not open a process's own handles, so a name says whose it is.
+/// The contents of a PeerName. CUDA does not open a process's own handles, so a name tells which
+/// process it comes from.
 template <class Handle>
 struct Named {
   std::uint64_t process;
-  void* own;  ///< what it is in that process
+  void* own;  ///< the memory or event in that process
   Handle handle;
 };
 
@@ -99,7 +100,7 @@ class IpcAccess final : public gpus::PeerAccess {
   }
 
  private:
-  /// False for what is this process's own.
+  /// Forgets memory or an event of another process. False if it is this process's own.
   bool forget(void* opened) noexcept {
     const std::lock_guard lock(mutex_);
     return opened_.erase(opened) == 1;

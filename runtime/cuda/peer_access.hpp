@@ -7,7 +7,7 @@
 
 namespace tutti::cuda {
 
-/// By cudaIpc.
+/// Access to memory and events of other processes by cudaIpc.
 std::unique_ptr<gpus::PeerAccess> make_peer_access();
 
 }  // namespace tutti::cuda

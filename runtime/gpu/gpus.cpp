@@ -21,8 +21,8 @@ constexpr auto kYield = std::chrono::milliseconds(5);
 constexpr auto kSleep = std::chrono::microseconds(50);
 constexpr auto kPoll = std::chrono::seconds(1);
 
-/// Polls with a deadline, which begins anew as long as `renews()` says so. As in every wait, of the
-/// time between two polls a second counts at the most: the process may have been stopped.
+/// Polls with a deadline, which begins anew as long as `renews()` says so. As in every wait, at
+/// most a second of the time between two polls counts: the process may have been stopped.
 template <class Ready, class Renews>
 void wait_until(Ready ready, Renews renews, Timeout timeout, const std::string& what) {
   auto last = Clock::now();
@@ -91,7 +91,7 @@ void Gpus::require_stream(int device) const {
   require_usable("the stream", device, stream(device));
 }
 
-/// With mutex_ held.
+/// The caller holds mutex_.
 void Gpus::let_wait(int device, Stream earlier, int other_device, Stream later) {
   PerDevice& own = at(device);
   if (own.order == nullptr) own.order = accelerator_->create_event(device);
@@ -216,7 +216,8 @@ Gpus::BounceBuffer& Gpus::next_buffer(int device, const Wait& wait) {
   return buffer;
 }
 
-/// If the event cannot be recorded, the next use of the buffer records it.
+/// Copies, and records an event behind the copy. If the event cannot be recorded, the next use of
+/// the buffer records it.
 void Gpus::copy_followed(int device, BounceBuffer& buffer, std::byte* to, const std::byte* from,
                          std::size_t bytes) {
   buffer.is_followed = false;
@@ -236,7 +237,7 @@ void Gpus::upload(int device, std::byte* to, const std::byte* from, std::size_t 
   }
 }
 
-/// All buffers are filled before the first is read.
+/// Copies to the host by several buffers: all are filled before the first is read.
 void Gpus::download(int device, std::byte* to, const std::byte* from, std::size_t bytes,
                     const Wait& wait) {
   const std::lock_guard lock(at(device).buffers_in_use);
@@ -267,7 +268,7 @@ void Gpus::synchronize(int device) {
   const auto ready = [&] { return accelerator_->done(event.event); };
   const auto is_watched = [&] { return run_checks(device); };
   wait_until(ready, is_watched, timeout(), "the work in the stream of " + to_string(gpu(device)));
-  run_checks(device);  // an abort, too, ends what was in the stream
+  run_checks(device);  // an abort also ends what was in the stream
 }
 
 void Gpus::set_check(int device, const void* owner, Check check) {

@@ -25,13 +25,12 @@ namespace tutti::gpus {
 
 using Timeout = std::chrono::duration<double>;
 
-/// How to wait for work of a GPU: returns once `ready` does, and throws where it hears that the
-/// work will not end. `what` describes the work.
+/// Waits for work of a GPU: returns once `ready` is true, and throws if it learns that the work
+/// will not end. `what` describes the work.
 using Wait = std::function<void(const std::function<bool()>& ready, const std::string& what)>;
 
-/// How long is waited for GPUs where nobody says how. Tensors belong to no group, so this is one
-/// for the process: the deadline of the group that was made last, 300 s before the first. 0 is
-/// none.
+/// The deadline of waits for GPUs that have no other. Tensors belong to no group, so the process
+/// has one: the deadline of the group that was made last, 300 s before the first. 0 is none.
 [[nodiscard]] Timeout timeout() noexcept;
 void set_timeout(Timeout timeout) noexcept;
 
@@ -59,71 +58,73 @@ class Gpus : public std::enable_shared_from_this<Gpus> {
   /// Errors: invalid_argument if this process has no such GPU.
   void require(const std::string& what, Device device) const;
 
-  /// The stream that all work of a device is in the order of: what runs in another stream begins
-  /// after an event of this one, and ends before this one goes on.
+  /// The stream that orders all work of a device: work in another stream begins after an event of
+  /// this one, and ends before this one goes on.
   [[nodiscard]] Stream stream(int device) const;
-  /// Errors: invalid_argument for one whose work has no order that is known here.
+  /// Replaces the device's stream. Errors: invalid_argument for a stream in whose order the library
+  /// cannot work.
   void set_stream(int device, Stream stream);
-  /// Before work is put into a device's stream, which the program may have begun to capture since
-  /// it set it. Errors: invalid_argument.
+  /// Checks a device's stream before work is put into it, since the program may have begun to
+  /// capture it after setting it. Errors: invalid_argument.
   void require_stream(int device) const;
 
-  /// See SumTurn. False if another thread has begun a turn and not ended it. One that may begin a
-  /// turn may begin more within it.
+  /// Turns: see SumTurn. False if another thread has begun a turn and not ended it. A thread that
+  /// may begin a turn may begin more within it.
   [[nodiscard]] bool begin_turn(int device);
   void end_turn(int device) noexcept;
 
-  /// For streams of the program's other than stream(device). What the library puts into its stream
-  /// from now on runs after what is in `other`. Errors: invalid_argument for one whose work has no
-  /// order that is known here.
+  /// For streams of the program's other than stream(device). Work that the library puts into its
+  /// stream from now on runs after the work in `other`. Errors: invalid_argument for a stream in
+  /// whose order the library cannot work.
   void wait_for_stream(int device, Stream other);
-  /// And the other way: what is put into `other` from now on runs after what is in the library's.
-  /// Errors: the same.
+  /// The other direction: work that is put into `other` from now on runs after the work in the
+  /// library's stream. Errors: those of wait_for_stream().
   void let_stream_wait(int device, Stream other);
 
-  /// Not initialised; keeps its memory from other tensors' until it is destroyed.
-  /// Errors: invalid_argument, out_of_memory.
+  /// A tensor whose elements are not initialised. Its memory is no other tensor's until it is
+  /// destroyed. Errors: invalid_argument, out_of_memory.
   [[nodiscard]] Tensor allocate(const Shape& shape, DType dtype, Device device);
 
-  /// From anywhere to anywhere, after what is in the streams of both devices. Memory of a CPU has
-  /// been read or written when this returns; `wait` says how to wait for that, and else timeout().
-  /// Errors: timeout, if it is not, and what `wait` throws.
+  /// Copies from any device to any other, after the work in the streams of both. Memory of a CPU
+  /// has been read or written when this returns; `wait` is how that is waited for, by default with
+  /// timeout() as its deadline. Errors: timeout, if that has passed, and what `wait` throws.
   void copy(std::byte* to, Device to_device, const std::byte* from, Device from_device,
             std::size_t bytes, const Wait& wait = {});
 
-  /// What is put into `later`'s stream from now on runs after what is in `earlier`'s.
+  /// Work that is put into the stream of device `later` from now on runs after the work in that of
+  /// `earlier`.
   void order(int earlier, int later);
 
-  /// Returns when all that is in the device's stream has run. Errors: timeout, after timeout(), and
+  /// Returns when all work in the device's stream has run. Errors: timeout, after timeout(), and
   /// what the checks throw.
   void synchronize(int device);
-  /// Throws when work in the device's stream has gone wrong. True if some is under way that has a
+  /// Throws when work in the device's stream has failed. True if work is under way that has a
   /// deadline of its own. Waits for nothing; any thread.
   using Check = std::function<bool()>;
-  /// Null for no more of `owner`'s.
+  /// Sets `owner`'s check; null removes it.
   void set_check(int device, const void* owner, Check check);
 
-  /// Objects that ranks have made together on the device, for their next group.
+  /// Objects that ranks have made together on the device, kept for their next group.
   [[nodiscard]] KeptForRanks& kept(int device) const { return at(device).kept; }
 
-  /// Calls of the devices' own allocators so far.
+  /// The number of calls of the devices' own allocators so far.
   [[nodiscard]] std::size_t allocations() const;
 
  private:
   static constexpr std::size_t kBounceBuffers = 4;
   static constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
 
-  /// Pinned memory that copies of other memory of the host go through.
+  /// Pinned memory through which other memory of the host is copied.
   struct BounceBuffer {
     std::byte* memory = nullptr;
     Event event = nullptr;
-    bool is_followed = true;  ///< the event tells when the last copy has run
+    bool is_followed = true;  ///< `event` is recorded behind the last copy
   };
   struct PerDevice {
     std::unique_ptr<Pool> pool;
     Stream stream = nullptr;
-    Event order = nullptr;  ///< for what lets one stream wait for another
-    int turns = 0;          ///< that have begun and not ended
+    Event order = nullptr;  ///< lets one stream wait for another
+    int turns = 0;          ///< turns that have begun and not ended
     std::thread::id turn_of;
     std::array<BounceBuffer, kBounceBuffers> buffers{};
     std::size_t next_buffer = 0;
@@ -162,8 +163,9 @@ class SumTurn {
   ~SumTurn() {
     if (gpus_ != nullptr) gpus_->end_turn(device_);
   }
-  /// Nothing, if it has begun. Errors: invalid_argument if another thread is in a turn: which of
-  /// the two comes first may differ between ranks, and their streams would wait for each other.
+  /// Begins the turn, unless it has begun. Errors: invalid_argument if another thread is in a turn:
+  /// which of the two comes first may differ between ranks, and their streams would wait for each
+  /// other.
   void begin(Gpus& gpus, int device);
 
  private:
@@ -171,7 +173,7 @@ class SumTurn {
   int device_ = 0;
 };
 
-/// Names the scope for a profiler.
+/// Names a scope for a profiler.
 class NamedRange {
  public:
   NamedRange(Accelerator& accelerator, const char* name) : accelerator_(accelerator) {
@@ -188,25 +190,27 @@ class NamedRange {
 /// Waits for an event, with a deadline. Errors: timeout, naming `what`; 0 is no deadline.
 void wait(Accelerator& accelerator, Event event, Timeout timeout, const std::string& what);
 
-/// The GPUs of this process; null if there are none. CUDA's state is global, as MPI's is, so this
-/// is the one variable of its kind here.
+/// The GPUs of this process; null if there are none. CUDA's state is global, as MPI's is, so they
+/// are a variable of the process.
 std::shared_ptr<Gpus> find_gpus();
-/// Whether require_gpus() would return. Quick.
+/// True if require_gpus() would return. Quick.
 bool is_here(Device device) noexcept;
-/// Errors: invalid_argument with the reason why there are none, after `what`.
+/// The GPUs of this process, if `device` is one of them. Errors: invalid_argument with the reason,
+/// after `what`.
 std::shared_ptr<Gpus> require_gpus(const std::string& what, Device device);
-/// Why there are none, or what there is.
+/// Describes the GPUs that there are, or says why there are none.
 std::string describe();
 
-/// For tests: these instead of the machine's own. Null for none.
+/// For tests: replaces the machine's GPUs. Null for none.
 void replace_gpus(std::shared_ptr<Gpus> gpus);
 
-/// What the build found on this machine.
+/// The GPUs that the build's accelerator finds on this machine.
 struct Found {
-  std::shared_ptr<Accelerator> accelerator;  ///< null for none
-  std::string reason;                        ///< why none
+  std::shared_ptr<Accelerator> accelerator;  ///< null if there are no GPUs
+  std::string reason;                        ///< the reason why there are none
 };
-/// Defined by runtime/cuda, or, in a build without CUDA, by runtime/gpu/without_cuda.cpp.
+/// Looks for GPUs. Defined by runtime/cuda, or, in a build without CUDA, by
+/// runtime/gpu/without_cuda.cpp.
 Found find_accelerator();
 
 }  // namespace tutti::gpus

@@ -18,17 +18,18 @@
 
 namespace tutti::gpus {
 
-/// Any thread. Local: that all ranks have the same item, they find out by its id.
+/// The kept objects of one GPU. Any thread. Local: ranks find out by an item's id that they all
+/// have the same one.
 class KeptForRanks {
  public:
   struct Item {
-    std::string what;        ///< "nccl"
-    std::vector<int> ranks;  ///< of the job, in the order of the group that made it
-    std::uint64_t id = 0;    ///< the same on all these ranks, and never again
+    std::string what;        ///< the kind of object: "nccl"
+    std::vector<int> ranks;  ///< ranks of the job, in the order of the group that made it
+    std::uint64_t id = 0;    ///< equal on all these ranks, and never used again
     std::shared_ptr<void> made;
   };
 
-  /// The last one that was added or found and that `is_usable` takes.
+  /// The item that was added or found last, among those that `is_usable` accepts.
   [[nodiscard]] std::optional<Item> find(
       const std::string& what, const std::vector<int>& ranks,
       const std::function<bool(const std::shared_ptr<void>& made)>& is_usable) {
@@ -44,12 +45,12 @@ class KeptForRanks {
     const std::lock_guard lock(mutex_);
     items_.push_back(std::move(item));
   }
-  /// Nobody finds it any more. Who uses it may go on.
+  /// Makes the object's item unknown to find(). Its users may go on.
   void forget(const void* made) {
     const std::lock_guard lock(mutex_);
     std::erase_if(items_, [&](const Item& item) { return item.made.get() == made; });
   }
-  /// Takes out what nobody uses, but for the last `most` items of this kind.
+  /// Takes out the items that nobody uses, but for the last `most` of this kind.
   [[nodiscard]] std::vector<std::shared_ptr<void>> take_idle(const std::string& what,
                                                              std::size_t most) {
     const std::lock_guard lock(mutex_);
@@ -66,7 +67,7 @@ class KeptForRanks {
 
  private:
   std::mutex mutex_;
-  std::vector<Item> items_;  ///< the last used one is the last
+  std::vector<Item> items_;  ///< the item used last comes last
 };
 
 }  // namespace tutti::gpus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU computes for the store: sums, updates by an optimizer, and the arithmetic of tensors.
+// The kernels of a GPU for the store: sums, updates by an optimizer, and the arithmetic of tensors.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ namespace tutti::gpus {
 /// A queue of a device's work; null is the device's default stream.
 using Stream = void*;
 
-/// One tensor of a launch that covers many. All pointers are to memory of the launch's device.
+/// One tensor of a launch that covers many tensors. All pointers are to memory of the launch's
+/// device.
 struct TensorRow {
   static constexpr int kMostInputs = 8;
   static constexpr int kMostStates = Optimizer::kMostStates + 1;
@@ -25,7 +26,7 @@ struct TensorRow {
   bool in_tree = false;         ///< or in the canonical order (collectives/README.md), as over
                                 ///< ranks. Not of rows that are packed
   int num_inputs = 1;           ///< 1 to kMostInputs
-  std::byte* output = nullptr;  ///< where a sum goes, or an update's weight
+  std::byte* output = nullptr;  ///< the target of a sum, or an update's weight
   std::array<std::byte*, kMostStates> states{};  ///< an update's states; the float32 copy of a
                                                  ///< 16-bit weight comes last
   std::size_t count = 0;
@@ -38,7 +39,7 @@ struct TensorRow {
 struct Packing {
   enum class Format : std::uint8_t { one_bit, two_bit, float16, bfloat16 };
   Format format;
-  float threshold = 0;  ///< of the formats of bits
+  float threshold = 0;  ///< the threshold of formats of bits
 
   [[nodiscard]] bool has_residual() const {
     return format == Format::one_bit || format == Format::two_bit;
@@ -46,22 +47,22 @@ struct Packing {
 };
 
 /// The rows of a launch as the device has them, cut into tiles. Kept from launch to launch: rows
-/// that are the same as last time are not sent again.
+/// that are as in the last launch are not sent again.
 class LaunchTable {
  public:
   virtual ~LaunchTable() = default;
 };
 
-/// Enqueues; nothing here waits for the device, or allocates once a table has seen its rows, but
-/// for a few KiB.
+/// Puts kernels into streams. Nothing here waits for the device, or allocates once a table has seen
+/// its rows, but for a few KiB.
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   [[nodiscard]] virtual std::unique_ptr<LaunchTable> make_table() = 0;
 
-  /// Does what may fail for want of memory before sum() (`optimizer` null) or update() of these
-  /// rows. Errors: out_of_memory.
+  /// Does the steps that may fail for want of memory before sum() (`optimizer` null) or update() of
+  /// these rows. Errors: out_of_memory.
   virtual void prepare(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                        const Optimizer* optimizer) = 0;
 
@@ -69,7 +70,7 @@ class Kernels {
   /// floats add in float32 and round once. Integers wrap. An output may be one of its inputs.
   virtual void sum(Stream stream, LaunchTable& table, std::span<const TensorRow> rows) = 0;
 
-  /// True if update() can run this optimizer: those of tutti/optimizers.hpp.
+  /// True if update() can run this optimizer, which holds for those of tutti/optimizers.hpp.
   [[nodiscard]] virtual bool can_update(const Optimizer& optimizer) const = 0;
 
   /// Sums each row's inputs as sum() does and updates its output (the weight) and states by the
@@ -80,8 +81,8 @@ class Kernels {
 
   /// The sum of the squares of each row's sum, as update() takes it and in the order of
   /// optimizers/squares.hpp: results[i], in pinned memory of the host, is that of rows[i] once the
-  /// stream has come so far. Rows of floats; their outputs are not touched. Null results: does
-  /// what may fail for want of memory, and launches nothing. Errors: out_of_memory.
+  /// stream has come so far. Rows of floats; their outputs are not touched. Null results: does the
+  /// steps that may fail for want of memory, and launches nothing. Errors: out_of_memory.
   virtual void squares(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                        double* results) = 0;
 
@@ -91,8 +92,8 @@ class Kernels {
   virtual void pack(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                     const Packing& packing) = 0;
   /// Codec::feed_back() after pack() of the same rows by the same table, with unchanged inputs: one
-  /// launch, or none without a residual. What is not a number stays so, but its bits may be others
-  /// than on a CPU. Nothing is sent or allocated.
+  /// launch, or none without a residual. A NaN stays one, but its bits may be others than on a CPU.
+  /// Nothing is sent or allocated.
   virtual void feed_back(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                          const Packing& packing) = 0;
 
@@ -102,7 +103,7 @@ class Kernels {
   virtual void tree_sum(Stream stream, std::span<const std::byte* const> inputs, std::byte* output,
                         DType dtype, std::size_t count) = 0;
 
-  /// The arithmetic of TensorView (tensor.hpp), with its conversions, bit for bit.
+  /// The arithmetic of TensorView (tensor.hpp), with its conversions, in the same bits.
   virtual void fill(Stream stream, std::byte* target, DType dtype, std::size_t count,
                     double value) = 0;
   virtual void scale(Stream stream, std::byte* target, DType dtype, std::size_t count,

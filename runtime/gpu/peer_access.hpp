@@ -8,27 +8,30 @@
 
 namespace tutti::gpus {
 
-/// What other processes of the host open memory or an event by, as long as its owner has it.
+/// A name by which other processes of the host open memory or an event, as long as its owner has
+/// it.
 struct PeerName {
   std::array<std::byte, 96> bytes{};
 };
 
-/// Errors, of every call: communication, with the call of CUDA, the device and the cause; so it is
-/// where one GPU cannot reach the memory of another.
+/// Opens memory and events of other processes. Errors, of every call: communication, with the call
+/// of CUDA, the device and the cause; also where one GPU cannot reach the memory of another.
 class PeerAccess {
  public:
   virtual ~PeerAccess() = default;
 
   /// The name of memory as Accelerator::allocate gave it.
   [[nodiscard]] virtual PeerName name_of_memory(int device, std::byte* memory) = 0;
-  /// The same memory, for work of `device`. Not of a process that has ended.
+  /// Opens the memory for work of `device`. Fails if its process has ended.
   [[nodiscard]] virtual std::byte* open_memory(int device, const PeerName& name) = 0;
   virtual void close_memory(std::byte* memory) noexcept = 0;
 
-  /// One that others may open. It is recorded by its owner alone, and stays until the process ends.
+  /// An event that other processes may open. Its owner alone records it; it stays until the process
+  /// ends.
   [[nodiscard]] virtual void* create_event(int device) = 0;
   [[nodiscard]] virtual PeerName name_of_event(int device, void* event) = 0;
-  /// For Accelerator::wait: what it was recorded for last when wait() is called.
+  /// Opens an event for Accelerator::wait, which waits for the owner's last recording before that
+  /// call.
   [[nodiscard]] virtual void* open_event(int device, const PeerName& name) = 0;
   virtual void close_event(void* event) noexcept = 0;
 };

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kSmall = std::size_t{1} << 20;
 constexpr std::size_t kSlab = std::size_t{8} << 20;
 
-/// Sizes are rounded, so that tensors of almost the same size share blocks.
+/// Rounds sizes, so that tensors of almost the same size share blocks.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t unit = bytes <= kSmall ? 256 : kSmall;
   return std::max<std::size_t>((bytes + unit - 1) / unit, 1) * unit;
@@ -81,7 +81,7 @@ void Pool::give_back(std::byte* block) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     free_.emplace(sizes_.at(block), block);
-  } catch (const std::bad_alloc&) {  // no memory to remember the block: nobody gets it again
+  } catch (const std::bad_alloc&) {  // no memory to remember the block: it is not used again
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this process: the one variable, and the public calls.
+// The GPUs of this process: the variable that holds them, and the public calls.
 #include <atomic>
 
 #include "tutti/error.hpp"
@@ -24,14 +24,14 @@ struct Process {
   std::string reason;
 };
 
-/// Never destroyed: when a process ends, CUDA may be gone already, and freeing memory waits for
-/// work that may never end.
+/// The process's GPUs. Never destroyed: when a process ends, CUDA may be gone already, and freeing
+/// memory waits for work that may never end.
 Process& process() {
   static auto* const found = new Process;
   return *found;
 }
 
-/// Looks at the machine once; what a test has put here stays.
+/// The process's GPUs, after looking for them once. GPUs that a test has put here stay.
 Process& looked_at() {
   Process& own = process();
   if (own.looked.load(std::memory_order_acquire)) return own;
@@ -99,7 +99,7 @@ int num_gpus() noexcept {
     const auto gpus = gpus::find_gpus();
     return gpus == nullptr ? 0 : gpus->count();
   } catch (...) {
-    return 0;  // a machine that cannot even tell why has no usable one
+    return 0;  // a machine that cannot even give a reason has no usable GPU
   }
 }
 

@@ -48,7 +48,7 @@ void require_like(const char* operation, const TensorView& target, const ConstTe
                              " (copy_from copies between devices)");
 }
 
-// target[i] = step(target[i], source[i]) in the type computed in.
+// Computes target[i] = step(target[i], source[i]) in the type that T is computed in.
 template <class T, class Step>
 void update(const TensorView& target, const ConstTensorView& source, Step step) {
   T* out = target.values<T>().data();

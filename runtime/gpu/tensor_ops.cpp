@@ -5,7 +5,7 @@ namespace tutti::gpus {
 
 namespace {
 
-/// The GPU of a tensor, its kernels and its stream.
+/// The GPU that holds a tensor, its kernels and its stream.
 struct TensorGpu {
   TensorGpu(const char* operation, const ConstTensorView& tensor)
       : gpus(require_gpus(operation, tensor.device())),
@@ -50,7 +50,8 @@ void subtract_scaled(const TensorView& target, double factor, const ConstTensorV
                                 factor, source.bytes());
 }
 
-/// Elements are converted where they come from: on its GPU, or on the cpu before they are sent.
+/// Copies a tensor. Elements are converted on the side that they come from: on its GPU, or on the
+/// CPU before they are sent.
 void copy(const TensorView& target, const ConstTensorView& source, const Wait& wait) {
   if (target.dtype() == source.dtype()) return copy_bytes(target, source, wait);
   if (target.device() == source.device()) {

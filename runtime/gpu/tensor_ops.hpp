@@ -13,7 +13,7 @@ void fill(const TensorView& target, double value);
 void scale(const TensorView& target, double factor);
 void add_scaled(const TensorView& target, double factor, const ConstTensorView& source);
 void subtract_scaled(const TensorView& target, double factor, const ConstTensorView& source);
-/// Between any devices, at least one of them a GPU; converts where the dtypes differ.
+/// Copies between any devices, at least one of them a GPU; converts where the dtypes differ.
 /// `wait`: see Gpus::copy().
 void copy(const TensorView& target, const ConstTensorView& source, const Wait& wait = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange of facts between all ranks, when they get ready to sum.
+// An exchange of facts between all ranks, when they prepare to sum.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace tutti::gpus {
 
-/// Every rank's item, by rank. `what` describes the call to those who wait for it. Collective.
+/// Gives every rank's item, by rank. `what` describes the call to ranks that wait for it.
+/// Collective.
 template <class Item>
 std::vector<Item> allgather(Group& group, const Item& own, const char* what) {
   static_assert(std::is_trivially_copyable_v<Item> && !std::is_same_v<Item, bool>);

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLeastBytes = std::size_t{256} << 10;
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
-constexpr int kRuns = 3;  // the first connects, and does not count
+constexpr int kRuns = 3;  // the first run connects, and does not count
 constexpr Timeout kLongestTrial{20};
 
 std::string to_milliseconds(double seconds) {
@@ -68,7 +68,7 @@ class Trial {
     return best;
   }
 
-  /// Returns when what is in the stream has run, or `gives_up` says so.
+  /// Returns when the work in the stream has run, or `gives_up` says so.
   void await_stream(const std::function<bool()>& gives_up) {
     Accelerator& accelerator = gpus_.accelerator();
     accelerator.record(event_.get().event, device_, stream());
@@ -96,11 +96,11 @@ class Trial {
 struct Times {
   double staged = 0;
   double nccl = 0;
-  char why[160] = {};  ///< NCCL has failed; else empty
+  char why[160] = {};  ///< the reason if NCCL has failed; else empty
 };
 
-/// The error, if there is one. Ends what NCCL has in the stream, then: nothing may follow
-/// it there.
+/// A trial of NCCL, and its error if there is one. Then ends NCCL's work in the stream: nothing may
+/// follow it there.
 class Attempt {
  public:
   Attempt(Group& group, Trial& trial, const std::shared_ptr<NodeCollectives>& nccl)
@@ -139,7 +139,7 @@ class Attempt {
 
 Patience patience_of_trial(Group& group) {
   Patience patience = patience_of(group, "connection of the GPUs of all nodes");
-  const bool is_bounded = patience.timeout.count() > 0;  // ranks wait for one that has given up
+  const bool is_bounded = patience.timeout.count() > 0;  // ranks wait for a rank that has given up
   patience.timeout = is_bounded ? std::min(patience.timeout / 4, kLongestTrial) : kLongestTrial;
   return patience;
 }

@@ -27,20 +27,21 @@ namespace tutti::gpus {
 
 namespace {
 
-/// Each rank's facts about its GPU, which it tells the others.
+/// A rank's facts about its GPU, which it tells the others.
 struct Facts {
   char bus_id[32] = {};
-  char host[96] = {};                   ///< as NCCL tells hosts apart
-  char unusable[128] = {};              ///< why there is no NCCL; empty if there is
-  bool is_slice = false;                ///< of a GPU
-  bool has_peers = false;               ///< other processes may use its memory
-  std::uint64_t node_communicator = 0;  ///< of NCCL, which these ranks have joined before; 0: none
+  char host[96] = {};       ///< name of the host, by which NCCL tells hosts apart
+  char unusable[128] = {};  ///< the reason why there is no NCCL; empty if there is
+  bool is_slice = false;    ///< the GPU is a slice of one
+  bool has_peers = false;   ///< other processes may use its memory
+  /// Ids of NCCL's communicators, of the node and of all ranks, that were joined before; 0: none.
+  std::uint64_t node_communicator = 0;
   std::uint64_t all_communicator = 0;
 };
 
 constexpr std::size_t kMostIdle = 3;  // communicators that no group uses
 
-/// NCCL takes two ranks for neighbours if this is equal.
+/// The name of a rank's host to NCCL, which takes two ranks for neighbours if it is equal.
 std::string host_of(const collectives::Topology& topology) {
   const char* replaced = std::getenv("NCCL_HOSTID");
   return replaced != nullptr ? replaced : topology.names->host_of(topology.rank);
@@ -51,11 +52,12 @@ void copy_text(char (&to)[N], const std::string& text) {
   std::memcpy(to, text.data(), std::min(text.size(), N - 1));
 }
 
-/// Who sums: the hosts; kernels that read the GPUs of all ranks; NCCL, in each node or over all.
+/// The ways to sum: by the hosts; by kernels that read the GPUs of all ranks; by NCCL in each node,
+/// or over all nodes.
 enum class Way { host, peers, node, all };
 
-/// The two lowest ranks that NCCL would join, in a node or over all nodes, with one GPU between
-/// them; none: {-1, -1}.
+/// The two lowest ranks with one GPU between them, of those that NCCL would join in a node or over
+/// all nodes. {-1, -1} if there are none.
 std::pair<int, int> find_shared(Way way, const collectives::Topology& topology,
                                 const std::vector<Facts>& facts) {
   std::map<std::tuple<int, std::string, std::string>, int> first;  // rank on each GPU
@@ -70,7 +72,7 @@ std::pair<int, int> find_shared(Way way, const collectives::Topology& topology,
 
 struct ChosenWay {
   Way way = Way::host;
-  std::string why;  ///< why NCCL does not sum, if it was to; else empty
+  std::string why;  ///< the reason why NCCL does not sum, if it was to; else empty
 };
 
 /// The reason why NCCL cannot sum in this way; empty if it can.
@@ -104,14 +106,14 @@ std::string obstacle(Way way, const collectives::Topology& topology,
               ErrorScope::agreed, reporter);
 }
 
-/// Whether kernels may read the GPUs of all ranks, as far as that is known before they try.
+/// True if kernels may read the GPUs of all ranks, as far as that is known before they try.
 bool may_read_peers(const collectives::Topology& topology, const std::vector<Facts>& facts) {
   return peer_obstacle(topology).empty() && std::ranges::all_of(facts, [](const Facts& one) {
            return one.has_peers && !one.is_slice;
          });
 }
 
-/// All ranks decide alike, from the same facts.
+/// The way to sum. All ranks choose the same, from the same facts.
 ChosenWay choose(Group& group, const std::vector<Facts>& facts) {
   const auto& topology = group.topology();
   const std::string& path = group.settings().gpu_path;
@@ -144,7 +146,8 @@ Way fall_back(Group& group, const std::vector<Facts>& facts, const std::string& 
   return Way::host;
 }
 
-/// Null, and then says why, if one GPU cannot reach the memory of another.
+/// Makes a reducer by peers. Null, with the reason in `why_not`, if one GPU cannot reach the memory
+/// of another.
 std::unique_ptr<Reducer> try_peers(Group& group, const std::shared_ptr<Gpus>& gpus, int device,
                                    std::string& why_not) {
   try {
@@ -156,7 +159,7 @@ std::unique_ptr<Reducer> try_peers(Group& group, const std::shared_ptr<Gpus>& gp
   }
 }
 
-/// The ranks that one communicator joins, this one among them.
+/// The ranks that one communicator of NCCL joins, this one among them.
 std::vector<int> joined_ranks(const collectives::Topology& topology, Way way) {
   if (way != Way::all) return topology.local_ranks().list();
   std::vector<int> all(static_cast<std::size_t>(topology.size));
@@ -164,7 +167,8 @@ std::vector<int> joined_ranks(const collectives::Topology& topology, Way way) {
   return all;
 }
 
-/// Threads that are ranks share their process's GPUs.
+/// The name of this rank's communicators. It has the rank, because threads that are ranks share
+/// their process's GPUs.
 std::string name_of_communicator(const collectives::Topology& topology) {
   return "nccl of rank " + std::to_string(topology.job_rank());
 }
@@ -182,7 +186,7 @@ std::uint64_t kept_by(const Facts& facts, Way way) {
   return way == Way::all ? facts.all_communicator : facts.node_communicator;
 }
 
-/// All ranks decide alike.
+/// True if the ranks have joined such communicators before. All ranks find the same.
 bool have_joined(const collectives::Topology& topology, const std::vector<Facts>& facts, Way way) {
   for (const collectives::NodeRanks node : topology.nodes) {
     const std::uint64_t first = kept_by(facts[way == Way::all ? 0 : node[0]], way);
@@ -216,7 +220,8 @@ std::shared_ptr<NodeCollectives> join(Group& group, Gpus& gpus, int device, Way 
   return made;
 }
 
-/// The statements of all ranks, and what this rank keeps of what it has told.
+/// The facts of all ranks, and the items that this rank keeps of the communicators that it has told
+/// of.
 struct Told {
   std::vector<Facts> facts;
   std::optional<KeptForRanks::Item> node;
@@ -228,8 +233,8 @@ struct FirstSum {
   std::size_t bytes;
 };
 
-/// The communicator that these ranks have joined before, or a new one. If one has been aborted
-/// since the ranks told that they have it, its next sum says so. Collective.
+/// The communicator that these ranks have joined before, or a new one. If it has been aborted since
+/// the ranks told that they have it, its next sum throws. Collective.
 std::shared_ptr<NodeCollectives> communicator_for(Group& group, Gpus& gpus, int device, Way way,
                                                   const Told& told) {
   if (have_joined(group.topology(), told.facts, way)) {
@@ -256,7 +261,7 @@ Told exchange_facts(Group& group, Gpus& gpus, int device) {
   return told;
 }
 
-/// NCCL or the hosts.
+/// Makes a reducer by NCCL or by the hosts.
 std::unique_ptr<Reducer> make_for(Group& group, const std::shared_ptr<Gpus>& gpus, int device,
                                   Way way, const Told& told) {
   std::shared_ptr<NodeCollectives> node;
@@ -273,13 +278,14 @@ std::unique_ptr<Reducer> make_for(Group& group, const std::shared_ptr<Gpus>& gpu
   return reducer;
 }
 
-/// Whether NCCL may sum over all nodes where nobody has said how.
+/// True if NCCL may sum over all nodes although the settings do not ask for it.
 bool may_take_all(Group& group, const std::vector<Facts>& facts) {
   return group.settings().gpu_path == "auto" && !group.settings().reproducible &&
          group.topology().num_nodes() > 1 && obstacle(Way::all, group.topology(), facts).empty();
 }
 
-/// NCCL's communicator of all ranks, or else null, on all ranks alike, and the reason.
+/// The communicator of NCCL that joins all ranks. Null, with the reason, on all ranks alike if it
+/// cannot be made.
 std::shared_ptr<NodeCollectives> try_to_join_all(Group& group, Gpus& gpus, int device,
                                                  const Told& told, std::string& why_not) {
   if (have_joined(group.topology(), told.facts, Way::all)) {
@@ -306,7 +312,7 @@ std::shared_ptr<NodeCollectives> try_to_join_all(Group& group, Gpus& gpus, int d
   return nullptr;
 }
 
-/// `staged`, or NCCL over all nodes where that is there and takes less time.
+/// Returns `staged`, or a reducer by NCCL over all nodes if that is possible and takes less time.
 std::unique_ptr<Reducer> faster_of(Group& group, const std::shared_ptr<Gpus>& gpus, int device,
                                    std::unique_ptr<Reducer> staged, const FirstSum& first) {
   std::string text;

@@ -12,7 +12,8 @@ NodeReducer::NodeReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
       patience_(patience_of(group, "sum between GPUs")),
       in_flight_(group, gpus_, device, node_) {}
 
-/// After a failure not all ranks may have made the same calls.
+/// After a failure the communicator is not kept for another group: not all ranks may have made the
+/// same calls.
 NodeReducer::~NodeReducer() {
   in_flight_.finish();
   if (group_.failed()) gpus_->kept(device_).forget(node_.get());
@@ -20,7 +21,7 @@ NodeReducer::~NodeReducer() {
 
 void NodeReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
-    SumTurn turn;  // of a group's first sum; the call has begun one before the others
+    SumTurn turn;  // for a group's first sum; later calls have begun a turn before
     turn.begin(*gpus_, device_);
     in_flight_.begin();
     node_->allreduce(gpus_->stream(device_), sums, patience_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over all ranks by a NodeLibrary: the hosts move nothing, so on one node none waits. On
+// The sum over all ranks by a NodeLibrary. The hosts move nothing, so on one node no host waits. On
 // several nodes they wait, since only a thread in the engine can tell the others of a failure.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tutti::gpus {
 
-/// A sum that goes wrong fails the group whenever that is noticed: see SumsInFlight.
+/// Sums by NCCL. A sum that goes wrong fails the group, whenever that is noticed: see SumsInFlight.
 class NodeReducer final : public Reducer {
  public:
   /// Errors: out_of_memory.

@@ -9,19 +9,19 @@
 // hosts, after which all ranks have recorded their events; then each stream waits for the events of
 // all others, and the hosts wait for no GPU between the chunks.
 //
-// What fits into both halves together, a window then, needs no sum of its own: the kernel that has
-// a use for it, an update by an optimizer, reads the windows of all ranks.
+// A sum that fits into both halves together, a window then, is not made by a kernel of its own: the
+// kernel that uses it, an update by an optimizer, reads the windows of all ranks.
 //
 //   rank 0   values --sum of them--> window --event--+ meet +--> kernel: update by tree(windows)
 //
-// No kernel waits. Processes that share a GPU take turns on it: one whose kernel polls for what
-// another process has yet to do may keep that from running, for as long as a turn or, where turns
-// end with a kernel only, for ever. An event is waited for by the stream before the kernel begins,
-// which is right on one GPU and on several; and what a kernel that polls would need against a peer
-// that is gone (a bound, a word to abort by) there is no need for: the host waits for the end of
-// the stream, with the engine's ear for failures and its deadline. It does so in each push: a
-// stream that waits for a GPU that hangs cannot be ended, as NCCL's can, and to free memory at a
-// store's end would wait with it, beyond any deadline.
+// No kernel waits. Processes that share a GPU take turns on it: a kernel that polls for another
+// process's work may keep that from running, for as long as a turn or, where turns end with a
+// kernel only, for ever. An event is waited for by the stream before the kernel begins, which is
+// right on one GPU and on several. Nor is a guard against a peer that is gone needed in the kernel
+// (a bound, a word to abort by): the host waits for the end of the stream, with the engine's ear
+// for failures and its deadline. It does so in each push: a stream that waits for a GPU that hangs
+// cannot be ended, as NCCL's can, and freeing memory at a store's end would wait with it, beyond
+// any deadline.
 //
 // Bits: those of a node's sum on the cpu, for any chunk: see tree_sum_body.hpp.
 // Cost, of n bytes on P ranks: each GPU writes and reads its own n bytes once more, reads n (P-1)
@@ -63,10 +63,10 @@ constexpr std::size_t kHalfBytes = std::size_t{8} << 20;
 constexpr std::size_t kBytes = kHalves * kHalfBytes;
 constexpr std::size_t kMostRanks = TensorRow::kMostInputs;
 
-/// Events of a rank: those of the halves are the first.
+/// Events of a rank, of which the first are those of its halves.
 enum : std::size_t { kWindowWritten = kHalves, kNumEvents };
 
-/// The names of a rank's memory and events, which it tells the others.
+/// The names of a rank's memory and events, as it tells them to the others.
 struct Names {
   PeerName memory;
   std::array<PeerName, kNumEvents> events;
@@ -78,9 +78,9 @@ struct Peer {
   std::array<Event, kNumEvents> events{};
 };
 
-/// A rank's memory and events that the others have open, and theirs. Those of this rank stay until
-/// the process ends, or for the next group of the same ranks: nobody says when the last of the
-/// other ranks' kernels has read them.
+/// A rank's memory and events that the others have open, and theirs. Memory and events of this rank
+/// stay until the process ends, or for the next group of the same ranks: no rank learns when the
+/// last kernel of the others has read them.
 class PeerMemory {
  public:
   PeerMemory(Gpus& gpus, int device, int rank, int size)
@@ -100,7 +100,7 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// Local, after the constructor.
+  /// The names of this rank's memory and events. Local, after the constructor.
   [[nodiscard]] Names names() {
     Names names{access_.name_of_memory(device_, own().memory), {}};
     for (std::size_t i = 0; i < kNumEvents; ++i) {
@@ -109,7 +109,8 @@ class PeerMemory {
     return names;
   }
 
-  /// Local, with what all ranks have told.
+  /// Opens the memory and events of all other ranks. Local, with the names that all ranks have
+  /// told.
   void open(const std::vector<Names>& all) {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       Peer& peer = peers_[rank];
@@ -122,7 +123,7 @@ class PeerMemory {
     for (const Peer& peer : peers_) windows_.push_back(peer.memory);
   }
 
-  /// Writes what other ranks read in try_view(), and returns when it is there. Local.
+  /// Writes the number that other ranks read in try_view(), and returns when it is there. Local.
   void write_nonce(Gpus& gpus, const Names& own_names) {
     const std::uint64_t nonce = nonce_of(own_names);
     std::uint64_t there = 0;
@@ -130,8 +131,9 @@ class PeerMemory {
     copy_nonce(gpus, &there, cpu(), own().memory, gpu(device_));
   }
 
-  /// Reads the others' memory by a kernel when all have written it: that CUDA has opened it does
-  /// not say that the machine lets one GPU at another's memory. Local. Errors: communication.
+  /// Reads the others' memory by a kernel, when all have written it. That CUDA has opened memory
+  /// does not prove that the machine lets one GPU at another's memory. Local. Errors:
+  /// communication.
   void try_view(Gpus& gpus, const collectives::Topology& topology, const std::vector<Names>& all) {
     std::byte* const seen = own().memory + kHalfBytes;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -166,7 +168,8 @@ class PeerMemory {
   void release() noexcept { accelerator_.release(device_, std::exchange(own().memory, {})); }
 
   [[nodiscard]] Peer& own() { return peers_[rank_]; }
-  [[nodiscard]] std::span<const Peer> peers() const { return peers_; }  ///< and this rank
+  /// The memory and events of all ranks, this one included.
+  [[nodiscard]] std::span<const Peer> peers() const { return peers_; }
   [[nodiscard]] std::span<std::byte* const> windows() const { return windows_; }
 
  private:
@@ -177,7 +180,7 @@ class PeerMemory {
                     " has no memory that several processes can use; take auto, nccl or host");
   }
 
-  /// Another one for each, whose memory has a name of its own.
+  /// A number that differs from rank to rank, since the name of memory does.
   static std::uint64_t nonce_of(const Names& names) {
     const auto& bytes = names.memory.bytes;
     return Digest()
@@ -194,8 +197,8 @@ class PeerMemory {
   PeerAccess& access_;
   int device_;
   std::size_t rank_;
-  std::vector<Peer> peers_;          ///< all ranks, this one, too
-  std::vector<std::byte*> windows_;  ///< of each rank
+  std::vector<Peer> peers_;          ///< all ranks, this one included
+  std::vector<std::byte*> windows_;  ///< each rank's window
 };
 
 class PeerReducer final : public Reducer {
@@ -209,7 +212,7 @@ class PeerReducer final : public Reducer {
         ended_({&accelerator_, accelerator_.create_event(device)}),
         memory_(std::move(memory)) {}
 
-  /// Memory that a kernel may still read is no other group's.
+  /// Forgets memory that a kernel may still read, so that no other group gets it.
   ~PeerReducer() override {
     if (!has_ended()) gpus_->kept(device_).forget(memory_.get());
   }
@@ -234,7 +237,7 @@ class PeerReducer final : public Reducer {
     });
   }
 
-  /// The host stays until its own GPU has read the others' memory.
+  /// The host waits until its own GPU has read the others' memory.
   void finish() override {
     carry_out([&] {
       if (!std::exchange(is_reading_, false)) return;
@@ -255,8 +258,8 @@ class PeerReducer final : public Reducer {
   }
 
  private:
-  /// There is nothing to abort: no kernel waits, and a stream that waits for a peer's event goes on
-  /// when that GPU does, or never.
+  /// Runs a step of a call. There is nothing to abort: no kernel waits, and a stream that waits for
+  /// a peer's event goes on when that GPU does, or never.
   template <class Body>
   void carry_out(Body body) {
     gpus::carry_out(group_, body, [] {});
@@ -274,7 +277,7 @@ class PeerReducer final : public Reducer {
   void record(std::size_t event) {
     accelerator_.record(memory_->own().events[event], device_, gpus_->stream(device_));
   }
-  /// In the stream's turn: for what they have recorded this event for last.
+  /// Makes the stream wait for the last recording of this event by each other rank.
   void wait_for_others(std::size_t event) {
     for (const Peer& peer : memory_->peers()) {
       if (&peer == &memory_->own()) continue;
@@ -314,7 +317,7 @@ class PeerReducer final : public Reducer {
                                      chunk.dtype, chunk.count);
   }
 
-  /// All ranks have recorded their events.
+  /// Returns when all ranks have recorded their events.
   void meet() {
     const auto describe = [&] { return what(); };
     group_.engine().run({.kind = collectives::Kind::barrier,
@@ -330,10 +333,11 @@ class PeerReducer final : public Reducer {
   UniqueHandle<EventTraits> ended_;
   std::shared_ptr<PeerMemory> memory_;
   std::size_t chunks_ = 0;
-  bool is_reading_ = false;  ///< the windows
+  bool is_reading_ = false;  ///< kernels may be reading the windows
 };
 
-/// Threads that are ranks share their process's GPUs.
+/// The name of this rank's memory. It has the rank, because threads that are ranks share their
+/// process's GPUs.
 std::string name_of_memory(const collectives::Topology& topology) {
   return "peers of rank " + std::to_string(topology.job_rank());
 }
@@ -342,7 +346,7 @@ std::vector<int> job_ranks_of(const collectives::Topology& topology) {
   return job_ranks(topology, topology.local_ranks().list());
 }
 
-/// All ranks decide alike.
+/// Throws unless the job is one node of few ranks; then on all ranks alike.
 void require_one_small_node(const collectives::Topology& topology) {
   const std::string why = peer_obstacle(topology);
   if (why.empty()) return;
@@ -366,7 +370,8 @@ std::string peer_obstacle(const collectives::Topology& topology) {
 
 namespace {
 
-/// Collective. Errors, on all ranks alike: out_of_memory, communication; nothing stays open then.
+/// Makes this rank's memory and opens that of the others. Collective. Errors, on all ranks alike:
+/// out_of_memory, communication; no memory stays open then.
 std::shared_ptr<PeerMemory> open_peer_memory(Group& group, Gpus& gpus, int device) {
   const auto& topology = group.topology();
   std::shared_ptr<PeerMemory> memory;

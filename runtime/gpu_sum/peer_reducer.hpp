@@ -11,12 +11,12 @@
 
 namespace tutti::gpus {
 
-/// Which jobs have no such sums; empty for one that may have.
+/// The reason why a job cannot have such sums; empty if it may have them.
 std::string peer_obstacle(const collectives::Topology& topology);
 
-/// See peer_reducer.cpp for the picture. Collective. Errors, on all ranks alike: invalid_argument
-/// for a job of several nodes or of too many ranks; communication, where one GPU cannot reach
-/// another; out_of_memory.
+/// Makes a reducer by peers; peer_reducer.cpp has the picture. Collective. Errors, on all ranks
+/// alike: invalid_argument for a job of several nodes or of too many ranks; communication, where
+/// one GPU cannot reach another; out_of_memory.
 std::unique_ptr<Reducer> make_peer_reducer(Group& group, std::shared_ptr<Gpus> gpus, int device);
 
 }  // namespace tutti::gpus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over ranks of what is on GPUs: in the node between the GPUs, between nodes by the host.
+// The sum over ranks of values on GPUs: in the node between the GPUs, between nodes by the hosts.
 //
 //   chunk i     device  --reduce_scatter--> own share  --copy--> buffer            stream, down
 //   chunk i-lag buffer  --engine: the same local rank of all nodes--> buffer       host
@@ -55,8 +55,8 @@ StagedReducer::StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int devic
   }
 }
 
-/// Where memory that is shared cannot be pinned: copies to other memory would wait for all that is
-/// in the stream, and for ever if a peer is gone.
+/// Memory of its own, where shared memory cannot be pinned: copies to memory that is not pinned
+/// would wait for all work in the stream, and for ever if a peer is gone.
 std::byte* StagedReducer::allocate_apart() {
   if (std::byte* memory = accelerator_.allocate_pinned(device_, memory_.size_bytes()))
     return memory;
@@ -66,7 +66,7 @@ std::byte* StagedReducer::allocate_apart() {
                                             "; raise the limit of locked memory (ulimit -l)");
 }
 
-/// The last copies may still run.
+/// True if no work of this object is under way. The last copies may still run.
 bool StagedReducer::has_ended() noexcept {
   try {
     if (group_.engine().failed()) return false;
@@ -77,7 +77,7 @@ bool StagedReducer::has_ended() noexcept {
   }
 }
 
-/// After a failure work may never end, and whoever frees what it uses waits for it.
+/// After a failure work may never end, and freeing memory that it uses would wait for it.
 StagedReducer::~StagedReducer() {
   if (!has_ended()) {
     gpus_->kept(device_).forget(node_.get());
@@ -104,14 +104,14 @@ std::string StagedReducer::describe() const {
 
 void StagedReducer::allreduce(std::span<const Sum> sums) {
   carry_out([&] {
-    SumTurn turn;  // of a group's first sum; the call has begun one before the others
+    SumTurn turn;  // for a group's first sum; later calls have begun a turn before
     if (node_ != nullptr) turn.begin(*gpus_, device_);
     pipeline(sums);
   });
 }
 
-/// The host stays until the GPUs are through: if one is not, other nodes have to be told, which
-/// only a thread in the engine may do.
+/// The host waits until the GPUs are through: if one fails, other nodes have to be told, which only
+/// a thread in the engine may do.
 void StagedReducer::finish() {
   if (node_ == nullptr) return;
   carry_out([&] { await(ended_); });
@@ -123,7 +123,8 @@ void StagedReducer::await() {
 
 void StagedReducer::check() { group_.check_usable(); }
 
-/// A rank whose own GPU does not end may be waiting for another one's.
+/// Explains a wait between GPUs: a rank whose own GPU does not end may be waiting for another
+/// one's.
 std::string StagedReducer::wait_between() const {
   if (node_ == nullptr) return {};
   std::string ranks;
@@ -148,8 +149,8 @@ void StagedReducer::await(Event event) {
   group_.engine().await(ready, what);
 }
 
-/// A sum's last chunk may be smaller; sums are padded, so that every rank has a share of equal size
-/// of each (see kGrain).
+/// Cuts sums into chunks. A sum's last chunk may be smaller; sums are padded, so that every rank
+/// has a share of equal size of each (see kGrain).
 std::vector<StagedReducer::Chunk> StagedReducer::cut(std::span<const Sum> sums) const {
   const auto& topology = group_.topology();
   const std::size_t shares = node_ == nullptr ? 1 : static_cast<std::size_t>(topology.local_size());
@@ -182,8 +183,8 @@ void StagedReducer::pipeline(std::span<const Sum> sums) {
   accelerator_.record(ended_, device_, gpus_->stream(device_));
 }
 
-/// The buffer is free once its last chunk is back on the device: `returned`, of which an event that
-/// was never recorded says the same.
+/// Sends a chunk to the host. The buffer is free once its last chunk is back on the device, which
+/// `returned` tells; so does an event that was never recorded.
 void StagedReducer::send_off(const Chunk& chunk, StagingBuffer& buffer) {
   const Stream stream = gpus_->stream(device_);
   if (node_ != nullptr) {

@@ -10,10 +10,10 @@
 
 namespace tutti::gpus {
 
-/// See staged_reducer.cpp for the picture.
+/// Sums by staging chunks through the hosts; staged_reducer.cpp has the picture.
 class StagedReducer final : public Reducer {
  public:
-  /// `node` joins this rank's node, of several; null sums by way of the host. Errors:
+  /// `node` joins this rank's node, where there are several; null sums by way of the host. Errors:
   /// out_of_memory.
   StagedReducer(Group& group, std::shared_ptr<Gpus> gpus, int device,
                 std::shared_ptr<NodeCollectives> node);
@@ -35,8 +35,8 @@ class StagedReducer final : public Reducer {
   struct StagingBuffer {
     std::byte* host = nullptr;
     Event reduced = nullptr;   ///< the node's sum is in the device's memory
-    Event arrived = nullptr;   ///< on the host
-    Event returned = nullptr;  ///< in the device's memory again
+    Event arrived = nullptr;   ///< the sum is on the host
+    Event returned = nullptr;  ///< it is in the device's memory again
   };
   struct Chunk {
     std::byte* data;    ///< in the device's memory
@@ -65,11 +65,11 @@ class StagedReducer final : public Reducer {
   int device_;
   std::shared_ptr<NodeCollectives> node_;
   Patience patience_;
-  Tensor memory_;  ///< the buffers', in the arena
+  Tensor memory_;  ///< memory of the buffers, in the arena
   bool is_pinned_ = false;
   std::byte* apart_ = nullptr;  ///< pinned, in place of memory_
   Stream down_ = nullptr;       ///< copies to the host
-  Stream up_ = nullptr;         ///< and back
+  Stream up_ = nullptr;         ///< copies back to the device
   Event begun_ = nullptr;
   Event ended_ = nullptr;
   std::array<StagingBuffer, kBuffers> buffers_{};

@@ -20,7 +20,7 @@ namespace tutti::gpus {
 
 namespace {
 
-/// Local. Errors: invalid_argument, and those of the GPU.
+/// Checks the tensors of an allreduce. Local. Errors: invalid_argument, and those of the GPU.
 void require(const ConstTensorView& input, const TensorView& output) {
   if (input.shape() != output.shape() || input.dtype() != output.dtype()) {
     throw Error(ErrorCode::invalid_argument, "input " + to_string(input.shape()) + " " +
@@ -42,8 +42,8 @@ Tensor new_bucket(const Group& group, const ConstTensorView& input) {
   return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8, input.device());
 }
 
-/// An error on one rank, such as a lack of memory, is said while the others can still
-/// refuse.
+/// Calls body(). Its error, such as a lack of memory, becomes everybody's while the others can
+/// still refuse the call.
 template <class Body>
 auto or_refuse(Group& group, Body body) {
   try {
@@ -53,7 +53,8 @@ auto or_refuse(Group& group, Body body) {
   }
 }
 
-/// All ranks make this call, with tensors that are alike and on GPUs.
+/// Tells the other ranks of an allreduce. All ranks make this call, with tensors that are alike and
+/// on GPUs.
 void announce(Group& group, const ConstTensorView& input) {
   const auto describe = [&] {
     return "allreduce (sum) of " + to_string(input.shape()) + " " + to_string(input.dtype()) +
@@ -150,8 +151,8 @@ void SumOverRanks::check() {
   for (auto& [device, reducer] : reducers_) reducer->check();
 }
 
-/// The caller's memory cannot be padded, so the sum is made in a copy of it. Counts are the same on
-/// all ranks, also where another one needs no copy.
+/// Sums in a bucket, since the caller's memory cannot be padded. Counts are the same on all ranks,
+/// also where another rank needs no copy.
 void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus>& gpus,
                                 const ConstTensorView& input, const TensorView& output) {
   const Device device = input.device();
@@ -164,7 +165,7 @@ void SumOverRanks::allreduce_in(const Tensor& bucket, const std::shared_ptr<Gpus
   gpus->copy(output.bytes(), device, data, device, output.size_bytes());
 }
 
-/// Copies the input where all ranks' kernels read it, and sums from there. All ranks do.
+/// Copies the input to where all ranks' kernels read it, and sums from there. All ranks do so.
 void SumOverRanks::allreduce_in_windows(Gpus& gpus, const ConstTensorView& input,
                                         const TensorView& output) {
   const Device device = input.device();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over a group's ranks of values on their GPUs.
+// The sum over a group's ranks of values on their GPUs, for each device of a rank.
 #pragma once
 
 #include <map>
@@ -14,21 +14,22 @@
 
 namespace tutti::gpus {
 
-/// The abilities of a Reducer that a layout of sums depends on. Equal on all ranks.
+/// The abilities of a Reducer that the layout of sums depends on. Equal on all ranks.
 struct SumTraits {
   bool takes_inputs = false;
   std::size_t window_bytes = 0;
   friend bool operator==(const SumTraits&, const SumTraits&) = default;
 };
 
-/// Belongs to whoever sums: a store's push, a communicator. A device's reducer is made for the
-/// first call with values there, on all ranks alike; one that is never used costs nothing.
+/// The reducers of a store's push, or of a communicator. A device's reducer is made for the first
+/// call with values there, on all ranks alike; a device that is never used costs nothing.
 class SumOverRanks {
  public:
   explicit SumOverRanks(std::shared_ptr<Group> group) : group_(std::move(group)) {}
   SumOverRanks(const SumOverRanks&) = delete;
   SumOverRanks& operator=(const SumOverRanks&) = delete;
-  /// A forked process has neither the GPUs nor the threads of its parent.
+  /// Leaves the reducers alone in a forked process, which has neither the GPUs nor the threads of
+  /// its parent.
   ~SumOverRanks() {
     if (group_ == nullptr || !group_->is_forked()) return;
     for (auto& [device, reducer] : reducers_) static_cast<void>(reducer.release());
@@ -39,14 +40,14 @@ class SumOverRanks {
   /// asked for; those of Reducer::allreduce.
   void allreduce(const std::shared_ptr<Gpus>& gpus, int device, std::span<const Sum> sums);
 
-  /// None before the device's first sum. Local.
+  /// The traits of the device's reducer; the default before its first sum. Local.
   [[nodiscard]] SumTraits traits(int device) const {
     const auto found = reducers_.find(device);
     if (found == reducers_.end()) return {};
     const Reducer& own = *found->second;
     return {own.takes_inputs(), own.window_bytes()};
   }
-  /// See Reducer. Only while traits(device) have them. Local, but for begin_reading().
+  /// Windows: see Reducer. Only while traits(device) have them. Local, but for begin_reading().
   [[nodiscard]] std::span<std::byte* const> windows(int device) const {
     return reducers_.at(device)->windows();
   }
@@ -54,10 +55,12 @@ class SumOverRanks {
     return windows(device)[static_cast<std::size_t>(group_->topology().rank)];
   }
   /// Begins the turn of a call that is going to make sums there, before the ranks agree on it; the
-  /// call ends it. Nothing before the device's first sum. Local. Errors: as SumTurn::begin.
+  /// call ends it. Does nothing before the device's first sum. Local. Errors: those of
+  /// SumTurn::begin.
   void begin_turn(SumTurn& turn, Gpus& gpus, int device) const;
   void begin_reading(int device);
-  /// See Reducer, of the last sum's device, or of all. Local, and nothing before the first sum.
+  /// See Reducer. finish() is for the last sum's device, the others are for all. Local; they do
+  /// nothing before the first sum.
   void finish();
   void await();
   void check();
@@ -71,8 +74,8 @@ class SumOverRanks {
   void allreduce_in_windows(Gpus& gpus, const ConstTensorView& input, const TensorView& output);
 
   std::shared_ptr<Group> group_;
-  std::map<int, std::unique_ptr<Reducer>> reducers_;  ///< of each device, none is null
-  Reducer* last_ = nullptr;                           ///< of the last sum
+  std::map<int, std::unique_ptr<Reducer>> reducers_;  ///< none is null
+  Reducer* last_ = nullptr;                           ///< the one of the last sum
 };
 
 }  // namespace tutti::gpus

@@ -2,8 +2,8 @@
 //   stream   ... sum of values | begun 7 | NCCL | ended 7 | update ... | begun 8 | NCCL | ended 8
 //   ring     [ 7 | 8 | . | . ]   the oldest sum's time runs; it starts anew when one has ended
 //
-// A rank whose GPU has not come to `begun` is the one that the others wait for. The others give it
-// time to say so itself.
+// If a rank's GPU has not come to `begun`, the others wait for that rank. They give it time to
+// report the error itself.
 #include "runtime/gpu_sum/sums_in_flight.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds kLook{20'000};  // a sum that goes well is waited for by nobody
+constexpr std::chrono::microseconds kLook{20'000};  // no call waits for a sum that goes well
 constexpr std::chrono::microseconds kLookWhileAwaited{100};
 constexpr auto kLongestLook = std::chrono::seconds(1);  // a job that was suspended was not waiting
 constexpr auto kProcessesEvery = std::chrono::milliseconds(500);
@@ -54,7 +54,7 @@ struct SumsInFlight::State {
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  /// To destroy an event waits for nothing.
+  /// Destroying an event waits for nothing.
   ~State() {
     for (const Sum& sum : ring) {
       if (sum.begun != nullptr) accelerator.destroy_event(sum.begun);
@@ -73,24 +73,24 @@ struct SumsInFlight::State {
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::string wait_between() const;
 
-  Group& group;  ///< not used any more once is_over
+  Group& group;  ///< not used any more once is_over is true
   const std::shared_ptr<Gpus> gpus;
   Accelerator& accelerator;
   const int device;
   const std::shared_ptr<NodeCollectives> node;
 
-  std::mutex mutex;  ///< guards what follows
+  std::mutex mutex;  ///< guards the members that follow
   std::condition_variable changed;
   std::condition_variable ended;
   std::array<Sum, kMost> ring;
-  std::size_t first = 0;  ///< in flight: first, first + 1, ... of the ring
+  std::size_t first = 0;  ///< those in flight are first, first + 1, ... of the ring
   std::size_t count = 0;
   Clock::time_point looked_at;
-  Clock::duration waited{0};     ///< for the oldest
-  Clock::duration look_next{0};  ///< at the processes
+  Clock::duration waited{0};     ///< time for the oldest sum
+  Clock::duration look_next{0};  ///< time until the next look at processes
   bool has_warned = false;
-  bool is_asleep = false;   ///< the thread
-  bool is_awaited = false;  ///< the object's end
+  bool is_asleep = false;   ///< the thread sleeps
+  bool is_awaited = false;  ///< the object's end waits for the sums
   bool is_over = false;     ///< the group has failed, and the thread aborts
   bool is_aborted = false;
 };
@@ -99,7 +99,8 @@ std::string SumsInFlight::State::name() const {
   return "the sum of " + to_string(gpu(device)) + " over the ranks";
 }
 
-/// A rank whose own GPU does not end may be waiting for another one's.
+/// Explains a wait between GPUs: a rank whose own GPU does not end may be waiting for another
+/// one's.
 std::string SumsInFlight::State::wait_between() const {
   if (group.topology().num_nodes() > 1)
     return ", in which the GPUs of all ranks wait for each other";
@@ -110,7 +111,7 @@ std::string SumsInFlight::State::wait_between() const {
   return ", in which the GPUs of ranks " + ranks + " wait for each other";
 }
 
-/// Errors: what a stream reports.
+/// Takes sums that have ended out of the ring. Errors: those that a stream reports.
 void SumsInFlight::State::retire() {
   while (count > 0 && ring[first].is_whole && accelerator.done(ring[first].ended)) {
     ring[first].is_whole = false;
@@ -127,7 +128,8 @@ void SumsInFlight::State::fail(ErrorCode code, const std::string& text) {
   is_over = true;
 }
 
-/// In any thread. With several nodes it is the caller's to fail the group, which has the engine.
+/// Fails the group and throws. In any thread. With several nodes the caller fails the group,
+/// because it has the engine.
 void SumsInFlight::State::fail_and_throw(const Error& error) {
   if (group.topology().num_nodes() > 1) throw error;
   fail(error.code(), error.what());
@@ -136,8 +138,9 @@ void SumsInFlight::State::fail_and_throw(const Error& error) {
   throw Error(error.code(), error.what(), ErrorScope::failed, /*reporter=*/false);
 }
 
-/// Time counts while this looks at it, as in the engine's waits. With several nodes a call waits
-/// for every sum, and this looks for what has failed elsewhere alone.
+/// Looks for errors and expired deadlines. Time counts while this looks at it, as in the engine's
+/// waits. With several nodes a call waits for every sum, and this looks only for failures
+/// elsewhere.
 void SumsInFlight::State::look() {
   const auto now = Clock::now();
   const auto passed = std::min<Clock::duration>(now - looked_at, kLongestLook);
@@ -187,7 +190,8 @@ void SumsInFlight::State::expire() {
   fail(ErrorCode::timeout, text + "its GPU, whose work has not ended" + wait_between() + remedy);
 }
 
-/// The thread's last act, since an abort may wait for a device that hangs.
+/// Aborts the collectives. This is the thread's last act, since an abort may wait for a device that
+/// hangs.
 void SumsInFlight::State::abort(std::unique_lock<std::mutex>& lock) {
   ended.notify_all();
   lock.unlock();

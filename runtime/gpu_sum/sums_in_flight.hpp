@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over ranks that are in a GPU's stream, and that no call waits for.
+// Sums over ranks that are in a GPU's stream, and for which no call waits.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,14 @@
 
 namespace tutti::gpus {
 
-/// A thread watches them: it fails the group and aborts the node's collectives when NCCL reports an
-/// error, when a process of the node ends, when a sum does not end by the deadline, and aborts them
-/// when the group has failed for another reason. So no stream waits for ever, whoever waits for it.
+/// The sums in flight, and a thread that watches them: it fails the group and aborts the node's
+/// collectives when NCCL reports an error, when a process of the node ends, or when a sum does not
+/// end by the deadline, and aborts them when the group has failed for another reason. So no stream
+/// waits for ever, whoever waits for it.
 class SumsInFlight {
  public:
-  /// More of them, and the next waits: a host runs so far ahead of its GPU.
+  /// The most sums in flight: with more of them the next one waits, so a host runs at most so far
+  /// ahead of its GPU.
   static constexpr std::size_t kMost = 16;
 
   /// Errors: out_of_memory, if there is no thread.
@@ -27,19 +29,20 @@ class SumsInFlight {
   SumsInFlight(const SumsInFlight&) = delete;
   SumsInFlight& operator=(const SumsInFlight&) = delete;
 
-  /// Around what puts a sum into the device's stream. Errors, of begin(): timeout and communication
-  /// (failed), where it waits for room.
+  /// Surround the calls that put a sum into the device's stream. Errors, of begin(): timeout and
+  /// communication (failed), where it waits for room.
   void begin();
   void end();
 
   /// Returns when no sum is in flight. Errors: timeout, communication (failed).
   void await();
-  /// Throws what has gone wrong; waits for nothing. Any thread.
+  /// Throws the error of a sum; waits for nothing. Any thread.
   void check();
   /// Waits for the sums that are in flight, which need no further call of any rank, and for which
-  /// the deadline holds. Nothing is watched after it.
+  /// the deadline holds. Sums are not watched after it.
   void finish() noexcept;
-  /// The group has failed: ends what is in streams. Waits for that, but no longer than a second.
+  /// Ends work in streams when the group has failed. Waits for that end, but no longer than a
+  /// second.
   void abort() noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every communicator is non-blocking: a call may return before it is done, and is then polled. Only
-// so can a rank whose peer has died give up: ncclCommAbort is allowed at any point.
+// NCCL's communicators. Each is non-blocking: a call may return before it is done, and is then
+// polled. Only so can a rank whose peer has died give up: ncclCommAbort is allowed at any point.
 #include "runtime/nccl/library.hpp"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ ncclDataType_t type_of(DType dtype) {
 bool is_error(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
 std::string to_string(const Table& table, const char* call, ncclResult_t result) {
-  const char* last = table.last_error(nullptr);  // NCCL has one for the process
+  const char* last = table.last_error(nullptr);  // NCCL has one last error for the process
   const bool says_more = last != nullptr && last[0] != '\0';
   return std::string(call) + ": " + table.error_string(result) +
          (says_more ? std::string(" (") + last + ")" : "");
@@ -62,8 +62,8 @@ std::string to_string(const Table& table, const char* call, ncclResult_t result)
 }  // namespace
 
 /// Communicators whose end this rank has begun. NCCL finalizes one with the other ranks, beside the
-/// program; what comes to that end is destroyed when the next one is joined, or else by the end of
-/// the process.
+/// program; a finalized one is destroyed when the next one is joined, or else by the end of the
+/// process.
 class Parting {
  public:
   explicit Parting(std::shared_ptr<const Loaded> loaded) : loaded_(std::move(loaded)) {}
@@ -112,7 +112,7 @@ class Collectives final : public gpus::NodeCollectives {
         local_rank_(static_cast<std::size_t>(local_rank)) {}
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
-  /// One that is not through with joining is still written to by a thread of NCCL.
+  /// A communicator that has not joined yet is aborted: a thread of NCCL still writes to it.
   ~Collectives() override {
     if (!has_joined_) abort();
   }
@@ -145,7 +145,7 @@ class Collectives final : public gpus::NodeCollectives {
                                    static_cast<cudaStream_t>(stream));
         if (is_error(result)) break;
       }
-      const ncclResult_t ended = table().group_end();  // also of a group with an error
+      const ncclResult_t ended = table().group_end();  // ends a group with an error, too
       return is_error(result) ? result : ended;
     });
   }
@@ -176,7 +176,7 @@ class Collectives final : public gpus::NodeCollectives {
     return to_string(table(), "NCCL", state);
   }
 
-  /// Nobody else is in a call of the communicator, and nobody gets into one.
+  /// Aborts the communicator when no other thread is in a call of it, and lets none begin one.
   void abort() noexcept override {
     ncclComm_t comm = nullptr;
     {
@@ -192,7 +192,7 @@ class Collectives final : public gpus::NodeCollectives {
       const std::lock_guard lock(in_use_);
       if (comm_ == nullptr) return;
       parting_->add(std::exchange(comm_, nullptr), device_);
-    } catch (const std::exception&) {  // left to the end of the process
+    } catch (const std::exception&) {  // it is left to the end of the process
     }
   }
 
@@ -226,7 +226,7 @@ class Collectives final : public gpus::NodeCollectives {
     require(result, name);
   }
 
-  /// Until a call that has begun is done: before it, nothing else may go into its stream.
+  /// Waits until a call that has begun is done: before that, nothing else may go into its stream.
   void settle(const char* name, const gpus::Patience& patience) {
     const auto begin = std::chrono::steady_clock::now();
     for (;;) {
@@ -250,7 +250,7 @@ class Collectives final : public gpus::NodeCollectives {
     }
   }
 
-  /// Somebody else has failed: nobody will answer NCCL.
+  /// Asks for failures of other ranks, after which nobody answers NCCL.
   void poll(const gpus::Patience& patience) {
     try {
       patience.poll();
@@ -264,8 +264,8 @@ class Collectives final : public gpus::NodeCollectives {
   std::shared_ptr<Parting> parting_;
   std::size_t local_rank_;
   int device_ = 0;
-  std::mutex in_use_;          ///< guards comm_, also against its abort
-  ncclComm_t comm_ = nullptr;  ///< null once it is aborted, by whichever thread
+  std::mutex in_use_;          ///< guards comm_, also against an abort
+  ncclComm_t comm_ = nullptr;  ///< null once a thread has aborted it
   bool has_joined_ = false;
 };
 

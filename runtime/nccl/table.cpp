@@ -7,9 +7,10 @@ namespace tutti::nccl {
 
 namespace {
 
-constexpr int kOldest = NCCL_VERSION(2, 19, 0);  // has what the table lists
+// The first version that has all functions of the table.
+constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
-/// Fills entries, and remembers the first that the library has not.
+/// Fills entries of the table, and remembers the first function that the library does not have.
 class Finder {
  public:
   explicit Finder(void* library) : library_(library) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of NCCL that are used, found in the library when a program runs: a program that is
-// started where there is no NCCL misses nothing until it asks for it.
+// The functions of NCCL that are used, found in the library when a program runs: a program that
+// starts where there is no NCCL lacks nothing until it asks for NCCL.
 #pragma once
 
 #include <nccl.h>
@@ -25,17 +25,18 @@ struct Table {
   decltype(&ncclAllGather) allgather = nullptr;
 };
 
-/// What was found, or why nothing was. The library stays loaded until the process ends.
+/// The functions that were found, or the reason why they were not. The library stays loaded until
+/// the process ends.
 struct Loaded {
   Table table;
   int version = 0;     ///< as ncclGetVersion gives it
-  std::string reason;  ///< empty if the table is whole
+  std::string reason;  ///< the error; empty if the table is complete
 };
 
-/// "2.28.9".
+/// The version as text: "2.28.9".
 std::string version_to_string(int version);
 
-/// Looks for libnccl.so.2 as the dynamic linker does: LD_LIBRARY_PATH names another folder.
+/// Loads libnccl.so.2, found as the dynamic linker does: LD_LIBRARY_PATH names another folder.
 Loaded load();
 
 }  // namespace tutti::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of library.cpp, where a build found no header of NCCL.
+// Replaces library.cpp in builds that found no header of NCCL.
 #include "tutti/error.hpp"
 
 #include "runtime/nccl/library.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor alone: fill, scale, add, subtract and convert, with the arithmetic of elements.hpp.
+// Kernels of one tensor: fill, scale, add, subtract and convert, with the arithmetic of
+// elements.hpp.
 #pragma once
 
 #include "runtime/base/elements.hpp"
@@ -7,7 +8,7 @@
 
 namespace tutti::gpus::kernels {
 
-/// target[i] = map(target[i], source[i]), for a map that says which of both it reads.
+/// Computes target[i] = map(target[i], source[i]). The map says which of the two it reads.
 template <class To, class From, class Map>
 struct MapBody {
   static constexpr int kBlocksPerSm = 4;
@@ -64,7 +65,7 @@ struct ScaleMap {
   }
 };
 
-/// mine + factor * other. mine - factor * other is the same with -factor, in every bit.
+/// Computes mine + factor * other. mine - factor * other has the same bits as with -factor.
 template <class T>
 struct AddMap {
   static constexpr bool kReadsTarget = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of all optimizers, as another file may ask for them; family.hpp defines them.
+// Declares the kernels of all optimizers for other files; family.hpp defines them.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace tutti::gpus::kernels {
 
-/// False if the optimizer follows none of the family's rules; else notes the updates of these
-/// steps, unless `plan` is null.
+/// Returns false if the optimizer follows none of the family's rules. Else adds the updates of
+/// these steps to `plan`, unless that is null.
 template <class Family, class Real, class Machine>
 bool plan_family(const Optimizer& optimizer, std::span<const UpdateStep> steps,
                  Plan<Machine>* plan);

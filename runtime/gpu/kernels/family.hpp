@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one family of optimizers, made from the family's list. Whoever instantiates
+// The kernels of one family of optimizers, made from the family's list. A file that instantiates
 // plan_family() also includes the family's header.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tutti::gpus::kernels {
 
-/// What plan_family() does for one rule.
+/// The part of plan_family() for one rule.
 template <class Rule, class Real, class Machine>
 bool plan_rule(const Optimizer& optimizer, std::span<const UpdateStep> steps, Plan<Machine>* plan) {
   const auto* options = optimizer::options_for<Rule>(optimizer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16-bit floats in sums: by the instructions that a GPU has for them, with the bits that a CPU
-// gets.
+// Sums of 16-bit floats: by the instructions that a GPU has for them, with the bits of a CPU's
+// sums.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace tutti::gpus::kernels {
 
-/// What a sum of T is computed in. Integers keep their width: they wrap.
+/// The type in which a sum of T is computed. Integers keep their width: they wrap.
 template <class T>
 using SummedIn =
     std::conditional_t<elements::is_half<T>, float,
@@ -34,7 +34,7 @@ TUTTI_HOST_DEVICE SummedIn<T> widen(T value) {
   }
 }
 
-/// Every NaN becomes the one that a CPU's kernels store.
+/// Rounds a sum to T. Every NaN becomes the one that a CPU's kernels store.
 template <class T>
 TUTTI_HOST_DEVICE T narrow(SummedIn<T> value) {
 #if defined(__CUDA_ARCH__)

@@ -31,22 +31,25 @@ inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBlockThreads = 256;
 inline constexpr std::uint32_t kWarps = kBlockThreads / kLanes;
 inline constexpr std::uint32_t kVectorBytes = 16;
-inline constexpr std::uint32_t kVectorsPerTile = 8;  ///< that each lane has, without a shape
+/// Vectors that each lane has of a tile, unless a shape says otherwise.
+inline constexpr std::uint32_t kVectorsPerTile = 8;
 
 /// The sizes of tiles in kernels of sums and updates, the fastest of those tried on an H200.
 struct UsualShape {
   static constexpr std::uint32_t kVectorsPerTile = 4;
   static constexpr std::uint32_t kVectorBytes = kernels::kVectorBytes;  ///< or fewer
-  static constexpr int kPacks = 0;         ///< vectors that are loaded at once; 0: see the body
-  static constexpr int kBlocksPerSm = 0;   ///< that registers are limited for; 0: see the body
-  static constexpr bool kStreams = false;  ///< __ldcs, __stcs: says that nothing is used again
-  /// Whether there are kernels for elements of this type.
+  static constexpr int kPacks = 0;  ///< vectors that are loaded at once; 0: the body chooses
+  /// Blocks per multiprocessor for which registers are limited; 0: the body chooses.
+  static constexpr int kBlocksPerSm = 0;
+  /// True: loads and stores by __ldcs and __stcs, for data that is not used again.
+  static constexpr bool kStreams = false;
+  /// True if there are kernels for elements of this type.
   template <class Stored>
   static constexpr bool kIsBuilt = true;
 };
 
 /// Elements of a tile whose widest element has so many bytes: 4 KiB of the widest tensor, or as a
-/// shape says. Small enough that a tensor of a few MB is work for the whole GPU.
+/// shape says. Tiles are small enough that a tensor of a few MB is work for the whole GPU.
 TUTTI_HOST_DEVICE constexpr std::uint32_t tile_count(std::size_t widest_bytes,
                                                      std::uint32_t vectors = kVectorsPerTile) {
   return kLanes * vectors * kVectorBytes / static_cast<std::uint32_t>(widest_bytes);
@@ -83,7 +86,7 @@ struct Word<16> {
 };
 #endif
 
-/// A GPU stops at such an address; so that a CPU that plays one does, too.
+/// Throws where a GPU would stop at a misaligned address, for tests that run kernels on a CPU.
 inline void require_aligned(const void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     throw std::logic_error("a vector of " + std::to_string(bytes) + " bytes is not aligned");
@@ -120,7 +123,7 @@ TUTTI_HOST_DEVICE void store_pack(T* to, const Pack<T, kCount>& pack) {
 }
 
 /// The elements of one lane in one step: kPacks vectors of kWidth elements, a warp's width apart.
-/// Where a tile is short or a tensor not aligned, the vectors have one element, and those from
+/// Where a tile is short or a tensor not aligned, vectors have one element, and elements from
 /// `count` on do not exist.
 template <int kTheWidth, int kThePacks, bool kIsChecked, bool kDoesStream = false>
 struct Places {
@@ -146,7 +149,7 @@ struct Held {
   TUTTI_HOST_DEVICE T& at(int pack, int k) { return packs[pack].values[k]; }
 };
 
-/// Calls visit(pack, k) for each element that a Held has.
+/// Calls visit(pack, k) for each element of a Held.
 template <class Where, class Visit>
 TUTTI_HOST_DEVICE void each_element(Visit&& visit) {
   TUTTI_UNROLLED
@@ -177,8 +180,8 @@ TUTTI_HOST_DEVICE void store(const Held<T, Where>& held, T* tile, const Where& w
   }
 }
 
-/// Calls step(places) until the lane's part of a whole tile of kCount elements, or of a short or
-/// unaligned one, is done. kWidth elements are a vector of the widest type.
+/// Calls step(places) until the lane has done its part of a tile, which is whole, with kCount
+/// elements, or short or unaligned. kWidth elements are a vector of the widest type.
 template <int kWidth, int kPacks, std::uint32_t kCount = kLanes* kVectorsPerTile* kWidth,
           bool kStreams = false, class Step>
 TUTTI_HOST_DEVICE void for_whole_tile(std::uint32_t lane, Step&& step) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gradient compression sends of a row, and what it leaves for later, with the bits of
-// collectives/compression/codec.hpp:
+// Gradient compression of a row: the packed sum that is sent, and the residual that is left for
+// later, with the bits of collectives/compression/codec.hpp:
 //
 //   s = residual + (input 0 + input 1 + ...)      packed = q(s)      later: residual = s - q(s)
 //
@@ -10,7 +10,7 @@
 //   packed   | 1, 2 or 16 bytes |         | ...
 //
 // Bytes per element of N inputs: packing reads 4N, and 4 more if there is a residual; feedback
-// reads 4N + 4 and writes 4. To pack changes no residual, so feedback reads the inputs again.
+// reads 4N + 4 and writes 4. Packing changes no residual, so feedback reads the inputs again.
 #pragma once
 
 #include "collectives/compression/bit_rules.hpp"
@@ -20,7 +20,7 @@ namespace tutti::gpus::kernels {
 
 inline constexpr int kPackedTogether = 8;
 
-/// The elements of a group, in vectors of kTheWidth.
+/// The elements that a lane packs at a time, in vectors of kTheWidth elements.
 template <int kTheWidth, bool kIsChecked>
 struct Group {
   static constexpr int kWidth = kTheWidth;
@@ -36,7 +36,7 @@ struct Group {
   TUTTI_HOST_DEVICE bool exists(int pack) const { return !kIsChecked || index(pack) < count; }
 };
 
-/// Codes of a few bits, the first in the most significant ones of its byte.
+/// A format of codes of a few bits, the first in the most significant bits of its byte.
 template <class TheRule>
 struct BitFormat {
   using Rule = TheRule;
@@ -56,7 +56,7 @@ struct BitFormat {
   }
 };
 
-/// Elements that are rounded.
+/// A format of elements that are rounded to 16 bits.
 template <class T>
 struct HalfFormat {
   using Unit = T;
@@ -69,7 +69,7 @@ struct HalfFormat {
   }
 };
 
-/// A row of several inputs loads one after the other: two at once would not all stay in registers.
+/// Inputs of a row are loaded one after the other: two at once would not all stay in registers.
 using PackedInputs = ManyInputs<float, 1>;
 
 TUTTI_HOST_DEVICE inline float* residual_of(const TileWork& work) {
@@ -137,7 +137,7 @@ struct PackBody {
     store_units(to, packed, Format::units(static_cast<int>(work.count - where.first)));
   }
 
-  /// A key's bytes follow the last one's, so they may begin anywhere.
+  /// Stores packed units. A key's bytes follow those of the key before, so they may begin anywhere.
   TUTTI_HOST_DEVICE static void store_units(Unit* to, const Packed& packed, int count) {
     const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % sizeof packed == 0;
     if (is_aligned && count >= Format::kUnits) return store_pack<Unit, Format::kUnits>(to, packed);

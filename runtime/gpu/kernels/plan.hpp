@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes over the rows that a rule's update takes: the rule is applied once to each different
-// UpdateStep, and what it asks for is noted, formulas as bytes. Then every pass is one launch for
-// all rows. A pass has more than one kind of formula only where a rule decides by the step.
+// The plan of an update: the passes over the rows that a rule takes. The rule is applied once to
+// each different UpdateStep, and the plan notes the passes that it asks for, formulas as bytes.
+// Then every pass is one launch for all rows. A pass has more than one kind of formula only where a
+// rule decides by the step.
 #pragma once
 
 #include <cstring>
@@ -13,29 +14,29 @@
 
 namespace tutti::gpus::kernels {
 
-/// Where an update runs.
+/// The machine, stream and table that an update is launched with.
 template <class Machine>
 struct Launch {
   Machine& machine;
   Stream stream;
   Table<Machine>& table;
-  UpdateView view;  ///< shows all rows
+  UpdateView view;  ///< view of all rows
 };
 
 template <class Machine>
 class Plan {
  public:
-  /// For so many different steps; `all` is what run() launches with.
+  /// A plan for so many different steps; run() launches with `all`.
   Plan(std::size_t num_steps, const Launch<Machine>& all) : num_steps_(num_steps), all_(all) {}
 
-  /// What is noted from now on is for this step.
+  /// Begins a step: passes that are added from now on belong to it.
   void start(std::size_t step) {
     step_ = step;
     pass_ = 0;
     num_norms_ = 0;
   }
 
-  /// The next pass of the step.
+  /// Adds the next pass of the step.
   template <class Real, class Formula>
   void add(const Formula& formula) {
     static_assert(std::is_trivially_copyable_v<Formula>);
@@ -54,9 +55,9 @@ class Plan {
   using Shape = typename Machine::Shape;
   using LaunchPass = void (*)(const Plan&, std::size_t index);
   struct Pass {
-    std::size_t number;  ///< in the order of a rule's calls
+    std::size_t number;  ///< position in the order of a rule's calls
     LaunchPass launch;
-    int norm;  ///< the norm that it takes, or -1
+    int norm;  ///< the norm that it computes, or -1
     std::vector<std::byte> formulas;
   };
 
@@ -123,7 +124,7 @@ class Plan {
   int num_norms_ = 0;
 };
 
-/// The Update (see formula.hpp) that a rule notes its passes in.
+/// An Update (see formula.hpp) that notes the passes of a rule in a plan.
 template <class Machine, class Real>
 class PlannedUpdate : public optimizer::UpdateNumbers<Real> {
  public:

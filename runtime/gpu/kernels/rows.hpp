@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a launch in the device's memory.
+// The rows and tiles of a launch in the device's memory.
 #pragma once
 
 #include "runtime/gpu/kernels.hpp"
@@ -7,32 +7,32 @@
 
 namespace tutti::gpus::kernels {
 
-/// A TensorRow as kernels read it, but for its inputs: these change in every step of a program that
-/// makes new gradients, and have an array of their own.
+/// A TensorRow as kernels read it, but for its inputs, which have an array of their own: they
+/// change in every step of a program that makes new gradients.
 struct DeviceRow {
-  std::byte* output;  ///< or the weight
-  std::byte* exact;   ///< the weight that is computed with: the float32 copy of a 16-bit one
+  std::byte* output;  ///< the sum's target, or the weight
+  std::byte* exact;   ///< the weight that formulas compute with: the float32 copy of a 16-bit one
   std::byte* states[Optimizer::kMostStates];
   std::uint64_t count;
   std::uint32_t first_tile;
   std::uint8_t num_inputs;
-  bool in_tree;              ///< how they are summed
-  std::uint8_t input_bytes;  ///< of an input, for each vector that tiles are read in
-  bool aligned;              ///< output and states, to these vectors
+  bool in_tree;              ///< inputs are summed in the canonical order
+  std::uint8_t input_bytes;  ///< bytes of an input in one vector of a tile
+  bool aligned;              ///< output and states are aligned to such vectors
 };
 
 struct Tile {
   std::uint32_t row;
-  std::uint32_t index;  ///< in its row
+  std::uint32_t index;  ///< number of the tile in its row
 };
 
-/// What a lane has to do: part of one row.
+/// The work of a lane: part of one row.
 struct TileWork {
   const DeviceRow* row;
-  const std::byte* const* inputs;  ///< the row's
-  std::uint64_t begin;             ///< where the tile starts in its tensor
+  const std::byte* const* inputs;  ///< inputs of the row
+  std::uint64_t begin;             ///< first element of the tile in its tensor
   std::uint32_t count;
-  bool whole;  ///< full, and all tensors aligned
+  bool whole;  ///< the tile is full, and all tensors are aligned
 };
 
 struct TableView {
@@ -41,7 +41,7 @@ struct TableView {
   const std::byte* const* inputs;  ///< num_inputs_of_row for each row
   std::uint32_t num_inputs_of_row;
 
-  /// `widest_bytes` and kVectors as the table was cut with.
+  /// The work for one tile. `widest_bytes` and kVectors are those that the table was cut with.
   template <std::uint32_t kVectors = kVectorsPerTile>
   TUTTI_HOST_DEVICE TileWork work(std::uint32_t tile, std::size_t widest_bytes) const {
     const Tile place = tiles[tile];

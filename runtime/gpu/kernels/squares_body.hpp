@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum of the squares of every row's sum, in the order of runtime/optimizers/squares.hpp: tiles,
-// columns, lanes and blocks there are what they are here.
+// The sum of the squares of every row's sum, in the order of runtime/optimizers/squares.hpp, whose
+// tiles, columns, lanes and blocks are those of the kernels here.
 //
-// Bytes per element of N inputs: N elements; nothing is written but 8 bytes a tile.
+// Bytes per element of N inputs: reads N elements, and writes nothing but 8 bytes a tile.
 #pragma once
 
 #include "runtime/gpu/kernels/sum_body.hpp"
@@ -55,7 +55,7 @@ struct SquaresBody {
     });
   }
 
-  /// One by one; those that do not exist are read as 0.
+  /// Adds the elements of a short tile one by one; elements that do not exist are read as 0.
   template <class Sources>
   TUTTI_HOST_DEVICE static void short_tile(const Sources& inputs, const TileWork& work,
                                            std::uint32_t lane, double* columns) {
@@ -70,16 +70,16 @@ struct SquaresBody {
   }
 };
 
-/// Each row's total of its tiles, put where the row was in the list that was given.
+/// Adds the tiles of each row, and stores the row's total at its place in the list that was given.
 struct TotalSquaresBody {
   static constexpr int kBlocksPerSm = 4;
 
   const DeviceRow* rows;
   std::uint32_t first_row;
   const std::uint32_t* row_of_place;
-  const double* of_tiles;  ///< of all rows
+  const double* of_tiles;  ///< tiles of all rows
   double* of_rows;
-  std::uint32_t size;  ///< of an element
+  std::uint32_t size;  ///< bytes of an element
 
   TUTTI_HOST_DEVICE double operator()(std::uint32_t row, std::uint32_t thread) const {
     const DeviceRow& own = rows[first_row + row];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tables on their way to the device. A Machine (cuda_machine.cuh, or a test's) is:
+// Small tables on their way to the device. A Machine (cuda_machine.cuh, or a test's) has:
 //
 //   Shape                                        of its kernels (lanes.hpp)
 //   std::byte* allocate(bytes), release(memory)                  of the device
@@ -30,7 +30,7 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() { machine_.release(memory_); }
 
-  /// At least so many bytes. What was there is lost if it grows.
+  /// Returns at least so many bytes. Their contents are lost if the memory grows.
   std::byte* get(std::size_t bytes) {
     if (bytes > bytes_) {
       machine_.release(memory_);
@@ -50,10 +50,10 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-/// Pinned memory that copies to the device read from: a ring. What a copy reads is written again
-/// only after it has run, which nobody waits for: where there is no room, another ring takes over,
-/// twice as large, so the memory of all is less than twice the last one's. So it is, too, if a copy
-/// was begun and could not be followed by its event.
+/// Pinned memory that copies to the device read from: a ring. Bytes that a copy reads are written
+/// again only after it has run, which nobody waits for: where there is no room, another ring takes
+/// over, twice as large, so the memory of all rings is less than twice that of the last one.
+/// Another ring also takes over if a copy was begun and its event could not be recorded.
 ///
 ///   memory  [ . . . | copy 3 | copy 4 | copy 5 | . . . ]     oldest: copy 3     end: behind copy 5
 template <class Machine>
@@ -73,7 +73,7 @@ class Staging {
     const std::size_t begin = make_room(bytes);
     const Event event = free_event();
     std::memcpy(rings_.back() + begin, from, bytes);
-    is_lost_ = true;  // until the event follows
+    is_lost_ = true;  // until the event is recorded
     machine_.copy(stream, to, rings_.back() + begin, bytes);
     machine_.record(event, stream);
     is_lost_ = false;
@@ -101,7 +101,7 @@ class Staging {
     }
   }
 
-  /// Where so many bytes begin that no copy reads.
+  /// Returns the offset of so many bytes that no copy reads.
   std::size_t make_room(std::size_t bytes) {
     if (!rings_.empty() && !is_lost_) {
       if (copies_.empty()) end_ = 0;
@@ -115,7 +115,7 @@ class Staging {
     rings_.push_back(machine_.allocate_pinned(size));
     pinned_bytes_ += size;
     bytes_ = size;
-    copies_.clear();  // their events are not used again, since they are not waited for
+    copies_.clear();  // nothing waits for their events, so these are not used again
     is_lost_ = false;
     return 0;
   }
@@ -132,12 +132,12 @@ class Staging {
   Machine& machine_;
   std::vector<std::byte*> rings_;  ///< the last one is in use
   std::size_t pinned_bytes_ = 0;
-  std::size_t bytes_ = 0;    ///< of the last one
-  std::size_t end_ = 0;      ///< behind the newest copy
-  std::deque<Copy> copies_;  ///< in the order of the stream, of the last ring
+  std::size_t bytes_ = 0;    ///< size of the last ring
+  std::size_t end_ = 0;      ///< offset behind the newest copy
+  std::deque<Copy> copies_;  ///< copies from the last ring, in the order of the stream
   std::vector<Event> events_;
   std::vector<Event> free_events_;
-  bool is_lost_ = false;  ///< a copy has no event
+  bool is_lost_ = false;  ///< a copy was begun without an event
 };
 
 /// An array of the device that is sent again only if it has changed.
@@ -147,7 +147,7 @@ class SentArray {
   explicit SentArray(Machine& machine) : memory_(machine) {}
 
   void reserve(std::size_t bytes) {
-    if (bytes > reserved_) sent_.clear();  // what was there is lost
+    if (bytes > reserved_) sent_.clear();  // the contents are lost
     memory_.get(bytes);
     reserved_ = std::max(reserved_, bytes);
   }
@@ -157,7 +157,7 @@ class SentArray {
         bytes == sent_.size() && (bytes == 0 || std::memcmp(sent_.data(), data, bytes) == 0);
     if (same) return memory_.memory();
     std::byte* to = memory_.get(bytes);
-    sent_.clear();  // should sending throw
+    sent_.clear();  // in case sending throws
     staging.send(stream, to, data, bytes);
     const auto* first = static_cast<const std::byte*>(data);
     sent_.assign(first, first + bytes);

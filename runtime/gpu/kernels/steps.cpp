@@ -9,7 +9,7 @@ namespace tutti::gpus::kernels {
 
 namespace {
 
-/// The numbers that formulas are made of, as bits.
+/// The numbers of a step that formulas depend on, as bits.
 using Numbers = std::array<std::uint64_t, 5>;
 
 Numbers numbers_of(const UpdateStep& step, bool by_key) {
@@ -18,7 +18,7 @@ Numbers numbers_of(const UpdateStep& step, bool by_key) {
           std::bit_cast<std::uint64_t>(step.gradient_factor)};
 }
 
-/// Where the steps that are like the one at `begin` end. Mostly these are all.
+/// The end of the run of steps that equal the one at `begin`. Mostly the run is all of them.
 std::size_t end_of_run(std::span<const UpdateStep> steps, std::size_t begin, bool by_key) {
   const Numbers first = numbers_of(steps[begin], by_key);
   std::size_t end = begin + 1;
@@ -42,7 +42,7 @@ DifferentSteps different_steps(std::span<const UpdateStep> steps,
     const auto [found, is_new] = known.try_emplace(
         numbers_of(steps[begin], by_key), static_cast<std::uint32_t>(different.steps.size()));
     if (is_new) different.steps.push_back(steps[begin]);
-    if (found->second == 0) continue;  // as the vector is
+    if (found->second == 0) continue;  // 0 is what the vector holds already
     for (std::size_t i = begin; i < end; ++i) different.of_place[places[i]] = found->second;
   }
   return different;

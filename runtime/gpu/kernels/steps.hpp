@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The different UpdateSteps of a launch: keys that are updated alike share one formula.
+// The different UpdateSteps of a launch: keys with equal steps share one formula.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace tutti::gpus::kernels {
 
 struct DifferentSteps {
   std::vector<UpdateStep> steps;
-  std::vector<std::uint32_t> of_place;  ///< for each row as CutRows has placed it
+  std::vector<std::uint32_t> of_place;  ///< for each row, in the order of CutRows
 };
 
-/// `by_key`: formulas depend on the key, too.
+/// Finds the different steps. `by_key`: formulas depend on the key, too.
 DifferentSteps different_steps(std::span<const UpdateStep> steps,
                                std::span<const std::uint32_t> places, bool by_key);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// output = input 0 + input 1 + ...       from left to right, or along the canonical tree
+// The kernels of sums:
+//
+//   output = input 0 + input 1 + ...       from left to right, or along the canonical tree
 //
 // Bytes per element of N inputs: N + 1 elements. With less than 48 KB in flight per multiprocessor
 // an H200's memory waits; one vector of one input per thread is 32 KB at most, so few inputs load
@@ -11,7 +13,8 @@
 
 namespace tutti::gpus::kernels {
 
-/// Sums start from their first input, not from +0, which would make +0 of -0.
+/// Adds an input to the sums. Sums start from their first input, not from +0, which would make +0
+/// of -0.
 template <class T, class Where>
 TUTTI_HOST_DEVICE void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input, bool is_first) {
   each_element<Where>([&](int pack, int k) {
@@ -20,7 +23,7 @@ TUTTI_HOST_DEVICE void add(Held<SummedIn<T>, Where>& sums, Held<T, Where>& input
   });
 }
 
-/// left becomes left + right.
+/// Computes left = left + right.
 template <class T, class Where>
 TUTTI_HOST_DEVICE void add_right(Held<T, Where>& left, Held<T, Where>& right) {
   each_element<Where>([&](int pack, int k) {
@@ -28,17 +31,17 @@ TUTTI_HOST_DEVICE void add_right(Held<T, Where>& left, Held<T, Where>& right) {
   });
 }
 
-/// The canonical order of up to eight inputs, of which each pair is added by itself:
+/// The canonical order of up to eight inputs, of which each pair has been added:
 ///
 ///   inputs   0+1   2+3   4+5   6+7
-///   pairs      +---+       +---+      two: the left neighbour of the pair to come
-///   fours        +-----------+        four: that of the two, or the whole
+///   pairs      +---+       +---+      two: the left neighbour of the next pair
+///   fours        +-----------+        four: the left neighbour of later pairs, or the sum
 template <class T, class Where>
 struct PairTree {
   Held<T, Where> two;
   Held<T, Where> four;
 
-  /// `pair`: inputs first and first + 1, if there is one.
+  /// Adds the pair of inputs first and first + 1, of which the second may not exist.
   TUTTI_HOST_DEVICE void add(Held<T, Where>& pair, int first) {
     if ((first & 2) == 0) {
       two = pair;
@@ -60,7 +63,7 @@ struct PairTree {
 };
 static_assert(TensorRow::kMostInputs == 8);
 
-/// Sums a row's inputs at the same places, kGroup of them at a time: they are all loaded before the
+/// Sums a row's inputs at the same places, kGroup inputs at a time, which are all loaded before the
 /// first is added. From left to right, or along the tree if the row says so, for which kGroup is 2.
 /// `held` gets the sum as it is stored.
 template <int kGroup, class T, class Where>
@@ -95,8 +98,8 @@ TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const TileWork& work, cons
   each_element<Where>([&](int pack, int k) { held.at(pack, k) = narrow<T>(sums.at(pack, k)); });
 }
 
-/// The tile's parts of the first kInputs inputs. Pointers that are not copied here would be read
-/// again after every store, which might have changed them as far as the compiler knows.
+/// A tile's parts of the first kInputs inputs of a row. Pointers that are not copied here would be
+/// read again after every store, which might have changed them as far as the compiler knows.
 template <class T, int kInputs>
 struct Inputs {
   static constexpr bool kIsLoop = false;
@@ -109,7 +112,7 @@ struct Inputs {
     }
   }
 
-  /// As load_sum(). One input is copied as it is.
+  /// Sums like the function load_sum(). One input is copied as it is.
   template <class Where>
   TUTTI_HOST_DEVICE void load_sum(Held<T, Where>& held, const Where& where) const {
     if constexpr (kInputs == 1) {
@@ -126,10 +129,11 @@ struct Inputs {
   }
 };
 
-/// As many as the row says, kGroup at a time.
+/// All inputs of a row, kGroup at a time.
 template <class T, int kGroup>
 struct ManyInputs {
-  static constexpr bool kIsLoop = true;  ///< what else is loaded before it stays in registers
+  /// Inputs are loaded in a loop, in which tensors that were loaded before it take registers.
+  static constexpr bool kIsLoop = true;
   const TileWork& work;
 
   template <class Where>
@@ -138,7 +142,7 @@ struct ManyInputs {
   }
 };
 
-/// Stores the sums of a tile, with kUsualPacks vectors at once unless the shape says how many.
+/// Stores the sums of a tile, kUsualPacks vectors at once unless the shape says how many.
 template <class T, class Shape, int kUsualPacks, class Sources>
 TUTTI_HOST_DEVICE void sum_tile(const TileWork& work, const Sources& inputs, std::uint32_t lane) {
   T* const output = reinterpret_cast<T*>(work.row->output) + work.begin;
@@ -156,12 +160,12 @@ TUTTI_HOST_DEVICE void sum_tile(const TileWork& work, const Sources& inputs, std
   }
 }
 
-/// The sums of a table in which no row is in_tree.
+/// Sums the rows of a table in which no row is in_tree.
 template <class T, class Shape = UsualShape>
 struct SumBody {
   static constexpr int kUsualBlocks = sizeof(T) == 8 || sizeof(T) == 1 ? 2 : 4;
   static constexpr int kBlocksPerSm = Shape::kBlocksPerSm == 0 ? kUsualBlocks : Shape::kBlocksPerSm;
-  static constexpr int kMany = 4;  ///< inputs at a time, where there are more
+  static constexpr int kMany = 4;  ///< inputs at a time, where a row has more
 
   TableView table;
 
@@ -182,8 +186,8 @@ struct SumBody {
   }
 };
 
-/// The sums of a table in which rows may be in_tree. A kernel by itself, because a tree takes more
-/// registers.
+/// Sums the rows of a table in which rows may be in_tree. This is a kernel of its own, because a
+/// tree takes more registers.
 template <class T, class Shape = UsualShape>
 struct AnyOrderSumBody {
   static constexpr int kBlocksPerSm = 2;

@@ -5,12 +5,12 @@ namespace tutti::gpus::kernels {
 
 namespace {
 
-/// Elements of all tensors that are loaded at once: 16 bytes of the widest.
+/// Elements of a row that are loaded at once: 16 bytes of its widest tensor.
 std::size_t vector_elements(const TensorRow& row, const Purpose& purpose) {
   return kVectorBytes / purpose.widest_bytes(row.dtype);
 }
 
-/// True if they can be, but for the inputs.
+/// True if output and states are aligned for vectors of so many elements.
 bool is_aligned(const TensorRow& row, const Purpose& purpose) {
   const auto narrow = reinterpret_cast<std::uintptr_t>(row.output);
   std::uintptr_t wide = 0;
@@ -23,7 +23,7 @@ bool is_aligned(const TensorRow& row, const Purpose& purpose) {
 
 std::size_t num_words(std::size_t used_states) { return 3 + used_states; }
 
-/// Calls take(word) for everything that is used of a row but its inputs: num_words() times.
+/// Calls take(word) num_words() times, for everything that a launch uses of a row but its inputs.
 template <class Take>
 void each_word(const TensorRow& row, std::size_t used_states, Take take) {
   take(row.count);
@@ -51,12 +51,12 @@ bool CutRows::differs(std::span<const TensorRow> rows, const Purpose& purpose) c
     const std::size_t used_states = purpose.used_states(row.dtype);
     if (static_cast<std::size_t>(end - word) < num_words(used_states)) return true;
     each_word(row, used_states, [&](std::uint64_t now) { changed |= *word++ ^ now; });
-    if (changed != 0) return true;  // and the words to come may be another row's
+    if (changed != 0) return true;  // the words that follow may be another row's
   }
   return false;
 }
 
-/// True if one has changed.
+/// Copies the addresses of all inputs. True if one has changed.
 bool CutRows::take_inputs(std::span<const TensorRow> rows) {
   bool changed = false;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -13,10 +13,10 @@
 
 namespace tutti::gpus::kernels {
 
-/// What decides how rows are cut, besides the rows: what they are for.
+/// The use of rows, which decides with the rows themselves how they are cut.
 struct Purpose {
   bool is_update = false;
-  std::uint32_t num_states = 0;  ///< the optimizer's own
+  std::uint32_t num_states = 0;  ///< states of the optimizer itself
   std::uint32_t vectors_per_tile = kVectorsPerTile;
   bool is_packed = false;  ///< the output may begin at any byte
 
@@ -38,26 +38,26 @@ struct DTypeTiles {
   std::uint32_t num_tiles = 0;
 };
 
-/// What of the rows is not as it was last time.
+/// What has changed in the rows since the last launch.
 enum class Change { none, inputs, all };
 
-/// The host's side: cuts rows, and tells whether they are those of last time.
+/// The host's side of a table: cuts rows, and tells whether they are those of the last launch.
 class CutRows {
  public:
-  /// `inputs`: their addresses alone have changed.
+  /// Cuts the rows. The result `inputs` says that their inputs' addresses alone have changed.
   Change cut(std::span<const TensorRow> rows, const Purpose& purpose);
 
   [[nodiscard]] const std::vector<DeviceRow>& rows() const { return rows_; }
   [[nodiscard]] const std::vector<Tile>& tiles() const { return tiles_; }
-  /// num_inputs_of_row() of each of rows().
+  /// The inputs of rows(), num_inputs_of_row() for each.
   [[nodiscard]] const std::vector<const std::byte*>& inputs() const { return inputs_; }
   [[nodiscard]] std::uint32_t num_inputs_of_row() const { return num_inputs_of_row_; }
-  /// Whether a row is summed along the tree.
+  /// True if a row is summed along the tree.
   [[nodiscard]] bool has_tree() const { return has_tree_; }
   [[nodiscard]] const DTypeTiles& part(DType dtype) const {
     return parts_[static_cast<std::size_t>(dtype)];
   }
-  /// Where each of the rows given is among rows().
+  /// For each of the given rows, its index in rows().
   [[nodiscard]] const std::vector<std::uint32_t>& places() const { return places_; }
 
  private:
@@ -65,10 +65,10 @@ class CutRows {
   bool take_inputs(std::span<const TensorRow> rows);
   void add(const TensorRow& row, const Purpose& purpose);
 
-  /// What was used of the rows last time, one after the other, without inputs.
+  /// The parts of the rows that the last launch used, one after the other, without inputs.
   std::vector<std::uint64_t> words_;
   std::vector<const std::byte*> inputs_;
-  std::uint32_t num_inputs_of_row_ = 1;  ///< the most that a row has
+  std::uint32_t num_inputs_of_row_ = 1;  ///< the most inputs that a row has
   bool has_tree_ = false;
   std::vector<DeviceRow> rows_;
   std::vector<Tile> tiles_;
@@ -89,7 +89,7 @@ class Table final : public LaunchTable {
         tiles_(machine),
         inputs_(machine) {}
 
-  /// Sends what the device does not have of the rows.
+  /// Sends the parts of the rows that the device does not have.
   void set(Stream stream, std::span<const TensorRow> rows, const Purpose& purpose) {
     const Change change = cut_.cut(rows, purpose);
     are_rows_sent_ = are_rows_sent_ && change != Change::all;
@@ -101,7 +101,7 @@ class Table final : public LaunchTable {
     if (!are_rows_sent_) {
       send(rows_, cut_.rows());
       send(tiles_, cut_.tiles());
-      are_rows_sent_ = true;  // unless sending has thrown
+      are_rows_sent_ = true;  // not reached if sending throws
     }
     if (!are_inputs_sent_) send(inputs_, cut_.inputs());
     are_inputs_sent_ = true;
@@ -123,7 +123,7 @@ class Table final : public LaunchTable {
   }
 
   Staging<Machine> staging;
-  SentArray<Machine> steps;        ///< each row's step
+  SentArray<Machine> steps;        ///< the step of each row
   DeviceMemory<Machine> norms;     ///< Norms::kMost for each row
   DeviceMemory<Machine> partials;  ///< each tile's part of a norm
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on any Machine (staging.hpp): that of CUDA, or a test's.
+// Kernels on any Machine (staging.hpp): on CUDA's, or on a test's.
 #pragma once
 
 #include "runtime/gpu/kernels/arithmetic_body.hpp"
@@ -35,14 +35,14 @@ double* partials_of(Table<Machine>& table) {
   return doubles(table.partials, table.cut().tiles().size());
 }
 
-/// A residual is as a state of an update.
+/// The purpose of rows that are packed. A residual counts as a state of an update.
 inline Purpose purpose_of(const Packing& packing) {
   return {.is_update = true,
           .num_states = packing.has_residual() ? std::uint32_t{1} : 0,
           .is_packed = true};
 }
 
-/// Calls visit(format), as PackBody has them.
+/// Calls visit(format) with the format that PackBody takes.
 template <class Visit>
 void visit_format(const Packing& packing, Visit visit) {
   switch (packing.format) {
@@ -57,7 +57,7 @@ void visit_format(const Packing& packing, Visit visit) {
   }
 }
 
-/// Kernels::sum of the table's rows of one type, by this body.
+/// Kernels::sum of the table's rows of type T, by this body.
 template <template <class, class> class Body, class T, class Machine>
 void run_sum(Machine& machine, Stream stream, const Table<Machine>& table) {
   const std::uint32_t num_tiles = table.cut().part(dtype_of<T>).num_tiles;
@@ -257,7 +257,8 @@ class TableKernels final : public Kernels {
     TableView view;
     std::uint32_t count;
   };
-  /// Those of rows that are packed, or fed back to: all are float32.
+  /// Sends rows that are packed, or whose residuals are fed back, and returns their tiles: all rows
+  /// are float32.
   static Tiles packing_tiles(Stream stream, LaunchTable& table, std::span<const TensorRow> rows,
                              const Packing& packing) {
     auto& own = static_cast<Table<Machine>&>(table);

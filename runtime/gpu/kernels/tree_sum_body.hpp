@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over the ranks of a node of what their GPUs hold, in the canonical order:
+// The sum over the ranks of a node of values on their GPUs, in the canonical order, whose left
+// subtree has the largest power of two of inputs:
 //
-//   output = tree(input 0, input 1, ...)      the left subtree has the largest power of two of
-//   inputs
+//   output = tree(input 0, input 1, ...)
 //
 // Bytes per element of N inputs: N + 1 elements, of which N - 1 come from other GPUs. All inputs of
 // a vector are loaded before the first is added; PairTree has the order.
@@ -19,7 +19,7 @@ struct TreeSumBody {
   static constexpr int kMostInputs = TensorRow::kMostInputs;
 
   const T* inputs[kMostInputs];
-  T* output;  ///< may be none of the inputs
+  T* output;  ///< none of the inputs
   std::uint64_t count;
   int num_inputs;
   bool aligned;

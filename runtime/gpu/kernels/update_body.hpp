@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A formula of an optimizer over the rows of a table: sums the gradients, reads what the formula
-// reads, writes what it writes, each element once.
+// A formula of an optimizer over the rows of a table: sums the gradients, reads the tensors that
+// the formula reads, and writes those that it writes, each element once.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace tutti::gpus::kernels {
 
-/// A formula for one UpdateStep, or none: the step then has no such formula.
+/// A formula for one UpdateStep; or none, where the step does not need this formula.
 template <class Formula>
 struct StepFormula {
   Formula formula;
@@ -31,15 +31,15 @@ struct StepFormulas {
   }
 };
 
-/// What the rows of a launch share.
+/// Data that the rows of a launch share.
 struct UpdateView {
   TableView table;
-  const std::uint32_t* step_of_row;  ///< null: all have the first
-  double* norms;                     ///< Norms::kMost of each row
-  double* partials;                  ///< each tile's part of the norm that is taken now
+  const std::uint32_t* step_of_row;  ///< null: all rows have the first step
+  double* norms;                     ///< Norms::kMost for each row
+  double* partials;                  ///< each tile's part of the norm that this launch computes
 };
 
-/// Returns the tile's part of the sum of squares, if the formula is one of a norm.
+/// Updates a tile. Returns the tile's part of the sum of squares, if the formula is one of a norm.
 template <class Formula, class Stored, class Shape = UsualShape>
 struct UpdateBody {
   using Actual = optimizer::Resolved<Formula>;
@@ -49,10 +49,11 @@ struct UpdateBody {
   static constexpr int kWidth = Shape::kVectorBytes / sizeof(Real);
   static constexpr int kUsualPacks = Uses::kNumRead == 1 ? 4 : Uses::kNumRead <= 3 ? 2 : 1;
   static constexpr int kPacks = Shape::kPacks == 0 ? kUsualPacks : Shape::kPacks;
-  // Fewer threads, with more registers, where each has enough in flight; see sum_body.hpp.
-  // So has a formula of many numbers: nadam's would not all stay in registers beside 16-bit packs.
+  // Launches have fewer threads, with more registers, where each thread has enough in flight (see
+  // sum_body.hpp), and where a formula has many numbers: nadam's would not all stay in registers
+  // beside 16-bit packs.
   static constexpr bool kManyNumbers = sizeof(Actual) > 11 * sizeof(Real);
-  // So have 16-bit weights beside two states, and a formula that makes random numbers.
+  // Nor would 16-bit weights beside two states, or a formula that makes random numbers.
   static constexpr bool kHalves = elements::is_half<Stored> && Uses::kTensors * kPacks == 4;
   static constexpr bool kIsLong = requires { Actual::kIsLong; };
   static constexpr bool kFewThreads = Uses::kTensors * kPacks > 4 || Uses::kGivesValue ||
@@ -90,7 +91,7 @@ struct UpdateBody {
   }
 
  protected:
-  /// What a lane keeps for all of its tile.
+  /// The data that a lane keeps for all of its tile.
   struct Lane {
     TUTTI_HOST_DEVICE Lane(const TileWork& work, const Actual& now)
         : formula(now), begin(work.begin), rounded(nullptr) {
@@ -107,8 +108,8 @@ struct UpdateBody {
 
     Actual formula;
     std::uint64_t begin;
-    Real* tiles[Uses::kTensors];  ///< the tile's parts of g, w and the states
-    Stored* rounded;              ///< and of a 16-bit weight
+    Real* tiles[Uses::kTensors];  ///< parts of g, w and the states in the tile
+    Stored* rounded;              ///< the part of a 16-bit weight
     double squares = 0;
   };
 
@@ -116,7 +117,7 @@ struct UpdateBody {
   using Tensors = Held<Real, Where>[Uses::kTensors];
   using Others = std::make_index_sequence<Uses::kTensors - 1>;
 
-  /// Reads w and the states from where they are.
+  /// Reads w and the states in place.
   struct InPlace {
     template <int kTensor, class Where>
     TUTTI_HOST_DEVICE void load_tensor(Held<Real, Where>& held, const Lane& own,
@@ -201,7 +202,7 @@ struct NormBody {
 
   const DeviceRow* rows;
   const double* partials;
-  double* norms;  ///< those of the first row
+  double* norms;  ///< first row's norms
   std::uint32_t elements_per_tile;
   int which;
 
