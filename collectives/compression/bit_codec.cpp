@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats of one or two bits per element. Packing is in quantise_loops.hpp. A table has what each
-// byte unpacks to, so unpacking is a load and a store of a vector.
+// Codecs with one or two bits per element. The packing loops are in quantise_loops.hpp. A table has
+// the elements of each packed byte, so unpacking is a load and a store of a vector.
 #include <array>
 #include <cstring>
 
@@ -63,7 +63,7 @@ class BitCodec final : public Codec {
 
 std::unique_ptr<Codec> two_bit_codec(float threshold) {
   const QuantiseKernels& kernels = quantise();
-  const std::array meaning{0.0f, 0.0f, -threshold, threshold};  // 01 is never sent
+  const std::array meaning{0.0f, 0.0f, -threshold, threshold};  // code 01 is never sent
   return std::make_unique<BitCodec<2>>(threshold, kernels.pack_two_bit, kernels.feed_back_two_bit,
                                        meaning);
 }

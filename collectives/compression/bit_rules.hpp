@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What formats of one or two bits send of an element, on a CPU and on a GPU: s is residual +
+// The rules of formats with one or two bits per element, for CPU and GPU. In these, s is residual +
 // gradient.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tutti::collectives {
 
-/// 11 for +threshold, 10 for -threshold, 00 for nothing.
+/// Codes: 11 for +threshold, 10 for -threshold, 00 for 0.
 struct TwoBitRule {
   static constexpr std::size_t kPerByte = 4;
   float threshold;
@@ -27,7 +27,7 @@ struct TwoBitRule {
   }
 };
 
-/// 1 for +1, 0 for -1.
+/// Codes: 1 for +1, 0 for -1.
 struct OneBitRule {
   static constexpr std::size_t kPerByte = 8;
   float threshold;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Float32 elements in fewer bytes, with a loss: the formats in which gradients travel.
+// Codec: the lossy formats of float32 elements in which gradients travel.
 #pragma once
 
 #include <cstddef>
@@ -19,39 +19,39 @@ struct PackedRange {
 };
 
 /// One format. Stateless: the caller keeps the residual, which is what a sender has not sent yet.
-/// With a sender's elements g and residual r, a step is
+/// For a sender's elements g and residual r, a step is
 ///   s = r + g;   pack() sends q(s);   feed_back() sets r = s - q(s)
-/// in two halves, so that a step that is abandoned leaves r as it was.
+/// in two halves, so that an abandoned step leaves r unchanged.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  /// The bytes of `count` elements that are packed together.
+  /// Returns the size of `count` elements that are packed together.
   [[nodiscard]] virtual std::size_t packed_bytes(std::size_t count) const = 0;
   /// True if a tensor that is cut at multiples of kCut elements is packed into the same bytes as
-  /// the whole tensor. False if elements compete, so that a part chooses other elements than the
-  /// whole.
+  /// the whole tensor. False if elements compete, so that a part would select other elements than
+  /// the whole.
   [[nodiscard]] virtual bool can_cut() const { return true; }
   static constexpr std::size_t kCut = 8;
-  /// False: there is no feedback, `residual` is not looked at, and q(g) is sent.
+  /// True if there is feedback. Otherwise `residual` is ignored, and q(g) is sent.
   [[nodiscard]] virtual bool has_residual() const { return true; }
 
-  /// Packs residual + gradient, element by element; changes neither. Both have `count` elements.
+  /// Packs residual + gradient, element by element, without changing them. Both have `count`
+  /// elements.
   virtual void pack(const float* gradient, const float* residual, std::size_t count,
                     std::byte* packed) const = 0;
-  /// After pack() of the same elements: residual = residual + gradient - what was sent.
+  /// Sets residual = residual + gradient - what was sent, after pack() of the same elements.
   virtual void feed_back(const float* gradient, float* residual, std::size_t count,
                          const std::byte* packed) const = 0;
-  /// Writes range.count elements; range.first is a multiple of kCut.
+  /// Writes range.count elements; range.first must be a multiple of kCut.
   virtual void unpack(const std::byte* packed, PackedRange range, float* values) const = 0;
 
-  /// Memory that sum() works in, kept from one call to the next.
+  /// Temporary memory of sum(), kept from one call to the next.
   struct Workspace {
     std::vector<float> tiles;
     std::vector<const std::byte*> sources;
   };
-  /// The sums over the senders of a range of at most kTile elements, in the canonical order of
-  /// reduce().
+  /// Sums a range of at most kTile elements over all senders, in the canonical order of reduce().
   virtual void sum(std::span<const std::byte* const> packed, PackedRange range,
                    Workspace& workspace, float* sums) const;
   static constexpr std::size_t kTile = 2048;
@@ -76,7 +76,7 @@ std::unique_ptr<Codec> half_codec(DType dtype);
 /// Source  Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017.
 std::unique_ptr<Codec> top_k_codec(double ratio);
 
-/// The most elements that top-k can count.
+/// The largest number of elements for top-k.
 inline constexpr std::size_t kMostTopK = 0xFFFFFFFF;
 
 }  // namespace tutti::collectives

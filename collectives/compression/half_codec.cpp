@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half the bits of every element, by the conversions of the reduction kernels.
+// A codec that rounds elements to 16 bits, by the conversions of the reduction kernels.
 #include "collectives/compression/codec.hpp"
 #include "collectives/kernels/reduce.hpp"
 
@@ -28,7 +28,7 @@ class HalfCodec final : public Codec {
     Workspace workspace;
     sum(std::span(&packed, 1), range, workspace, values);
   }
-  /// The kernels widen while they add.
+  /// The kernels widen elements while they add them.
   void sum(std::span<const std::byte* const> packed, PackedRange range, Workspace& workspace,
            float* sums) const override {
     auto& sources = workspace.sources;

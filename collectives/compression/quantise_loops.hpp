@@ -16,8 +16,8 @@
 
 namespace tutti::collectives {
 
-/// Moves code j of a word of kPerByte codes, at bits 8j, to its place in the top byte: nothing else
-/// of the product reaches it, and no two codes meet below it.
+/// The multiplier that moves code j of a word of kPerByte codes, at bits 8j, to its place in the
+/// top byte. No other part of the product reaches that byte, and no codes overlap below it.
 template <class Rule>
 struct Gather;
 template <>
@@ -31,7 +31,8 @@ struct Gather<OneBitRule> {
   static constexpr Word kFactor = 0x8040201008040201;  // to bit 7 - j
 };
 
-/// A tile of codes, a byte each, then kPerByte of them to a byte. Codes beyond the end are 0.
+/// Computes a tile of codes, one per byte, then packs kPerByte of them into a byte. Codes beyond
+/// the end are 0.
 template <class Rule>
 [[gnu::always_inline]] inline void pack_loop(const float* gradient, const float* residual,
                                              std::size_t count, Rule rule,
@@ -43,7 +44,7 @@ template <class Rule>
     const std::size_t now = std::min(kCodes, count - begin);
     const std::size_t bytes = (now + Rule::kPerByte - 1) / Rule::kPerByte;
     std::uint8_t codes[kCodes];
-    std::memset(codes + (bytes - 1) * Rule::kPerByte, 0, Rule::kPerByte);  // the last byte's
+    std::memset(codes + (bytes - 1) * Rule::kPerByte, 0, Rule::kPerByte);  // codes of the last byte
     for (std::size_t i = 0; i < now; ++i) {
       codes[i] = rule.code(residual[begin + i] + gradient[begin + i]);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest elements and where they are.
+// A codec that sends the largest elements with their indices.
 //
-// Selection reads the elements once. A sample gives a magnitude that probably somewhat more than k
-// elements reach. These are collected, and the k largest of them are the k largest of all. If there
-// are fewer than k, everything is collected. So the sample changes the time, not the result.
+// Selection reads the elements only once. A sample estimates a magnitude that somewhat more than k
+// elements reach. These are collected, and the k largest of them are the k largest of all. If fewer
+// than k were found, all elements are collected. So the sample affects the time, but not the
+// result.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -26,8 +27,8 @@ static_assert(sizeof(Pair) == 8 && std::endian::native == std::endian::little);
 
 constexpr std::size_t kSample = 8192;
 
-/// A magnitude and an index in one number: larger magnitudes are larger, of equal ones the lower
-/// index is.
+/// A magnitude and an index in one number. It increases with the magnitude, and among equal
+/// magnitudes with a lower index.
 using Candidate = std::uint64_t;
 constexpr Candidate candidate(std::int32_t magnitude, std::size_t index) {
   return static_cast<Candidate>(magnitude) << 32 | (kMostTopK - index);
@@ -38,14 +39,16 @@ std::int32_t magnitude_of(float gradient, float residual) {
   return std::bit_cast<std::int32_t>(residual + gradient) & 0x7FFFFFFF;
 }
 
-/// A magnitude that about 1.3 k of the elements reach; 0 where a sample would be too small.
+/// Estimates a magnitude that about 1.3 k of the elements reach; 0 if the sample would be too
+/// small.
 std::int32_t likely_bound(const float* gradient, const float* residual, std::size_t count,
                           std::size_t k) {
   if (count < 4 * kSample) return 0;
   std::vector<std::int32_t> sample;
   const std::size_t step = count / kSample;
   for (std::size_t i = 0; i < kSample; ++i) {
-    const std::size_t at = i * step + i % step;  // no row or column of a matrix alone
+    // Avoids sampling a single row or column of a matrix.
+    const std::size_t at = i * step + i % step;
     sample.push_back(magnitude_of(gradient[at], residual[at]));
   }
   const double share = static_cast<double>(k) / static_cast<double>(count);
@@ -56,7 +59,7 @@ std::int32_t likely_bound(const float* gradient, const float* residual, std::siz
   return *bound;
 }
 
-/// All elements of at least this magnitude, in the order of indices.
+/// Returns all elements of at least this magnitude, in the order of indices.
 std::vector<Candidate> collect(const float* gradient, const float* residual, std::size_t count,
                                std::int32_t bound) {
   std::vector<Candidate> found;
@@ -103,7 +106,7 @@ class TopKCodec final : public Codec {
     }
   }
 
-  /// What was sent was sent whole: even of an infinity nothing is left.
+  /// Elements that were sent were sent exactly, so nothing of them is left, even of an infinity.
   void feed_back(const float* gradient, float* residual, std::size_t count,
                  const std::byte* packed) const override {
     quantise().accumulate(gradient, residual, count);
@@ -113,7 +116,7 @@ class TopKCodec final : public Codec {
   void unpack(const std::byte* packed, PackedRange range, float* values) const override {
     std::fill_n(values, range.count, 0.0f);
     const std::size_t k = pairs(range.all);
-    std::size_t i = 0;  // becomes the first pair of the range
+    std::size_t i = 0;  // becomes the index of the first pair in the range
     for (std::size_t left = k; left > 0;) {
       const std::size_t half = left / 2;
       const bool is_before = pair_at(packed, i + half).index < range.first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reference to something callable: two pointers, no allocation. C++20 has no name for it.
+// FunctionRef: a reference to a callable: two pointers, no allocation. C++20 has no such type.
 #pragma once
 
 #include <memory>

@@ -54,12 +54,12 @@ std::size_t FusedLayout::room_of(std::size_t segment) const {
   return rounded_up(segments_[segment].count * size_of(wire(segment)));
 }
 
-/// How far a stream has come.
+/// The progress of interleave() in one stream.
 struct FusedLayout::Progress {
-  std::size_t lines = 0;   ///< of the stream
-  std::size_t done = 0;    ///< bytes of it that have their positions
-  std::size_t next = 0;    ///< the segment that they end in, in streams.segments
-  std::size_t offset = 0;  ///< and where
+  std::size_t lines = 0;   ///< lines of the whole stream
+  std::size_t done = 0;    ///< bytes that have a position already
+  std::size_t next = 0;    ///< index in streams.segments of the segment where they end
+  std::size_t offset = 0;  ///< the offset in that segment
 };
 
 void FusedLayout::interleave(const Streams& streams, std::size_t strips) {

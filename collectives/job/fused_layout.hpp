@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of one call laid end to end, so that a list of keys is one operation.
+// FusedLayout: the tensors of one call laid end to end, so that a list of keys is one operation.
 //
 //   segment 0          segment 1     segment 2
 //   |#########......|##############|###...........|      # elements   . padding to kAlignment
 //   0               b1             b2             total
 //
-// Positions are bytes of the "wire" type, in which partial sums cross between nodes: the element
-// type, or float32 for 16-bit types when reproducibility is asked for. Chunks, shares and pieces
-// are ranges of positions that begin at multiples of kAlignment, so two ranks never write one line.
+// Positions are bytes of the wire type, in which partial sums cross between nodes: the element
+// type, or float32 for 16-bit types if reproducible sums are requested. Chunks, shares and pieces
+// are ranges of positions that begin at multiples of kAlignment, so that two ranks never write the
+// same line.
 //
-// interleave() deals the same elements out in strips, so that every chunk has some of each node's:
+// interleave() distributes the same elements in strips, so that every chunk has some of each
+// node's:
 //
 //   segment 0, strip 0   segment 1, strip 0   segment 0, strip 1   segment 1, strip 1
 //   |##################|####################|##################|###############.....|
@@ -29,8 +31,9 @@ namespace tutti::collectives {
 inline constexpr int kEveryRank = -1;
 
 /// One tensor of a call, on one rank. Its elements are reduced over the source ranks and written on
-/// the destination ranks: every rank, or one. That makes all collectives one: a broadcast has one
-/// source; an allgather has a segment from each rank, a reduce_scatter a segment for each rank.
+/// the destination ranks; each of these is either every rank or a single one. All collectives have
+/// this form: a broadcast has one source; an allgather has a segment from each rank, and a
+/// reduce_scatter a segment for each rank.
 struct Segment {
   const std::byte* input = nullptr;  ///< set on ranks that are a source
   std::byte* output = nullptr;       ///< set on ranks that are a destination
@@ -38,22 +41,22 @@ struct Segment {
   DType dtype = DType::float32;
   int source = kEveryRank;
   int destination = kEveryRank;
-  std::byte* second_output = nullptr;  ///< gets the same result on this rank; null for none
-  /// In a job of one rank: several inputs, to be summed. `input` is the first of them. Empty for
-  /// one.
+  std::byte* second_output = nullptr;  ///< also gets the result on this rank; null if unused
+  /// In a job of one rank: several inputs to be summed, of which `input` is the first; empty if
+  /// there is only one.
   std::span<const std::byte* const> inputs{};
 };
 
-/// The segments of an allgather of equal blocks: `output` receives what every rank has in `input`,
-/// one after the other.
+/// Returns the segments of an allgather of equal blocks: `output` receives the `input` of every
+/// rank, in the order of ranks.
 std::vector<Segment> allgather_segments(int ranks, const std::byte* input, std::byte* output,
                                         std::size_t count, DType dtype);
 
-/// Segments of blocks that go from one rank or every rank to one rank or every rank, of which this
-/// rank sees its own side: blocks lie one after the other in its input and in its output, without
-/// those that it does not give or want. Few of them take no memory from the heap, which calls of
-/// few bytes would notice. Where there is no memory for many, all() is a null list of as many, with
-/// which a call throws on all ranks.
+/// The segments of blocks that go from one rank or every rank to one rank or every rank, as this
+/// rank sees them: its input and its output have the blocks that it sends and receives one after
+/// the other, without those of other ranks. A few segments need no allocation, because it would
+/// slow down small calls. If there is no memory for many of them, all() returns a null list of the
+/// same length, with which a call throws on all ranks.
 class BlockSegments {
  public:
   BlockSegments(int rank, const std::byte* input, std::byte* output, DType dtype,
@@ -67,7 +70,8 @@ class BlockSegments {
   BlockSegments(const BlockSegments&) = delete;
   BlockSegments& operator=(const BlockSegments&) = delete;
 
-  /// All ranks add the same blocks in the same order, and as many as were named.
+  /// Adds a block. All ranks add the same blocks in the same order, as many as the constructor was
+  /// told.
   void add(int source, int destination, std::size_t count) {
     const std::size_t place = count_++;
     if (segments_ == nullptr) return;
@@ -94,7 +98,7 @@ class BlockSegments {
   DType dtype_;
   alignas(Segment) std::byte few_[kFew * sizeof(Segment)];
   std::unique_ptr<Segment[]> many_;
-  Segment* segments_;  ///< in `few_`, or all of `many_`; null: no memory for many
+  Segment* segments_;  ///< points to `few_` or `many_`; null if there is no memory
   std::size_t count_ = 0;
 };
 
@@ -104,20 +108,20 @@ struct Range {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// Share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
+/// Returns share `index` of `parts` near-equal, aligned shares of a range; later ones may be empty.
 Range share_of(Range range, int parts, int index);
 
 class FusedLayout;
-/// True if every element has one source: data is copied, not summed. All segments of a call have
-/// the same kind of source.
+/// True if every element has a single source, so that data is copied, not summed. All segments of a
+/// call have the same kind of source.
 bool has_single_sources(const FusedLayout& layout);
 
 class FusedLayout {
  public:
   static constexpr std::size_t kAlignment = 64;
 
-  /// Elements first .. first + count - 1 of one segment, at `position`. Those in front of them,
-  /// from `start` on, are of the same segment.
+  /// Elements first .. first + count - 1 of one segment, at `position`. The positions from `start`
+  /// on belong to the same segment.
   struct Part {
     std::size_t segment;
     std::size_t first;
@@ -125,41 +129,42 @@ class FusedLayout {
     std::size_t position;
     std::size_t start;
   };
-  /// All segments of a call with data, stream after stream.
+  /// The segments of a call that have data, grouped into streams.
   struct Streams {
     std::vector<std::size_t> segments;
-    std::vector<std::size_t> ends;  ///< of each stream, in `segments`
+    std::vector<std::size_t> ends;  ///< end of each stream in `segments`
   };
 
-  /// `wide` makes float32 the wire type of 16-bit floating-point segments. Keeps its memory from
-  /// one call to the next. The segments must outlive their use here.
+  /// Lays out the segments of a call. `wide` makes float32 the wire type of 16-bit floating-point
+  /// segments. Memory is kept for the next call. The segments must outlive their use here.
   void assign(std::span<const Segment> segments, bool wide);
-  /// Gives elements new positions, until the next assign(): in each of so many strips each stream
-  /// has as large a part as in all of them. for_each_segment() is for a layout without.
+  /// Gives the elements new positions, until the next assign(): in each of `strips` strips, each
+  /// stream has the same proportion as in the whole. for_each_segment() must not be used with such
+  /// a layout.
   void interleave(const Streams& streams, std::size_t strips);
-  /// From now on assign() needs no memory for as many segments.
+  /// Makes assign() need no allocation for up to this number of segments.
   void reserve(std::size_t segments) { begins_.reserve(segments + 1); }
 
   [[nodiscard]] std::size_t total() const { return begins_.back(); }
-  /// The bytes of the elements themselves, without padding and in their own types.
+  /// Returns the bytes of the elements in their own types, without padding.
   [[nodiscard]] std::size_t value_bytes() const { return value_bytes_; }
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
-  /// Where an element lies in a scratch slot that holds `chunk` in the segments' own types: at its
-  /// position in the chunk, but elements narrower than the wire's lie side by side.
+  /// Returns the offset of a part in a scratch slot that holds `chunk` in the segments' own types:
+  /// its position in the chunk, except that elements narrower than the wire type are packed.
   [[nodiscard]] std::size_t slot_offset(const Part& part, Range chunk) const {
     const std::size_t start = std::max(chunk.begin, part.start);
     const std::size_t narrower =
         size_of(wire(part.segment)) / size_of(segments_[part.segment].dtype);
     return (start - chunk.begin) + (part.position - start) / narrower;
   }
-  /// The positions that a segment takes up, with its padding.
+  /// Returns the size of a segment in positions, including its padding.
   [[nodiscard]] std::size_t room_of(std::size_t segment) const;
   [[nodiscard]] DType wire(std::size_t segment) const {
     return wide_ && size_of(segments_[segment].dtype) == 2 ? DType::float32
                                                            : segments_[segment].dtype;
   }
 
-  /// Calls visit(part) for every segment, whole, in order.
+  /// Calls visit(part) for every whole segment, in order.
   template <class Visit>
   void for_each_segment(Visit&& visit) const {
     for (std::size_t s = 0; s < segments_.size(); ++s) {
@@ -167,7 +172,7 @@ class FusedLayout {
     }
   }
 
-  /// Calls visit(part) for every segment's part of the range, in order.
+  /// Calls visit(part) for the part of every segment that lies in the range, in order.
   template <class Visit>
   void for_each_part(Range range, Visit&& visit) const {
     if (range.begin >= range.end) return;
@@ -189,19 +194,19 @@ class FusedLayout {
 
  private:
   struct Progress;
-  /// Gives positions to a stream's bytes up to `end`.
+  /// Gives positions to the bytes of a stream up to `end`.
   void place_until(std::size_t end, const Streams& streams, Progress& place, std::size_t& position);
 
-  /// What lies together of a segment, from this byte of its wire elements on.
+  /// A contiguous part of a segment, beginning at this byte of its wire elements.
   struct Stretch {
     std::size_t segment;
     std::size_t offset;
   };
 
   std::span<const Segment> segments_;
-  /// Where each segment begins, or each stretch, in bytes, then the total.
+  /// The first position of each segment, or of each stretch, followed by the total.
   std::vector<std::size_t> begins_{0, 0};
-  std::vector<Stretch> stretches_;  ///< empty: each segment is one
+  std::vector<Stretch> stretches_;  ///< empty: each segment is one stretch
   std::size_t value_bytes_ = 0;
   bool wide_ = false;
 };

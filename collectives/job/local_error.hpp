@@ -11,16 +11,16 @@
 
 namespace tutti::collectives {
 
-/// What one rank has to tell the others.
+/// An error of this rank that the other ranks have to learn of.
 struct LocalError {
   ErrorCode code;
   std::string text;
-  ErrorScope scope = ErrorScope::caller;  ///< which ranks know of it already
-  bool is_foreign = false;                ///< no Error: code of the program threw it
+  ErrorScope scope = ErrorScope::caller;  ///< the ranks that know of it already
+  bool is_foreign = false;  ///< it is no tutti::Error, but was thrown by the program's code
 };
 
-/// Runs `body`, and calls handle(LocalError) in the handler of what it throws: the one list of what
-/// is caught where one rank's error has to become everybody's.
+/// Runs `body`, and calls handle(LocalError) while handling an exception of it. All places that
+/// make one rank's error known to the others use this function, so they catch the same exceptions.
 template <class Body, class Handle>
 void catching(Body&& body, Handle&& handle) {
   try {
@@ -37,8 +37,8 @@ void catching(Body&& body, Handle&& handle) {
   }
 }
 
-/// Runs `body`, and returns what it throws, if anything. An Error that other ranks know of already
-/// goes through.
+/// Runs `body`, and returns its exception, if there is one. An Error that other ranks know of
+/// already is rethrown.
 template <class Body>
 [[nodiscard]] std::optional<LocalError> caught(Body&& body) {
   std::optional<LocalError> own;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of enumerators, as lists in the order of their values.
+// name_in: names of enumerators, from a list in the order of their values.
 #pragma once
 
 #include <cstddef>
 
 namespace tutti::collectives {
 
-/// The name of an enumerator, of which `kLast` is the last one. "unknown" for other values. Safe in
-/// a signal handler.
+/// Returns the name of an enumerator, of which `kLast` is the last one; "unknown" for other values.
+/// Safe in a signal handler.
 template <auto kLast, std::size_t kCount>
 constexpr const char* name_in(const char* const (&names)[kCount], decltype(kLast) value) noexcept {
   static_assert(kCount == static_cast<std::size_t>(kLast) + 1, "a name for each enumerator");

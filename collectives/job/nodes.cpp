@@ -8,13 +8,13 @@ namespace tutti::collectives {
 
 namespace {
 
-/// By first rank; a node lists its ranks in ascending order already.
+/// Sorts the nodes by their first ranks. The ranks of each node are already in ascending order.
 std::vector<std::vector<int>> ordered(std::vector<std::vector<int>> lists) {
   std::sort(lists.begin(), lists.end());
   return lists;
 }
 
-/// True if rank `first_of(node) + stride * i` is what every node has at place i.
+/// True if all nodes have equally many ranks, and rank i of each is `first_of(node) + stride * i`.
 template <class FirstOf>
 bool follow(const std::vector<std::vector<int>>& lists, FirstOf first_of, int stride) {
   for (std::size_t node = 0; node < lists.size(); ++node) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks are in which node, without a table wherever the layout has a rule.
+// Nodes: which ranks are in which node, without a table if the layout follows a rule.
 //
 //   consecutive   0 1 2 | 3 4 5 | 6 7 8      rank r is on node r / 3, as r % 3
 //   in turn       0 3 6 | 1 4 7 | 2 5 8      rank r is on node r % 3, as r / 3
@@ -17,7 +17,7 @@
 
 namespace tutti::collectives {
 
-/// Goes through what has an operator[], whose items are made when they are asked for.
+/// An iterator for a container whose operator[] creates its items on demand.
 template <class Container, class Item>
 class IndexIterator {
  public:
@@ -61,7 +61,7 @@ class IndexIterator {
   difference_type index_ = 0;
 };
 
-/// The ranks of one node, in ascending order: a rule, or a part of a table that it does not keep.
+/// The ranks of one node, in ascending order: a rule, or a reference to a part of a table.
 class NodeRanks {
  public:
   using Iterator = IndexIterator<NodeRanks, int>;
@@ -77,7 +77,7 @@ class NodeRanks {
   [[nodiscard]] int front() const { return (*this)[0]; }
   [[nodiscard]] Iterator begin() const { return {this, 0}; }
   [[nodiscard]] Iterator end() const { return {this, count_}; }
-  /// The place of a rank in the node; -1 if it is in another.
+  /// Returns the index of a rank in the node; -1 if it is in another node.
   [[nodiscard]] int index_of(int rank) const;
   [[nodiscard]] std::vector<int> list() const { return {begin(), end()}; }
 
@@ -88,20 +88,19 @@ class NodeRanks {
   int count_;
 };
 
-/// All nodes of a group, in the order of their first ranks. Copies share the table, if there is
-/// one.
+/// All nodes of a group, in the order of their first ranks. If there is a table, copies share it.
 class Nodes {
  public:
   using Iterator = IndexIterator<Nodes, NodeRanks>;
 
-  /// Lists of the ranks 0 .. n - 1, in any order of nodes. NOLINTNEXTLINE: a list is nodes
+  /// Constructs nodes from lists of the ranks 0 .. n - 1, in any order. NOLINTNEXTLINE: implicit
   Nodes(std::vector<std::vector<int>> lists = {{0}});
   static Nodes consecutive(int nodes, int ranks_per_node);
   static Nodes in_turn(int nodes, int ranks_per_node);
 
-  /// The table of nodes that follow no rule, as words that another process can read.
+  /// Returns the table for nodes that follow no rule, as words that another process can read.
   static std::vector<std::int32_t> table_of(std::vector<std::vector<int>> lists);
-  /// Nodes with this table, wherever it lies.
+  /// Returns the nodes of such a table, in any memory.
   static Nodes from_table(std::shared_ptr<const std::int32_t> table);
 
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(count_); }
@@ -111,17 +110,17 @@ class Nodes {
   [[nodiscard]] Iterator end() const { return {this, count_}; }
 
   [[nodiscard]] int num_ranks() const { return num_ranks_; }
-  /// The node of a rank.
+  /// Returns the node of a rank.
   [[nodiscard]] int node_of(int rank) const;
   [[nodiscard]] int smallest() const { return smallest_; }
   [[nodiscard]] int largest() const { return largest_; }
-  /// True if ranks follow each other, equally many on each node.
+  /// True if ranks are numbered consecutively, with the same number on each node.
   [[nodiscard]] bool are_consecutive() const { return rule_ == Rule::consecutive; }
   [[nodiscard]] bool have_table() const { return rule_ == Rule::none; }
 
  private:
   enum class Rule { consecutive, in_turn, none };
-  static constexpr std::size_t kHeader = 2;  ///< words before the beginnings of nodes
+  static constexpr std::size_t kHeader = 2;  ///< number of words before the beginnings of nodes
   Nodes(Rule rule, int nodes, int ranks_per_node)
       : rule_(rule),
         count_(nodes),
@@ -135,8 +134,8 @@ class Nodes {
   int num_ranks_ = 0;
   int smallest_ = 0;
   int largest_ = 0;
-  /// Number of nodes, number of ranks, where each node begins and the last ends, the ranks of all
-  /// nodes one after the other, the node of each rank.
+  /// The number of nodes, the number of ranks, the beginning of each node and the end of the last,
+  /// the ranks of all nodes in sequence, and the node of each rank.
   std::shared_ptr<const std::int32_t> table_;
 };
 

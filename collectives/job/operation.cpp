@@ -15,7 +15,7 @@ const char* to_string(Verb verb) noexcept {
   return name_in<Verb::sum_of_gpus>(kNames, verb);
 }
 
-/// They are in the same order.
+/// Relies on the same order of both enumerations.
 Verb of_kind(Kind kind) noexcept {
   constexpr int kFirst = static_cast<int>(Verb::barrier);
   static_assert(kFirst + static_cast<int>(Kind::refusal) == static_cast<int>(Verb::refused_call));

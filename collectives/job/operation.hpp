@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective call before it is made: its kind, its data, and what takes the results.
+// Operation: a collective call before it is made, with its kind, its data, and the consumer of its
+// results.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,11 @@
 
 namespace tutti::collectives {
 
-/// What the caller asked for: "push", say, which may be an allreduce or an allgather. In records,
-/// so that it is a number: a text would be at another address in the process that reads it.
+/// The name by which the caller asked for the operation: a "push" may be an allreduce or an
+/// allgather. It is a number because records are read by other processes, where a text would have
+/// another address.
 enum class Verb : std::uint8_t {
-  of_kind,  ///< the operation's own name
+  of_kind,  ///< the name of the operation's kind
   barrier,
   agree,
   allreduce,
@@ -30,7 +32,7 @@ enum class Verb : std::uint8_t {
   gather,
   scatter,
   alltoall,
-  refused_call,  ///< what a rank makes instead of a call that it cannot make
+  refused_call,  ///< the substitute for a call that this rank cannot make
   init,
   push,
   verify,
@@ -39,7 +41,7 @@ enum class Verb : std::uint8_t {
   sum_of_gpus,
 };
 
-/// "push". Safe in a signal handler.
+/// Returns the name of a verb, such as "push". Safe in a signal handler.
 const char* to_string(Verb verb) noexcept;
 
 enum class Kind : std::uint8_t {
@@ -53,7 +55,7 @@ enum class Kind : std::uint8_t {
   gather,
   scatter,
   alltoall,
-  refusal,  ///< in records: what this rank makes instead of an invalid call
+  refusal,  ///< in records: the substitute for an invalid call
 };
 
 /// True for collectives that only move data, each block from one rank to one other.
@@ -61,60 +63,60 @@ constexpr bool moves_blocks(Kind kind) noexcept {
   return kind == Kind::gather || kind == Kind::scatter || kind == Kind::alltoall;
 }
 
-/// The verb of a call that is called by its kind.
+/// Returns the verb with the name of a kind.
 Verb of_kind(Kind kind) noexcept;
 
-/// Memory that an update of elements writes: so many bytes for each element of a segment, from
-/// `begin` on.
+/// An array that an update writes: `width` bytes for each element of a segment, from `begin` on.
 struct UpdatedArray {
   std::byte* begin;
   std::size_t width;
 };
 
-/// Takes reduced elements as they arrive, in pieces that are still in the cache, instead of having
-/// them written to the outputs: an optimizer's update, for example.
+/// Receives reduced elements piece by piece, while they are still in the cache, instead of having
+/// them written to the outputs. An example is an optimizer's update.
 class Consumer {
  public:
   virtual ~Consumer() = default;
-  /// Elements first .. first + count - 1 of a segment. Every element comes once, in the order of
-  /// segments and elements.
+  /// Processes elements first .. first + count - 1 of a segment. Every element is passed once, in
+  /// the order of segments and elements.
   virtual void consume(std::size_t segment, std::size_t first, std::size_t count,
                        const std::byte* reduced) = 0;
-  /// True if elements may come in any order instead, and from several threads at a time.
+  /// True if elements may be passed in any order, and from several threads at a time.
   [[nodiscard]] virtual bool takes_any_order() const { return false; }
-  /// All that consume() writes for a segment, where that follows from the reduced elements and from
-  /// what is there. Then one rank can update for all ranks of its node, and copy what it wrote to
-  /// their arrays. Ranks whose calls agree have equally many, of the same widths. Empty: each rank
-  /// has to update for itself.
+  /// Returns all arrays that consume() writes for a segment, if the new contents depend only on the
+  /// reduced elements and on the old contents. Then one rank can update for all ranks of its node,
+  /// and copy the result to their arrays. Ranks whose calls agree have the same number of arrays,
+  /// of the same widths. If empty, each rank has to update for itself.
   [[nodiscard]] virtual std::span<const UpdatedArray> updated_arrays(
       std::size_t /*segment*/) const {
     return {};
   }
 };
 
-/// How the float32 sums of an allreduce are packed between nodes: with what their ranks' lanes have
-/// not sent yet.
+/// The compression of an allreduce of float32 elements between nodes. The residuals are what the
+/// lanes of this rank have not sent yet.
 struct Packing {
   const Codec& codec;
-  std::span<float* const> residuals;  ///< one per segment, whole; null without feedback
+  std::span<float* const> residuals;  ///< one for each segment, as a whole; null without feedback
 };
 
-/// What to do. All ranks pass equal kinds, operations, roots, digests, counts and dtypes; the
-/// engine compares them before it touches a buffer.
+/// A collective call to be carried out. All ranks pass equal kinds, reductions, roots, digests,
+/// counts and dtypes; the engine compares them before it touches a buffer.
 struct Operation {
   Kind kind = Kind::barrier;
   ReduceOp reduce = ReduceOp::sum;
-  int root = 0;                       ///< a broadcast or reduce has one; compared, not used
-  std::uint64_t digest = 0;           ///< everything else that must be equal: keys, shapes, dtypes
-  std::uint32_t check = 0;            ///< what the ranks should hold alike; see Engine::run
-  std::span<const Segment> segments;  ///< null, but not empty: this rank has no memory for them
-  Consumer* consumer = nullptr;       ///< null: results go to the segments' outputs
-  FunctionRef<std::string()> describe;  ///< the call in words, without its rank
+  int root = 0;              ///< of a broadcast or reduce; only compared
+  std::uint64_t digest = 0;  ///< of everything else that must be equal: keys, shapes, dtypes
+  std::uint32_t check = 0;   ///< of values that the ranks should have in common, see Engine::run
+  std::span<const Segment> segments;    ///< null but not empty if this rank has no memory for them
+  Consumer* consumer = nullptr;         ///< null: results go to the segments' outputs
+  FunctionRef<std::string()> describe;  ///< returns the call in words, without its rank
   const Packing* packing = nullptr;     ///< null: elements cross between nodes as they are
-  /// Every local rank has data of its own, which is summed with that of the same local rank of the
-  /// other nodes: what GPUs have summed in the node already. Nodes have equally many ranks.
+  /// Every local rank has its own data, which is summed with that of the same local rank of the
+  /// other nodes, as when GPUs have already summed within the node. All nodes have the same number
+  /// of ranks.
   bool lanes_apart = false;
-  const Key* first_key = nullptr;  ///< the first of `keys`, for the record; null for none
+  const Key* first_key = nullptr;  ///< first of `keys` keys, for the record; null if there are none
   std::size_t keys = 0;
   Verb verb = Verb::of_kind;  ///< for the record; `describe` begins with it
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text into a fixed buffer, without the parts of the library that a signal handler may not call.
+// PlainText: composes text in a fixed buffer without library functions that are forbidden in a
+// signal handler.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 namespace tutti::collectives {
 
-/// What does not fit is cut off.
+/// Text that does not fit is cut off.
 class PlainText {
  public:
   explicit PlainText(std::span<char> buffer) noexcept : buffer_(buffer) {}
@@ -34,7 +35,7 @@ class PlainText {
     if (number >= 0) return add(static_cast<std::uint64_t>(number));
     return add("-").add(~static_cast<std::uint64_t>(number) + 1);
   }
-  /// "12.345 s"
+  /// Adds a duration, such as "12.345 s".
   PlainText& add_seconds(double nanoseconds) noexcept {
     const auto milliseconds = static_cast<std::uint64_t>(nanoseconds / 1e6);
     const char decimals[3] = {static_cast<char>('0' + milliseconds / 100 % 10),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pause between two looks at a line that another core will write.
+// relax: the pause between two polls of a cache line that another core will write.
 #pragma once
 
 namespace tutti::collectives {
 
-/// Lets the other hardware thread of the core, and a line that others write, have a moment: polled
-/// without it, a line changes owner in the middle of being written.
+/// Leaves the other hardware thread of the core, and the polled line, alone for a moment. Without
+/// the pause, the line may change owner while another core is in the middle of writing it.
 inline void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

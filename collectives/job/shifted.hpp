@@ -9,7 +9,8 @@
 
 namespace tutti::collectives {
 
-/// A list of addresses, each some bytes further on. Few of them need no memory.
+/// A list of addresses, each increased by the same number of bytes. A few of them need no
+/// allocation.
 template <class Address>
 class Shifted {
  public:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of the library do not take the program's signals.
+// SignalsBlocked: keeps the program's signals away from threads of the library.
 #pragma once
 
 #include <csignal>
 
 namespace tutti::collectives {
 
-/// While it lives, threads that are made take no signal but those of their own mistakes: the rest
-/// are for the program's threads.
+/// Threads that are created during its lifetime receive no signals, except those for their own
+/// faults. All others are for the program's threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

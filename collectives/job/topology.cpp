@@ -8,7 +8,7 @@ namespace tutti::collectives {
 
 namespace {
 
-/// The names of some ranks of a job, numbered anew.
+/// The names of those ranks of a job that form a group, by their ranks in the group.
 class GroupNames final : public RankNames {
  public:
   GroupNames(std::shared_ptr<const RankNames> all, std::vector<int> members)
@@ -95,7 +95,7 @@ std::string listed(const std::vector<Item>& items, const char* last_separator, P
   }
   return text;
 }
-/// "ranks 1, 2 and 5".
+/// Returns a text such as "ranks 1, 2 and 5".
 std::string numbers(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") +
          listed(ranks, " and ", [](int rank) { return std::to_string(rank); });

@@ -12,7 +12,7 @@ int split_point(int n) { return static_cast<int>(std::bit_floor(static_cast<unsi
 
 namespace {
 
-/// Visits the steps of T(count), whose first operand is `first`.
+/// Visits the steps of T(count) over the operands from `first` on.
 void visit_tree(int first, int count, const FunctionRef<void(int left, int right)>& visit) {
   if (count < 2) return;
   const int left_count = split_point(count);
@@ -21,7 +21,7 @@ void visit_tree(int first, int count, const FunctionRef<void(int left, int right
   visit(first, first + left_count);
 }
 
-/// True if blocks of ranks of T(all ranks) are the nodes, whatever their number.
+/// True if the nodes of T(all ranks) are subtrees for any number of nodes.
 bool nodes_are_subtrees(const Nodes& nodes) {
   const auto ranks = static_cast<unsigned>(nodes.largest());
   return nodes.are_consecutive() && (nodes.size() == 1 || std::has_single_bit(ranks));
@@ -46,8 +46,9 @@ CombinePlan CombinePlan::by_rank(Nodes nodes) {
   return plan;
 }
 
-/// Lists the plan of ranks first .. first + count - 1; returns the index of its value. A subtree's
-/// ranks are consecutive in their node, too, because that has its ranks in ascending order.
+/// Adds the plan of ranks first .. first + count - 1 to `listed`, and returns the index of its
+/// value. The ranks of a subtree are also consecutive in their node, because a node has its ranks
+/// in ascending order.
 int CombinePlan::build(int first, int count, Listed& listed) const {
   const int node = nodes_.node_of(first);
   int alike = 1;
@@ -64,7 +65,8 @@ int CombinePlan::build(int first, int count, Listed& listed) const {
   return left;
 }
 
-/// Partials of one node side by side, as they travel. The lowest rank's partial stays the first.
+/// Sorts the partial sums by node, as they are sent. The partial sum of the lowest rank remains the
+/// first.
 void CombinePlan::group_by_node(Listed& listed) {
   std::vector<int> order(listed.partials.size());
   std::iota(order.begin(), order.end(), 0);

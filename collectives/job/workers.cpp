@@ -17,12 +17,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLeastRange = std::size_t{64} << 10;  // a few microseconds of work
-constexpr std::size_t kMostRange = std::size_t{1} << 20;    // what a thread holds others up with
-constexpr std::size_t kRangesEach = 4;  // so that threads of unequal speed end together
+constexpr std::size_t kMostRange = std::size_t{1} << 20;    // the longest delay of the others
+constexpr std::size_t kRangesEach = 4;  // so that threads of different speeds end together
 constexpr auto kSpinForHelpers = std::chrono::microseconds(50);
-constexpr int kPollsPerLook = 32;  // at the clock, which takes as long as some polls
+constexpr int kPollsPerLook = 32;  // the clock takes as long as some polls
 
-/// Polls for as long as this; true as soon as `ready` is.
+/// Polls until `ready` returns true, then returns true. Returns false after `time`.
 template <class Ready>
 bool polled(Clock::duration time, Ready ready) {
   if (ready()) return true;
@@ -43,8 +43,8 @@ Workers::Workers(Options options)
     : options_(std::move(options)),
       least_bytes_(options_.threads > 1 ? kSplitBytes : std::numeric_limits<std::size_t>::max()) {}
 
-/// In a forked process there is nobody to join, and a std::thread that is not joined must not be
-/// destroyed.
+/// Stops the helpers. In a forked process there are no threads to join, but a std::thread that was
+/// not joined must not be destroyed, so it is leaked.
 Workers::~Workers() {
   if (helpers_.empty()) return;
   if (process_ != getpid()) {
@@ -52,7 +52,7 @@ Workers::~Workers() {
     return;
   }
   ends_.store(true);
-  state_.fetch_add(2);  // closed it stays
+  state_.fetch_add(2);  // keeps the job closed
   state_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
 }
@@ -86,9 +86,10 @@ void Workers::await_change(std::uint32_t seen) {
   if (!polled(options_.spin, changed)) state_.wait(seen);
 }
 
-/// A helper says that it is inside before it looks whether a job is open, and the owner closes the
-/// job before it looks whether a helper is inside. Both in one order (seq_cst), so a helper that
-/// comes late sees that the job is closed, or the owner sees the helper and waits for it.
+/// The loop of a helper. It registers in `inside_` before it tests whether a job is open, and the
+/// owner closes the job before it tests whether a helper is inside. All these accesses are
+/// sequentially consistent, so either a late helper sees that the job is closed, or the owner sees
+/// the helper and waits for it.
 void Workers::help(int number) {
   const std::string name = "tutti-" + std::to_string(number);
   pthread_setname_np(pthread_self(), name.c_str());
@@ -114,7 +115,7 @@ void Workers::take_pieces() {
       next_.store(job_.pieces);
     }
   }
-  streaming_fence();  // what was written past the caches is there before this thread says so
+  streaming_fence();  // makes writes past the caches visible before this thread signals its end
 }
 
 void Workers::run(std::size_t pieces, FunctionRef<void(std::size_t)> piece) {
@@ -146,7 +147,7 @@ void Workers::reduce_together(const Reduction& reduction, std::span<const std::b
   });
 }
 
-/// All pieces are taken; those that helpers have begun are about to be done.
+/// Closes the job once all pieces are taken, and waits for helpers that are still in one.
 void Workers::close() {
   state_.fetch_add(1);
   const auto all_out = [&] { return inside_.load() == 0; };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a rank that help with large sums, updates and copies.
+// Workers: the threads of a rank that help with large sums, updates and copies.
 //
 //   caller     run() opens a job | piece 0 | piece 3 | piece 4 | closes it
 //   helper 1   asleep . . . . . . . . | piece 1 | piece 5 |  polls, then sleeps
 //   helper 2   asleep . . . . . . . . . . | piece 2 |  polls, then sleeps
 //
-// Whoever is free takes the next piece, so a helper that the machine has no core for holds nobody
-// up: the caller does what is left, and waits only for helpers that are in the middle of a piece.
+// Any free thread takes the next piece, so that a helper without a core delays nobody: the caller
+// does what is left, and only waits for helpers that are in the middle of a piece.
 #pragma once
 
 #include <algorithm>
@@ -32,20 +32,20 @@
 
 namespace tutti::collectives {
 
-/// From this size on, work is split over the threads of a rank.
+/// Smallest work that is split over the threads of a rank.
 inline constexpr std::size_t kSplitBytes = std::size_t{256} << 10;
 
-/// One owner, whose thread calls run(). Helpers are made at the first call of run(), sleep between
-/// calls, and end with the owner. They take no signals, and compute in the caller's floating-point
-/// mode. A process that was forked has no helpers: there run() does all pieces itself.
+/// The owner's thread calls run(). Helpers are created by the first call that needs them, sleep
+/// between calls, and end with this object. They receive no signals, and compute in the caller's
+/// floating-point mode. A forked process has no helpers; there run() does all pieces itself.
 class Workers {
  public:
   struct Options {
-    int threads = 1;                    ///< the caller among them
-    std::chrono::microseconds spin{0};  ///< how long a helper polls for more before it sleeps
-    /// Told that not all helpers could be made; it may not throw. Fewer change no result.
+    int threads = 1;                    ///< including the caller
+    std::chrono::microseconds spin{0};  ///< how long a helper polls for more work before it sleeps
+    /// Called if not all helpers could be created; must not throw. Fewer helpers change no result.
     std::function<void(const std::string&)> warn{};
-    Pace* pace = nullptr;                               ///< null but in a simulation
+    Pace* pace = nullptr;                               ///< set only in a simulation
     std::shared_ptr<const ProcessorMask> processors{};  ///< null: those of the owner's thread
   };
   explicit Workers(Options options);
@@ -55,16 +55,17 @@ class Workers {
 
   [[nodiscard]] int threads() const { return options_.threads; }
 
-  /// True if work on so many bytes is split. One comparison, because small calls ask too.
+  /// True if work on `bytes` bytes is split. It is a single comparison, because small calls need
+  /// it, too.
   [[nodiscard]] bool splits(std::size_t bytes) const { return bytes >= least_bytes_; }
 
-  /// Calls piece(i) once for every i < pieces, in any order and at the same time, and returns when
-  /// all have returned. What they wrote is then visible to the caller, also past the caches.
-  /// Throws what a piece threw first; pieces that had not begun by then do not run.
+  /// Calls piece(i) once for every i < pieces, in any order and in parallel, and returns when all
+  /// have returned. What they wrote is then visible to the caller, including writes past the
+  /// caches. Rethrows the first exception of a piece; after it no further pieces are begun.
   void run(std::size_t pieces, FunctionRef<void(std::size_t)> piece);
 
-  /// Calls body(first, count) for ranges that cover `elements` elements, each once: a single range
-  /// if they are below the size from which work is split, else as run() does. A range begins at a
+  /// Calls body(first, count) for ranges that together cover `elements` elements: a single range if
+  /// the work is too small to be split, otherwise in parallel as by run(). Each range begins at a
   /// multiple of kCutBytes.
   template <class Body>
   void over(std::size_t elements, std::size_t element_bytes, Body&& body) {
@@ -77,7 +78,7 @@ class Workers {
   }
   static constexpr std::size_t kCutBytes = 4096;
 
-  /// reduce() of kernels/reduce.hpp, by all threads if it is large: the same bits.
+  /// Calls reduce() of kernels/reduce.hpp, in parallel if it is large, with the same bits.
   void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
               std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores) {
     if (!works(count * (sources.size() * size_of(reduction.from) +
@@ -91,8 +92,8 @@ class Workers {
     }
   }
 
-  /// In a simulation, lets the time of reading and writing so many bytes pass. True if the work is
-  /// to be done.
+  /// In a simulation, lets the time of reading and writing `bytes` bytes pass. Returns true if the
+  /// work is to be done.
   [[nodiscard]] bool works(std::size_t bytes) const {
     return options_.pace == nullptr || options_.pace->work(bytes);
   }
@@ -117,15 +118,15 @@ class Workers {
   const Options options_;
   const std::size_t least_bytes_;
   Job job_;
-  std::exception_ptr error_;  ///< written by whoever sets failed_
+  std::exception_ptr error_;  ///< written by the thread that sets failed_
   std::vector<std::thread> helpers_;
   bool made_ = false;
-  long process_ = 0;  ///< that has the helpers
+  long process_ = 0;  ///< the process that has the helpers
   /// Odd while a job is open. Helpers sleep on it.
   alignas(64) SleepableCounter state_;
   std::atomic<bool> ends_{false};
-  alignas(64) SleepableCounter inside_;           ///< helpers that may look at the job
-  alignas(64) std::atomic<std::size_t> next_{0};  ///< the first piece that nobody has taken
+  alignas(64) SleepableCounter inside_;           ///< number of helpers that may access the job
+  alignas(64) std::atomic<std::size_t> next_{0};  ///< the first piece that has not been taken
   std::atomic<bool> failed_{false};
 };
 

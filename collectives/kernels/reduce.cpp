@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a reduction into calls of the compiled loops: tiles that stay in the first-level cache, and
-// blocks of the sources that the tree holds in registers.
+// Divides a reduction into calls of the compiled loops: tiles that stay in the first-level cache,
+// and blocks of sources whose tree fits into registers.
 #include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::size_t kLevels = 16;
 using SourceList = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
 
-/// One call of reduce(): what every tile needs.
+/// The parameters of one call of reduce() that every tile needs.
 class Job {
  public:
   Job(const Kernels& kernels, const Reduction& reduction, SourceList sources) noexcept
@@ -43,7 +43,7 @@ class Job {
     return count * size_of(to_);
   }
 
-  /// Elements `begin` ..< `begin + count` into `target`; count <= tile_count().
+  /// Reduces elements begin .. begin + count - 1 into `target`; count <= tile_count().
   void reduce_tile(std::size_t begin, std::size_t count, std::byte* target) const noexcept {
     if (sources_.size() <= kMaxSources) {
       reduce_block(kernels_[pair_index(from_, to_)], 0, sources_.size(), begin, count, target);
@@ -71,8 +71,8 @@ class Job {
     combining_[pair_index(accumulator_, to)](operands, 2, &target, 1, count);
   }
 
-  KernelsOfTypes kernels_;    ///< of all sources at once
-  KernelsOfTypes combining_;  ///< of some of them
+  KernelsOfTypes kernels_;    ///< for all sources at once
+  KernelsOfTypes combining_;  ///< for some of them
   bool divides_;
   DType from_;
   DType to_;
@@ -128,7 +128,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcep
   if (to != from) std::memcpy(to, from, bytes);
 }
 
-/// Copies past the caches, up to the lines that are not whole.
+/// Copies past the caches, except for incomplete lines at both ends.
 void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
                   std::size_t bytes) noexcept {
   if (to == from) return;
@@ -139,10 +139,10 @@ void stream_bytes(const Kernels& kernels, std::byte* to, const std::byte* from,
   copy_bytes(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
-/// One source of the type of the destinations: the bytes, with their NaNs as they are.
+/// Copies a single source of the destinations' type; NaNs are unchanged.
 void copy_all(const Kernels& kernels, const std::byte* source, Destinations destinations,
               std::size_t bytes, WritePolicy stores) noexcept {
-  // With several destinations in pieces, so that the source is read from memory once.
+  // Several destinations are written in tiles, so that the source is read from memory only once.
   const std::size_t step = destinations.size() == 1 ? bytes : kTileBytes;
   for (std::size_t begin = 0; begin < bytes; begin += step) {
     const std::size_t now = std::min(step, bytes - begin);
@@ -156,7 +156,8 @@ void copy_all(const Kernels& kernels, const std::byte* source, Destinations dest
   }
 }
 
-/// Each tile is reduced into the first destination, and copied on while it is in the cache.
+/// Reduces each tile into the first destination, and copies it to the others while it is in the
+/// cache.
 void reduce_tiles(const Job& job, Destinations destinations, std::size_t count) noexcept {
   const std::size_t step = job.tile_count();
   for (std::size_t begin = 0; begin < count; begin += step) {
@@ -170,7 +171,7 @@ void reduce_tiles(const Job& job, Destinations destinations, std::size_t count) 
   }
 }
 
-/// The same past the caches, for whatever no streaming kernel takes.
+/// Does the same with writes past the caches, for reductions that no streaming kernel supports.
 void stream_tiles(const Kernels& kernels, const Job& job, Destinations destinations,
                   std::size_t count) noexcept {
   alignas(kCacheLineBytes) std::byte tile[kTileBytes];
@@ -184,8 +185,8 @@ void stream_tiles(const Kernels& kernels, const Job& job, Destinations destinati
   }
 }
 
-/// True if lines begin at the same element of all destinations. In memory that is not aligned to an
-/// element, no line begins at one.
+/// True if lines begin at the same element in all destinations. In memory that is not aligned to an
+/// element, no line does.
 bool lines_begin_alike(Destinations destinations, std::size_t element_bytes) noexcept {
   const std::size_t head = bytes_to_line(destinations[0]);
   return head % element_bytes == 0 &&
@@ -264,7 +265,7 @@ void divide_elements(std::byte* elements, std::size_t count, std::size_t divisor
   }
 }
 
-/// The conversions are those of the sums.
+/// Divides 16-bit elements, with the same conversions as sums.
 void divide_halves(DType dtype, std::byte* elements, std::size_t count,
                    std::size_t divisor) noexcept {
   constexpr std::size_t kTile = kTileBytes / sizeof(float);
@@ -288,7 +289,7 @@ void divide_halves(DType dtype, std::byte* elements, std::size_t count,
 void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t divisor) noexcept {
   if (dtype == DType::float32) return divide_elements<float>(elements, count, divisor);
   if (dtype == DType::float64) return divide_elements<double>(elements, count, divisor);
-  assert(size_of(dtype) == 2);  // averages are of floating-point types alone
+  assert(size_of(dtype) == 2);  // only floating-point types have averages
   divide_halves(dtype, elements, count, divisor);
 }
 

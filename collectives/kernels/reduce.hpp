@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reduction kernels: the only arithmetic of the collectives.
+// reduce(): the only arithmetic of the collectives.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,10 @@
 
 namespace tutti::collectives {
 
-/// How the destinations are written. `streaming` goes past the caches (non-temporal stores) and
-/// pays where the destinations are larger than the last-level cache. A signal to a reader must come
-/// after streaming_fence(), once for any number of reductions: it takes as long as some of them.
+/// How destinations are written. `streaming` writes past the caches (non-temporal stores), which is
+/// faster if the destinations are larger than the last-level cache. A signal to a reader must
+/// follow a streaming_fence(). One fence is enough for any number of reductions; it takes as long
+/// as several of them.
 enum class WritePolicy : std::uint8_t { cached, streaming };
 
 /// Element types and operation of one reduction. `from` and `to` are equal, or one is a 16-bit
@@ -40,7 +41,7 @@ struct Reduction {
 void reduce(const Reduction& reduction, std::span<const std::byte* const> sources,
             std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
 
-/// Sums of what an average is made of are sums; the division comes once, at the end.
+/// Returns the reduction for intermediate sums: an average is summed, and divided once at the end.
 constexpr ReduceOp combining(ReduceOp op) noexcept {
   return op == ReduceOp::avg ? ReduceOp::sum : op;
 }
@@ -51,13 +52,14 @@ void divide(DType dtype, std::byte* elements, std::size_t count, std::size_t div
 /// Orders all streaming stores of this thread before its later stores.
 void streaming_fence() noexcept;
 
-/// The vector instructions that reduce() chose on this machine: "AVX-512", "AVX2", "NEON", "plain".
+/// Returns the vector instructions that reduce() uses on this machine: "AVX-512", "AVX2", "NEON" or
+/// "plain".
 const char* vector_instructions() noexcept;
 
 enum class Isa : std::uint8_t { plain, avx2, avx512 };
 /// True if this machine has the instruction set.
 bool has_isa(Isa isa) noexcept;
-/// For tests: reduce() restricted to one instruction set. False if this machine does not have it.
+/// For tests: reduce() with one instruction set. Returns false if this machine does not have it.
 bool reduce_with(Isa isa, const Reduction& reduction, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> destinations, std::size_t count, WritePolicy stores);
 

@@ -2,8 +2,8 @@
 // Conversions between float32 and the two 16-bit floating-point types, on bit patterns.
 //
 // They have no branches, so that a compiler can vectorise a loop around them, and no intermediate
-// value that a flush-to-zero mode would change. Widening keeps what a NaN carries; to 16 bits every
-// NaN becomes the same one, quiet and positive.
+// value that a flush-to-zero mode would change. Widening preserves the payload of a NaN; narrowing
+// to 16 bits maps every NaN to the same one, quiet and positive.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace tutti::collectives {
 
-/// `condition ? yes : no` by masks. Behind a conditional operator a compiler may move the
+/// Evaluates `condition ? yes : no` by masks. For a conditional operator a compiler may move the
 /// arithmetic of one side into a branch, and then does not vectorise it (g++ for AVX2).
 [[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t yes,
                                                       std::uint32_t no) noexcept {
@@ -25,8 +25,8 @@ namespace tutti::collectives {
 
 [[gnu::always_inline]] constexpr std::uint16_t bfloat16_from_float(float value) noexcept {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  // Half of the last kept place, less one unless that place is odd: ties go to even. A carry out of
-  // the mantissa raises the exponent, up to infinity, as it should.
+  // Adds half of the last place kept, or one less if that place is even, so that ties go to even. A
+  // carry out of the mantissa correctly raises the exponent, up to infinity.
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   return static_cast<std::uint16_t>(select((bits & 0x7FFFFFFFu) > 0x7F800000u, 0x7FC0u, rounded));
 }
@@ -34,8 +34,8 @@ namespace tutti::collectives {
 [[gnu::always_inline]] constexpr float float_from_float16(std::uint16_t bits) noexcept {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7FFFu;
-  // Normal numbers, infinity and NaN: the mantissa moves up by 13 places. The exponent is biased so
-  // far up that 31 becomes 255, and a multiplication brings the finite ones back down.
+  // Normal numbers, infinity and NaN: the mantissa moves up by 13 places. The exponent's bias is so
+  // large that 31 becomes 255, and a multiplication scales the finite numbers back.
   const float scaled = std::bit_cast<float>((magnitude << 13) + (0xE0u << 23)) * 0x1p-112f;
   // Subnormal numbers: the mantissa counts units of 2^-24, which are the last places of 0.5 ..< 1.
   const float counted = std::bit_cast<float>(magnitude | (126u << 23)) - 0.5f;
@@ -48,14 +48,16 @@ namespace tutti::collectives {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
-  // 2^16 becomes infinity by the arithmetic below; so must everything above.
+  // The arithmetic below turns 2^16 into infinity, so all larger values are clamped to it.
   const std::uint32_t clamped = select(magnitude < (143u << 23), magnitude, 143u << 23);
-  // The power of two below the value; for a subnormal result that of the smallest normal one.
+  // The power of two at or below the value; for a subnormal result that of the smallest normal
+  // number.
   const std::uint32_t power = select(clamped < (113u << 23), 113u << 23, clamped & 0x7F800000u);
-  // Added to a number 2^13 times as large, the value keeps 10 places: the addition rounds it.
+  // Adding a number 2^13 times as large leaves the value 10 places, so the addition rounds it.
   const std::uint32_t larger = power + (13u << 23);
   const float sum = std::bit_cast<float>(clamped) + std::bit_cast<float>(larger);
-  const std::uint32_t places = std::bit_cast<std::uint32_t>(sum) - larger;  // with the leading 1
+  // Including the leading 1.
+  const std::uint32_t places = std::bit_cast<std::uint32_t>(sum) - larger;
   const std::uint32_t number = ((power - (113u << 23)) >> 13) + places;
   return static_cast<std::uint16_t>(select(magnitude > 0x7F800000u, 0x7E00u, sign | number));
 }

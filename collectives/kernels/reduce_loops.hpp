@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reduction loop, written once as scalar code. Every instruction set inlines it into functions
 // of its own target, where the compiler vectorises it (reduce_plain.cpp, reduce_avx2.cpp,
-// reduce_avx512.cpp). Each element is computed by the same operations wherever it lies, so vector
-// bodies, tails and instruction sets agree in every bit.
+// reduce_avx512.cpp). Each element is computed by the same operations at any position, so that
+// vector bodies, tails and instruction sets give the same bits.
 //
-// One thing a processor leaves open: which of two NaN operands gives its payload to a sum, because
-// a compiler may exchange the operands. Therefore every NaN result becomes the same quiet NaN.
+// One result is left open by the processor: which of two NaN operands determines the payload of a
+// sum, because a compiler may exchange the operands. Therefore every NaN result becomes the same
+// quiet NaN.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@
 
 namespace tutti::collectives {
 
-/// An element type: how it lies in memory, and the type it is computed in.
+/// An element type: its representation in memory, and the type in which it is computed.
 template <class T>
 struct Element {
   using Stored = T;
@@ -61,7 +62,7 @@ using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 template <class T>
 [[gnu::always_inline]] inline T with_one_nan(T value) noexcept {
   if constexpr (std::floating_point<T>) {
-    // Selected as bits: a compiler may take two floating-point NaNs for the same value.
+    // Selects bits, because a compiler may consider two floating-point NaNs the same value.
     constexpr auto kQuiet = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::quiet_NaN());
     const auto bits = std::bit_cast<BitsOf<T>>(value);
     return std::bit_cast<T>(std::isunordered(value, value) ? kQuiet : bits);
@@ -95,9 +96,9 @@ struct Prod {
 };
 
 struct Min {
-  /// Floating point: both halves are one instruction that gives its second operand if the two are
-  /// unordered or equal. OR leaves equal numbers as they are, makes -0 of two different zeros, and
-  /// keeps a NaN a NaN, whose exponent is all ones.
+  /// Floating point: each half is one instruction that returns its second operand if the two are
+  /// unordered or equal. OR leaves equal numbers unchanged, turns two different zeros into -0, and
+  /// keeps a NaN a NaN, because its exponent is all ones.
   template <class T>
   [[gnu::always_inline]] static T apply(T left, T right) noexcept {
     if constexpr (std::floating_point<T>) {
@@ -121,10 +122,10 @@ struct Max {
   }
 };
 
-/// The sum over all sources, divided once: see finished(). Only of floating-point types.
+/// A sum over all sources that finished() divides. Only for floating-point types.
 struct Avg : Sum {};
 
-/// Element `i` of the canonical tree over sources kFirst ..< kFirst + kCount.
+/// Returns element `i` of the canonical tree over sources kFirst .. kFirst + kCount - 1.
 template <class Op, class From, std::size_t kFirst, std::size_t kCount, class Stored>
 [[gnu::always_inline]] inline auto tree(const Stored* const* sources, std::size_t i) noexcept {
   if constexpr (kCount == 1) {
@@ -136,7 +137,7 @@ template <class Op, class From, std::size_t kFirst, std::size_t kCount, class St
   }
 }
 
-/// An operation's value from the tree over all of its sources.
+/// Returns the result of an operation from the tree over all of its sources.
 template <class Op, std::size_t kSources, class T>
 [[gnu::always_inline]] inline T finished(T value) noexcept {
   if constexpr (std::is_same_v<Op, Avg>) {
@@ -146,15 +147,16 @@ template <class Op, std::size_t kSources, class T>
   }
 }
 
-/// The iterations are independent: where a destination is a source, element i is read and written
-/// in the same one. The pragmas say so.
+/// Reduces kSources sources. The pragmas declare the iterations independent: if a destination is a
+/// source, element i is read and written in the same iteration.
 template <class Op, class From, class To, std::size_t kSources, std::size_t kDestinations = 1>
 [[gnu::always_inline]] inline void reduce_loop(const std::byte* const* sources,
                                                std::byte* const* destinations,
                                                std::size_t count) noexcept {
   using In = typename Element<From>::Stored;
   using Out = typename Element<To>::Stored;
-  // Copies that the stores below cannot change, so that they stay in registers.
+  // Local copies of the pointers, which the stores below cannot change, so that they stay in
+  // registers.
   const In* in[kSources];
   for (std::size_t s = 0; s < kSources; ++s) in[s] = reinterpret_cast<const In*>(sources[s]);
   Out* out[kDestinations];
@@ -166,7 +168,7 @@ template <class Op, class From, class To, std::size_t kSources, std::size_t kDes
 #endif
   for (std::size_t i = 0; i < count; ++i) {
     auto value = finished<Op, kSources>(tree<Op, From, 0, kSources>(in, i));
-    // The conversions to 16 bits do the same by themselves.
+    // Conversions to 16 bits already produce a single NaN.
     if constexpr (kSources > 1 && sizeof(Out) == sizeof(value)) value = with_one_nan(value);
     const Out result = Element<To>::store(value);
     out[0][i] = result;
@@ -204,11 +206,13 @@ template <class Op, class From, class To>
   }
 }
 
-/// What a streaming loop reduces before it stores. A few lines: while they drain to memory, the
-/// processor already reads the next; with blocks of 4 KiB it does not, and needs a third longer.
+/// Bytes that a streaming loop reduces before it stores them. With a few lines, the processor reads
+/// the next block while they are written to memory; with blocks of 4 KiB it does not, and takes a
+/// third longer.
 inline constexpr std::size_t kBlockBytes = 256;
 
-/// Whole blocks of two sources. The number of destinations is fixed, which saves a tenth.
+/// Reduces whole blocks of two sources. The number of destinations is a constant, which saves a
+/// tenth of the time.
 template <class Target, class Op, class From, class To, std::size_t kDestinations>
 [[gnu::always_inline]] inline void stream_pair(const std::byte* const* sources,
                                                std::byte* const* destinations,
@@ -243,7 +247,8 @@ template <class Target, class Op, class From, class To>
   constexpr std::size_t kWhole = kBlockBytes / sizeof(Out);
   alignas(kCacheLineBytes) std::byte block[kBlockBytes];
   std::byte* const target[] = {block};
-  // The first step, if it is short, ends where a line ends; the last ends where it must.
+  // The first step may be short, so that it ends at the end of a line; the last one may be short,
+  // too.
   std::size_t step = bytes_to_line(destinations[0]) / sizeof(Out);
   if (step == 0) step = kWhole;
   for (std::size_t begin = 0; begin < count; begin += step, step = kWhole) {
@@ -274,8 +279,8 @@ template <class Target, class Op, class From, class To>
   }
 }
 
-/// One operation, for all pairs of types. Target::cached<Op, From, To> and Target::streaming are
-/// the two bodies above in its instruction set.
+/// Fills in the kernels of one operation for all pairs of types. Target::cached<Op, From, To> and
+/// Target::streaming compile the two bodies above for its instruction set.
 template <class Target, class Op>
 constexpr void fill(Kernels& kernels, ReduceOp op) noexcept {
   const auto add = [&kernels, op]<class From, class To>(From, To) {

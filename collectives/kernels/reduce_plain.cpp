@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reduction loops for what every processor of the architecture has: SSE2, or NEON.
+// The reduction loops for the instructions that every processor of the architecture has: SSE2 or
+// NEON.
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif

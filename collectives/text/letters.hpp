@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters and digits of ASCII, the same under every locale: in Turkish, i and I are no pair.
+// Functions on ASCII letters and digits that do not depend on the locale: in Turkish, i and I are
+// no pair.
 #pragma once
 
 namespace tutti {
