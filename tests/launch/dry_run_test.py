@@ -12,6 +12,8 @@ import launcher
 import verdict
 from launcher import launch
 
+HELPFUL = ("launch.sh", "test.sh", "quickstart.sh", "gpu-check.sh", "calibrate.sh", "compare.py")
+
 
 class DryRun(launcher.Folder):
     def setUp(self):
@@ -190,6 +192,20 @@ class DryRun(launcher.Folder):
         result = launch("--help")
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertIn("--max-restarts N", result.out)
+
+    def test_help_that_cannot_be_written_is_no_success(self):
+        packages = launcher.SCRIPTS.parent / "packages"
+        for script in [*(launcher.SCRIPTS / name for name in HELPFUL), packages / "wheel.sh"]:
+            for unbuffered in ("", "1"):
+                with self.subTest(script=script.name, unbuffered=unbuffered):
+                    with open("/dev/full", "wb") as full:
+                        done = subprocess.run(
+                            [script, "--help"], stdout=full, stderr=subprocess.PIPE,
+                            timeout=launcher.TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+                            env=launcher.environment(PYTHONUNBUFFERED=unbuffered))
+                    self.assertIn(done.returncode, (1, 2, 4), done.stderr)
+                    self.assertIn(b"No space left on device", done.stderr)
+                    self.assertNotIn(b"Traceback", done.stderr)
 
     def test_other_scripts_say_what_they_do_and_do_nothing(self):
         for name in ("test", "quickstart", "gpu-check", "calibrate"):
