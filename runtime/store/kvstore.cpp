@@ -38,7 +38,7 @@ AsyncPushes::Stays stays_of(const AsyncOptions& options) {
 KVStore::KVStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KVStore::KVStore(KVStore&&) noexcept = default;
 KVStore& KVStore::operator=(KVStore&& other) noexcept {
-  KVStore before(std::move(other));  // ends what this one had
+  KVStore before(std::move(other));  // ends the store that this object had
   impl_.swap(before.impl_);
   return *this;
 }
@@ -158,7 +158,7 @@ void KVStore::set_optimizer(std::shared_ptr<Optimizer> optimizer) {
 }
 
 Optimizer& KVStore::optimizer() const {
-  impl().group->await_async();  // pushes use it
+  impl().group->await_async();  // asynchronous pushes use the optimizer
   Optimizer* running = impl().rule().optimizer();
   if (running == nullptr) {
     throw Error(ErrorCode::invalid_argument, "this store runs no optimizer; call set_optimizer");
@@ -208,7 +208,7 @@ Statistics KVStore::statistics() const { return statistics_of(impl().group->stat
 VerifyResult KVStore::verify() { return impl().verify(); }
 void KVStore::agree(const std::function<void()>& body) { impl().agree(body); }
 
-/// The free functions that work on a store.
+/// Lets free functions work on a store.
 class StoreAccess {
  public:
   static KVStore::Impl& impl(const KVStore& store) { return store.impl(); }

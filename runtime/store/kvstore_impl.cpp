@@ -33,22 +33,21 @@ void require_distinct(std::span<const Key> keys) {
 
 }  // namespace
 
-// --- the scope of a call
-// --------------------------------------------------------------------------
+// --- the scope of a call -------------------------------------------------------------------------
 
-/// What holds for every call: at most one thread of the program is in the store, an updater makes
-/// no collective call, no asynchronous call is under way, the plan of the last push is dropped, and
-/// the call's cost is counted. A new call gets all
-/// of this by default; a call that is an exception says so with Traits.
+/// The rules of every call: at most one thread of the program is in the store, an updater makes no
+/// collective call, no asynchronous call is under way, the plan of the last push is dropped, and
+/// the call's cost is counted. A new call gets all of this by default; a call that is an exception
+/// says so with Traits.
 class KVStore::Impl::CallScope {
  public:
   struct Traits {
     bool is_collective = true;
-    bool waits = true;        ///< a collective call, for the asynchronous ones before it
-    bool keeps_plan = false;  ///< keys, their memory and the way to update stay as they are
+    bool waits = true;        ///< a collective call waits for the asynchronous calls before it
+    bool keeps_plan = false;  ///< keys, their memory and the rule of update stay as they are
     bool is_counted = true;
   };
-  /// Those of a call that goes on when it returns.
+  /// Traits of a call that goes on when it returns.
   static Traits of_async_call() {
     return {.waits = false, .keeps_plan = true, .is_counted = false};
   }
@@ -95,7 +94,7 @@ class KVStore::Impl::CallScope {
 
  private:
   Impl& store_;
-  bool is_in_updater_;  ///< of an asynchronous push, which has the engine
+  bool is_in_updater_;  ///< updater of an asynchronous push, which has the engine
   bool is_counted_;
 };
 
@@ -110,8 +109,7 @@ decltype(auto) KVStore::Impl::locally(const char* call, Body body) const {
   }
 }
 
-// --- tensors
-// --------------------------------------------------------------------------------------
+// --- tensors -------------------------------------------------------------------------------------
 
 std::vector<Entry> KVStore::Impl::new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
                                               Storage storage) {
@@ -173,8 +171,7 @@ void KVStore::Impl::push(const Keys& keys, const Values& values, const Outputs* 
   copy_out(outputs_, !is_on_gpu && dense_push_.writes_outputs() ? 1 : 0);
 }
 
-// --- asynchronous pushes
-// --------------------------------------------------------------------------
+// --- asynchronous pushes -------------------------------------------------------------------------
 
 Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const Outputs* outputs,
                                   int priority, AsyncPushes::Stays stays) {
@@ -183,7 +180,8 @@ Pending KVStore::Impl::push_async(const Keys& keys, const Values& values, const 
                  [&] { return async_pushes_->push(keys, values, outputs, priority, stays); });
 }
 
-/// All ranks have a key in the same kind of memory, wherever their values are.
+/// True if a key is on a GPU. All ranks have a key in the same kind of memory, wherever their
+/// values are.
 bool KVStore::Impl::has_key_on_gpu(const Keys& keys) {
   return std::ranges::any_of(keys.list(), [&](const Key& key) {
     const Entry* entry = table_.find(key);
@@ -198,7 +196,7 @@ void KVStore::Impl::push_as_set(const Keys& keys, const Values& values, int prio
   locally("push_async", [&] { async_pushes_->push_unheld(keys, values, priority, unheld_); });
 }
 
-/// Not in an updater, which pulls while the program pushes.
+/// Throws the errors of a key's pushes; not in an updater, which pulls while the program pushes.
 void KVStore::Impl::throw_failed(const Key& key) {
   if (group->is_async_thread() || unheld_.is_empty()) return;
   if (const Entry* entry = table_.find(key)) unheld_.throw_of(*entry);
@@ -209,7 +207,7 @@ void KVStore::Impl::await(const Key& key) {
   if (const Entry* entry = table_.find(key)) async_pushes_->await(*entry);
 }
 
-/// Pulls beside pushes under way, which have the statistics.
+/// Counts the pulls that were made while pushes under way had the statistics.
 void KVStore::Impl::fold_pulls() {
   if (uncounted_pulls_.calls == 0) return;
   auto& totals = totals_of(engine().statistics(), "pull", std::span<Entry* const>());
@@ -218,7 +216,7 @@ void KVStore::Impl::fold_pulls() {
   uncounted_pulls_ = {};
 }
 
-/// The first `written` outputs of each key have their values already.
+/// Copies replicas to outputs, of which the first `written` of each key have their values already.
 void KVStore::Impl::copy_out(const PullPlan& plan, std::size_t written) {
   DeviceCopies& copies = group->is_async_thread() ? copies_beside_ : copies_;
   copies.clear();
@@ -228,10 +226,11 @@ void KVStore::Impl::copy_out(const PullPlan& plan, std::size_t written) {
     }
   }
   copies.run();
-  device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
+  device_push_.check();  // a sum that was aborted also ends, and leaves undefined values
 }
 
-/// A "local" store is on the cpu; the others keep a key where it comes from.
+/// The device of a new key. A "local" store is on the CPU; other stores keep a key where its first
+/// value is.
 Device KVStore::Impl::home_of(const ConstTensorView& value) const {
   return type == "local" || value.device().kind == DeviceKind::cpu ? cpu() : value.device();
 }
@@ -256,7 +255,7 @@ void KVStore::Impl::count_pull(PullPlan& plan) {
   engine().statistics().count_as(plan.totals(engine().statistics()), plan.bytes());
 }
 
-/// An updater of an asynchronous push may pull while the program does.
+/// Pulls. An updater of an asynchronous push may pull while the program does.
 void KVStore::Impl::pull(const Keys& keys, const Outputs& outputs, const PullOptions& options) {
   for (const Key& key : keys.list()) await(key);
   const CallScope scope(*this, "pull", {.is_collective = false, .keeps_plan = true});
@@ -279,7 +278,7 @@ const Entry& KVStore::Impl::entry(const Key& key) {
   return locally("view", [&]() -> const Entry& { return table_.at(key); });
 }
 
-/// Keys come by collective calls alone, which wait for pushes under way.
+/// The keys in order. They are added by collective calls alone, which wait for pushes under way.
 std::vector<Key> KVStore::Impl::keys() {
   std::vector<Key> keys;
   for (const auto& [key, entry] : table_) keys.push_back(key);
@@ -328,8 +327,7 @@ void KVStore::Impl::agree(const std::function<void()>& body) {
   tutti::agree(engine(), body);
 }
 
-// --- rows
-// -----------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 void KVStore::Impl::init_rows(const Key& key, const Shape& shape, DType dtype, Device device) {
   const CallScope scope(*this, "init_row_sparse");
@@ -367,15 +365,14 @@ void KVStore::Impl::pull_rows(const Keys& keys, const RowSparseOutputs& outputs,
   for (const Key& key : keys.list()) throw_failed(key);
   locally("row_sparse_pull", [&] {
     const std::uint64_t bytes = row_pull_.run(table_, keys, outputs, row_ids);
-    device_push_.check();  // a sum that was aborted ends, too, and leaves what it has
+    device_push_.check();  // a sum that was aborted also ends, and leaves undefined values
     const auto key_itself = [](const Key& key) -> const Key& { return key; };
     auto& statistics = engine().statistics();
     statistics.count_as(totals_of(statistics, "row_sparse_pull", keys.list(), key_itself), bytes);
   });
 }
 
-// --- files, comparisons
-// ---------------------------------------------------------------------------
+// --- files, comparisons --------------------------------------------------------------------------
 
 void KVStore::Impl::save(const std::filesystem::path& directory, const Metadata& metadata) {
   const CallScope scope(*this, "save");
@@ -422,8 +419,9 @@ VerifyResult KVStore::Impl::verify() {
   return compare(entries);
 }
 
-/// A push that was refused before its first update may have made them on some ranks alone, and so
-/// may one that was refused before it was compressed have made residuals.
+/// Drops states and residuals that were never used. A push that was refused before its first update
+/// may have made states on some ranks alone, and one that was refused before it was compressed may
+/// have made residuals.
 void KVStore::Impl::drop_unused_states() {
   for (auto& [key, entry] : table_) {
     if (entry.updates == 0) entry.states.clear();
@@ -431,7 +429,7 @@ void KVStore::Impl::drop_unused_states() {
   }
 }
 
-/// `entries` are the same on every rank.
+/// Compares `entries`, which are the same on every rank.
 VerifyResult KVStore::Impl::compare(std::span<Entry* const> entries) {
   VerifyResult result = Comparison(*group).run(entries, rule_.optimizer());
   healed_ += result.healed;

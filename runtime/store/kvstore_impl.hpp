@@ -57,13 +57,14 @@ class TUTTI_INTERNAL KVStore::Impl {
     row_pull_.leak_until_exit();
   }
 
-  /// Outputs that a pull will fill are looked at before there are keys.
+  /// Makes keys. Outputs that a pull will fill are checked before there are keys.
   void init(const Keys& keys, const Values& values, Storage storage,
             const Outputs* outputs = nullptr);
   void push(const Keys& keys, const Values& values, const Outputs* outputs);
   Pending push_async(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
                      AsyncPushes::Stays stays);
-  /// What push() is: with Settings::asynchronous one that goes on, if its keys are on the host.
+  /// The push() of the public API: with Settings::asynchronous it goes on after returning, if its
+  /// keys are on the host.
   void push_as_set(const Keys& keys, const Values& values, int priority);
   void pull(const Keys& keys, const Outputs& outputs, const PullOptions& options);
   void init_rows(const Key& key, const Shape& shape, DType dtype, Device device);
@@ -90,13 +91,14 @@ class TUTTI_INTERNAL KVStore::Impl {
  private:
   class CallScope;
 
-  /// Runs what one rank alone may fail in, while the others go on: its error says where.
+  /// Runs a body that may fail on one rank alone, while the others go on: its error names this
+  /// rank.
   template <class Body>
   decltype(auto) locally(const char* call, Body body) const;
   void warn_of_ignored(const Entry& entry);
   void count_pull(PullPlan& plan);
   void copy_out(const PullPlan& plan, std::size_t written);
-  /// Where a key lives whose first value is there.
+  /// The device on which a key lives whose first value is `value`.
   [[nodiscard]] Device home_of(const ConstTensorView& value) const;
   [[nodiscard]] collectives::Engine& engine() const { return group->engine(); }
   [[nodiscard]] std::vector<Entry> new_entries(const std::vector<KeyGroup<ConstTensorView>>& groups,
@@ -105,23 +107,23 @@ class TUTTI_INTERNAL KVStore::Impl {
   VerifyResult compare(std::span<Entry* const> entries);
   /// Returns when no push of a key is under way.
   void await(const Key& key);
-  /// In a pull: throws what pushes of the key have failed with, see UnheldPushes.
+  /// Called in a pull: throws the errors of the key's pushes, see UnheldPushes.
   void throw_failed(const Key& key);
   void fold_pulls();
   [[nodiscard]] bool has_key_on_gpu(const Keys& keys);
 
   KeyTable table_;
   UpdateRule rule_;
-  std::optional<OptimizerUse> use_;  ///< of the rule's optimizer
+  std::optional<OptimizerUse> use_;  ///< the use of the rule's optimizer
   GradientCompression compression_;
   const StoreState state_{group, table_, rule_, compression_};
   PushPlan push_plan_;
-  PullPlan outputs_;    ///< of a pushpull
-  PullPlan pull_plan_;  ///< of the program's thread
+  PullPlan outputs_;    ///< outputs of a pushpull
+  PullPlan pull_plan_;  ///< pulls of the program's thread
   DensePush dense_push_;
   DevicePush device_push_;
   DeviceCopies copies_;
-  DeviceCopies copies_beside_;  ///< of updaters that pull while the program does
+  DeviceCopies copies_beside_;  ///< copies for updaters that pull while the program does
   SparsePush sparse_push_;
   RowPull row_pull_;
   StoreFiles files_;
@@ -129,12 +131,12 @@ class TUTTI_INTERNAL KVStore::Impl {
   std::mutex mutex_of_ignored_;
   int calls_under_way_ = 0;  ///< above 1 inside an updater
   std::atomic<std::thread::id> thread_{};
-  std::uint64_t healed_ = 0;  ///< chunks, without those that pushes healed
+  std::uint64_t healed_ = 0;  ///< chunks healed, without those that pushes healed
   UnheldPushes unheld_;
   struct {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;
-  } uncounted_pulls_;  ///< made while pushes were under way
+  } uncounted_pulls_;  ///< pulls that were made while pushes were under way
   std::unique_ptr<AsyncPushes> async_pushes_;
 };
 

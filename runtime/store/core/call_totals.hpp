@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of a store are counted as: a call and its list of keys.
+// Statistics of a store's calls: totals for each call and list of keys.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace tutti {
 
-/// `key_of` gives the key of an item. The same keys in another order are another list.
+/// The totals of a call for the keys of these items, which `key_of` gives. The same keys in another
+/// order are another list.
 template <class Items, class KeyOf>
 collectives::CallTotals& totals_of(collectives::StatisticsCollector& statistics,
                                    std::string_view call, const Items& items, KeyOf key_of) {
@@ -32,7 +33,7 @@ inline collectives::CallTotals& totals_of(collectives::StatisticsCollector& stat
                    [](const Entry* entry) -> const Key& { return entry->key; });
 }
 
-/// The bytes of one value of each key.
+/// The bytes that one value of each key has in all.
 inline std::uint64_t bytes_of(std::span<Entry* const> entries) {
   std::uint64_t bytes = 0;
   for (const Entry* entry : entries) bytes += entry->replica.size_bytes();

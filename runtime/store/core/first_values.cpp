@@ -18,11 +18,11 @@ void broadcast_first_values(Group& group, const char* call, std::span<Entry> ent
   std::string text;
   std::uint64_t digest = 0;
   std::optional<HostCopies> host_copies;
-  std::vector<Tensor> from_gpus;  // rank 0's values that are there
+  std::vector<Tensor> from_gpus;  // rank 0's values on GPUs
   std::vector<collectives::Segment> segments;
   throw_together(group.engine(), call, [&] {
     for (Entry& entry : entries) fresh.push_back(&entry);
-    text = call_to_string(call, fresh);  // with the keys where they will live
+    text = call_to_string(call, fresh);  // names the keys where they will live
     digest = digest_of(fresh);
     host_copies.emplace(group, fresh);
     for (std::size_t i = 0; i < entries.size(); ++i) {

@@ -20,7 +20,7 @@ struct Staged {
   std::vector<Tensor> states;
 };
 
-/// Errors  invalid_argument: not what the optimizer keeps for the entry.
+/// Errors  invalid_argument: the given states are not those that the optimizer keeps for the entry.
 void require_fit(const Optimizer& optimizer, const Entry& entry, const KeyStates& given) {
   require_updatable(optimizer, entry);
   const bool is_half = size_of(entry.dtype()) == 2;

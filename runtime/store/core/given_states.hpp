@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's states from the program, in place of those that the store has.
+// Replaces an optimizer's states by those that the program gives.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// Collective. Errors: those of set_optimizer_states().
+/// Carries out set_optimizer_states(). Collective. Errors: those of that call.
 void take_states(Group& group, KeyTable& table, const UpdateRule& rule,
                  std::span<const KeyStates> given);
 

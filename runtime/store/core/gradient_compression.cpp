@@ -24,7 +24,7 @@ const OptionBounds kPositiveFloat{[](double value) {
                                   },
                                   "a number above 0 that float32 can hold"};
 
-/// The names of Leg.
+/// The names of the legs, in the order of Leg.
 constexpr const char* kLegs[] = {"all", "between"};
 
 OptionFields fields_of(None& /*options*/) { return {}; }
@@ -51,7 +51,7 @@ const std::vector<Compression>& kinds() {
   return kKinds;
 }
 
-/// In the order of Compression's alternatives, and of kinds().
+/// The names of the compressions, in the order of Compression's alternatives, and of kinds().
 constexpr const char* kNames[] = {"none", "2bit", "1bit", "fp16", "bf16", "topk"};
 static_assert(std::size(kNames) == std::variant_size_v<Compression>);
 

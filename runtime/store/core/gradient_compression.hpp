@@ -15,7 +15,7 @@ namespace tutti {
 
 class GradientCompression {
  public:
-  GradientCompression() = default;  ///< none
+  GradientCompression() = default;  ///< no compression
   /// Errors  invalid_argument: an option out of its range.
   explicit GradientCompression(const Compression& options);
 
@@ -28,9 +28,10 @@ class GradientCompression {
 
   [[nodiscard]] bool is_on() const { return codec_ != nullptr; }
   [[nodiscard]] const Compression& options() const { return options_; }
-  /// Equal on ranks that compress alike.
+  /// A digest that is equal on ranks that compress alike.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  /// For messages: empty for none, else ", compressed by 2bit,threshold=0.5,leg=all".
+  /// The compression for messages: empty for none, else ", compressed by
+  /// 2bit,threshold=0.5,leg=all".
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -16,9 +16,9 @@ namespace tutti {
 
 namespace {
 
-constexpr double kEpsilon = 1e-6;  // as torch.nn.utils.clip_grad_norm_
+constexpr double kEpsilon = 1e-6;  // that of torch.nn.utils.clip_grad_norm_
 
-/// The program multiplies by it in float32.
+/// The nearest scale that is normal in float32, in which the program multiplies by it.
 double kept_normal(double scale) {
   using Limits = std::numeric_limits<float>;
   return std::clamp(scale, double{Limits::min()}, double{Limits::max()});
@@ -63,8 +63,8 @@ std::optional<double> GradientScaler::take(double squares) {
   return 1 / scale * std::min(1.0, *options.clip_global_norm / (state_.norm + kEpsilon));
 }
 
-/// A dynamic scale meets such pushes by design, and rarely; without one they are a fault of the
-/// training, which goes nowhere meanwhile.
+/// Skipped pushes are expected, and rare, with a dynamic scale; without one they are a fault of the
+/// training, which makes no progress meanwhile.
 std::optional<double> GradientScaler::take(double squares, Group& group,
                                            std::span<Entry* const> entries) {
   const double before = state_.loss_scale;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clip_global_norm and loss_scale do to the gradients of a push: one number for all of them.
+// Scaling of a push's gradients by clip_global_norm and loss_scale: one factor for all of them.
 //
-// The sums are whole before the first update, so that their norm is known: the same on all ranks,
-// as the sums are. From it every rank concludes by itself, without a message, what all others
-// conclude: to skip the push, or what to multiply the gradients by.
+// The sums are whole before the first update, so that their norm is known. It is the same on all
+// ranks, as the sums are, so every rank concludes from it without a message whether to skip the
+// push, or by which factor to multiply the gradients.
 //
 //   norm   = |rescale_grad| / scale * sqrt(sum of the squares of all elements of all keys)
 //   factor = 1 / scale * min(1, clip_global_norm / (norm + 1e-6))
@@ -34,28 +34,28 @@ struct Entry;
 
 class GradientScaler {
  public:
-  /// With the options of an optimizer that needs() it; the optimizer must outlive this.
+  /// A scaler with the options of an optimizer that needs() one; the optimizer must outlive it.
   explicit GradientScaler(const Optimizer& optimizer) : optimizer_(optimizer) { reset(); }
 
   [[nodiscard]] static bool needs(const OptimizerOptions& options) {
     return options.clip_global_norm || options.loss_scale;
   }
 
-  /// Takes the squares of a push's sums, over all keys, and moves the scale. Returns what the
-  /// gradients are multiplied by besides rescale_grad; none if the push is to be skipped.
+  /// Takes the squares of a push's sums, over all keys, and moves the scale. Returns the factor of
+  /// the gradients besides rescale_grad; none if the push is to be skipped.
   [[nodiscard]] std::optional<double> take(double squares);
 
-  /// The same, where a push is skipped with a line in the log and the statistics. `entries` are its
-  /// keys.
+  /// Takes the squares likewise; a skipped push is logged and counted in the statistics. `entries`
+  /// are the keys of the push.
   [[nodiscard]] std::optional<double> take(double squares, Group& group,
                                            std::span<Entry* const> entries);
 
   [[nodiscard]] const GradientScaling& state() const { return state_; }
-  /// Goes on from what a file has. A scale that does not move is this optimizer's.
+  /// Takes over the state of a file. A scale that is not dynamic stays that of this optimizer.
   void restore(const GradientScaling& state);
-  /// As set_optimizer() starts it.
+  /// Starts the scale and its counters anew, as set_optimizer() does.
   void reset();
-  /// Equal on ranks whose next push gets the same factor from the same sums.
+  /// A digest that is equal on ranks whose next push gets the same factor from the same sums.
   [[nodiscard]] std::uint64_t fingerprint() const;
 
  private:
@@ -63,10 +63,11 @@ class GradientScaler {
   GradientScaling state_;
 };
 
-/// The squares of one key's sum, by all threads.
+/// The sum of the squares of one key's sum, computed by all threads.
 [[nodiscard]] double squares_of(const collectives::Segment& sum, collectives::Workers& workers);
 
-/// "clip_global_norm and loss_scale are ...": why a push with a scaler is refused.
+/// The text of an error that refuses a push with a scaler: "clip_global_norm and loss_scale are
+/// ...".
 [[nodiscard]] std::string scaler_refusal(const std::string& why);
 
 }  // namespace tutti

@@ -23,7 +23,7 @@ ConstTensorView ReadableValues::take(const ConstTensorView& value) {
   return copies_.back();
 }
 
-/// Copies all before anything is exchanged, so that a lack of memory changes nothing.
+/// Copies all entries before anything is exchanged, so that a lack of memory changes nothing.
 HostCopies::HostCopies(Group& group, std::span<Entry* const> entries) : group_(group) {
   for (Entry* entry : entries) {
     if (entry->replica.device().kind == DeviceKind::cpu) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in the host's memory of what is on GPUs: keys, for files and digests, which are made on
-// the host, and values.
+// Copies of values on GPUs in the host's memory: of keys, for files and digests, which are made on
+// the host, and of pushed values.
 #pragma once
 
 #include <span>
@@ -11,9 +11,9 @@
 
 namespace tutti {
 
-/// While it lives, the replicas and states of these entries that are on GPUs are copies in the
-/// host's memory. Afterwards they are on the GPUs again, unchanged unless write_back() was called.
-/// Local.
+/// While an object lives, the replicas and states of these entries that are on GPUs are copies in
+/// the host's memory. Afterwards they are on the GPUs again, unchanged unless write_back() was
+/// called. Local.
 class HostCopies {
  public:
   /// Errors  out_of_memory.
@@ -35,12 +35,12 @@ class HostCopies {
   std::vector<Moved> moved_;
 };
 
-/// Values where the host can read them. Local.
+/// Values in memory that the host can read. Local.
 class ReadableValues {
  public:
   explicit ReadableValues(Group& group) : group_(group) {}
 
-  /// The value itself, or a copy of one on a GPU, made behind what is in the GPU's stream. It waits
+  /// The value itself, or a copy of one on a GPU, made behind the work in the GPU's stream. Waits
   /// for that copy, which lives until clear(). Errors: out_of_memory, timeout, communication (the
   /// group has failed).
   [[nodiscard]] ConstTensorView take(const ConstTensorView& value);

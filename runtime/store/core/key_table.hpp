@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store holds, key by key.
+// The table of a store's keys, with all that the store holds for each.
 #pragma once
 
 #include <cstdint>
@@ -20,32 +20,34 @@ namespace collectives {
 struct CallTotals;
 }
 
-/// One key: this rank's replica, and what its updater keeps for it.
+/// One key: this rank's replica, and the data that updates and pushes of the key keep.
 struct Entry {
   Key key;
-  std::size_t order;  ///< how many keys were initialised before it
+  std::size_t order;  ///< the number of keys that were initialised before it
   Tensor replica;
   std::uint64_t updates = 0;     ///< pushes since the optimizer was set
   std::vector<Tensor> states{};  ///< the optimizer's state tensors
-  std::optional<Tensor>
-      sum{};  ///< where several values of one push are summed; made when first needed
-  std::optional<Tensor> residual{};  ///< what gradient compression has yet to send from this rank
-  bool has_sent = false;             ///< a compressed push is complete, on all ranks
-  std::shared_ptr<void> pages{};     ///< a row-sparse key's memory; null for a dense key
+  /// The sum of several values of one push; made when first needed.
+  std::optional<Tensor> sum{};
+  /// Values that gradient compression has yet to send from this rank.
+  std::optional<Tensor> residual{};
+  bool has_sent = false;          ///< true once a compressed push is complete, on all ranks
+  std::shared_ptr<void> pages{};  ///< a row-sparse key's memory; null for a dense key
 
-  /// Up to where ranks have compared this key: see Sample.
+  /// How far ranks have compared this key: see Sample.
   struct Verified {
     std::size_t earned = 0;  ///< bytes that the next push may digest
-    std::size_t tensor = 0;  ///< where to go on: 0 is the replica, then the states
+    std::size_t tensor = 0;  ///< the tensor to go on with: 0 is the replica, then come the states
     std::size_t first = 0;   ///< the next byte of that tensor
   } verified{};
 
-  /// What pushes of this key by itself look up once.
+  /// The results of look-ups that pushes of this key by itself make once.
   struct Alone {
-    std::uint64_t digest = 0;                 ///< digest_of() it
-    collectives::CallTotals* push = nullptr;  ///< where they are counted; null before the first
-    const std::byte* known_apart = nullptr;   ///< a value that lay in no replica of the store
-    std::size_t keys_then = 0;                ///< when that was seen
+    std::uint64_t digest = 0;                 ///< digest_of() this entry
+    collectives::CallTotals* push = nullptr;  ///< the totals of these pushes; null before the first
+    /// A value that was found to lie in no replica of the store.
+    const std::byte* known_apart = nullptr;
+    std::size_t keys_then = 0;  ///< the number of keys when that was found
   } alone{};
 
   [[nodiscard]] const Shape& shape() const { return replica.shape(); }
@@ -58,16 +60,16 @@ struct Entry {
   [[nodiscard]] bool is_on_gpu() const { return replica.device().kind == DeviceKind::gpu; }
 };
 
-/// "key 3 (2, 3) float32".
+/// The key for messages: "key 3 (2, 3) float32".
 std::string to_string(const Key& key, const Shape& shape, DType dtype);
 
-/// Throws invalid_argument, with the key and then why.
+/// Throws invalid_argument, with the key and the reason.
 [[noreturn]] void throw_invalid_argument(const Entry& entry, const std::string& why);
 
 /// Errors  invalid_argument, naming the key and `what` the tensor is, if shape or dtype differ.
 void require_shape(const Entry& entry, const ConstTensorView& tensor, const char* what);
 void require_dtype(const Entry& entry, const ConstTensorView& tensor, const char* what);
-/// Both.
+/// Requires both the entry's shape and its dtype.
 inline void require_like(const Entry& entry, const ConstTensorView& tensor, const char* what) {
   require_shape(entry, tensor, what);
   require_dtype(entry, tensor, what);
@@ -79,7 +81,7 @@ bool before(const Entry& left, const Entry& right);
 /// Digest of keys, shapes, dtypes and kinds of storage and device, in order.
 std::uint64_t digest_of(std::span<Entry* const> entries);
 
-/// "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
+/// A call for messages: "push of key 3 (2, 3) float32", "push of 2 keys: key 5 ..., key 7 ...".
 std::string call_to_string(const char* call, std::span<Entry* const> entries);
 
 class KeyTable {
@@ -101,19 +103,19 @@ class KeyTable {
   /// All entries, in the order of their init.
   [[nodiscard]] std::vector<Entry*> in_order();
 
-  /// The largest update count of all keys: what a schedule goes by.
+  /// The largest update count of all keys, which schedules go by.
   [[nodiscard]] std::uint64_t most_updates() const { return most_updates_; }
-  /// Keys of this table have been updated once more.
+  /// Notes that these keys of the table have been updated once more.
   void count_updates(std::span<Entry* const> entries);
-  /// Counts were set otherwise.
+  /// Finds most_updates() anew, after update counts were replaced, as by a load.
   void recount();
 
-  /// Memory that is part of no key's replica, as far as it goes around an address; empty if that is
-  /// in one. Good until a key is added.
+  /// The range of memory around an address that is part of no key's replica; empty if the address
+  /// is in a replica. Valid until a key is added.
   struct Gap {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
-    bool has_end = true;  ///< false: no replica follows
+    bool has_end = true;  ///< false: the range is open, since no replica follows
     [[nodiscard]] bool has(const std::byte* memory) const {
       return memory >= begin && (memory < end || !has_end);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a pull, or of the outputs of a pushpull: which tensors get which keys.
+// The plan of a pull, or of the outputs of a pushpull: the keys, and the tensors that get their
+// values.
 //
 // Training pulls the same list in every step, into the same memory. The plan of the last pull is
 // kept, and the next one compares lists instead of looking its keys up. No call of the store takes
@@ -28,17 +29,17 @@ class PullPlan {
   explicit PullPlan(const KeyTable& table) : table_(table) {}
 
   /// Looks the keys up. With `skip_sparse`, row-sparse keys are left out, and are in skipped().
-  /// Errors: invalid_argument for an unknown key, an output that is not like its key, but for its
-  ///         dtype with Cast::yes, and what resolve() finds.
+  /// Errors: invalid_argument for an unknown key, an output whose shape is not its key's, or whose
+  /// dtype is not without Cast::yes; those of resolve().
   void take(const Keys& keys, const Outputs& outputs, Cast cast, bool skip_sparse);
 
   [[nodiscard]] std::span<const PullItem> items() const { return items_; }
   [[nodiscard]] std::span<const Entry* const> skipped() const { return skipped_; }
   /// The bytes of all outputs.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Another one for each plan: as long as it is the same, so are the items.
+  /// A number that differs from plan to plan: as long as it is the same, so are the items.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  /// Where pulls of this list are counted. The statistics are always the same.
+  /// The totals of pulls of this list. `statistics` are always the same.
   [[nodiscard]] collectives::CallTotals& totals(collectives::StatisticsCollector& statistics);
 
  private:
@@ -50,9 +51,9 @@ class PullPlan {
   std::vector<const Entry*> skipped_;
   std::uint64_t bytes_ = 0;
   std::uint64_t number_ = 0;
-  collectives::CallTotals* totals_ = nullptr;  ///< null: not looked up yet
+  collectives::CallTotals* totals_ = nullptr;  ///< null until they are looked up
 
-  // The last lists, as they were given. No keys: there is no plan.
+  // The last lists, as they were given. Without keys there is no plan.
   std::vector<Key> keys_;
   std::vector<TensorView> outputs_;
   std::vector<std::size_t> groups_;

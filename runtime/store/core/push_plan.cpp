@@ -32,7 +32,7 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
   if (!has_one_each(keys, values) || !std::ranges::equal(list, keys_)) return false;
   is_reused_ = std::ranges::equal(tensors, values_, are_one);
   if (is_reused_) return true;
-  values_.clear();  // should one be refused
+  values_.clear();  // in case a value is refused
   for (std::size_t i = 0; i < list.size(); ++i) {
     PushItem& item = items_[places_[i]];
     require_usable(list[i], tensors[i]);
@@ -44,7 +44,7 @@ bool PushPlan::take_again(const Keys& keys, const Values& values) {
   return true;
 }
 
-/// A push of one value of one key: what take() finds, without its lists.
+/// Plans a push of one value of one key, like take(), but without lists.
 bool PushPlan::take_one(const Keys& keys, const Values& values) {
   if (keys.list().size() != 1 || !has_one_each(keys, values)) return false;
   const Key& key = keys.list().front();
@@ -74,7 +74,7 @@ bool PushPlan::take_one(const Keys& keys, const Values& values) {
   places_.assign(1, 0);
   values_.clear();
   values_.emplace_back(value);
-  keys_.assign(1, key);  // last: it is by them that the rest is taken again
+  keys_.assign(1, key);  // last: keys tell take() that there is a plan
   return true;
 }
 
@@ -109,7 +109,7 @@ void PushPlan::take(const Keys& keys, const Values& values) {
   remember(keys, values);
 }
 
-/// Which keys a batch has is by chance, so all batches are counted together.
+/// Plans a batch. Its keys are chosen by chance, so all batches are counted together.
 void PushPlan::take(std::vector<PushItem> items, const char* call) {
   drop();
   is_reused_ = has_same_keys_ = false;
@@ -134,8 +134,8 @@ void PushPlan::arrange() {
   is_on_gpu_ = std::ranges::any_of(entries_, &Entry::is_on_gpu);
 }
 
-/// A list of distinct keys with one value each. The keys come last: it is by them that the rest is
-/// taken again.
+/// Remembers a list of distinct keys with one value each. The keys are set last: they tell take()
+/// that there is a plan.
 void PushPlan::remember(const Keys& keys, const Values& values) {
   const auto list = keys.list();
   if (!has_one_each(keys, values) || items_.size() != list.size()) return;

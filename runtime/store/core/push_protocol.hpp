@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a push goes, whatever its values are and wherever they lie.
+// The steps of a push, for all kinds of values and wherever they lie.
 //
 //   take     local        Finds the values and keys: PushPlan, or the rows of a SparsePush. Then
 //                         what may fail on one rank alone: sums of values, memory, states.
@@ -54,7 +54,8 @@ concept PushPath = (SumsAndUpdates<Path> || SumsThenUpdates<Path>)&&requires(Pat
   path.prepare();
 };
 
-/// The steps after `take`. `together(body)` runs a body whose error all ranks throw. Collective.
+/// Carries out the steps after `take`. `together(body)` runs a body whose error all ranks throw.
+/// Collective.
 template <PushPath Path, class Together>
 void carry_out(Path& path, Together together) {
   path.agree();
@@ -70,7 +71,7 @@ void carry_out(Path& path, Together together) {
 /// Errors  invalid_argument: an optimizer that scales gradients, of a store that compresses them.
 void require_unscaled(const UpdateRule& rule, const GradientCompression& compression);
 
-/// What a push announces, for the ranks to agree on it.
+/// The announcement of a push, on which the ranks agree.
 class PushAnnouncement {
  public:
   PushAnnouncement(const UpdateRule& rule, const GradientCompression& compression)
@@ -78,7 +79,8 @@ class PushAnnouncement {
   PushAnnouncement(const PushAnnouncement&) = delete;
   PushAnnouncement& operator=(const PushAnnouncement&) = delete;
 
-  /// Notes how the push updates and compresses. Where its steps are taken from the optimizer.
+  /// Notes how the push updates and compresses, in the step that takes its settings from the
+  /// optimizer.
   void take() { fingerprint_ = rule_.fingerprint() ^ compression_.fingerprint(); }
   /// An operation without data, equal on all ranks that make the same push. `digest` is digest_of()
   /// the entries, which must outlive the operation, as this must.

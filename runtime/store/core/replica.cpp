@@ -28,7 +28,8 @@ std::size_t table_bytes(const Shape& shape, DType dtype) {
   return *bytes;
 }
 
-/// The table holds itself: row-sparse keys are known by memory of their own.
+/// A table of zeros on a GPU. It holds itself, because row-sparse keys are recognised by memory of
+/// their own.
 Replica zero_table_on(Device device, const Shape& shape, DType dtype) {
   const auto table = std::make_shared<Tensor>(Tensor::zeros(shape, dtype, device));
   return {Tensor::adopt(table, table->bytes(), shape, dtype, device), table};
@@ -36,12 +37,13 @@ Replica zero_table_on(Device device, const Shape& shape, DType dtype) {
 
 }  // namespace
 
-/// Without huge pages, because each of 1,000 rows in as many places would fill 2 MiB with zeros.
+/// The table has no huge pages, because each of 1,000 rows in as many places would fill 2 MiB with
+/// zeros.
 Replica zero_table(const Shape& shape, DType dtype) {
   const std::size_t bytes = std::max<std::size_t>(table_bytes(shape, dtype), 1);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_out_of_memory(shape, dtype, std::strerror(errno));
-  madvise(memory, bytes, MADV_NOHUGEPAGE);  // advice: it may be unknown to the kernel
+  madvise(memory, bytes, MADV_NOHUGEPAGE);  // only advice: the kernel may not know it
   std::shared_ptr<void> pages(memory, [bytes](void* mapped) { munmap(mapped, bytes); });
   return {Tensor::adopt(pages, memory, shape, dtype), pages};
 }

@@ -15,13 +15,14 @@ namespace tutti {
 /// of a GPU if its first value does.
 enum class Storage : bool { dense, row_sparse };
 
-/// All zero.
+/// The memory of a new key, all zero.
 struct Replica {
   Tensor tensor;
   std::shared_ptr<void> pages;  ///< a row-sparse replica's memory; null for a dense one
 };
 
-/// On a GPU it is in its memory. Errors  out_of_memory; invalid_argument for a row-sparse scalar.
+/// Makes the memory of a key, for a device that is a GPU in its memory. Errors  out_of_memory;
+/// invalid_argument for a row-sparse scalar.
 Replica new_replica(Group& group, Storage storage, const Shape& shape, DType dtype,
                     Device device = cpu());
 

@@ -25,7 +25,8 @@ void require_fit(const Keys& keys, const TensorList<View>& list) {
                          "; give one per key");
 }
 
-/// The tensors of the i-th key as given.
+/// The tensors of the i-th key in the given list. `taken` counts the lists and tensors that are
+/// used up.
 template <class View>
 std::span<const View> tensors_of(const Keys& keys, const TensorList<View>& list, std::size_t i,
                                  std::size_t& taken) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of a call to its distinct keys, each with its tensors.
+// Resolves the arguments of a call to its distinct keys, each with its tensors.
 #pragma once
 
 #include <span>

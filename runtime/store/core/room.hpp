@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that stays from push to push. It grows by more than is needed, so that pushes of nearly
-// equal size allocate nothing; what it has is then lost.
+// equal size allocate nothing; growing loses its contents.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ std::byte* room_by(Allocate allocate, std::size_t bytes, std::optional<Tensor>& 
   return memory->bytes();
 }
 
-/// In the arena. Errors: out_of_memory.
+/// Room in the arena. Errors: out_of_memory.
 inline std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Group& group) {
   return room_by([&](const Shape& shape) { return group.allocate(shape, DType::uint8); }, bytes,
                  memory);
 }
 
-/// On a device. Errors: out_of_memory.
+/// Room on a device. Errors: out_of_memory.
 inline std::byte* room_for(std::size_t bytes, std::optional<Tensor>& memory, Device device) {
   return room_by([&](const Shape& shape) { return Tensor::empty(shape, DType::uint8, device); },
                  bytes, memory);

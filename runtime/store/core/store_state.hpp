@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreState: what the parts of a store share.
+// StoreState: the state of a store that its parts share.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// References to what a store has, for its pushes and its files.
+/// References to a store's group, keys and settings, for its pushes and its files.
 struct StoreState {
   const std::shared_ptr<Group>& group;
   KeyTable& table;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several calls of a store need, so that all ranks fail together.
+// Helpers by which all ranks fail together, for calls of a store.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ void throw_together(collectives::Engine& engine, const char* call, Body body) {
   }
 }
 
-/// Runs a body that may fail on this rank alone when all ranks have changed something: what it
-/// throws fails the group.
+/// Runs a body that may fail on this rank alone after all ranks have changed something: its error
+/// fails the group.
 template <class Body>
 void fail_together(collectives::Engine& engine, Body body) {
   if (const auto error = collectives::caught(body)) engine.fail(*error);
 }
 
-/// All ranks make this call, with equal digests; else all throw. Collective. Errors: mismatch.
+/// Compares digests of all ranks, which all make this call. If digests differ, all throw.
+/// Collective. Errors: mismatch.
 inline void agree_on(collectives::Engine& engine, collectives::Verb verb, const std::string& call,
                      std::uint64_t digest) {
   const auto describe = [&] { return call; };

@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::size_t kTileCount = 2048;  // float32 elements: stays in the first-level cache
 
-/// float16 and bfloat16 weights are rounded copies of a float32 state.
+/// True for float16 and bfloat16 weights, which are rounded copies of a float32 state.
 bool is_rounded(const Entry& entry) { return size_of(entry.dtype()) == 2; }
 
 DType state_dtype(const Entry& entry) { return is_rounded(entry) ? DType::float32 : entry.dtype(); }
 
-/// One of this library's.
+/// True for the library's own optimizers.
 bool follows_rule(const Optimizer& optimizer) {
   return dynamic_cast<const optimizer::FollowsRule*>(&optimizer) != nullptr;
 }
@@ -65,7 +65,7 @@ std::uint64_t UpdateRule::fingerprint() const {
   if (const Optimizer* running = optimizer()) {
     return running->fingerprint() ^ (scaler == nullptr ? 0 : scaler->fingerprint());
   }
-  return rule.index();  // nothing is known of an updater but that there is one
+  return rule.index();  // of an updater nothing is known but that there is one
 }
 
 std::string UpdateRule::describe() const {
@@ -119,7 +119,7 @@ OptimizerConsumer::OptimizerConsumer(Group& group, const Optimizer& optimizer,
     steps_.push_back(optimizer.step(entry->key, entry->updates + 1, most_updates));
   }
   if (!optimizer.elementwise()) wide_.resize(widest);
-  const bool is_small = bytes <= collectives::kInlineInNode;  // then nobody would ask for them
+  const bool is_small = bytes <= collectives::kInlineInNode;  // then no rank asks for places
   if (!is_small && may_share_updates(group, optimizer)) find_places();
 }
 
@@ -142,7 +142,8 @@ std::span<const collectives::UpdatedArray> OptimizerConsumer::updated_arrays(
   return std::span(places_).subspan(first, first_places_[segment + 1] - first);
 }
 
-/// An optimizer of the program's knows rescale_grad alone.
+/// An optimizer of the program's own applies no factor but rescale_grad, so its sums are multiplied
+/// before it gets them.
 void OptimizerConsumer::scale_by(double factor) {
   if (!any_order_) {
     factor_ = factor;
@@ -167,7 +168,8 @@ void OptimizerConsumer::update(std::size_t segment, std::size_t first,
                                                         .first = first});
 }
 
-/// `wide` gets the sum in float32. Its size is the number of elements that are updated at a time.
+/// Updates a 16-bit weight. `wide` gets the sum in float32; its size is the number of elements that
+/// are updated at a time.
 void OptimizerConsumer::update_rounded(std::size_t segment, std::size_t first, std::size_t count,
                                        const std::byte* reduced, std::span<float> wide) const {
   Entry& entry = *entries_[segment];

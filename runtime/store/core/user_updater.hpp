@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a program's updater or optimizer.
+// Calls of a program's updater or optimizer.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// In a handler: fails the group, and throws an Error with the exception nested in it.
+/// Called in a handler: fails the group, and throws an Error with the exception nested in it.
 [[noreturn]] inline void throw_user_code(Group& group, const std::string& whose, const char* what) {
   const auto& topology = group.topology();
   const std::string text = name_of(topology, topology.rank) + ": " + whose + " threw: " + what;
@@ -22,9 +22,9 @@ namespace tutti {
 }
 
 /// Runs `body`, which is code of the program; whose() names it. If it throws, the group fails,
-/// because the other ranks may have updated their replicas. Errors  user_code on all ranks, with
-/// the original nested on this one. A failure of the store
-///         that the update ran into in a pull is passed on.
+/// because the other ranks may have updated their replicas.
+/// Errors  user_code on all ranks, with the original nested on this one. A failure of the store
+///         that the update met in a pull is passed on.
 template <class Whose, class Body>
 void run_user_code(Group& group, Whose whose, Body body) {
   group.engine().begin_update();
@@ -42,7 +42,7 @@ void run_user_code(Group& group, Whose whose, Body body) {
   group.engine().end_update();
 }
 
-/// Runs the updater of a key: see run_user_code().
+/// Runs the updater of a key by run_user_code().
 template <class Body>
 void run_updater(Group& group, const Key& key, Body body) {
   run_user_code(

@@ -13,9 +13,9 @@ namespace tutti {
 namespace {
 
 constexpr const char* kCall = "push_async";
-constexpr const char* kBatch = "async_batch";  // in statistics
+constexpr const char* kBatch = "async_batch";  // its name in statistics
 
-/// The steps of a push, and when its sum was there.
+/// The steps of a push, which note the time when its sum was made.
 struct MovedAt {
   DensePush& push;
   std::uint64_t moved = 0;
@@ -57,7 +57,7 @@ Tensor StagedValues::take(const Entry& entry, const ConstTensorView& value) {
   return std::move(*copy);
 }
 
-/// Without memory for the list the copies go back to the arena.
+/// If there is no memory for the list, the copies go back to the arena.
 void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) noexcept {
   const std::lock_guard lock(mutex_);
   try {
@@ -68,7 +68,7 @@ void StagedValues::give_back(std::size_t order, std::vector<Tensor> copies) noex
 
 // --- the program's thread ------------------------------------------------------------------------
 
-/// A push that goes in slices: it is under way while others overtake it.
+/// A push in slices, which is under way while others overtake it.
 struct AsyncPushes::Slices {
   AsyncPushes& store;
   PushPlan plan;
@@ -81,12 +81,12 @@ struct AsyncPushes::Slices {
   Slices& operator=(const Slices&) = delete;
 };
 
-/// The push of one key.
+/// The push of one key, as a job.
 struct AsyncPushes::Job final : AsyncJob {
   Entry* entry;
   std::vector<ConstTensorView> values{};
   std::vector<TensorView> outputs{};
-  std::vector<Tensor> copies{};  ///< what `values` refer to, as far as they are copies
+  std::vector<Tensor> copies{};  ///< copies that `values` refer to
   std::unique_ptr<Slices> slices{};
   std::shared_ptr<StagedValues> staged;
 
@@ -107,7 +107,8 @@ AsyncPushes::AsyncPushes(const StoreState& store)
 
 AsyncPushes::~AsyncPushes() { calls_.remove(number_); }
 
-/// A value that is a replica is what the pushes before this one leave there.
+/// Keeps a value for a job, as a copy unless it may stay. A value that is a replica gets the result
+/// of the pushes before this one.
 ConstTensorView AsyncPushes::keep(Job& job, const ConstTensorView& value, Stays stays) {
   const bool is_on_gpu = value.device().kind == DeviceKind::gpu;
   if (is_on_gpu && stays != Stays::none) return value;  // refused later, on all ranks
@@ -140,7 +141,7 @@ std::vector<AsyncCalls::Placed> AsyncPushes::jobs_of(const Keys& keys, const Val
     auto job = std::make_unique<Job>(entry, staged_);
     job->priority = priority;
     job->bytes = entry.replica.size_bytes();
-    // What crosses is packed as one stream, whose bits depend on the keys in it.
+    // A compressed push is packed as one stream, whose bits depend on the keys in it.
     job->is_alone = store_.compression.is_on();
     job->has_slices = calls_.may_slice() && !store_.compression.is_on();
     job->copies.reserve(tensors.size());
@@ -177,7 +178,7 @@ void AsyncPushes::push_unheld(const Keys& keys, const Values& values, int priori
   for (auto& [entry, state] : pushes) unheld.add(*entry, std::move(state));
 }
 
-// --- the thread that drives ----------------------------------------------------------------------
+// --- the thread that drives the pushes -----------------------------------------------------------
 
 std::string AsyncPushes::name_of_queue(std::size_t queue) const {
   for (const auto& [key, entry] : store_.table) {
@@ -217,7 +218,7 @@ void AsyncPushes::carry_slice(AsyncJob& one, std::size_t bytes) {
   complete(job);
 }
 
-/// A copy of the value is nobody else's: the sum takes its place.
+/// Begins a push in slices. No other call uses a copy of the value, so the sum takes its place.
 void AsyncPushes::begin_slices(Job& job) {
   const bool is_copy = job.values.size() == 1 && job.copies.size() == 1;
   auto slices = std::make_unique<Slices>(*this);
@@ -228,7 +229,8 @@ void AsyncPushes::begin_slices(Job& job) {
   job.slices = std::move(slices);
 }
 
-/// Errors: invalid_argument for a value or an output that does not fit.
+/// The value of a job as an item of a push. Errors: invalid_argument for a value or an output that
+/// does not fit.
 PushItem AsyncPushes::item_of(const Job& job) {
   for (const ConstTensorView& value : job.values) require_cpu(*job.entry, value);
   for (const TensorView& output : job.outputs) {
@@ -238,7 +240,7 @@ PushItem AsyncPushes::item_of(const Job& job) {
   return {job.entry, job.values};
 }
 
-/// What follows the update.
+/// Copies the outputs and counts the push, after its update.
 void AsyncPushes::complete(Job& job) {
   for (const TensorView& output : job.outputs) group_.copy(output, job.entry->replica);
   job.times.done = collectives::ticks();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pushes that go on while the program computes.
+// A store's pushes that go on while the program computes.
 #pragma once
 
 #include <memory>
@@ -27,14 +27,14 @@ class StagedValues {
  public:
   explicit StagedValues(Group& group) : group_(group) {}
 
-  /// A copy. Errors: out_of_memory.
+  /// A copy of the value. Errors: out_of_memory.
   Tensor take(const Entry& entry, const ConstTensorView& value);
   void give_back(std::size_t order, std::vector<Tensor> copies) noexcept;
 
  private:
   Group& group_;
   std::mutex mutex_;
-  std::unordered_map<std::size_t, std::vector<Tensor>> free_;  ///< by the order of keys
+  std::unordered_map<std::size_t, std::vector<Tensor>> free_;  ///< by the orders of keys
 };
 
 /// A store's asynchronous pushes: one queue per key, in the order of their init. A batch of keys is
@@ -47,13 +47,14 @@ class AsyncPushes : public AsyncClient {
   AsyncPushes(const AsyncPushes&) = delete;
   AsyncPushes& operator=(const AsyncPushes&) = delete;
 
-  /// What of the values stays where it is until the push is complete, instead of being copied.
+  /// The values that stay where they are until the push is complete, instead of being copied.
   enum class Stays { none, in_arena, all };
-  /// `outputs` may be null. Local. Errors: invalid_argument for an unknown key, and for numbers
-  /// that do not fit together; what is wrong with a value is an error on all ranks, at wait().
+  /// Queues a push for each key. `outputs` may be null. Local. Errors: invalid_argument for an
+  /// unknown key, and for numbers that do not fit together; a wrong value is an error on all ranks,
+  /// at wait().
   Pending push(const Keys& keys, const Values& values, const Outputs* outputs, int priority,
                Stays stays);
-  /// The same without a handle, and all values are copied, from GPUs too. See UnheldPushes.
+  /// Queues pushes without a handle, and copies all values, from GPUs too. See UnheldPushes.
   void push_unheld(const Keys& keys, const Values& values, int priority, UnheldPushes& unheld);
   /// Returns when no push of this key is under way.
   void await(const Entry& entry) { calls_.await_queue(number_, entry.order); }
@@ -83,7 +84,7 @@ class AsyncPushes : public AsyncClient {
   PushPlan plan_;
   DensePush push_;
   std::shared_ptr<StagedValues> staged_;
-  std::uint64_t healed_in_slices_ = 0;  ///< by pushes that are complete
+  std::uint64_t healed_in_slices_ = 0;  ///< healed by pushes that are complete
   std::size_t number_;
 };
 

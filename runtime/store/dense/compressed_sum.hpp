@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the sum of a push is compressed, wherever the keys lie: what is packed, and what the push's
-// operation becomes.
+// The compressed sum of a push, wherever its keys lie: packs the values, and changes the push's
+// operation.
 #pragma once
 
 #include <optional>
@@ -20,21 +20,22 @@ class CompressedSum {
   CompressedSum(Group& group, const GradientCompression& compression)
       : group_(group), compression_(compression), packed_sum_(group) {}
 
-  /// False also with leg=between on one node, which sends nothing to another one.
+  /// True if pushes are compressed. False also with leg=between on one node, which sends nothing to
+  /// another one.
   [[nodiscard]] bool is_on() const;
 
-  /// Packs what this rank pushes, or finds the residuals of what its node will send. Segment i is
-  /// entries[i]; its outputs get the sum, unless `consumer` takes it. All must outlive the
-  /// operation. Local. Errors: out_of_memory.
+  /// Packs the values that this rank pushes, or finds the residuals of the sums that its node will
+  /// send. Segment i is entries[i]; its outputs get the sum, unless `consumer` takes it. All must
+  /// outlive the operation. Local. Errors: out_of_memory.
   void stage(std::span<Entry* const> entries, std::span<const collectives::Segment> segments,
              collectives::Consumer* consumer);
-  /// As stage() with leg=all, for gradients that are packed elsewhere, where their residuals are,
-  /// too: returns where the packed bytes go, key after key without gaps. Errors: out_of_memory.
+  /// stage() with leg=all, for gradients that are packed elsewhere, with their residuals: returns
+  /// the memory for the packed bytes, key after key without gaps. Errors: out_of_memory.
   [[nodiscard]] std::byte* stage_packed(std::span<Entry* const> entries,
                                         std::span<const collectives::Segment> segments);
-  /// Changes the operation that sums these segments as the compression needs it.
+  /// Changes the operation that sums these segments to the one that the compression needs.
   void apply(collectives::Operation& operation);
-  /// After an operation that has been compressed: the residuals are what is left to send.
+  /// Called after a compressed operation: the residuals become the values that are left to send.
   void commit(std::span<Entry* const> entries) const;
 
  private:

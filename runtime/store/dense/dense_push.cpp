@@ -22,7 +22,7 @@ constexpr std::size_t aligned_bytes(std::size_t bytes) {
 
 }  // namespace
 
-/// A value on a GPU comes to the host first. The plan keeps the value itself: it may be pushed
+/// Copies a value on a GPU to the host. The plan keeps the value itself, since it may be pushed
 /// again.
 const std::byte* DensePush::on_host(const ConstTensorView& value) {
   if (value.device().kind == DeviceKind::cpu) return value.bytes();
@@ -31,8 +31,8 @@ const std::byte* DensePush::on_host(const ConstTensorView& value) {
   return host_values_.back().bytes();
 }
 
-/// The single value, or the sum of several in the arena. A value that lies in another key's replica
-/// is copied, too: peers read it while they write that replica.
+/// The inputs of an item: its single value, or the sum of several in the arena. A value that lies
+/// in another key's replica is copied, too: peers read it while they write that replica.
 DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   Entry& entry = *item.entry;
   const std::byte* value = on_host(item.values.front());
@@ -52,8 +52,8 @@ DensePush::Inputs DensePush::inputs_of(PushItem& item) {
   return {entry.sum->bytes()};
 }
 
-/// Nobody else reads the values of a job of one rank. Not where one lies in a replica, which the
-/// push writes, and not where compression needs the sum.
+/// True if the operation itself sums the values, which no other rank reads in a job of one rank.
+/// False if one of them lies in a replica, which the push writes, or if compression needs the sum.
 bool DensePush::sums_on_the_way(const PushItem& item) const {
   return group_.topology().size == 1 && item.values.size() > 1 &&
          item.entry->replica.size_bytes() >= collectives::kSplitBytes &&
@@ -71,8 +71,9 @@ std::byte* DensePush::scratch(std::size_t bytes) {
   return merged_->bytes();
 }
 
-/// A large result that the updater does not change is written into its output at once, which
-/// saves reading it again. A smaller one comes from the cache.
+/// Decides whether the sum writes outputs. A large result that the updater does not change is
+/// written into its output at once, which saves reading it again. A smaller one comes from the
+/// cache.
 void DensePush::choose_direct_outputs(const PullPlan* outputs) {
   writes_outputs_ = false;
   const bool is_large = plan_.bytes() >= group_.engine().tuning().direct_output_bytes;
@@ -91,7 +92,8 @@ void DensePush::choose_direct_outputs(const PullPlan* outputs) {
   }
 }
 
-/// Sets each segment's; false if one cannot be written while the others are summed.
+/// Sets the second output of each segment. False if one cannot be written while the others are
+/// summed.
 bool DensePush::find_direct_outputs(const PullPlan& outputs) {
   std::unordered_map<const Entry*, std::size_t> index;
   for (std::size_t i = 0; i < plan_.entries().size(); ++i) index[plan_.entries()[i]] = i;
@@ -132,7 +134,7 @@ bool DensePush::needs_whole_sums() const {
   return store_.rule.updater() != nullptr || (optimizer != nullptr && !optimizer->elementwise());
 }
 
-/// Only a schedule needs it.
+/// The largest update count, if a schedule needs it.
 std::uint64_t DensePush::most_updates(const Optimizer& optimizer) const {
   return optimizer.options().schedule ? store_.table.most_updates() : 0;
 }
@@ -164,7 +166,7 @@ void DensePush::take(const PullPlan* outputs) {
   compressed_sum_.stage(plan_.entries(), segments_, piecewise_consumer());
 }
 
-/// One after the other.
+/// Makes the segments' outputs lie one after the other.
 void DensePush::put_sums(std::byte* into) {
   for (collectives::Segment& segment : segments_) {
     segment.output = into;
@@ -230,7 +232,7 @@ void DensePush::update() {
 
 bool DensePush::scale_gradients() {
   std::optional<double> factor;
-  fail_together(group_.engine(), [&] {  // the other ranks update
+  fail_together(group_.engine(), [&] {  // other ranks may have updated already
     double squares = 0;
     for (const collectives::Segment& segment : segments_) {
       squares += squares_of(segment, group_.engine().workers());
@@ -241,8 +243,8 @@ bool DensePush::scale_gradients() {
   return factor.has_value();
 }
 
-/// Runs the push with a comparison of what is about to change. If replicas differ again after they
-/// were made equal, more than a flipped bit is wrong.
+/// Runs the push with a comparison of the replicas that it is about to change. If replicas differ
+/// again after they were made equal, more than a flipped bit is wrong.
 void DensePush::run_verified(collectives::Operation& operation) {
   operation.check = sample_.digest(plan_.entries());
   for (int attempt = 0; !group_.engine().run(operation); ++attempt) {

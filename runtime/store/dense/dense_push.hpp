@@ -17,7 +17,7 @@
 
 namespace tutti {
 
-/// A push of tensors to keys on the cpu: see push_protocol.hpp. The vectors are kept from one push
+/// A push of tensors to keys on the CPU: see push_protocol.hpp. The vectors are kept from one push
 /// to the next.
 class DensePush {
  public:
@@ -29,31 +29,32 @@ class DensePush {
         compressed_sum_(group_, store.compression),
         sample_(group_.topology().size > 1 ? group_.settings().verify : Verify::off) {}
 
-  /// Sums lists of values, makes room, and decides where results go; null: no outputs. Errors:
-  /// out_of_memory.
+  /// Sums lists of values, makes room, and decides where results go. Null: there are no outputs.
+  /// Errors: out_of_memory.
   void take(const PullPlan* outputs = nullptr);
-  /// True if sum() writes the first output of every key itself. The rest is the caller's to copy.
+  /// True if sum() writes the first output of every key itself. The caller copies the others.
   [[nodiscard]] bool writes_outputs() const { return writes_outputs_; }
 
-  /// take() of a push of one key, whose sum is made in slices. The update waits for the last of
-  /// them. `room`, if not null, gets the sum; it may be the pushed value itself.
+  /// The take() of a push of one key whose sum is made in slices. The update waits for the last
+  /// slice. `room`, if not null, gets the sum; it may be the pushed value itself.
   void take_for_slices(std::byte* room);
-  /// One slice instead of sum(). The first one's announcement compares what the push will change.
+  /// Sums one slice, instead of sum(). The announcement of the first slice compares the replica
+  /// that the push will change.
   void sum_slice(std::size_t first, std::size_t count);
 
-  /// The sum's own announcement is the agreement.
+  /// Does nothing: the sum's own announcement is the agreement.
   void agree() {}
   void prepare() {}
-  /// Replicas that differ are healed first: see Comparison.
+  /// Sums over the ranks. Replicas that differ are healed first: see Comparison.
   void sum();
-  /// What is left to do after the pieces. What an updater throws fails the group.
+  /// Finishes the update after the pieces. An exception of an updater fails the group.
   void update();
 
   /// Chunks of replicas healed so far.
   [[nodiscard]] std::uint64_t healed() const { return healed_; }
 
  private:
-  /// What a segment of a push reads: `all` is empty unless there are several.
+  /// The inputs of a segment: `all` is empty unless there are several.
   struct Inputs {
     const std::byte* first;
     std::span<const std::byte* const> all{};
@@ -75,7 +76,7 @@ class DensePush {
   [[nodiscard]] bool scale_gradients();
   void call_updater(const Updater& updater);
   void run_verified(collectives::Operation& operation);
-  /// Who takes the sums as they arrive; null if they are wanted whole.
+  /// The consumer of sums as they arrive; null if they are needed whole.
   collectives::Consumer* piecewise_consumer();
 
   Group& group_;
@@ -85,13 +86,14 @@ class DensePush {
   CompressedSum compressed_sum_;
   std::vector<Tensor> host_values_;  ///< copies of values on GPUs
   std::vector<collectives::Segment> segments_;
-  std::vector<std::vector<const std::byte*>> inputs_;  ///< of each segment that has several
+  std::vector<std::vector<const std::byte*>> inputs_;  ///< inputs of each segment that has several
   bool writes_outputs_ = false;
   struct {
     std::uint64_t of_push = 0;
     std::uint64_t of_outputs = 0;
-    std::vector<std::byte*> first;  ///< of each segment; empty if sums cannot be written there
-  } direct_;                        ///< what was found for the plans of these numbers
+    /// First outputs of each segment; empty if sums cannot be written there.
+    std::vector<std::byte*> first;
+  } direct_;  ///< results for the plans of these numbers
   bool has_slices_ = false;
   std::optional<OptimizerConsumer> consumer_;
   std::optional<Tensor> merged_;  ///< whole sums of all keys of a push

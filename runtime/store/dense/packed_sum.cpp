@@ -19,7 +19,8 @@ void PackedSum::stage(const Job& job) {
   lay_out();
 }
 
-/// Packets have the size of a message, so that packets of different ranks travel at the same time.
+/// Cuts the packed bytes into packets of the size of a message, so that packets of different ranks
+/// travel at the same time.
 void PackedSum::cut() {
   parts_.clear();
   packets_.clear();
@@ -99,7 +100,7 @@ void PackedSum::lay_out() {
   }
 }
 
-/// Pieces of a packet come in order, and packets in order of ranks.
+/// Takes a piece. Pieces of a packet come in order, and packets in order of ranks.
 void PackedSum::consume(std::size_t segment, std::size_t first, std::size_t count,
                         const std::byte* packed) {
   const std::size_t ranks = arrived_.size();
@@ -122,7 +123,7 @@ void PackedSum::finish(std::size_t packet) {
   }
 }
 
-/// Whoever packs keeps the residuals.
+/// True if this object keeps the residuals: whoever packs does.
 bool PackedSum::has_residuals() const {
   return job_->codec.has_residual() && !job_->is_packed_elsewhere;
 }
@@ -134,8 +135,8 @@ bool PackedSum::packs(const Part& part) const {
                                          job_->codec.packed_bytes(part.count));
 }
 
-/// In a simulation, lets the time pass in which the residual is fed back, and what all ranks have
-/// packed is unpacked and summed.
+/// In a simulation, lets the time pass in which the residual is fed back, and the packed values of
+/// all ranks are unpacked and summed.
 bool PackedSum::sums_up(const Part& part) const {
   const std::size_t fed_back = has_residuals() ? 3 : 0;
   const std::size_t elements = fed_back + 2 * arrived_.size();

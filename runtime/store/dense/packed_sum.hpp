@@ -6,9 +6,10 @@
 //
 //   one allgather, packet by packet:  p0 of rank 0, p0 of rank 1, p1 of rank 0, p1 of rank 1, ...
 //
-// When the last rank's part of a packet is there, it is unpacked and summed in the canonical order,
-// tile by tile, and handed on while it is in the cache, while the next packets travel. Only then is
-// what was sent taken from the residual: a call that the ranks do not agree on changes nothing.
+// When the last rank's part of a packet has arrived, it is unpacked and summed in the canonical
+// order, tile by tile, and handed on while it is in the cache, while the next packets travel. Only
+// then are the values that were sent taken from the residual: a call that the ranks do not agree on
+// changes nothing.
 #pragma once
 
 #include <optional>
@@ -26,9 +27,9 @@ class PackedSum final : public collectives::Consumer {
  public:
   explicit PackedSum(Group& group) : group_(group) {}
 
-  /// What to sum. Segment i is entries[i]: its input is this rank's gradient, its outputs are where
-  /// the sum goes, unless `consumer` takes it. All must outlive the allgather. Where somebody else
-  /// packs, inputs are not looked at, nor residuals.
+  /// The gradients to sum. Segment i is entries[i]: its input is this rank's gradient, its outputs
+  /// get the sum, unless `consumer` takes it. All must outlive the allgather. If the gradients are
+  /// packed elsewhere, neither inputs nor residuals are used.
   struct Job {
     const collectives::Codec& codec;
     std::span<Entry* const> entries;
@@ -48,7 +49,7 @@ class PackedSum final : public collectives::Consumer {
                const std::byte* packed) override;
 
  private:
-  /// Elements of one key, packed at `offset` in their packet.
+  /// Elements of one key, packed at `offset` in a packet.
   struct Part {
     std::size_t key;
     std::size_t first;

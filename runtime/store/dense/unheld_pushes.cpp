@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kFewPushes = 8;
 
-/// Who destroys the store is told of errors that nobody has heard.
+/// The error of a push, which counts as told from then on: whoever destroys the store is told of
+/// errors that were not.
 std::exception_ptr hear(AsyncState& push) {
   try {
     push.wait();
@@ -34,7 +35,7 @@ void UnheldPushes::add(const Entry& entry, std::shared_ptr<AsyncState> push) {
   key.pushes.push_back({std::move(push)});
 }
 
-/// Forgets what nobody will ask for again.
+/// Forgets pushes whose errors no call will ask for again.
 void UnheldPushes::settle(PushesOfKey& key) {
   std::erase_if(key.pushes, [&](const Push& push) {
     if (!push.state->ready()) return false;
