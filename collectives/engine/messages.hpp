@@ -86,7 +86,7 @@ class Messages {
   struct Verdict;
   struct Buffers;
   struct Left {
-    int to = 0;
+    int to = 0;  ///< local rank
     int to_rank = 0;
     std::uint64_t number = 0;  ///< 0 if there is none
   };

@@ -121,8 +121,8 @@ class Announcement {
 
   std::uint64_t begun_ = 0;
   std::uint64_t waiting_since_ = 0;
-  int arrived_ = 0;
-  int last_ = 0;
+  int arrived_ = 0;  ///< local ranks below this one have announced the call
+  int last_ = 0;     ///< local rank that announced last, as far as this rank saw
   bool node_agrees_ = false;
   std::uint32_t own_flags_ = 0;
   std::uint32_t common_flags_ = 0;                 ///< set by all ranks of the node

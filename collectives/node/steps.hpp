@@ -44,7 +44,7 @@ class Steps {
   void wait_for_groups(std::uint64_t step);
 
   const CallContext& call_;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_ = 0;  ///< a value of ControlBlock::step
 };
 
 }  // namespace tutti::collectives

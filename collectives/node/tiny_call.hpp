@@ -42,7 +42,7 @@ class TinyCall {
 
   CallContext& call_;
   std::uint8_t offsets_[kMostSegments] = {};
-  std::vector<const std::byte*> sources_;
+  std::vector<const std::byte*> sources_;  ///< addresses of each local rank's data
 };
 
 }  // namespace tutti::collectives

@@ -26,8 +26,8 @@ namespace tutti::collectives {
 struct Notice {
   enum class Kind : std::uint32_t { failed, left, node_left, overdue, waits_too };
   Kind kind = Kind::failed;
-  std::int32_t rank = 0;
-  std::uint32_t code = 0;
+  std::int32_t rank = 0;   ///< the sender
+  std::uint32_t code = 0;  ///< an ErrorCode
   /// left: ControlBlock::left; node_left: left_of_node(); overdue, waits_too: the call that the
   /// sender waits in.
   std::uint64_t sequence = 0;

@@ -23,7 +23,7 @@ namespace {
 constexpr std::array kSignals{SIGTERM, SIGUSR1};
 constexpr std::int64_t kSameSignalNs = 1'000'000'000;
 
-/// What the handler needs, and what it replaced: as global as signals are.
+/// The state of the signal handler, and the handlers that it replaced. Global, because signals are.
 struct Handlers {
   std::atomic<bool> installed{false};
   std::atomic<std::int64_t> first_ns{0};
@@ -44,26 +44,26 @@ std::int64_t now_ns() noexcept {
 
 void on_signal(int signal);
 
-/// Signals do what they did before, unless the program has installed a handler since. Safe in a
-/// signal handler.
+/// Restores the previous handlers, unless the program has installed others since. Safe in a signal
+/// handler.
 void put_back() noexcept {
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction now {};
     const bool is_known = sigaction(kSignals[i], nullptr, &now) == 0;
-    const bool has_information = (now.sa_flags & SA_SIGINFO) != 0;  // and is another function
+    const bool has_information = (now.sa_flags & SA_SIGINFO) != 0;  // then it is another function
     if (!is_known || has_information || now.sa_handler != on_signal) continue;
     sigaction(kSignals[i], &handlers().before[i], nullptr);
   }
 }
 
-/// In a process that was forked, which is no rank.
+/// Handles a signal in a forked process, which is no rank.
 void handle_as_before(int signal) {
   put_back();
   std::raise(signal);
 }
 
-/// Calls what is safe in a signal handler, and nothing else. The signal that is raised again is
-/// blocked until the handler returns; then it ends the process.
+/// The signal handler. It only calls functions that are safe in one. A signal that is raised again
+/// is blocked until the handler returns; then it ends the process.
 void on_signal(int signal) {
   const int error = errno;
   if (handlers().process.load() != getpid()) {
@@ -86,7 +86,7 @@ void on_signal(int signal) {
   errno = error;
 }
 
-/// Returns what the signals have asked for.
+/// Removes the handlers, and returns the request that signals have made.
 Stop remove_handlers() noexcept {
   put_back();
   const Stop asked = stop_flag().exchange(Stop::none);
@@ -97,7 +97,7 @@ Stop remove_handlers() noexcept {
 }  // namespace
 
 PreemptionSignals::PreemptionSignals() {
-  Handlers& own = handlers();  // both statics are made here, not in the handler
+  Handlers& own = handlers();  // both statics are initialised here, not in the handler
   if (own.installed.exchange(true)) {
     throw Error(ErrorCode::invalid_argument,
                 "PreemptionSignals: this process has one already; make it once, in main");

@@ -31,7 +31,7 @@ void print(const std::string& name, const std::string& text) {
   std::fflush(stderr);
 }
 
-/// What this rank's own code threw, with the rank and its last call in front.
+/// Prefixes the text of an exception from this rank's own code with the rank and its last call.
 std::string with_place(const std::string& text) {
   const std::string place = place_of_failure();
   const std::string rank = place.substr(0, place.find(", after "));
@@ -39,7 +39,7 @@ std::string with_place(const std::string& text) {
   return text.starts_with("rank ") ? text : place + text;
 }
 
-/// What was written to a pipe and not read yet, in bytes; 0 for what is no pipe.
+/// Returns the number of unread bytes in a pipe; 0 if the file is no pipe.
 int unread(int file) {
   struct stat status {};
   int bytes = 0;
@@ -47,8 +47,9 @@ int unread(int file) {
   return is_pipe && ioctl(file, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
-/// Returns when what this rank has written is read, or after a second. MPICH's mpiexec exits as
-/// soon as it hears of MPI_Abort: what it has not read by then, such as the error, is lost.
+/// Waits until the reader has read this rank's output, for at most a second. MPICH's mpiexec exits
+/// as soon as it learns of MPI_Abort, and loses what it has not read by then, such as the error
+/// message.
 void wait_for_reader() {
   constexpr auto kPatience = std::chrono::seconds(1);
   constexpr auto kInterval = std::chrono::milliseconds(1);
@@ -59,8 +60,8 @@ void wait_for_reader() {
   }
 }
 
-/// Ends the job, because the other ranks may wait for this one without end. A rank that learned of
-/// the failure from another leaves it time to print the reason first.
+/// Ends the job, because the other ranks might wait for this one forever. A rank that learned of
+/// the failure from another one leaves that rank time to print the reason first.
 [[noreturn]] void end_job(int code, bool reporter) {
   constexpr auto kGrace = std::chrono::seconds(2);
   if (!reporter) std::this_thread::sleep_for(kGrace);
@@ -77,7 +78,7 @@ void on_sigusr2(int /*signal*/) {
   errno = error;
 }
 
-/// A handler of the program's own stays.
+/// Installs the handler, unless the program has one of its own.
 void print_calls_on_sigusr2() noexcept {
   struct sigaction action {};
   if (sigaction(SIGUSR2, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
@@ -87,8 +88,8 @@ void print_calls_on_sigusr2() noexcept {
   sigaction(SIGUSR2, &action, nullptr);
 }
 
-/// Output that cannot be written, as on a full disk, is no success. Under a launcher the
-/// output is what the launcher reads; what becomes of it then is not seen here.
+/// Returns `code`, or an error if the output could not be written, as on a full disk. Under a
+/// launcher the output goes to the launcher, whose own errors are not seen here.
 int with_output(const std::string& name, int code) {
   constexpr int kLostOutput = 2;
   errno = 0;
@@ -132,7 +133,7 @@ std::string version() { return TUTTI_VERSION; }
 
 namespace {
 
-/// The version, and where it comes from; or why there is none.
+/// Returns the version of MPI and its plug-in file, or why there is no MPI.
 std::string describe_mpi() {
   try {
     return mpi::version() + " (" + mpi::plugin_file() + ")";

@@ -15,10 +15,10 @@ namespace tutti {
 
 namespace {
 
-/// The bytes of GNU's note in a segment of notes; empty if there is none.
+/// Returns the description of GNU's build-ID note in a segment of notes; empty if there is none.
 std::span<const std::uint8_t> id_in(std::span<const std::uint8_t> notes) {
   const auto padded = [](std::size_t bytes) { return (bytes + 3) / 4 * 4; };
-  constexpr std::string_view kOwner("GNU\0", 4);  // with its zero
+  constexpr std::string_view kOwner("GNU\0", 4);  // including the terminating zero
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note;
     std::memcpy(&note, notes.data(), sizeof note);
@@ -36,7 +36,7 @@ std::span<const std::uint8_t> id_in(std::span<const std::uint8_t> notes) {
 
 std::string name_of(const dl_phdr_info& object) {
   std::string file = object.dlpi_name == nullptr ? "" : object.dlpi_name;
-  if (file.empty()) {  // the program
+  if (file.empty()) {  // the program itself has no name here
     char path[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
     if (length > 0) file.assign(path, static_cast<std::size_t>(length));
@@ -44,7 +44,7 @@ std::string name_of(const dl_phdr_info& object) {
   return file.substr(file.rfind('/') + 1);
 }
 
-/// The build of the object that this function is in.
+/// Sets the BuildId if the object contains this function. A callback of dl_iterate_phdr().
 int look_into(dl_phdr_info* object, std::size_t /*size*/, void* found) {
   const auto own = reinterpret_cast<std::uintptr_t>(&look_into);
   const std::span segments(object->dlpi_phdr, object->dlpi_phnum);

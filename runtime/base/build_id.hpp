@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which build of the library this is: versions are the same for months.
+// BuildId: identifies the build of the library, because versions stay the same for months.
 #pragma once
 
 #include <string>
 
 namespace tutti {
 
-/// The file that this library is in, its shared one or the program, without its folder; and the
-/// number that the linker gave it, in hexadecimal digits. Both are empty where it gave none.
+/// `file` is the name, without folder, of the shared library or program that this code is in; `id`
+/// is the build ID that the linker gave it, in hexadecimal. Both are empty if it has none.
 struct BuildId {
   std::string file;
   std::string id;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running 64-bit digest, equal on ranks that add equal things in equal order. XXH3.
+// Digest: a running 64-bit digest (XXH3) that is equal on ranks that add equal data in equal order.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Digest {
   std::uint64_t value_ = 0;
 };
 
-/// As many bits as an announcement has room for.
+/// Folds a digest to the number of bits that an announcement has room for.
 inline std::uint32_t folded(std::uint64_t digest) {
   return static_cast<std::uint32_t>(digest ^ digest >> 32);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on single elements of any type, and conversions between types: the same on a CPU and
-// on a GPU, defined for every value.
+// Arithmetic on single elements of any type, and conversions between types. Results are the same on
+// a CPU and on a GPU, and defined for every value.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,8 @@ template <class T>
 using ComputedIn = std::conditional_t<is_half<T>, float,
                                       std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>>;
 
-/// Keeps the sign and payload of a NaN, as x86 does; arithmetic on a GPU gives one NaN for all.
+/// Preserves the sign and payload of a NaN, as x86 does; arithmetic on a GPU maps every NaN to the
+/// same one.
 TUTTI_HOST_DEVICE inline float widened(Float16 value) {
 #ifdef __CUDA_ARCH__
   if ((value.bits & 0x7FFFu) > 0x7C00u) {
@@ -38,7 +39,7 @@ TUTTI_HOST_DEVICE inline float widened(BFloat16 value) {
   return collectives::float_from_bfloat16(value.bits);
 }
 
-/// To the nearest value, of two equally near ones to the even one.
+/// Rounds to the nearest value, ties to even.
 template <class Half>
 TUTTI_HOST_DEVICE Half rounded(float value) {
   Half half;
@@ -50,7 +51,8 @@ TUTTI_HOST_DEVICE Half rounded(float value) {
   return half;
 }
 
-// Defined for every value, unlike the built-in conversion: NaN gives 0, the rest the nearest bound.
+// Unlike the built-in conversion, this is defined for every value: NaN becomes 0, and values out of
+// range become the nearest bound.
 template <class To, class From>
 TUTTI_HOST_DEVICE To float_to_integer(From value) {
   constexpr From kBelow = static_cast<From>(std::numeric_limits<To>::min());
@@ -62,7 +64,7 @@ TUTTI_HOST_DEVICE To float_to_integer(From value) {
   return static_cast<To>(value);
 }
 
-/// The same between float32 and float64.
+/// Converts between float32 and float64, and preserves the sign and payload of a NaN.
 template <class To, class From>
 TUTTI_HOST_DEVICE To between_floats(From value) {
 #ifdef __CUDA_ARCH__
@@ -94,12 +96,12 @@ TUTTI_HOST_DEVICE To convert(From value) {
   } else if constexpr (std::is_floating_point_v<To> && std::is_floating_point_v<From>) {
     return between_floats<To>(value);
   } else {
-    return static_cast<To>(value);  // between integers: wraps
+    return static_cast<To>(value);  // between integers, which wrap
   }
 }
 
-/// A factor as the type computed in. Integers take it truncated and may be scaled by -1, also where
-/// they are unsigned.
+/// Converts a factor to the type in which arithmetic is done. For integers it is truncated, and may
+/// be -1 even if they are unsigned.
 template <class T>
 ComputedIn<T> convert_factor(double factor) {
   if constexpr (std::is_integral_v<T>) {

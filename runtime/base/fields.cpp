@@ -78,7 +78,8 @@ bool read_value(std::string_view text, Steps* value) {
 template <class Number>
 std::string number_text(Number number) {
   char text[32];
-  return {text, std::to_chars(text, text + sizeof text, number).ptr};  // reads back the same
+  // read_value() gives the same number.
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
 std::string write_value(const double* value) { return number_text(*value); }
@@ -110,7 +111,7 @@ bool holds(const OptionBounds& /*bounds*/, const Steps* value) {
   return !value->empty();
 }
 
-/// What a text should have been, for an error.
+/// Describes the expected value of an option, for errors.
 struct Expected {
   const OptionBounds& bounds;
   std::string operator()(const double* /*kind*/) const { return bounds.text; }
@@ -186,14 +187,14 @@ std::string changes_text(const OptionFields& fields, const OptionFields& default
 
 OptionWords::OptionWords(std::string owner, std::string_view options, std::string_view defaults)
     : owner_(std::move(owner)), words_(split(options)) {
-  words_.merge(split(defaults));  // an option that is there already stays as it is
+  words_.merge(split(defaults));  // merge() leaves existing options unchanged
 }
 
 void OptionWords::throw_invalid_argument(const std::string& why) const {
   throw Error(ErrorCode::invalid_argument, owner_ + ": " + why);
 }
 
-/// The words of ",option=value,option=value".
+/// Splits ",option=value,option=value" into options.
 OptionWords::Map OptionWords::split(std::string_view text) const {
   Map words;
   while (!text.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of an options struct as data: what checks them, digests them, and reads and writes
-// them as "name=value". Any struct can be described this way; nothing here knows what it is for.
+// OptionFields: the fields of an options struct as data, by which they are checked, digested, and
+// read and written as "name=value". Any struct can be described this way.
 //
 //   OptionFields fields_of(TwoBit& options) {
 //     return {{"threshold", &options.threshold, &bounds::kPositive}};
@@ -21,24 +21,24 @@
 
 namespace tutti {
 
-/// The numbers that an option allows.
+/// The range of values that an option allows.
 struct OptionBounds {
   bool (*hold)(double value);
-  const char* text;  ///< "a number above 0"
+  const char* text;  ///< its description, such as "a number above 0"
 };
 
 namespace bounds {
 extern const OptionBounds kFinite;
 extern const OptionBounds kNotNegative;
 extern const OptionBounds kPositive;
-extern const OptionBounds kNormal;    ///< what a program multiplies by in float32
-extern const OptionBounds kBelowOne;  ///< 0 <= value < 1: decays
-extern const OptionBounds kUpToOne;   ///< 0 < value <= 1: factors of a rate
+extern const OptionBounds kNormal;    ///< factors in float32, which must be normal numbers
+extern const OptionBounds kBelowOne;  ///< 0 <= value < 1, such as decays
+extern const OptionBounds kUpToOne;   ///< 0 < value <= 1, such as factors of a rate
 extern const OptionBounds kAtLeastOne;
-extern const OptionBounds kNotBelowOne;  ///< factors that grow
+extern const OptionBounds kNotBelowOne;  ///< growth factors
 }  // namespace bounds
 
-/// An enum whose values are numbered 0, 1, ..., with the name of each. An enum is stored as a byte,
+/// An enum whose values are numbered 0, 1, ..., with their names. The enum is stored as a byte,
 /// which may be written through a pointer of its own type.
 class OptionChoice {
  public:
@@ -50,7 +50,7 @@ class OptionChoice {
 
   [[nodiscard]] const char* name() const { return names_[*number_]; }
   [[nodiscard]] std::span<const char* const> names() const { return names_; }
-  /// False if no value has this name.
+  /// Returns false if no value has this name.
   [[nodiscard]] bool set(std::string_view name) const;
 
  private:
@@ -68,39 +68,39 @@ struct OptionField {
 };
 using OptionFields = std::vector<OptionField>;
 
-/// Errors  invalid_argument: "OWNER: NAME=VALUE: expected ...".
+/// Errors: invalid_argument, such as "OWNER: NAME=VALUE: expected ...".
 void check_field(const std::string& owner, const OptionField& field);
-/// Sets a field. Errors: invalid_argument for a text that is no such value.
+/// Sets a field from a text. Errors: invalid_argument if the text is no such value.
 void read_field(const std::string& owner, const OptionField& field, const std::string& text);
-/// The value as read_field() takes it.
+/// Returns the value as a text that read_field() accepts.
 std::string value_text(const OptionField& field);
 void add(Digest& digest, const OptionField& field);
 
-/// ",name=value,..."; "..." for a value that has to be given.
+/// Returns ",name=value,..."; the value of a required field is "...".
 std::string options_text(const OptionFields& fields);
-/// ",name=value" for each field whose value is not that of `defaults`. Both list the same fields.
+/// Returns ",name=value" for each field that differs from `defaults`. Both list the same fields.
 std::string changes_text(const OptionFields& fields, const OptionFields& defaults);
 
-/// The options of a text, as they are taken one by one.
+/// The options of a text, which are taken from it one by one.
 class OptionWords {
  public:
-  /// Both texts are ",option=value,..." or empty; `options` come before `defaults`.
-  /// Errors  invalid_argument: a part that is not option=value, or an option given twice.
+  /// Both texts are ",option=value,..." or empty; `options` override `defaults`. Errors:
+  /// invalid_argument for a part that is not option=value, or an option that is given twice.
   OptionWords(std::string owner, std::string_view options, std::string_view defaults);
 
-  /// Sets the fields that words name. Errors: invalid_argument for a value that cannot be read.
+  /// Sets those fields that the text names. Errors: invalid_argument for a value that cannot be
+  /// read.
   void read(const OptionFields& fields);
-  /// The value of an option that is not a field.
+  /// Takes the value of an option that is not a field.
   std::optional<std::string> take(const std::string& option);
 
-  /// An option that has not been taken, or null.
+  /// Returns an option that has not been taken, or null.
   [[nodiscard]] const std::string* left_over() const;
-  /// True if this option was asked for, whether or not the text gives it.
+  /// True if some call has asked for this option, whether or not the text has it.
   [[nodiscard]] bool knows(std::string_view option) const;
-  /// Errors  invalid_argument: an option that was not taken, with the nearest and all known
-  /// options.
+  /// Errors: invalid_argument if an option was not taken; names the nearest and all known options.
   void require_all_read() const;
-  /// Throws invalid_argument: "OWNER: WHY".
+  /// Throws invalid_argument with the text "OWNER: WHY".
   [[noreturn]] void throw_invalid_argument(const std::string& why) const;
 
  private:
@@ -112,10 +112,10 @@ class OptionWords {
   std::vector<std::string> known_;
 };
 
-/// "unknown WHAT 'NAME', did you mean NEAREST? There are: ..."
+/// Returns "unknown WHAT 'NAME', did you mean NEAREST? There are: ..."
 std::string unknown_name(const std::string& what, const std::string& name,
                          const std::vector<std::string>& known);
-/// "one, two, three".
+/// Returns a list such as "one, two, three".
 std::string comma_list(const std::vector<std::string>& names);
 
 }  // namespace tutti

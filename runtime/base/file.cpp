@@ -21,7 +21,7 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr std::string_view kRead = "read";
-constexpr mode_t kMode = 0666;                                   // less the umask
+constexpr mode_t kMode = 0666;                                   // minus the umask
 constexpr std::size_t kMostBytesPerCall = std::size_t{1} << 30;  // Linux ends a call at 2 GiB
 
 const char* remedy(int error) {
@@ -49,14 +49,15 @@ const char* remedy(int error) {
   }
 }
 
-/// Network and copy-on-write file systems are faster through the page cache.
+/// True for file systems on a local disk. Network and copy-on-write file systems are faster through
+/// the page cache.
 bool is_on_local_disk(int handle) {
   struct statfs status {};
   if (fstatfs(handle, &status) != 0) return false;
   return status.f_type == EXT4_SUPER_MAGIC || status.f_type == XFS_SUPER_MAGIC;
 }
 
-/// The errors of file systems for a call that they do not have.
+/// True for the errors with which file systems refuse a call that they do not support.
 bool is_unsupported(int error) { return error == EINVAL || error == EOPNOTSUPP || error == ENOSYS; }
 
 template <class Call>
@@ -131,7 +132,7 @@ void File::write(std::span<const std::byte> bytes, std::uint64_t position) {
     const auto done = uninterrupted(
         [&] { return pwrite(handle_.get(), bytes.data(), asked, static_cast<off_t>(position)); });
     if (done < 0) {
-      // Refused as direct, or what is left after a part begins within a block.
+      // A direct write was refused, or the rest after a partial write begins within a block.
       if (errno == EINVAL && is_direct_ && set_direct(false)) continue;
       fail("write");
     }
@@ -164,7 +165,8 @@ bool File::set_direct(bool direct) noexcept {
   return true;
 }
 
-/// The limit is looked at first: without fallocate it would be met in the middle of the file.
+/// Checks the limit of file sizes first: if fallocate is not supported, it would be hit in the
+/// middle of the file.
 void File::reserve(std::uint64_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
@@ -219,7 +221,7 @@ void make_folder(const fs::path& folder) {
 }
 
 void make_new_folder(const fs::path& folder) {
-  constexpr mode_t kFolderMode = 0777;  // less the umask
+  constexpr mode_t kFolderMode = 0777;  // minus the umask
   if (mkdir(folder.c_str(), kFolderMode) != 0) throw_io("make the folder", folder, errno);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files, whose errors name the path, the system's reason and the remedy.
+// File: files whose errors name the path, the system's reason and the remedy.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,47 @@ namespace tutti::checkpoint {
 
 namespace fs = std::filesystem;
 
-/// What every disk can write: direct transfers begin and end at multiples of it.
+/// A block size that every disk can write: direct transfers begin and end at multiples of it.
 inline constexpr std::size_t kBlockBytes = 4096;
 
 /// Errors of all members: io. Interrupted and partial transfers are continued.
 class File {
  public:
   static File open(const fs::path& path);  ///< for reading
-  /// For writing; it must not exist, or must. Neither its name nor that of its folder may be a
-  /// link, which another user could have put there meanwhile: a caller follows those of its path.
+  /// Open for writing a file that must not exist (open_new), or must exist (open_to_write). Neither
+  /// its name nor that of its folder may be a link, which another user could have put there
+  /// meanwhile: a caller resolves the links of its path first.
   static File open_new(const fs::path& path);
   static File open_to_write(const fs::path& path);
-  /// A file that is open already; the path is for messages.
+  /// Adopts a file that is already open; the path is for messages.
   static File adopt(const fs::path& path, FileDescriptor handle) {
     return {path, std::move(handle)};
   }
-  /// An open folder, for sync() and lock().
+  /// Opens a folder, for sync() and lock().
   static File open_folder(const fs::path& path);
 
   [[nodiscard]] std::uint64_t size() const;
-  /// Errors: corrupt_file if the file ends before.
+  /// Errors: corrupt_file if the file ends before that.
   void read(std::span<std::byte> bytes, std::uint64_t position) const;
   void write(std::span<const std::byte> bytes, std::uint64_t position);
   void write(const std::string& text, std::uint64_t position) {
     write(std::as_bytes(std::span(text)), position);
   }
 
-  /// write() for much data that this process will not read again. On a local disk it goes there
-  /// past the system's memory, if it begins at multiples of kBlockBytes in memory and in the file;
-  /// elsewhere the system is asked to begin at once with what it keeps.
+  /// Writes large data that this process will not read again. On a local disk it bypasses the page
+  /// cache, if the data begins at multiples of kBlockBytes in memory and in the file; otherwise the
+  /// system is asked to begin writing it to disk at once.
   void write_out(std::span<const std::byte> bytes, std::uint64_t position);
 
-  /// Asks for the space before anything is written, where the file system can tell.
+  /// Reserves the space for a file, so that a lack of it is noticed before anything is written,
+  /// where the file system supports that.
   void reserve(std::uint64_t bytes);
-  /// Cuts the file off behind so many bytes.
+  /// Cuts the file off after `bytes` bytes.
   void resize(std::uint64_t bytes);
-  /// Returns when all that was written will survive a loss of power.
+  /// Returns when everything that was written will survive a loss of power.
   void sync();
-  /// False if another process holds the lock of this file. It goes with the file's last handle,
-  /// so also with a process that is killed. True where the file system knows no locks.
+  /// Returns false if another process holds the lock of this file. The lock ends with the last
+  /// handle, so also when a process is killed. True if the file system does not support locks.
   [[nodiscard]] bool lock();
 
   [[nodiscard]] const fs::path& path() const { return path_; }
@@ -69,22 +71,23 @@ class File {
   bool is_direct_ = false;  ///< writes bypass the page cache
 };
 
-/// The whole of a file that is known to be small. Errors: io; corrupt_file if it is longer.
+/// Returns the contents of a small file. Errors: io; corrupt_file if it is longer than
+/// `most_bytes`.
 std::string read_text(const fs::path& path, std::uint64_t most_bytes);
 
-/// The entries of a folder are durable when this returns, where the file system can do that for
-/// folders: vboxsf, old CIFS and some of FUSE cannot. Errors: io.
+/// Makes the entries of a folder durable, if the file system supports that for folders, which
+/// vboxsf, old CIFS and some FUSE file systems do not. Errors: io.
 void sync_folder(const fs::path& folder);
 
-/// Makes the folder, unless there is one. Errors: io.
+/// Makes the folder if it does not exist. Errors: io.
 void make_folder(const fs::path& folder);
-/// Makes the folder; there may be nothing of this name, not even a link to a folder. Errors: io.
+/// Makes the folder. Nothing of this name may exist, not even a link to a folder. Errors: io.
 void make_new_folder(const fs::path& folder);
-/// Replaces `to`, in one step as seen by others and after a crash. Errors: io.
+/// Replaces `to` atomically, for other processes and also after a crash. Errors: io.
 void move_to(const fs::path& from, const fs::path& to);
 
-/// "cannot write /a/b: No space left on device; free some space, or save elsewhere". The code is
-/// io, or corrupt_file if the disk cannot read its own data back.
+/// Throws an error such as "cannot write /a/b: No space left on device; free some space, or save
+/// elsewhere". The code is io, or corrupt_file if the disk cannot read its own data.
 [[noreturn]] void throw_io(std::string_view verb, const fs::path& path, int error);
 
 }  // namespace tutti::checkpoint

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this process was forked by one that had made something. A process number would say so,
-// too, by a call of the kernel each time.
+// Detects that this process was forked after it had made something. Comparing process IDs would do
+// that, too, but needs a call of the kernel each time.
 #pragma once
 
 namespace tutti {
 
-/// How often the process that is running now came from a fork since this was first called by it or
-/// by one that it came from. Any thread.
+/// Returns the number of forks that lie between the first call of this function and the current
+/// process. Callable from any thread.
 [[nodiscard]] unsigned num_forks() noexcept;
 
-/// Throws invalid_argument: what this rank has made is not for the processes that it forks.
+/// Throws invalid_argument: objects of this rank cannot be used by processes that it forks.
 [[noreturn]] void throw_forked(int rank);
 
 }  // namespace tutti

@@ -24,7 +24,7 @@ std::size_t edit_distance(const std::string& left, const std::string& right) {
   return row.back();
 }
 
-/// "lr" for learning_rate.
+/// Returns the initials of the words of a name: "lr" for learning_rate.
 std::string initials_of(const std::string& words) {
   std::string initials;
   bool is_first = true;

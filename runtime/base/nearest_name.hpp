@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "Did you mean ...?"
+// nearest_name: the suggestion in "did you mean ...?"
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace tutti {
 
-/// The candidate that `name` most likely stands for, in whatever case; the first of equals. An
-/// abbreviation comes first: the initials of a candidate's words ("lr" for learning_rate), then the
-/// beginning of a candidate ("eps" for epsilon). Else it is the smallest edit distance
-/// (Levenshtein).
+/// Returns the candidate that `name` most likely means, ignoring case; the first one of equals.
+/// Abbreviations are tried first: the initials of a candidate's words ("lr" for learning_rate),
+/// then the beginning of a candidate ("eps" for epsilon). Otherwise it is the candidate with the
+/// smallest edit distance (Levenshtein).
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks a function that a CPU and a GPU run. Only nvcc compiles it for a GPU.
+// TUTTI_HOST_DEVICE marks a function that runs on CPUs and GPUs. Only nvcc compiles it for GPUs.
 #pragma once
 
 #if defined(__CUDACC__)

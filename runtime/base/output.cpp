@@ -26,8 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 16;
-constexpr int kPatienceMs = 10'000;  // for a reader of a pipe
-constexpr mode_t kNewFile = 0666;    // less the umask
+constexpr int kPatienceMs = 10'000;  // patience for the reader of a pipe
+constexpr mode_t kNewFile = 0666;    // minus the umask
 constexpr mode_t kPermissions = 0777;
 
 [[noreturn]] void throw_not_written(const std::string& path, int error) {
@@ -50,7 +50,8 @@ int uninterrupted(Call call) {
   return result;
 }
 
-/// Whoever may write to a folder could have a link there lead to any file of this user's.
+/// Throws for links of other users in folders that others may write to: such a link could lead to
+/// any file of this user.
 void require_own_link(const fs::path& path, const struct stat& link) {
   if (link.st_uid == geteuid() || link.st_uid == 0) return;
   struct stat folder {};
@@ -63,13 +64,13 @@ void require_own_link(const fs::path& path, const struct stat& link) {
                                  "leads to");
 }
 
-/// The place that a name leads to.
+/// The file that a name refers to.
 struct Target {
-  fs::path path;         ///< no link, or one of the kernel's
-  bool is_proc = false;  ///< a file that a process has open, by its name in /proc
+  fs::path path;         ///< not a link, except those of the kernel in /proc
+  bool is_proc = false;  ///< an open file of a process, by its name in /proc
 };
 
-/// Follows links by hand, each looked at before it is followed.
+/// Follows links one by one, and checks each of them first.
 Target target_of(const std::string& name) {
   Target target{name};
   for (int links = 0; links < kMostLinks; ++links) {
@@ -84,19 +85,19 @@ Target target_of(const std::string& name) {
     const ssize_t length = readlinkat(at.get(), "", link.data(), link.size());
     if (length <= 0) throw_not_written(name, length < 0 ? errno : ENOENT);
     const std::string_view text(link.data(), static_cast<std::size_t>(length));
-    target.path = folder_of(target.path) / text;  // an absolute one stands for itself
+    target.path = folder_of(target.path) / text;  // an absolute `text` replaces the folder
   }
   throw_not_written(name, ELOOP);
 }
 
-/// -1 with errno. Pipes and terminals are not waited for.
+/// Opens the target without waiting for pipes and terminals. Returns -1 with errno on failure.
 FileDescriptor open_at(const Target& target, int flags) {
   flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (target.is_proc ? O_APPEND : O_NOFOLLOW);
   return FileDescriptor(
       uninterrupted([&] { return ::open(target.path.c_str(), flags, kNewFile); }));
 }
 
-/// 0, or what is wrong.
+/// Writes the whole text. Returns 0, or an errno.
 int write_all(int handle, std::string_view text) {
   const WriteSignalsBlocked no_signals;
   while (!text.empty()) {
@@ -114,7 +115,7 @@ int write_all(int handle, std::string_view text) {
   return 0;
 }
 
-/// A file of a new name in the output's folder, which takes the output's name when it is whole.
+/// A new file in the output's folder, which is renamed to the output's name once it is complete.
 class Replacement {
  public:
   explicit Replacement(const fs::path& path, mode_t mode)
@@ -139,14 +140,15 @@ class Replacement {
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
 
-  [[nodiscard]] int error() const { return error_; }  ///< why it could not be made; 0 if it was
+  [[nodiscard]] int error() const { return error_; }  ///< 0, or the errno of its creation
   [[nodiscard]] int handle() const { return handle_.get(); }
-  /// 0, or why the text is not all there. Some file systems say only now that there is no room.
+  /// Closes the new file. Returns 0, or an errno: some file systems report only now that there is
+  /// no space.
   int close() {
     const int status = ::close(handle_.release());
     return status == 0 || errno == EINTR ? 0 : errno;
   }
-  /// 0, or why the output's name cannot be taken.
+  /// Renames the file to the output's name. Returns 0, or an errno.
   int take_name() {
     if (renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) {
       return errno;
@@ -164,12 +166,13 @@ class Replacement {
   bool is_done_ = false;
 };
 
-/// Who else has the file by another name, or owns it, keeps it.
+/// True if the file can be replaced by a new one: not if it has other names or belongs to another
+/// user.
 bool is_replaceable(const struct stat& found) {
   return found.st_uid == geteuid() && found.st_nlink == 1;
 }
 
-/// False if the file has to be written in place.
+/// Replaces the target by a new file. Returns false if it has to be written in place instead.
 bool replace(const Target& target, mode_t mode, bool is_there, const std::string& text) {
   Replacement file(target.path, mode);
   if (file.error() != 0 && is_there) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions made of + - * / alone. libm's differ between machines in the last place, and
-// ranks whose learning rates differ in the last place no longer have equal weights.
+// Elementary functions that consist only of + - * /. Those of libm differ between machines in the
+// last place, and ranks whose learning rates differ in the last place no longer have equal weights.
 //
-// Those that are inline have no branches, so that a compiler can vectorise a loop around them, and
-// run on a GPU as well.
+// The inline functions have no branches, so that a compiler can vectorise a loop around them, and
+// also run on a GPU.
 #pragma once
 
 #include <bit>
@@ -16,22 +16,23 @@
 
 namespace tutti {
 
-/// By repeated squaring.
+/// Computes a power by repeated squaring.
 double power(double base, std::uint64_t exponent);
-/// For base >= 0 and exponent > 0.
+/// Computes a power for base >= 0 and exponent > 0.
 double power(double base, double exponent);
 
-/// e^value; 0 below the smallest normal number.
+/// Computes e^value; returns 0 below the smallest normal number.
 double exponential(double value);
 
-/// Exactly the number, for numbers below 2^52.
+/// Converts numbers below 2^52 exactly.
 [[gnu::always_inline]] TUTTI_HOST_DEVICE inline double small_to_double(std::uint64_t number) {
   return std::bit_cast<double>(number | 0x4330000000000000u) - 0x1p52;
 }
 
 namespace series {
 
-inline constexpr double kLog2Upper = 0x1.62e42fefa38p-1;     // times a small integer it is exact
+// Exact when multiplied by a small integer.
+inline constexpr double kLog2Upper = 0x1.62e42fefa38p-1;
 inline constexpr double kLog2Lower = 0x1.ef35793c76730p-45;  // ln 2 - kLog2Upper
 
 /// 1 + z/3 + z^2/5 + ... + z^12/25

@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-/// True if both are the same elements: the same memory, shape and dtype on one device.
+/// True if both views are the same tensor: the same memory, shape and dtype on one device.
 inline bool are_one(const ConstTensorView& left, const ConstTensorView& right) {
   return left.bytes() == right.bytes() && left.shape() == right.shape() &&
          left.dtype() == right.dtype() && left.device() == right.device();

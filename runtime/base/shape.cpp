@@ -23,7 +23,7 @@ std::string parenthesised(std::span<const std::int64_t> dimensions) {
   throw Error(ErrorCode::invalid_argument, "shape " + parenthesised(dimensions) + ": " + why);
 }
 
-// An array with one empty dimension is empty, however large the others are.
+// An array with an empty dimension is empty, however large its other dimensions are.
 std::size_t count_elements(std::span<const std::int64_t> dimensions) {
   if (std::ranges::find(dimensions, 0) != dimensions.end()) return 0;
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();

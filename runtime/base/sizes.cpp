@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes as people write them.
+// Parses sizes as people write them.
 #include <algorithm>
 #include <cstddef>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes a dense tensor takes.
+// bytes_of: the size of a dense tensor in bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-/// Empty if no address space has room for them: above half of what a std::size_t counts, so that
-/// they may be rounded up.
+/// Returns nothing if the size does not fit into half of a std::size_t. Half, so that it can be
+/// rounded up.
 inline std::optional<std::size_t> bytes_of(const Shape& shape, DType dtype) noexcept {
   constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / 2;
   if (shape.count() > kMost / size_of(dtype)) return std::nullopt;

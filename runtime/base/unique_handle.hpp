@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns a handle of a C library.
+// UniqueHandle: owns a handle of a C library.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// Traits: Handle, static Handle null(), static void close(Handle) noexcept.
+/// Traits have a type Handle, static Handle null(), and static void close(Handle) noexcept.
 template <class Traits>
 class UniqueHandle {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that the kernel sends to a thread whose write it refuses.
+// WriteSignalsBlocked: blocks the signals that the kernel sends to a thread whose write fails.
 #pragma once
 
 #include <cerrno>
@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// While it lives, a write of this thread beyond `ulimit -f` fails with EFBIG, and one into a pipe
-/// that nobody reads with EPIPE. Without it both are signals, which end a process.
+/// During its lifetime, a write of this thread beyond `ulimit -f` fails with EFBIG, and one to a
+/// pipe without a reader with EPIPE. Otherwise both would raise a signal that ends the process.
 class WriteSignalsBlocked {
  public:
   WriteSignalsBlocked() {
@@ -19,7 +19,8 @@ class WriteSignalsBlocked {
     sigset_t pending;
     sigpending(&pending);
     for (const int signal : {SIGXFSZ, SIGPIPE}) {
-      if (sigismember(&pending, signal) == 1) sigdelset(&signals_, signal);  // the program's own
+      // A pending signal of the program.
+      if (sigismember(&pending, signal) == 1) sigdelset(&signals_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   }

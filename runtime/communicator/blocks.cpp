@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in which each rank has a block of its own, of equal or of different sizes.
+// Collectives in which each rank has a block of its own, of equal or different sizes.
 #include <cstdint>
 #include <vector>
 
@@ -21,12 +21,12 @@ namespace {
 
 using Counts = std::span<const std::size_t>;
 
-/// The count of this rank's own block, once there is one for each rank.
+/// Returns the count of this rank's own block. Requires a count for each rank.
 std::size_t own_of(Counts counts, int rank) { return counts[static_cast<std::size_t>(rank)]; }
 
 std::string refusal_of_own(const char* side, const ConstTensorView& tensor, Counts counts,
                            int rank) {
-  if (static_cast<std::size_t>(rank) >= counts.size()) return {};  // which is another refusal
+  if (static_cast<std::size_t>(rank) >= counts.size()) return {};  // has a refusal of its own
   if (own_of(counts, rank) == tensor.count()) return {};
   return side + (" " + to_string(tensor)) + " has not the " + std::to_string(own_of(counts, rank)) +
          " elements that the counts have for this rank";
@@ -47,7 +47,7 @@ std::uint64_t digest_of(Counts counts, DType dtype) {
   return digest.value();
 }
 
-/// "5 + 0 + 3": of many ranks the first ones.
+/// Formats counts such as "5 + 0 + 3"; of many ranks only the first ones.
 std::string to_text(Counts counts) {
   constexpr std::size_t kMost = 8;
   std::string text;
@@ -60,7 +60,7 @@ std::string to_text(Counts counts) {
 std::string from_root(int root) { return " from rank " + std::to_string(root); }
 std::string to_root(int root) { return " to rank " + std::to_string(root); }
 
-/// Throws on all ranks, which have found the same.
+/// Throws an error that all ranks have found alike.
 [[noreturn]] void throw_agreed(const Engine& engine, const std::string& text) {
   throw Error(ErrorCode::invalid_argument, text, ErrorScope::agreed,
               /*reporter=*/engine.topology().rank == 0);

@@ -37,7 +37,8 @@ const char* to_string(ReduceOp op) noexcept {
 
 namespace {
 
-/// A job of one rank on a machine without an MPI. Reports are made in MPI_Finalize.
+/// Makes a job of one rank on a machine without an MPI. Throws if reports are requested, because
+/// they are written in MPI_Finalize.
 std::shared_ptr<Group> make_lone_group(const Settings& settings) {
   auto group = make_self_group(settings);
   for (const auto& [variable, value] : {std::pair("TUTTI_STATISTICS", &settings.statistics),
@@ -54,7 +55,8 @@ std::shared_ptr<Group> make_lone_group(const Settings& settings) {
 
 }  // namespace
 
-/// Copies share what sums on GPUs: ranks may use different ones in a call.
+/// Copies of a communicator share the sum on GPUs, because ranks may use different copies in a
+/// call.
 Communicator::Communicator(std::shared_ptr<Group> group)
     : group_(std::move(group)), gpu_sum_(std::make_shared<gpus::SumOverRanks>(group_)) {}
 
@@ -70,7 +72,7 @@ Communicator communicator_from_address(const void* comm, MpiAbi abi, const Setti
                 "communicator_from: MPI is not initialised, or is finalised; a communicator of MPI "
                 "exists between MPI_Init and MPI_Finalize");
   }
-  mpi::ensure_initialized(settings);  // by this process, and not by the one that forked it
+  mpi::ensure_initialized(settings);  // by this process, not by its parent before a fork
   mpi::require_abi(abi, "communicator_from");
   const mpi::Comm given = calls.comm_at(comm);
   const bool is_null = calls.is_null(given);

@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-/// Thrown on this rank alone: the other one waits in a call of its own, or will.
+/// Throws on this rank only: the other rank is or will be in a call of its own.
 void check_message(const Communicator& ranks, const std::string& what,
                    const ConstTensorView& tensor, int other) {
   std::string why = refusal(tensor);

@@ -43,7 +43,7 @@ bool has_average(DType dtype) {
   return false;
 }
 
-/// An average of whole numbers is none.
+/// Refuses averages of integers, which would not be integers.
 std::string refusal_of_op(ReduceOp op, DType dtype) {
   if (fits(op, dtype)) return {};
   return std::string("avg of ") + to_string(dtype) +

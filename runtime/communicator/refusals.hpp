@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with the arguments of a collective, in words; an empty text if nothing is.
+// Refusals: why the arguments of a collective are wrong, in words; an empty text if they are right.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-/// "(2, 3) float32".
+/// Formats a tensor's type such as "(2, 3) float32".
 inline std::string to_string(const ConstTensorView& tensor) {
   return to_string(tensor.shape()) + " " + to_string(tensor.dtype());
 }
@@ -35,8 +35,8 @@ inline bool are_alike(const ConstTensorView& input, const ConstTensorView& outpu
   return input.shape() == output.shape() && input.dtype() == output.dtype();
 }
 
-// True if the refusal of these arguments has nothing to say: small calls notice what a text costs,
-// even an empty one.
+// True if the refusal of these arguments would be empty. It exists because even an empty text costs
+// a noticeable time in small calls.
 
 inline bool fit(const ConstTensorView& input, const ConstTensorView& output) {
   if (!are_alike(input, output) || !is_usable(input)) return false;
@@ -56,7 +56,7 @@ inline bool are_blocks(const ConstTensorView& input, const ConstTensorView& outp
   return counts_fit && are_pair(input, output);
 }
 
-/// One count for each rank, and together the tensor's elements.
+/// True if there is one count for each rank, and together they are the tensor's elements.
 inline bool add_up(std::span<const std::size_t> counts, const ConstTensorView& tensor, int size) {
   std::size_t left = tensor.count();
   for (const std::size_t count : counts) {
@@ -66,27 +66,28 @@ inline bool add_up(std::span<const std::size_t> counts, const ConstTensorView& t
   return left == 0 && counts.size() == static_cast<std::size_t>(size);
 }
 
-/// True if the average of elements of this type is one.
+/// True for floating-point types, of which averages can be made.
 bool has_average(DType dtype);
 
 inline bool fits(ReduceOp op, DType dtype) { return op != ReduceOp::avg || has_average(dtype); }
 
 std::string refusal(const ConstTensorView& tensor);
-/// For two that must be alike, and the same memory or apart.
+/// Refuses two tensors that are not alike, or whose memory overlaps without being the same.
 std::string refusal(const ConstTensorView& input, const ConstTensorView& output);
 std::string refusal_of_op(ReduceOp op, DType dtype);
 std::string refusal_of_root(int root, int size);
-/// For collectives in which one side holds a block per rank.
+/// Refuses tensors of a collective in which one side has a block for each rank.
 std::string refusal_of_blocks(const ConstTensorView& input, const ConstTensorView& output,
                               bool counts_fit);
-/// For two that must have one dtype and be apart.
+/// Refuses two tensors of different dtypes, or whose memory overlaps.
 std::string refusal_of_pair(const ConstTensorView& input, const ConstTensorView& output);
-/// For the elements of each rank's block: `side` ("input") must hold all of them.
+/// Refuses a tensor that does not have the elements of all blocks together. `side` is "input" or
+/// "output".
 std::string refusal_of_counts(const char* side, const ConstTensorView& tensor,
                               std::span<const std::size_t> counts, int size);
 
-/// Throws the first text that is not empty, on all ranks, as what is wrong with `call`. One of them
-/// is not empty.
+/// Throws on all ranks, as the error of `call`, the first reason that is not empty. There must be
+/// one.
 [[noreturn]] void refuse(collectives::Engine& engine, const char* call,
                          std::initializer_list<std::string> reasons);
 

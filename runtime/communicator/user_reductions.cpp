@@ -20,11 +20,12 @@ using collectives::Verb;
 
 namespace {
 
-/// Bytes of all inputs together. Combining more on every rank takes longer than meeting twice.
+/// Limit of the bytes of all inputs together. Beyond it, combining everything on every rank takes
+/// longer than a second meeting of the ranks.
 constexpr std::size_t kMostForAll = 8192;
 
-/// combine(left, right) for every inner node of the canonical tree over blocks first ..< first +
-/// count, from the leaves on: the result is in the first.
+/// Calls combine(left, right) for every inner node of the canonical tree over blocks first .. first
+/// + count - 1, beginning at the leaves. The result is in the first block.
 template <class Combine>
 void combine_tree(int first, int count, Combine&& combine) {
   if (count == 1) return;
@@ -43,7 +44,7 @@ std::vector<std::size_t> UserReductions::shares_of(std::size_t count) const {
   return shares;
 }
 
-/// Put together when it is asked for: it takes longer than a small call.
+/// Composes the text on demand, because that takes longer than a small call.
 std::string UserReductions::Request::what() const {
   return std::string(call) + " (" + op.name + (op.elementwise ? ", elementwise" : "") +
          (op.pure ? ", pure" : "") + ") of " + to_string(input) +
@@ -70,11 +71,11 @@ UserReductions::Request UserReductions::request_for(const char* call, Verb verb,
           .verb = verb};
 }
 
-/// Too little memory on one rank is an error on all.
+/// Returns scratch memory. A lack of memory on one rank is an error on all.
 std::byte* UserReductions::scratch(const Request& request, std::size_t bytes) {
   if (scratch_.size_bytes() >= bytes) return scratch_.bytes();
   try {
-    scratch_ = Tensor::empty({0}, DType::uint8);  // gives its memory back first
+    scratch_ = Tensor::empty({0}, DType::uint8);  // releases its memory first
     scratch_ = group_->allocate({static_cast<std::int64_t>(bytes)}, DType::uint8);
   } catch (const Error& error) {
     group_->engine().throw_on_all_ranks(error.code(), request.what() + ": " + error.what());
@@ -92,7 +93,7 @@ void UserReductions::move(const Request& request, Kind kind, const BlockSegments
                         .verb = request.verb});
 }
 
-/// Elements that this rank combines, of every rank, one rank after the other.
+/// Collects the elements that this rank combines, from every rank, in the order of ranks.
 std::byte* UserReductions::share_out(const Request& request, const ConstTensorView& input,
                                      const std::vector<std::size_t>& counts) {
   const std::size_t own = counts[static_cast<std::size_t>(rank())] * size_of(request.dtype);
@@ -108,7 +109,7 @@ std::byte* UserReductions::share_out(const Request& request, const ConstTensorVi
   return blocks;
 }
 
-/// The whole inputs, one rank after the other, on the root.
+/// Collects the whole inputs on the root, in the order of ranks.
 std::byte* UserReductions::collect(const Request& request, const ConstTensorView& input, int root) {
   const auto ranks = static_cast<std::size_t>(size());
   std::byte* const blocks =
@@ -119,14 +120,14 @@ std::byte* UserReductions::collect(const Request& request, const ConstTensorView
   return blocks;
 }
 
-/// True if every rank is to have all inputs, and to combine them for itself.
+/// True if every rank gets all inputs, and combines them for itself.
 bool UserReductions::is_for_all(const Request& request) const {
   return request.op.pure &&
          static_cast<std::size_t>(size()) * request.input.size_bytes() <= kMostForAll;
 }
 
-/// Writes what all inputs combine to, on every rank; null: nowhere. A pure operation throws on all
-/// ranks, so that outputs are written on all or on none.
+/// Combines all inputs on every rank, and writes the result to `output` unless it is null. A pure
+/// operation throws on all ranks or on none, so outputs are written on all ranks or on none.
 void UserReductions::combine_all(const Request& request, std::byte* output) {
   const std::size_t bytes = request.input.size_bytes();
   std::byte* const blocks = scratch(request, static_cast<std::size_t>(size()) * bytes);
@@ -141,7 +142,7 @@ void UserReductions::combine_all(const Request& request, std::byte* output) {
   if (output != nullptr && bytes > 0) std::memcpy(output, blocks, bytes);
 }
 
-/// What the operation throws is told to all ranks in place of the move that follows.
+/// Combines the blocks. An exception of the operation goes to all ranks in place of the next call.
 void UserReductions::combine(const Request& request, std::byte* blocks, const Shape& shape) {
   const std::size_t bytes = shape.count() * size_of(request.dtype);
   if (bytes == 0) return;
@@ -161,7 +162,7 @@ void UserReductions::combine(const Request& request, std::byte* blocks, const Sh
                                       request.what() + ": the operation threw: " + text);
 }
 
-/// For calls whose last move is none: returns when no rank's operation has thrown.
+/// Ends a call that does not end with a data movement: returns once no rank's operation has thrown.
 void UserReductions::end(const Request& request) {
   const auto describe = [&] { return request.what(); };
   group_->engine().run({.kind = Kind::barrier,
@@ -219,7 +220,7 @@ void UserReductions::reduce(const ConstTensorView& input, const TensorView& outp
   move(request, Kind::gather, segments);
 }
 
-/// A block is whole for the rank that gets it.
+/// Every block is combined by the rank that gets it, as a whole.
 void UserReductions::reduce_scatter(const ConstTensorView& input, const TensorView& output,
                                     const UserOp& op) {
   const auto ranks = static_cast<std::size_t>(size());

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions by operations of the program's own, made of collectives that move blocks.
+// UserReductions: reductions by operations of the program, built from collectives that move blocks.
 //
-//   elementwise   alltoall: share r of all inputs to rank r | rank r combines | allgather, or
-//   gather whole         gather to one rank                        | it combines     | broadcast,
-//   or nothing
-//   pure, and of few bytes         all inputs to all ranks | every rank combines them
+//   elementwise      share r of all inputs to rank r (alltoall) | rank r combines them | allgather,
+//                    gather to the root, or nothing
+//   whole            all inputs to one rank (gather)            | it combines them     | broadcast,
+//                    or nothing
+//   pure and small   all inputs to all ranks (allgather)        | every rank combines them
 //
-// Cost per rank, of n bytes on P ranks: elementwise n (P-1)/P bytes in and out twice, and
-// (P-1)/P combinations of n bytes; whole P n bytes to one rank, which makes P - 1 combinations.
-// The combinations have the order of the canonical tree over ranks.
+// Cost per rank, of n bytes on P ranks: elementwise, n (P-1)/P bytes in and out twice, and (P-1)/P
+// combinations of n bytes; whole, P n bytes to one rank, which makes P - 1 combinations.
+// Combinations have the order of the canonical tree over ranks.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +29,13 @@ class UserReductions {
  public:
   explicit UserReductions(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
-  /// As Communicator has them. Collective.
+  /// The same as in Communicator. Collective.
   void allreduce(const ConstTensorView& input, const TensorView& output, const UserOp& op);
   void reduce(const ConstTensorView& input, const TensorView& output, int root, const UserOp& op);
   void reduce_scatter(const ConstTensorView& input, const TensorView& output, const UserOp& op);
 
  private:
-  /// One call: what its data moves have in common.
+  /// One call, with the facts that its data movements have in common.
   struct Request {
     [[nodiscard]] std::string what() const;  ///< the call in words
     const char* call;
@@ -63,7 +64,8 @@ class UserReductions {
   void end(const Request& request);
 
   std::shared_ptr<Group> group_;
-  Tensor scratch_ = Tensor::empty({0}, DType::uint8);  ///< in the arena; the largest so far
+  /// In the arena; as large as the largest call so far needed.
+  Tensor scratch_ = Tensor::empty({0}, DType::uint8);
 };
 
 }  // namespace tutti

@@ -24,7 +24,7 @@ namespace {
 constexpr int kNoticeTag = -1;
 constexpr int kTagsPerGroup = 128;
 
-/// Holds all ranks' messages until they are received.
+/// Holds the messages of all ranks until they are received.
 class Mailboxes {
  public:
   struct Message {
@@ -37,9 +37,9 @@ class Mailboxes {
       : boxes_(static_cast<std::size_t>(num_ranks)), filter_(std::move(filter)) {}
 
   void post(int to_rank, Message message);
-  /// The oldest message of this sender and tag.
+  /// Takes the oldest message with this sender and tag.
   std::optional<Message> take(int rank, int from_rank, int tag);
-  /// The oldest message of this tag, whoever sent it.
+  /// Takes the oldest message with this tag from any sender.
   std::optional<Message> take_any(int rank, int tag);
 
  private:
@@ -54,11 +54,11 @@ class Mailboxes {
   MessageFilter filter_;
 };
 
-/// A Transport between threads of one process. Memory that a message is awaited in may not be sent,
-/// as with MPI: send() throws.
+/// A Transport between threads of one process. As with MPI, memory in which a message is awaited
+/// must not be sent: send() throws.
 class MailboxTransport final : public collectives::Transport {
  public:
-  /// `members`: of a group, by their ranks in the job; empty for the job.
+  /// `members`: the members of a group by their ranks in the job; empty for the whole job.
   MailboxTransport(std::shared_ptr<Mailboxes> mailboxes, int rank, std::vector<int> members = {},
                    int number = 0)
       : mailboxes_(std::move(mailboxes)),
@@ -90,7 +90,7 @@ class MailboxTransport final : public collectives::Transport {
   [[nodiscard]] int in_job(int rank) const { return members_.empty() ? rank : members_[rank]; }
 
   std::shared_ptr<Mailboxes> mailboxes_;
-  int rank_;  ///< in the job
+  int rank_;  ///< rank in the job
   std::vector<int> members_;
   int first_tag_;
   Request next_request_ = 0;
@@ -150,7 +150,7 @@ bool MailboxTransport::done(Request request) {
 }
 
 void MailboxTransport::match() {
-  std::vector<std::pair<int, int>> empty;  // senders and tags that have nothing for us yet
+  std::vector<std::pair<int, int>> empty;  // senders and tags without a message at present
   for (auto it = pending_.begin(); it != pending_.end();) {
     const Pending& wanted = it->second;
     const std::pair source(wanted.from, wanted.tag);
@@ -188,7 +188,7 @@ std::string host_name() {
   return name;
 }
 
-/// `processes` like this one share the cores, each with `ranks` of them.
+/// Sets the sharing of cores among `processes` processes like this one, each with `ranks` ranks.
 void share_cores(collectives::Topology& topology, int ranks, int processes) {
   const ProcessorSet hardware_threads = usable_hardware_threads();
   const double quota = processor_quota();
@@ -196,8 +196,8 @@ void share_cores(collectives::Topology& topology, int ranks, int processes) {
   topology.cores_per_rank = cores_per_rank(cores_of(hardware_threads), quota, ranks * processes);
 }
 
-/// Empty if this process may read itself through the kernel: containers may forbid the call, and
-/// emulators of other processors may not have it.
+/// Returns why this process cannot read its own memory through the kernel, or an empty text if it
+/// can: containers may forbid the call, and emulators of other processors may lack it.
 std::string why_unreadable() {
   const std::uint64_t nonce = 0x7475747469;
   const auto address = reinterpret_cast<std::uintptr_t>(&nonce);

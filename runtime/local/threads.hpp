@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups within one process: a job of one rank, and, for tests, threads that play the ranks.
+// Groups within one process: a job of one rank and, for tests, groups whose ranks are threads.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace tutti {
 
-/// A group of this process alone. Never touches MPI.
+/// Makes a group of this process alone. Never uses MPI.
 std::shared_ptr<Group> make_self_group(const Settings& settings);
 
-/// Called for every message between nodes; may sleep, and returns false to lose the message.
+/// Called for every message between nodes. It may sleep, and returns false to lose the message.
 using MessageFilter = std::function<bool(int from_rank, int to_rank, int tag)>;
 
-/// One group per rank, each for one thread, in nodes of the given sizes. Each arena is ordinary
-/// memory with `arena_bytes` of address space.
+/// Makes one group for each rank, to be used by one thread each, in nodes of the given sizes. Each
+/// arena is ordinary memory with `arena_bytes` of address space.
 std::vector<std::shared_ptr<Group>> make_thread_groups(const std::vector<int>& node_sizes,
                                                        const Settings& settings,
                                                        MessageFilter filter = {},

@@ -11,13 +11,13 @@ namespace tutti::observe {
 
 namespace {
 
-/// The most ranks that are named as waited for. Without a limit, a job of N ranks would make N * N
+/// Limits the ranks that are named as waited for. Otherwise a job of N ranks would have N * N
 /// series.
 constexpr std::size_t kMostRanks = 10;
 
 std::string number(double value) { return significant(value, 9); }
 
-/// A label's value: quotes, backslashes and line feeds are escaped.
+/// Quotes the value of a label, and escapes quotes, backslashes and line feeds.
 std::string quoted(const std::string& value) {
   std::string text = "\"";
   for (const char c : value) {

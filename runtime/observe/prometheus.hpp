@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics for Prometheus's textfile collector.
+// Statistics in the format of Prometheus's textfile collector.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tutti::observe {
 
-/// Counters of one rank, in Prometheus's text format.
+/// Returns the counters of one rank in Prometheus's text format.
 std::string prometheus_text(const Statistics& statistics, const std::string& host);
 
 }  // namespace tutti::observe

@@ -16,7 +16,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kMetricsEvery = std::chrono::seconds(10);
-constexpr std::size_t kMostSpans = std::size_t{1} << 20;  // 40 MB, and some 120 MB of text
+constexpr std::size_t kMostSpans = std::size_t{1} << 20;  // 40 MB, and about 120 MB of text
 
 }  // namespace
 
@@ -37,10 +37,10 @@ void Reports::write_metrics() noexcept {
     write_output(targets_.metrics,
                  observe::prometheus_text(statistics_of(engine_.statistics(), topology.rank),
                                           topology.names->host_of(topology.rank)));
-  } catch (const std::bad_alloc&) {  // the next time, perhaps
+  } catch (const std::bad_alloc&) {  // the next attempt may succeed
   } catch (const std::exception& error) {
     if (!has_warned_) engine_.log().warn(std::string("TUTTI_PROMETHEUS: ") + error.what());
-    has_warned_ = true;  // once is enough
+    has_warned_ = true;  // warns only once
   }
 }
 
@@ -54,7 +54,7 @@ void Reports::write_trace() {
                      " more did not fit into memory; trace a shorter job");
 }
 
-/// An exception destroys the engine, too. What was collected until then is still written.
+/// Writes the reports. They are also written if an exception destroys the engine.
 void Reports::finish() noexcept {
   engine_.statistics().set_listener(nullptr);
   if (!targets_.metrics.empty()) write_metrics();
@@ -63,7 +63,7 @@ void Reports::finish() noexcept {
       targets_.summary(statistics_of(engine_.statistics(), engine_.topology().rank));
     }
     if (!targets_.trace.empty()) write_trace();
-  } catch (const std::bad_alloc&) {  // a report less, and no memory to say so
+  } catch (const std::bad_alloc&) {  // there is no memory even for a warning
   } catch (const std::exception& error) {
     engine_.log().warn(error.what());
   }
@@ -86,7 +86,7 @@ std::string of_group(const std::string& path, int group) {
   return path.empty() || group == 0 ? path : with_infix(path, std::to_string(group));
 }
 
-/// Counted for the process, because the files are named for the process.
+/// Counts the groups of the process, because files are named per process.
 int next_group() noexcept {
   static std::atomic<int> groups{0};
   return groups++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank writes about its calls, if it is asked to: statistics, metrics, a trace.
+// Reports: a rank's statistics, metrics and trace, where they are requested.
 #pragma once
 
 #include <chrono>
@@ -13,26 +13,25 @@
 
 namespace tutti {
 
-/// Where reports go. An empty name means no report.
+/// Destinations of reports. An empty name means no report.
 struct ReportTargets {
-  /// Takes the statistics when the group ends. In a job they wait for MPI_Finalize.
+  /// Receives the statistics when the group ends. In a job they are kept until MPI_Finalize.
   std::function<void(const Statistics&)> summary;
-  std::string metrics;  ///< this rank's file
-  std::string trace;    ///< this host's file
-  /// CLOCK_MONOTONIC of this host, in nanoseconds, when the trace begins.
+  std::string metrics;  ///< file of this rank
+  std::string trace;    ///< file of this host
+  /// The beginning of the trace by this host's CLOCK_MONOTONIC, in nanoseconds.
   std::int64_t trace_origin_ns = 0;
 };
 
-/// Listens to an engine's calls. Local; does not throw, but says on standard error what cannot be
-/// written.
+/// Reports an engine's calls. Local. Never throws; what cannot be written causes a warning.
 class Reports {
  public:
   Reports(collectives::Engine& engine, ReportTargets targets);
   Reports(const Reports&) = delete;
   Reports& operator=(const Reports&) = delete;
 
-  /// What a group of some of these ranks reports: its calls go to the same trace. Statistics and
-  /// metrics are the job's alone.
+  /// Returns the destinations for a group of some of these ranks: its calls go to the same trace,
+  /// whereas statistics and metrics are only those of the job.
   [[nodiscard]] ReportTargets targets_of_group() const {
     return {.summary = {},
             .metrics = {},
@@ -40,7 +39,7 @@ class Reports {
             .trace_origin_ns = targets_.trace_origin_ns};
   }
 
-  /// The group ends.
+  /// Ends the group's reports, and writes them.
   void finish() noexcept;
 
  private:
@@ -59,14 +58,15 @@ class Reports {
 
 namespace tutti::observe {
 
-/// "dir/tutti.3.prom" from "dir/tutti.prom" and "3": inserts it before the last point of the name.
-/// A device or a pipe has one name, which stays.
+/// Inserts an infix before the last point of a file name: "dir/tutti.prom" and "3" become
+/// "dir/tutti.3.prom". The name of a device or pipe is unchanged.
 std::string with_infix(const std::string& path, const std::string& infix);
 
-/// The name as it is for the first group of a process; "tutti.1.prom" for the second, and so on.
+/// Returns the name of a group's file: unchanged for the first group of a process, "tutti.1.prom"
+/// for the second, and so on.
 std::string of_group(const std::string& path, int group);
 
-/// How many groups this process has made reports for before; counts this one.
+/// Counts one more group of this process with reports, and returns the number of earlier ones.
 int next_group() noexcept;
 
 }  // namespace tutti::observe

@@ -109,7 +109,8 @@ CallStatistics in_seconds(const collectives::CallTotals& totals, double seconds_
 }  // namespace
 
 Statistics statistics_of(const collectives::StatisticsCollector& collector, int rank) {
-  const double seconds_per_tick = collector.seconds_per_tick();  // first: no call may seem longer
+  // Must be first, so that no call seems to last longer.
+  const double seconds_per_tick = collector.seconds_per_tick();
   Statistics statistics{.rank = rank, .seconds = collector.seconds(), .calls = {}};
   for (const auto& totals : collector.all()) {
     if (totals->calls > 0) statistics.calls.push_back(in_seconds(*totals, seconds_per_tick));

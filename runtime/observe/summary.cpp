@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr std::size_t kMostCalls = 20;
 constexpr std::size_t kMostShown = 5;
 
-/// How a number is spread over ranks.
+/// The distribution of a number over ranks.
 struct Spread {
   double least = 0;
   double most = 0;
@@ -39,9 +39,9 @@ struct Spread {
   [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
-/// One kind of call on all ranks.
+/// The calls of one kind on all ranks.
 struct Row {
-  std::uint64_t calls = 0;  ///< the most that one rank made
+  std::uint64_t calls = 0;  ///< the largest number that a rank made
   std::uint64_t bytes = 0;
   Spread time;
   Spread waiting;
@@ -49,7 +49,7 @@ struct Row {
 };
 
 struct Culprit {
-  std::uint64_t calls = 0;  ///< summed over the ranks that saw it come last
+  std::uint64_t calls = 0;  ///< total over the ranks that saw it arrive last
   double seconds = 0;
 };
 
@@ -70,7 +70,7 @@ Rows rows_of(const std::vector<Statistics>& ranks) {
   return rows;
 }
 
-/// "rank 3 (90 %)": of the time that ranks waited, the share that they waited for this one.
+/// Returns the rank that was waited for most, and its share of the waiting time: "rank 3 (90 %)".
 std::string most_waited_for(const Row& row) {
   const auto most =
       std::ranges::max_element(row.waited_for, {}, [](const auto& one) { return one.second; });
@@ -131,7 +131,7 @@ std::string lines_of_ranks(const std::vector<Statistics>& ranks,
   return text;
 }
 
-/// What is hidden on the first rank that made asynchronous calls.
+/// Describes the hidden time on the first rank that made asynchronous calls.
 std::string line_of_hidden(const std::vector<Statistics>& ranks) {
   for (const Statistics& rank : ranks) {
     const std::string hidden = hidden_to_string(rank);

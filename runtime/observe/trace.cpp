@@ -45,14 +45,15 @@ const char* to_string(Activity activity) {
   return collectives::name_in<Activity::finish>(kNames, activity);
 }
 
-/// A JSON string; bytes that are not UTF-8 are replaced.
+/// Returns a JSON string, in which bytes that are not UTF-8 are replaced.
 std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 class Writer {
  public:
-  /// `rank`: in the job. A group of its ranks, if `group` is not 0, is a thread of its own.
+  /// `rank`: the rank in the job. If `group` is not 0, the events of that group are shown as
+  /// another thread.
   Writer(const collectives::StatisticsCollector& statistics, int rank, int group,
          std::int64_t origin_ns)
       : process_(std::to_string(rank + 1)),
@@ -83,7 +84,7 @@ class Writer {
     text_ += "}";
   }
 
-  /// A call's name once more, with what it waited for below it.
+  /// Writes an asynchronous call, with its stages below it.
   void async_span(const AsyncSpan& span) {
     const AsyncTimes& times = span.times;
     const std::string& name = name_of(*span.totals);
@@ -102,7 +103,7 @@ class Writer {
     async_event('e', name, times.done);
   }
 
-  /// From the first asynchronous call until none was left, and a graph of what was hidden.
+  /// Writes a step of asynchronous calls, and a counter of their hidden share.
   void async_step(const AsyncStep& step) {
     const double share =
         collectives::hidden_share(static_cast<double>(step.busy), static_cast<double>(step.waited));
@@ -123,13 +124,14 @@ class Writer {
   void begin() {
     if (!text_.empty()) text_ += ",\n";
   }
-  /// The begin of an event, without its closing brace.
+  /// Writes the beginning of an event, without its closing brace.
   void event(char phase, const std::string& name, std::uint64_t ticks) {
     begin();
     text_ += std::string(R"({"ph":")") + phase + R"(","name":)" + name + R"(,"pid":)" + process_ +
              R"(,"tid":)" + thread_ + R"(,"ts":)" + microseconds(ns_at(ticks));
   }
-  /// One end of what may overlap with others; `arguments` may be empty.
+  /// Writes the beginning or the end of an event that may overlap with others; `arguments` may be
+  /// empty.
   void async_event(char phase, const std::string& name, std::uint64_t ticks,
                    const std::string& arguments = {}) {
     event(phase, name, ticks);
@@ -183,7 +185,8 @@ class Writer {
   std::string text_;
 };
 
-/// A call before what happens in it: viewers nest slices in the order in which they begin.
+/// Sorts each call before its activities, because viewers nest slices in the order in which they
+/// begin.
 std::vector<Span> in_order(std::span<const Span> spans) {
   std::vector<Span> ordered(spans.begin(), spans.end());
   std::ranges::stable_sort(ordered, [](const Span& left, const Span& right) {
@@ -233,7 +236,7 @@ std::string tail_of(const File& file, std::uint64_t from) {
   return text;
 }
 
-/// Where the last whole event ends.
+/// Returns the end of the last complete event.
 std::uint64_t end_of_events(const File& file) {
   const std::uint64_t bytes = file.size();
   const std::uint64_t from = bytes - std::min(bytes, kTailBytes);
@@ -264,7 +267,8 @@ void lock(File& file, std::chrono::duration<double> patience) {
 
 }  // namespace
 
-/// A device or a pipe gets the events as they come; a trace without its last bracket is one, too.
+/// Creates a trace. A device or a pipe receives events as they come; a trace without its closing
+/// bracket is also valid.
 void create_trace(const std::string& path, std::uint64_t job) {
   Output output = Output::open(path, O_RDWR);
   if (!output.is_regular()) return output.write(head(job));
@@ -274,7 +278,7 @@ void create_trace(const std::string& path, std::uint64_t job) {
 }
 
 bool is_trace_of(const std::string& path, std::uint64_t job) noexcept {
-  if (is_stream(path)) return true;  // every host has a /dev/null
+  if (is_stream(path)) return true;  // /dev/null is the same on every host
   try {
     const std::string expected = head(job);
     std::string found(expected.size(), '\0');
@@ -296,7 +300,7 @@ void append_trace(const std::string& path, const std::string& events,
   try {
     file.write(",\n" + events + std::string(kEnd), end);
   } catch (const Error&) {
-    file.resize(end);  // a full disk: the events before are worth keeping
+    file.resize(end);  // on a full disk: the earlier events are worth keeping
     file.write(std::string(kEnd), end);
     throw;
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace of all ranks: a rank's spans as events of Chrome's format, and the file that they go to.
+// The trace of a job: the spans of a rank as events in Chrome's format, and the file that contains
+// them.
 //
 // All ranks of a host write to one file, one after the other:
 //
-//   [                                     A JSON array of events, one to a line. It is whole after
-//   {"ph":"M", ... "job 1f3a..."},        every rank, because a rank overwrites the end.
+//   [                                     A JSON array of events, one per line. It is complete
+//   after
+//   {"ph":"M", ... "job 1f3a..."},        each rank, because the next rank overwrites the end.
 //   {"ph":"X", ...},
 //   {"ph":"X", ...}
 //   ]
@@ -18,24 +20,25 @@
 
 namespace tutti::observe {
 
-/// JSON objects, a line each, with commas between them. Times count from `origin_ns` of
-/// CLOCK_MONOTONIC.
+/// Returns events as JSON objects, one per line, with commas between them. Times begin at
+/// `origin_ns` of CLOCK_MONOTONIC.
 ///
-///   process  rank + 1 (0 is the idle process to some viewers), named "rank 3, host a"
-///   slice    a call: "push of key 3", with its bytes; inside it, one after the other, what it did
-///   async    an asynchronous call of one key, from the program's call to its completion; and from
-///            the first such call until none was left, with a counter of the share that was hidden
+///   process  rank + 1 (some viewers take 0 for the idle process), named "rank 3, host a"
+///   slice    a call, such as "push of key 3", with its bytes; inside it, its activities in
+///   sequence async    an asynchronous call of one key, from the program's call to its completion;
+///   and a step
+///            of such calls, with a counter of the hidden share
 std::string trace_events(collectives::Engine& engine, std::int64_t origin_ns);
 
-/// A trace without events, in place of what is there, as base/output.hpp has it. Errors: io.
+/// Creates a trace without events, in the way of base/output.hpp. Errors: io.
 void create_trace(const std::string& path, std::uint64_t job);
 
-/// True if this is the trace of this job, as far as this host can see.
+/// True if the file is the trace of this job, as seen from this host.
 bool is_trace_of(const std::string& path, std::uint64_t job) noexcept;
 
-/// Adds events, which have commas between them, under the file's lock. What a writer that was
-/// killed has left of a line is removed. Errors: io; timeout if another process does not let go of
-/// the file.
+/// Appends events, with commas between them, while holding the file's lock. An incomplete line,
+/// left by a writer that was killed, is removed. Errors: io; timeout if another process does not
+/// release the file.
 void append_trace(const std::string& path, const std::string& events,
                   std::chrono::duration<double> patience = std::chrono::seconds(60));
 

@@ -28,7 +28,7 @@ const Settings& checked(const Settings& settings) {
   return settings;
 }
 
-/// A host is its node's number.
+/// The host of a node has the node's number in its name.
 class NodeNames final : public collectives::RankNames {
  public:
   explicit NodeNames(collectives::Nodes nodes) : nodes_(std::move(nodes)) {}
@@ -63,8 +63,8 @@ std::vector<std::shared_ptr<Group>> Cluster::make_groups() {
     own.settings = settings_;
     own.arena = std::make_shared<Arena>(Backing::touched, kArenaBytes);
     own.tuning = collectives::Tuning::choose(own.topology, settings_, kCaches);
-    // In a node by the machine's clock, which does not pass here; between nodes by the simulated
-    // one.
+    // Learning in a node would measure the machine's clock, which means nothing here; between nodes
+    // it measures the simulated one.
     if (own.topology.num_nodes() == 1) own.tuning.learns = false;
     own.scratch = Scratch::first_of(own.arena);
     own.pace = &simulation_.pace(rank);

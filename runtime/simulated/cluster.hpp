@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job on a simulated cluster: groups whose engines are those of every job.
+// Cluster: a job on a simulated cluster, whose engines are the same as in any job.
 #pragma once
 
 #include <functional>
@@ -17,20 +17,21 @@
 
 namespace tutti::simulated {
 
-/// Ranks in nodes, and what connects them. The layout and the network decide all times; the machine
-/// that simulates does not, because tuning assumes caches of a usual size.
+/// Ranks in nodes, connected by a simulated network. All times depend only on the layout and the
+/// network, not on the machine that simulates them, because tuning assumes caches of a typical
+/// size.
 class Cluster {
  public:
-  /// `settings` are those of all ranks; there must be a deadline, and one thread for each rank.
-  /// Errors: invalid_argument.
+  /// `settings` apply to all ranks; they must have a deadline, and one thread per rank. Errors:
+  /// invalid_argument.
   Cluster(const Network& network, const std::vector<int>& node_sizes, const Settings& settings,
           bool data = true);
 
   [[nodiscard]] Simulation& simulation() { return simulation_; }
   [[nodiscard]] Wires& wires() { return wires_; }
 
-  /// Makes a communicator for every rank, and calls body(communicator) on each. Returns what each
-  /// rank threw, or nothing. Once.
+  /// Makes a communicator for every rank, and calls body(communicator) on each. Returns the error
+  /// that each rank threw, or nothing. Can be called only once.
   std::vector<std::optional<Error>> run(const std::function<void(Communicator&)>& body);
 
  private:

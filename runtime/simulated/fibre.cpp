@@ -18,8 +18,8 @@ namespace {
 constexpr int kMostGuarded = 4096;  // a guard splits a mapping, of which Linux allows 65,530
 constexpr std::size_t kGuardBytes = 4096;
 
-// AddressSanitizer must know which stack is in use. `leaving` keeps what it has of the one that is
-// left; null if nobody comes back to it.
+// Tells AddressSanitizer which stack is used next. `leaving` receives its state of the current
+// stack; it is null if nobody returns to that stack.
 void begin_switch([[maybe_unused]] void** leaving, [[maybe_unused]] const void* stack,
                   [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -53,7 +53,7 @@ Fibre::Fibre(std::byte* stack, std::function<void()> body) : stack_(stack), body
   context_.uc_stack.ss_size = Stacks::kBytes;
   context_.uc_link = nullptr;
   void* const self = this;
-  unsigned int halves[2];  // makecontext passes integers
+  unsigned int halves[2];  // makecontext() only passes integers
   static_assert(sizeof halves == sizeof self);
   std::memcpy(halves, &self, sizeof halves);
   makecontext(&context_, reinterpret_cast<void (*)()>(&Fibre::enter), 2, halves[0], halves[1]);
@@ -74,7 +74,8 @@ void Fibre::run() {
   setcontext(&caller_);
 }
 
-/// The layout is that of the Itanium C++ ABI, section 2.2.2, which all compilers on Linux follow.
+/// Swaps the exception state. Its layout is that of the Itanium C++ ABI, section 2.2.2, which all
+/// compilers on Linux follow.
 void Fibre::exchange(Exceptions& own) {
   void* const globals = abi::__cxa_get_globals();
   Exceptions current;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function that can be left in the middle and gone on with: one for each simulated rank.
+// Fibre: a function that can be suspended and resumed. There is one for each simulated rank.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace tutti::simulated {
 
-/// Stacks of many fibres in one mapping, of which only pages that are touched cost memory. There is
-/// a page that must not be touched below each, unless they are more than a process may map.
+/// The stacks of many fibres in one mapping, of which only used pages take memory. Below each stack
+/// is a guard page, unless there are more of them than a process can map.
 class Stacks {
  public:
   static constexpr std::size_t kBytes = std::size_t{256} << 10;
@@ -31,23 +31,23 @@ class Stacks {
   std::size_t bytes_;
 };
 
-/// Runs on the thread that resumes it, and on that one alone. What its body throws ends the
-/// process, so a body catches.
+/// Runs only on the thread that resumes it. An exception that leaves its body ends the process, so
+/// the body must catch.
 class Fibre {
  public:
-  /// `stack`: Stacks::kBytes, its own.
+  /// `stack`: Stacks::kBytes for this fibre alone.
   Fibre(std::byte* stack, std::function<void()> body);
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
 
-  /// Goes on with the body until it calls leave() or returns. Not of a fibre that has ended.
+  /// Continues the body until it calls leave() or returns. The fibre must not have ended.
   void resume();
-  /// From within the body: returns when the fibre is resumed.
+  /// Suspends the body, which calls it, until the fibre is resumed.
   void leave();
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  /// What the C++ runtime keeps per thread of exceptions that are being handled.
+  /// The state that the C++ runtime keeps for each thread about exceptions being handled.
   struct Exceptions {
     void* caught = nullptr;
     unsigned int uncaught = 0;
@@ -62,7 +62,7 @@ class Fibre {
   ucontext_t caller_{};
   Exceptions exceptions_;
   bool ended_ = false;
-  // AddressSanitizer's own stacks, and where the caller's is.
+  // AddressSanitizer's state of this stack, and the caller's stack.
   void* shadow_ = nullptr;
   const void* caller_stack_ = nullptr;
   std::size_t caller_bytes_ = 0;

@@ -9,12 +9,12 @@ namespace tutti::simulated {
 
 namespace {
 
-// Where nothing will happen any more, ranks that wait are shown that time passes, in steps that are
-// shorter than what the deadlines of ranks differ by.
+// If no event is left, waiting ranks see time pass in steps of this size, which is shorter than the
+// differences between ranks' deadlines.
 constexpr Time kIdle = kSecond / 100;
 
-// How a rank that is alone in its node looks, as in collectives/wait/wait.cpp, before it gives
-// its core on.
+// How long a rank that is alone in its node polls, as in collectives/wait/wait.cpp, before it
+// passes its core on.
 constexpr int kMessagePolls = 8;
 constexpr Time kSpin = kSecond / 50'000;
 
@@ -135,7 +135,7 @@ void Simulation::resume(int rank) {
   leave_core(rank);
 }
 
-/// Where nothing happens meanwhile, the clock alone moves.
+/// Lets time pass for the current rank. If there are no events meanwhile, only the clock advances.
 void Simulation::pass(Time time) {
   if (time <= 0) return;
   if (events_.empty() || events_.top().time > now_ + time) {
@@ -146,7 +146,8 @@ void Simulation::pass(Time time) {
   ranks_[at(current_)].fibre->leave();
 }
 
-/// Where cores are shared it polls: a message that comes meanwhile is seen by the next wait.
+/// Sleeps until a time. On a shared core the rank polls meanwhile, and a message that arrives is
+/// seen by its next wait.
 void Simulation::sleep_until(Time time) {
   if (!shares_core()) return pass(time - now_);
   const int rank = current_;
@@ -204,12 +205,12 @@ void Simulation::wait() {
 
 // --- cores that ranks share ---------------------------------------------------------------------
 //
-//   rank 0  works | looks for a while, and gives the core on
-//   rank 2                                                   looks |                | looks | works
-//   rank 4                                                          looks |
-//                                                                 ^ rank 2's message comes
+//   rank 0  works | polls for a while, and passes the core on
+//   rank 2                                                   polls |                | polls | works
+//   rank 4                                                          polls |
+//                                                                 ^ rank 2's message arrives
 
-/// All ranks have something to do, and begin one after the other.
+/// Starts with work for all ranks, which take their first turns one after the other.
 void Simulation::start_cores() {
   for (Core& core : cores_) {
     core.turns.clear();
@@ -227,7 +228,7 @@ void Simulation::start_cores() {
   }
 }
 
-/// Unless something else happens to the core before.
+/// Plans an action for a core, to be dropped if something else happens to the core before.
 void Simulation::plan(Core& core, Time time, std::function<void()> action) {
   const std::uint64_t epoch = ++core.epoch;
   at_time(time, [&core, epoch, action = std::move(action)] {
@@ -235,7 +236,7 @@ void Simulation::plan(Core& core, Time time, std::function<void()> action) {
   });
 }
 
-/// The rank that is executing has its core, and keeps it while it looks.
+/// Lets the current rank keep its core while it polls, then passes the core on.
 void Simulation::wait_for_turn(Rank& own) {
   Core& core = cores_[at(own.node) % cores_.size()];
   if (core.turns.size() == 1) return;
@@ -244,7 +245,7 @@ void Simulation::wait_for_turn(Rank& own) {
        [this, &core] { give_on(core); });
 }
 
-/// A rank that waits has something to do: at once if it has the core, else in its turn.
+/// A waiting rank has work to do: it continues at once if it has the core, otherwise in its turn.
 void Simulation::become_due(int rank, std::int64_t hop) {
   Rank& one = ranks_[at(rank)];
   if (one.due) return;
@@ -263,7 +264,8 @@ void Simulation::give_on(Core& core) {
   plan_next(core);
 }
 
-/// The ranks look one after the other since a known time: the first whose look finds something.
+/// Plans the next turn: since core.since the ranks poll one after the other, and the first one
+/// whose poll succeeds gets the core.
 void Simulation::plan_next(Core& core) {
   const Time turn = in_picoseconds(network_.turn);
   const Time round = turn * static_cast<Time>(core.turns.size());
@@ -294,7 +296,7 @@ void Simulation::hand_to(Core& core, std::size_t place) {
   push({now_, 0, core.turns.front(), true, 0});
 }
 
-/// It has ended, or does not look any more.
+/// Removes a rank that has ended or stopped from its core's turns.
 void Simulation::leave_core(int rank) {
   if (!shares_core()) return;
   Core& core = core_of(rank);
@@ -313,7 +315,7 @@ void Simulation::record(bool records) {
   for (Rank& rank : ranks_) rank.hop = rank.cause = -1;
 }
 
-/// What takes no time is left out, and so is what led to what is being left out.
+/// Hops that take no time are omitted; the hop before such a hop takes its place.
 std::int64_t Simulation::add_hop(const Hop& hop) {
   if (!records_) return -1;
   if (hop.end == hop.begin) return hop.previous;
@@ -328,7 +330,8 @@ void Simulation::stop_here() {
   own.fibre->leave();
 }
 
-/// Those who wait see it after a while; those who do not see the memory when they look.
+/// Reports a write of the current rank to its node. Waiting ranks see it after the signal's delay;
+/// others see the memory when they poll.
 void Simulation::signalled() {
   const Rank& own = ranks_[at(current_)];
   const Time seen = now_ + in_picoseconds(network_.signal);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a cluster that is not there: a discrete-event clock, and a fibre for each rank.
+// Simulation: a discrete-event clock, and a fibre for each rank of a simulated cluster.
 #pragma once
 
 #include <cstddef>
@@ -15,40 +15,40 @@
 
 namespace tutti::simulated {
 
-/// Picoseconds since the simulation began: a byte takes 20 of them at 400 Gb/s.
+/// Picoseconds since the beginning of the simulation: at 400 Gb/s a byte takes 20 of them.
 using Time = std::int64_t;
 inline constexpr Time kSecond = 1'000'000'000'000;
 Time in_picoseconds(double seconds);
 
-/// What a rank's time goes by on.
+/// The reasons why the time of a rank passes.
 enum class Spent : std::uint8_t {
-  call,      ///< of its core, before anything moves
-  turn,      ///< until a shared core comes round to it
-  overhead,  ///< of its core, for a message that it sends or receives
-  work,      ///< of its core, over data
+  call,      ///< its core prepares a call, before anything moves
+  turn,      ///< it waits for its turn on a shared core
+  overhead,  ///< its core sends or receives a message
+  work,      ///< its core works on data
   signal,    ///< until it sees what a rank of its node has written
-  question,  ///< until a long message is asked for
+  question,  ///< until a long message is requested
   port,      ///< until a port is free
   wire,      ///< while a message passes a port
-  latency,   ///< from port to port
+  latency,   ///< of a message from port to port
 };
 inline constexpr std::size_t kKindsOfSpent = 9;
 
-/// A stretch of time, and the one that had to end before it began.
+/// An interval of time, and the one that had to end before it began.
 struct Hop {
-  std::int64_t previous;  ///< its number; -1: none that is known
+  std::int64_t previous;  ///< number of the previous hop; -1 if none is known
   Spent on;
-  int rank;  ///< that it is of, or that the message goes to
+  int rank;  ///< the rank whose time it is, or that the message goes to
   Time begin;
   Time end;
 };
 
-/// Executes the bodies of all ranks in one thread, in the order of simulated time; where times are
-/// equal, in the order in which they came about. Two runs are therefore alike.
+/// Executes the bodies of all ranks in one thread, in the order of simulated time; events at the
+/// same time are executed in the order of their creation. So all runs are alike.
 class Simulation {
  public:
-  /// Ranks in consecutive nodes of these sizes. `data`: false if results do not matter, so that
-  /// memory and time need not be spent on them.
+  /// Ranks are in consecutive nodes of these sizes. `data` is false if results do not matter, which
+  /// saves memory and time.
   Simulation(const Network& network, const std::vector<int>& node_sizes, bool data = true);
   ~Simulation();
   Simulation(const Simulation&) = delete;
@@ -62,31 +62,33 @@ class Simulation {
   [[nodiscard]] Time now() const { return now_; }
   [[nodiscard]] collectives::Pace& pace(int rank);
 
-  /// Calls body(rank) for every rank, and returns when all have returned. May be called again.
+  /// Calls body(rank) for every rank, and returns when all of them have returned. Can be called
+  /// again.
   void run(const std::function<void(int)>& body);
 
-  // --- for what is simulated: called by the rank that is executing, or by an event ---------------
+  // --- for what is simulated: called by the current rank, or by an event ------------------------
 
-  /// The rank that is executing needs a core for so long.
+  /// The current rank's core is busy for this time.
   void spend(Time time, Spent on);
-  /// It does nothing until then.
+  /// The current rank does nothing until this time.
   void sleep_until(Time time);
   /// Calls `action` at a time that is not in the past.
   void at_time(Time time, std::function<void()> action);
-  /// The rank looks again at what it waits for, now or when it next waits: because of this hop.
+  /// Makes a rank test again what it waits for, now or at its next wait. The reason is the given
+  /// hop.
   void poke(int rank, std::int64_t hop = -1);
-  /// The rank that is executing has looked at a message that has not come.
+  /// Counts that the current rank has polled for a message that has not arrived.
   void looked() { ++ranks_[at(current_)].looks; }
-  /// The rank that is executing stops until every other one has returned or stopped.
+  /// Stops the current rank until every other one has returned or stopped.
   void stop_here();
 
-  // --- what waited for what: only while recorded, because a long job has many hops ---------------
+  // --- causes of waiting; recorded only on demand, because a long job has many hops -------------
 
-  /// From now on, and nothing from before; or no more.
+  /// Begins or ends recording, and forgets all hops.
   void record(bool records);
-  /// Adds one, which gets a number; -1 where nothing is recorded, or no time passes.
+  /// Adds a hop, and returns its number; -1 if nothing is recorded, or no time passes.
   std::int64_t add_hop(const Hop& hop);
-  /// The last one of a rank, and any by its number.
+  /// Return the last hop of a rank, and any hop by its number.
   [[nodiscard]] std::int64_t last_hop(int rank) const { return ranks_[at(rank)].hop; }
   [[nodiscard]] std::int64_t last_hop() const { return last_hop(current_); }
   [[nodiscard]] const Hop& hop(std::int64_t number) const {
@@ -102,25 +104,25 @@ class Simulation {
     bool waiting = false;
     bool poked = false;
     bool stopped = false;
-    bool due = false;  ///< waits for its turn only
+    bool due = false;  ///< only waits for its turn
     Time due_since = 0;
-    int looks = 0;        ///< since it last waited
-    Time signalled = -1;  ///< the last time for which it will be told of a signal
+    int looks = 0;        ///< polls since it last waited
+    Time signalled = -1;  ///< the last time at which it will notice a signal
     std::int64_t hop = -1;
     std::int64_t cause = -1;  ///< the hop that it was poked for
   };
-  /// A core that ranks share. One has it until it has nothing to do and has looked for a while;
-  /// where all of them wait, each looks and gives it on.
+  /// A core that ranks share. A rank has the core until it has nothing to do and has polled for a
+  /// while. While all of them wait, each polls in turn and passes the core on.
   struct Core {
-    std::vector<int> turns;  ///< its ranks; the first has it, or looked at `since`
+    std::vector<int> turns;  ///< ranks of this core; the first one has it, or polled at `since`
     bool has_owner = false;
     Time since = 0;
-    std::uint64_t epoch = 0;  ///< what was planned in an earlier one does not happen
+    std::uint64_t epoch = 0;  ///< actions planned in an earlier epoch are dropped
   };
   struct Event {
     Time time;
     std::uint64_t number;
-    int rank;  ///< to be poked, or with `resumes` gone on with; -1 for an action
+    int rank;  ///< rank to be poked, or with `resumes` resumed; -1 for an action
     bool resumes;
     std::size_t action;
     std::int64_t hop = -1;
@@ -161,7 +163,7 @@ class Simulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::function<void()>> actions_;
   std::vector<std::size_t> free_actions_;
-  std::vector<Core> cores_;  ///< the shared ones
+  std::vector<Core> cores_;  ///< the shared cores
   bool records_ = false;
   std::vector<Hop> hops_;
 };

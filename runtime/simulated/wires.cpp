@@ -18,7 +18,7 @@ constexpr int kTagsPerGroup = 128;
 
 }  // namespace
 
-/// One rank's end, or the end of a group of some ranks.
+/// The transport of one rank, for the job or for a group of some ranks.
 class SimulatedTransport final : public collectives::Transport {
  public:
   SimulatedTransport(Wires& wires, int rank, std::vector<int> members = {}, int number = 0)
@@ -58,7 +58,7 @@ class SimulatedTransport final : public collectives::Transport {
   }
 
   Wires& wires_;
-  int rank_;  ///< in the job
+  int rank_;  ///< rank in the job
   std::vector<int> members_;
   int first_tag_;
 };
@@ -130,7 +130,7 @@ Wires::Request Wires::End::request(std::span<std::byte> bytes) {
   return fresh;
 }
 
-/// Handshakes say what a call is; the rest is data.
+/// True if the contents of messages matter: those of handshakes describe a call; others are data.
 bool Wires::needs_contents(int tag) const {
   const int kind = tag % kTagsPerGroup;
   return simulation_.has_data() ||
@@ -150,7 +150,7 @@ Wires::Request Wires::send(int from, int to, int tag, std::span<const std::byte>
   if (needs_contents(tag)) message->bytes.assign(bytes.begin(), bytes.end());
   if (same_node(from, to)) {
     complete(from, message->sent);
-    // Written by the sender, read by the receiver.
+    // written by the sender, read by the receiver
     simulation_.pace(from).work(2 * bytes.size());
     const Time there = simulation_.now() + in_picoseconds(simulation_.network().signal);
     message->hop =
@@ -176,7 +176,8 @@ Wires::Request Wires::send(int from, int to, int tag, std::span<const std::byte>
   return message->sent;
 }
 
-/// What the port would let pass at once grows while it rests, at its rate, up to the burst.
+/// Passes bytes through a port. The burst that a port allows grows at its rate while it rests, up
+/// to the limit.
 Wires::Passage Wires::pass(Port& port, std::size_t bytes, Time last) {
   const Network& network = simulation_.network();
   const double on_wire = static_cast<double>(bytes) + network.header_bytes;
@@ -192,8 +193,8 @@ Wires::Passage Wires::pass(Port& port, std::size_t bytes, Time last) {
   return {begin, end};
 }
 
-/// Through the port of the sender's host. Its first byte is at the other port one latency after it
-/// left, so the two ports work on the message at the same time.
+/// Sends a message through the port of the sender's host. Its first byte reaches the other port one
+/// latency after it left, so both ports work on the message at the same time.
 void Wires::move(const MessagePointer& message) {
   const Time now = simulation_.now();
   const Passage passage = pass(
@@ -225,7 +226,7 @@ void Wires::enter(const MessagePointer& message, Time last) {
   simulation_.at_time(passage.end, [this, message] { come(message); });
 }
 
-/// It is there, or the question for it is.
+/// The message has arrived, or the question whether it is awaited.
 void Wires::come(const MessagePointer& message) {
   if (cut_[static_cast<std::size_t>(message->from)] ||
       cut_[static_cast<std::size_t>(message->to)]) {
@@ -244,7 +245,7 @@ void Wires::come(const MessagePointer& message) {
   match(message);
 }
 
-/// Its receive is known: what was asked for sets out now.
+/// A message has met its receive: if it was asked for, it leaves its sender now.
 void Wires::match(const MessagePointer& message) {
   if (!std::exchange(message->asked, false)) return hand_over(message);
   const Time there = simulation_.now() + latency_;
@@ -311,7 +312,7 @@ void Wires::notify(int from, int to, int group, const collectives::Notice& notic
   });
 }
 
-/// After a failure there may be receives that no message has come for.
+/// Forgets the receives of a group, for which messages may be missing after a failure.
 void Wires::forget(int rank, int group) {
   for (Pending& pending : ends_[static_cast<std::size_t>(rank)].requests) {
     if (pending.group == group) pending.forgotten = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of a simulated cluster, and what has passed through it.
+// Wires: the network of a simulated cluster, and counters of its traffic.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,28 @@
 
 namespace tutti::simulated {
 
-/// What ranks and hosts have sent since the last look.
+/// Traffic of ranks and hosts since the last reset.
 struct Traffic {
   std::uint64_t messages = 0;            ///< between nodes
-  std::uint64_t bytes = 0;               ///< in them, without headers
-  std::uint64_t most_of_node = 0;        ///< messages of the node that sent most
-  std::uint64_t most_bytes_of_node = 0;  ///< bytes of the node that sent most
+  std::uint64_t bytes = 0;               ///< without headers
+  std::uint64_t most_of_node = 0;        ///< of the node that sent most messages
+  std::uint64_t most_bytes_of_node = 0;  ///< of the node that sent most bytes
   std::uint64_t most_bytes_of_link = 0;  ///< with headers, in one direction of one node's link
-  std::uint64_t notices = 0;             ///< outside of calls
+  std::uint64_t notices = 0;             ///< notices outside of calls
   std::uint64_t most_notices_of_node = 0;
 };
 
-/// All messages of a simulation. One that is sent takes the sender's core for a while, then the
-/// port of its host, in the order of sending; the wire; the port of the receiver's host, in the
-/// order of arrival; and the receiver's core when it looks. A long one is preceded by a question
-/// whether it is awaited. Between ranks of a node a message takes the time of being read and
-/// written.
+/// All messages of a simulation. A message first occupies the sender's core, then the port of its
+/// host in the order of sending, the wire, the port of the receiver's host in the order of arrival,
+/// and the receiver's core when that polls. A long message is preceded by a question whether it is
+/// awaited. Between ranks of a node, a message takes the time for writing and reading it.
 class Wires {
  public:
   explicit Wires(Simulation& simulation);
 
-  /// The end of one rank. It must not outlive this object.
+  /// Returns the transport of one rank. It must not outlive this object.
   std::unique_ptr<collectives::Transport> transport_of(int rank);
-  /// Nothing reaches or leaves these ranks any more, as if their host had lost its power.
+  /// Disconnects these ranks, as if their hosts had lost power.
   void cut(const std::vector<int>& ranks);
   [[nodiscard]] Traffic traffic() const;
   void reset_traffic();
@@ -52,11 +51,11 @@ class Wires {
     int to = 0;
     int tag = 0;
     std::size_t size = 0;
-    std::vector<std::byte> bytes;  ///< none where contents do not matter
-    Request sent = -1;             ///< the sender's request that ends when it has left the host
-    Request received = -1;         ///< the receiver's, once it is known
-    bool asked = false;            ///< a long one: its receiver has been asked
-    std::int64_t hop = -1;         ///< what brought it where it is
+    std::vector<std::byte> bytes;  ///< empty if contents do not matter
+    Request sent = -1;      ///< the sender's request, which ends when the message has left the host
+    Request received = -1;  ///< the receiver's request, once it is known
+    bool asked = false;     ///< a long message whose receiver has been asked
+    std::int64_t hop = -1;  ///< the hop that brought it to its current place
   };
   using MessagePointer = std::shared_ptr<Message>;
   struct Source {
@@ -65,13 +64,13 @@ class Wires {
     friend auto operator<=>(const Source&, const Source&) = default;
   };
   struct Pending {
-    std::span<std::byte> bytes;  ///< to receive into
-    bool costs = false;          ///< the receiver's core, when it looks
+    std::span<std::byte> bytes;  ///< the receive buffer
+    bool costs = false;          ///< occupies the receiver's core when that polls
     bool done = false;
-    int group = 0;           ///< of a receive
-    bool forgotten = false;  ///< nobody has the room any more
+    int group = 0;           ///< group of a receive
+    bool forgotten = false;  ///< the buffer no longer exists
   };
-  /// One rank's: requests under way, and messages that nobody or somebody awaits.
+  /// The requests of one rank, and the messages that have or have not a matching receive.
   struct End {
     std::vector<Pending> requests;
     std::vector<Request> free;
@@ -100,13 +99,13 @@ class Wires {
   /// One direction of a host's link.
   struct Port {
     Time free_at = 0;
-    double burst = 0;  ///< bytes that it would let pass at once, at that time
+    double burst = 0;  ///< bytes that pass at once at that time
   };
   struct Passage {
     Time begin;
     Time end;
   };
-  /// Through the port, behind what has come before: bytes that come from now on until `last`.
+  /// Passes bytes through the port, after earlier ones. The bytes arrive from now on until `last`.
   Passage pass(Port& port, std::size_t bytes, Time last);
   [[nodiscard]] bool needs_contents(int tag) const;
 
